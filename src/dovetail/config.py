@@ -1,0 +1,47 @@
+"""Every limit has its name here, with the reason for its value.
+
+Nothing in this file reads anything: it is constants that the rest of the program takes as
+arguments' defaults, so that a test or a deployment can pass others.
+"""
+
+TOPIC_BYTES_MAX = 65_535
+"""Length of a topic name or filter in UTF-8 [MQTT-4.7.3-3]: the wire has two bytes for it."""
+
+TOPIC_LEVELS_MAX = TOPIC_BYTES_MAX + 1
+"""A topic of nothing but slashes has one level more than it has bytes."""
+
+SKETCH_FALSE_POSITIVE_RATE = 0.001
+"""Per query; the wildcard paper's example (section IV-A)."""
+
+SKETCH_BITS_MIN = 1_024
+"""Planned at least: in fewer bits a key's hashes run into each other, and rates into the sky."""
+
+SKETCH_BITS_MAX = 1 << 32
+"""512 MiB a sketch. Bit positions are drawn by 32-bit multiplication."""
+
+SKETCH_HASHES_MAX = 64
+"""More than a false-positive rate of 1e-19 asks for."""
+
+SKETCH_BYTES_MAX = SKETCH_BITS_MAX // 8 + (64 << 20)
+"""A serialised sketch: its bits, and room for a header and for patterns."""
+
+SKETCH_PATTERNS_MAX = 1_000_000
+"""Wildcard patterns in one sketch of the BFP method."""
+
+SEARCH_QUERIES_MAX = 4_096
+"""Queries one search may take before it answers yes. Wildcards at every level make every method
+exponential; a search that gives up forwards a message in vain, and never loses one."""
+
+BANK_LANES = 64
+"""Sketches that lie bit-sliced in one word, and are searched together."""
+
+SEARCH_BLOCK_TOPICS = 16
+"""Topics of a column that are searched in step, so that the cache misses of one overlap the work
+on the others. 8 to 32 measured alike."""
+
+BANK_BLOCK_TOPICS = 4
+"""The same for a bank, whose every question reads up to eight cache lines: more topics at once
+would push each other's out of the first-level cache."""
+
+SEARCH_BLOCK_BYTES_MAX = 1_024
+"""A column with longer topics is searched one at a time: scratch space is block x bytes."""

@@ -1,0 +1,143 @@
+"""The pipeline's commands, from options to files: the only place that knows a job end to end.
+
+Everything that can be refused is refused before Spark starts; what is written appears whole
+(sinks.py). Results and where they lie go to stdout; how it gets on goes to stderr.
+"""
+
+import platform
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from dovetail import __version__
+from dovetail.errors import ConfigError
+from dovetail.pipeline.experiments import wildcard
+from dovetail.pipeline.experiments.comparison import Comparison, averages, compare
+from dovetail.pipeline.progress import show_progress
+from dovetail.pipeline.report import Run, render
+from dovetail.pipeline.session import check_master, open_session
+from dovetail.pipeline.sinks import result_folder, write_errors
+
+WILDCARD_OUT = Path("wildcard-results")
+TABLE_NAME = "results.parquet"
+REPORT_NAME = "report.html"
+
+EXPERIMENT_KEY = b"dovetail.experiment"
+"""In the table's metadata: it tells an earlier result from a stranger's file."""
+WILDCARD = b"wildcard"
+
+TASKS_PER_CORE = 16
+"""Fine enough for a bar that moves and for even work, coarse enough that Spark's cost per task
+does not show."""
+
+
+def reproduce_wildcard(
+    *,
+    figures: Sequence[int] = (4, 5, 6),
+    trials: int = 10,
+    seed: int = 1,
+    master: str | None = None,
+    out: Path | None = None,
+) -> None:
+    """Run the wildcard paper's simulation; leave a table and a report in a folder."""
+    figures = check_options(figures, trials, seed)
+    if master is not None:
+        check_master(master)
+    out = (out or WILDCARD_OUT).absolute()
+    started = time.monotonic()
+    with result_folder(out, is_wildcard_result) as folder:
+        with open_session(master) as spark:
+            rows = measure_wildcard(spark, figures, trials, seed)
+            spark_version = spark.version
+        measured = averages(rows)
+        comparisons = compare(measured)
+        run = Run(seed, trials, figures, datetime.now(UTC), versions(spark_version))
+        with write_errors(out):
+            pq.write_table(rows, folder / TABLE_NAME)
+            (folder / REPORT_NAME).write_text(render(run, measured, comparisons), "utf-8")
+    print(summary(rows.num_rows, time.monotonic() - started, out, comparisons))
+
+
+def check_options(figures: Sequence[int], trials: int, seed: int) -> tuple[int, ...]:
+    """The figures in order, each once."""
+    unknown = sorted(set(figures) - set(wildcard.FIGURES))
+    if unknown or not figures:
+        named = ", ".join(map(str, unknown)) or "none"
+        raise ConfigError(f"the wildcard figures are 4, 5 and 6; asked for: {named}.")
+    if not 1 <= trials <= wildcard.TRIALS_MAX:
+        raise ConfigError(f"--trials is from 1 to {wildcard.TRIALS_MAX:,}, not {trials:,}.")
+    if not 0 <= seed <= wildcard.SEED_MAX:
+        raise ConfigError(f"--seed is from 0 to {wildcard.SEED_MAX}, not {seed}.")
+    return tuple(sorted(set(figures)))
+
+
+def measure_wildcard(
+    spark: SparkSession, figures: Sequence[int], trials: int, seed: int
+) -> pa.Table:
+    """The sweep as one Spark job; the whole table comes back, a few megabytes at most."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if spark.sparkContext.uiWebUrl:
+        console.print(f"Spark's page for this run: {spark.sparkContext.uiWebUrl}", markup=False)
+    cells = wildcard.cells(figures, trials)
+    partitions = min(cells.num_rows, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    rows = wildcard.in_order(wildcard.measure(spark.createDataFrame(cells), seed, partitions))
+    with show_progress(spark, "Wildcard figures", partitions, console):
+        table = rows.toArrow()
+    metadata = {
+        EXPERIMENT_KEY: WILDCARD,
+        b"dovetail.version": __version__.encode(),
+        b"dovetail.seed": str(seed).encode(),
+    }
+    return table.cast(wildcard.ROWS).replace_schema_metadata(metadata)
+
+
+def is_wildcard_result(folder: Path) -> bool:
+    """Whether a folder holds what this command writes, and nothing else."""
+    if {path.name for path in folder.iterdir()} != {TABLE_NAME, REPORT_NAME}:
+        return False
+    try:
+        metadata = pq.read_schema(folder / TABLE_NAME).metadata
+    except (OSError, pa.ArrowException):
+        return False
+    return bool(metadata and metadata.get(EXPERIMENT_KEY) == WILDCARD)
+
+
+def versions(spark_version: str) -> dict[str, str]:
+    return {
+        "Dovetail": __version__,
+        "Python": platform.python_version(),
+        "Spark": spark_version,
+        "NumPy": version("numpy"),
+        "Numba": version("numba"),
+    }
+
+
+def summary(rows: int, seconds: float, out: Path, comparisons: Sequence[Comparison]) -> str:
+    """What a run prints at its end, in characters that every terminal has."""
+    verdicts = {True: "agrees", False: "DIFFERS", None: ""}
+    table = [("", "paper", "ours", "")]
+    table += [
+        (row.what, row.paper, row.ours.replace("±", "+/-"), verdicts[row.holds])
+        for row in comparisons
+    ]
+    widths = [max(len(line[column]) for line in table) for column in range(4)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in table
+    ]
+    return "\n".join(
+        [
+            f"{rows:,} rows in {seconds:.0f} s",
+            f"table   {out / TABLE_NAME}",
+            f"report  {out / REPORT_NAME}",
+            "",
+            *lines,
+        ]
+    )

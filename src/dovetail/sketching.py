@@ -1,0 +1,111 @@
+"""Sketches as files: built from a list of filters, looked at, and searched from the command line.
+
+The place to see what a set of subscriptions costs before a cluster runs with it. Reads and writes
+files; what is in them is the topic plane's business.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from dovetail.config import SKETCH_BYTES_MAX, TOPIC_BYTES_MAX
+from dovetail.errors import ClientError, ConfigError, SketchFormatError
+from dovetail.topics.columns import Column
+from dovetail.topics.names import check_filter, check_name, split_shared
+from dovetail.topics.sketches import Sketch, build_sketch, sketch_from_bytes, sketch_to_bytes
+
+STANDARD_INPUT = "-"
+
+
+def build(
+    filters: str, out: Path, *, method: str, false_positive_rate: float, seed: int
+) -> list[tuple[str, str]]:
+    """A sketch of the filters in a file, one a line, into another file; says what came of it."""
+    checked = [_routed(text) for text in _checked_lines(filters, check_filter)]
+    if not checked:
+        raise ConfigError(f"{filters} has no filters")
+    sketch = build_sketch(
+        method, Column.of(checked), false_positive_rate=false_positive_rate, seed=seed
+    )
+    data = sketch_to_bytes(sketch)
+    _write_whole(out, data)
+    text_bytes = sum(map(len, checked))
+    return [
+        ("filters", f"{len(checked):,}, {text_bytes:,} bytes"),
+        *describe(sketch),
+        ("written", f"{out}, {len(data):,} bytes ({len(data) / text_bytes:.0%} of the filters)"),
+    ]
+
+
+def describe(sketch: Sketch) -> list[tuple[str, str]]:
+    geometry = sketch.geometry
+    layout = f"{geometry.hashes} hashes" if geometry.hashes else f"{geometry.bits // 512:,} lines"
+    return [
+        ("method", geometry.method),
+        ("elements", f"{sketch.elements:,}"),
+        ("bits", f"{geometry.bits:,} ({layout}, seed {geometry.seed})"),
+        ("fill", f"{sketch.fill:.1%}"),
+        ("false positives", f"{sketch.false_positive_rate:.2g} per query"),
+        ("version", f"{sketch.version:,}"),
+    ]
+
+
+def read(path: Path) -> Sketch:
+    try:
+        if path.stat().st_size > SKETCH_BYTES_MAX:
+            raise ConfigError(f"{path} is larger than any sketch")
+        return sketch_from_bytes(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except SketchFormatError as error:
+        raise SketchFormatError(f"{path}: {error.message}") from None
+
+
+def search(path: Path, topics: list[str]) -> Iterator[tuple[str, bool, int]]:
+    """Each topic, whether a filter may match it, and the queries that took."""
+    sketch = read(path)
+    if topics == [STANDARD_INPUT]:
+        names = list(_checked_lines(STANDARD_INPUT, check_name))
+    else:
+        names = [check_name(os.fsencode(topic)) for topic in topics]
+    for name in names:
+        found, queries = sketch.search(name)
+        yield name.decode(), found, queries
+
+
+def _routed(topic_filter: bytes) -> bytes:
+    """What brokers tell each other of a shared subscription is its filter."""
+    shared = split_shared(topic_filter.decode())
+    return topic_filter if shared is None else shared.filter.encode()
+
+
+def _checked_lines(source: str, check: Callable[[bytes], bytes]) -> Iterator[bytes]:
+    try:
+        with sys.stdin.buffer if source == STANDARD_INPUT else Path(source).open("rb") as lines:
+            number = 0
+            # A line is read to its limit at most: a file without line ends is not taken in whole.
+            while line := lines.readline(TOPIC_BYTES_MAX + 3):
+                number += 1
+                text = line.rstrip(b"\r\n")
+                if not text:
+                    continue
+                try:
+                    yield check(text)
+                except ClientError as error:
+                    raise ConfigError(f"{source}, line {number:,}: {error.message}") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {source}: {error.strerror}") from None
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """All of it or nothing: what is at `path` is never half of a sketch."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""The topic plane: names, the exact index, and the sketches that brokers exchange."""

@@ -1,0 +1,215 @@
+"""What a sketch's owner keeps beside the bits: how often each element is in, and each bit's users.
+
+An open-addressed table counts elements (a slot with count 0 is free), so the same filter twice, or
+a prefix that a million filters share, is one element to the bits. Each bit has a count of the
+elements that set it, so an element that leaves clears only the bits nobody else needs.
+
+Both counts are sticky at their top: a count that was ever full never comes down, and its bits stay
+set. That may leave a false positive behind, and cannot make a false negative.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.topics.kernels.bloom import position_of, stride_of
+from dovetail.topics.kernels.compiling import kernel
+from dovetail.topics.kernels.hashing import U64, Words
+from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS, code_of, line_of, spot, spots_of
+from dovetail.topics.kernels.probing import after, home_of, may_fill
+
+COUNT_TOP = np.uint32(0xFFFFFFFF)
+BIT_COUNT_TOP = np.uint8(0xFF)
+
+IN_LINES = 0
+"""As a number of hashes: bits are laid out in lines. Otherwise a plain Bloom filter has them."""
+
+PAGE_WORDS = 8
+"""Changes are noted per page of 64 bytes: a line, for us."""
+
+Counts = npt.NDArray[np.uint32]
+BitCounts = npt.NDArray[np.uint8]
+
+_ONE = U64(1)
+
+
+@kernel
+def positions(key: np.uint64, bits: np.uint64, hashes: int, out: Words) -> int:
+    """The bits of an element; returns how many. A plain filter may name one twice."""
+    if hashes == IN_LINES:
+        start = line_of(key, bits // U64(LINE_BITS)) * U64(LINE_BITS)
+        spots = spots_of(key)
+        for i in range(LINE_WORDS):
+            out[i] = start + U64(64 * i) + spot(spots, code_of(key), i)
+        return LINE_WORDS
+    point = key
+    stride = stride_of(key)
+    for i in range(hashes):
+        out[i] = position_of(point, bits)
+        point += stride
+    return hashes
+
+
+@kernel
+def find(keys: Words, counts: Counts, key: np.uint64) -> np.uint64:
+    """The slot of a key, or the free one where it belongs."""
+    slots = U64(len(keys))
+    slot = home_of(key, slots)
+    while counts[slot] != 0 and keys[slot] != key:
+        slot = after(slot, slots)
+    return slot
+
+
+@kernel
+def _remove(keys: Words, counts: Counts, hole: np.uint64) -> None:
+    slots = U64(len(keys))
+    slot = after(hole, slots)
+    while counts[slot] != 0:
+        if may_fill(hole, slot, home_of(keys[slot], slots)):
+            keys[hole] = keys[slot]
+            counts[hole] = counts[slot]
+            hole = slot
+        slot = after(slot, slots)
+    counts[hole] = 0
+
+
+@kernel
+def move_table(keys: Words, counts: Counts, new_keys: Words, new_counts: Counts) -> None:
+    for i in range(len(keys)):
+        if counts[i] != 0:
+            slot = find(new_keys, new_counts, keys[i])
+            new_keys[slot] = keys[i]
+            new_counts[slot] = counts[i]
+
+
+@kernel
+def set_bits(
+    words: Words,
+    bit_counts: BitCounts,
+    changed_at: Words,
+    version: np.uint64,
+    bits: np.uint64,
+    hashes: int,
+    key: np.uint64,
+    scratch: Words,
+) -> int:
+    """An element comes in; returns how many bits changed."""
+    changed = 0
+    for i in range(positions(key, bits, hashes, scratch)):
+        position = scratch[i]
+        if bit_counts[position] == 0:
+            words[position >> U64(6)] |= _ONE << (position & U64(63))
+            changed_at[position >> U64(9)] = version
+            changed += 1
+        if bit_counts[position] != BIT_COUNT_TOP:
+            bit_counts[position] += np.uint8(1)
+    return changed
+
+
+@kernel
+def _clear_bits(
+    words: Words,
+    bit_counts: BitCounts,
+    changed_at: Words,
+    version: np.uint64,
+    bits: np.uint64,
+    hashes: int,
+    key: np.uint64,
+    scratch: Words,
+) -> int:
+    changed = 0
+    for i in range(positions(key, bits, hashes, scratch)):
+        position = scratch[i]
+        if bit_counts[position] == BIT_COUNT_TOP:
+            continue
+        bit_counts[position] -= np.uint8(1)
+        if bit_counts[position] == 0:
+            words[position >> U64(6)] &= ~(_ONE << (position & U64(63)))
+            changed_at[position >> U64(9)] = version
+            changed += 1
+    return changed
+
+
+@kernel
+def add_elements(
+    elements: Words,
+    keys: Words,
+    counts: Counts,
+    words: Words,
+    bit_counts: BitCounts,
+    changed_at: Words,
+    version: np.uint64,
+    bits: np.uint64,
+    hashes: int,
+) -> tuple[int, int]:
+    """Returns how many elements are new, and how many bits changed. The table has room."""
+    scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
+    fresh = 0
+    changed = 0
+    for i in range(len(elements)):
+        slot = find(keys, counts, elements[i])
+        if counts[slot] == 0:
+            keys[slot] = elements[i]
+            fresh += 1
+            changed += set_bits(
+                words, bit_counts, changed_at, version, bits, hashes, elements[i], scratch
+            )
+        if counts[slot] != COUNT_TOP:
+            counts[slot] += np.uint32(1)
+    return fresh, changed
+
+
+@kernel
+def holds_all(elements: Words, keys: Words, counts: Counts) -> bool:
+    for i in range(len(elements)):
+        if counts[find(keys, counts, elements[i])] == 0:
+            return False
+    return True
+
+
+@kernel
+def discard_elements(
+    elements: Words,
+    keys: Words,
+    counts: Counts,
+    words: Words,
+    bit_counts: BitCounts,
+    changed_at: Words,
+    version: np.uint64,
+    bits: np.uint64,
+    hashes: int,
+) -> tuple[int, int]:
+    """Returns how many elements left, and how many bits changed. All are there (`holds_all`)."""
+    scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
+    gone = 0
+    changed = 0
+    for i in range(len(elements)):
+        slot = find(keys, counts, elements[i])
+        if counts[slot] == 0 or counts[slot] == COUNT_TOP:
+            continue
+        if counts[slot] > 1:
+            counts[slot] -= np.uint32(1)
+        else:
+            _remove(keys, counts, slot)
+            gone += 1
+            changed += _clear_bits(
+                words, bit_counts, changed_at, version, bits, hashes, elements[i], scratch
+            )
+    return gone, changed
+
+
+@kernel
+def rebuild_bits(
+    keys: Words,
+    counts: Counts,
+    words: Words,
+    bit_counts: BitCounts,
+    changed_at: Words,
+    version: np.uint64,
+    bits: np.uint64,
+    hashes: int,
+) -> None:
+    """All elements of a table into empty bits of another size."""
+    scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
+    for i in range(len(keys)):
+        if counts[i] != 0:
+            set_bits(words, bit_counts, changed_at, version, bits, hashes, keys[i], scratch)

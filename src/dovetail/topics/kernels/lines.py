@@ -1,0 +1,307 @@
+"""Our sketch: what a search asks of a node of the prefix tree lies in one 64-byte cache line.
+
+A search comes to a node (a prefix that exists) and asks: is there a `#` below it, a `+` below it,
+does a subscription end here? The paper asks a Bloom filter each of them, k scattered bits a time.
+Here the node's hash chooses a line of 512 bits, and each question is eight bits of that line, one
+in each of its eight words. A literal child is asked for in its own line (EXISTS), for a node may
+have a million of them; if it is there, the line is the one needed next.
+
+A node n and its child n/+ share a line, told apart by the question's code; n/+/+ starts a line of
+its own, which it shares with n/+/+/+. So a topic of ten levels that nobody subscribed to, with
+wildcards in the sketch at every level, costs six lines for the run of `+` from the root and ten for
+the literal children that are not there.
+
+An element's key is the hash of the line's first node with its lowest three bits replaced by the
+code: the high half chooses the line, the rest the eight bits. A question is never a false no: it
+is asked of exactly the bits that `ledger` set.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from dovetail.topics.kernels.compiling import inlined, instruction, kernel
+from dovetail.topics.kernels.hashing import (
+    ROOT,
+    SINGLE_LEVEL,
+    U64,
+    Bytes,
+    Offsets,
+    Words,
+    address_of,
+    block_size,
+    child,
+    hash_levels,
+    is_reserved,
+    levels_room,
+    prefetch,
+)
+
+LINE_BITS = 512
+LINE_WORDS = 8
+
+# The questions to a line's first node. Those to the second, its '+' child, are SECOND more.
+EXISTS, HAS_MULTI, HAS_SINGLE, ENDS = 0, 1, 2, 3
+SECOND = 4
+
+_ZERO = U64(0)
+_ONE = U64(1)
+_CODE_MASK = U64(7)
+_TAG_MASK = U64(0xFFFFFFF8)
+_SPREAD = U64(0x9216D5D98979FB1B)
+
+_VECTOR = ir.VectorType(ir.IntType(64), LINE_WORDS)
+
+
+def _vector(values: list[int]) -> Any:  # noqa: ANN401
+    return ir.Constant(_VECTOR, [ir.Constant(ir.IntType(64), value) for value in values])
+
+
+def _question(code: int) -> Any:  # noqa: ANN401
+    """A compiled `ask(line_at, spots)`: are the eight bits of this question set?
+
+    Bit number i of a node, `(spots >> 6 i) & 63`, is looked for in word `i ^ code` of the line. So
+    the eight bits are made once a node, and a question is those bits with their words exchanged.
+    Written as vector code, because Numba leaves eight scalar shifts as they are: a question is two
+    loads, two exchanges and one test on AVX2, and all questions to a line share the rest.
+    """
+    i32, i64 = ir.IntType(32), ir.IntType(64)
+    undefined = ir.Constant(_VECTOR, ir.Undefined)
+
+    def lanes(numbers: list[int]) -> Any:  # noqa: ANN401
+        kind = ir.VectorType(i32, LINE_WORDS)
+        return ir.Constant(kind, [ir.Constant(i32, number) for number in numbers])
+
+    @instruction
+    def ask(_context: Any, _line_at: Any, _spots: Any) -> Any:  # noqa: ANN401
+        def codegen(_ctx: Any, builder: Any, _sig: Any, arguments: Any) -> Any:  # noqa: ANN401
+            spots = builder.insert_element(undefined, arguments[1], ir.Constant(i32, 0))
+            spots = builder.shuffle_vector(spots, undefined, lanes([0] * LINE_WORDS))
+            spots = builder.lshr(spots, _vector([6 * i for i in range(LINE_WORDS)]))
+            spots = builder.and_(spots, _vector([63] * LINE_WORDS))
+            wanted = builder.shl(_vector([1] * LINE_WORDS), spots)
+            exchanged = lanes([i ^ code for i in range(LINE_WORDS)])
+            wanted = builder.shuffle_vector(wanted, undefined, exchanged)
+            line = builder.load(builder.inttoptr(arguments[0], _VECTOR.as_pointer()))
+            line.align = 8
+            function = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(i64, [_VECTOR]), "llvm.vector.reduce.or.v8i64"
+            )
+            missing = builder.call(function, [builder.and_(builder.not_(line), wanted)])
+            return builder.icmp_unsigned("==", missing, ir.Constant(i64, 0))
+
+        return types.boolean(types.uint64, types.uint64), codegen
+
+    return ask
+
+
+_exists = _question(EXISTS)
+_has_multi = _question(HAS_MULTI)
+_has_single = _question(HAS_SINGLE)
+_ends = _question(ENDS)
+_second_has_multi = _question(SECOND + HAS_MULTI)
+_second_has_single = _question(SECOND + HAS_SINGLE)
+_second_ends = _question(SECOND + ENDS)
+
+
+@inlined
+def element(first: np.uint64, code: int) -> np.uint64:
+    """The key of a question to the line whose first node this is."""
+    return (first & ~_CODE_MASK) | U64(code)
+
+
+@inlined
+def line_of(node: np.uint64, lines: np.uint64) -> np.uint64:
+    return ((node >> U64(32)) * lines) >> U64(32)
+
+
+@inlined
+def spots_of(node: np.uint64) -> np.uint64:
+    """Eight 6-bit bit numbers; the same for a node and for the keys of its line."""
+    return ((node & _TAG_MASK) * _SPREAD) >> U64(16)
+
+
+@inlined
+def spot(spots: np.uint64, code: np.uint64, word: int) -> np.uint64:
+    """The bit that a question has in a word of the line."""
+    return (spots >> (U64(6) * (U64(word) ^ code))) & U64(63)
+
+
+@inlined
+def code_of(key: np.uint64) -> np.uint64:
+    return key & _CODE_MASK
+
+
+@inlined
+def _line_at(words_at: np.uint64, node: np.uint64, lines: np.uint64) -> np.uint64:
+    return words_at + (line_of(node, lines) << U64(6))
+
+
+@inlined
+def _push(
+    words_at: np.uint64,
+    lines: np.uint64,
+    node: np.uint64,
+    level: np.uint64,
+    stack: Words,
+    stack_level: Words,
+    top: np.uint64,
+) -> np.uint64:
+    prefetch(_line_at(words_at, node, lines))
+    stack[top] = node
+    stack_level[top] = level
+    return top + _ONE
+
+
+@inlined
+def _run(
+    words_at: np.uint64,
+    lines: np.uint64,
+    levels: Words,
+    at: np.uint64,
+    depth: np.uint64,
+    stack: Words,
+    stack_level: Words,
+    top: np.uint64,
+    probes: np.uint64,
+    node: np.uint64,
+    level: np.uint64,
+) -> tuple[bool, np.uint64, np.uint64]:
+    """From a node that is there along its '+' children; literal children go on the stack."""
+    while True:
+        line_at = _line_at(words_at, node, lines)
+        spots = spots_of(node)
+        if _has_multi(line_at, spots):
+            return True, top, probes
+        literal = child(node, levels[at + level])
+        node = child(node, SINGLE_LEVEL)
+        level += _ONE
+        top = _push(words_at, lines, literal, level, stack, stack_level, top)
+        if level == depth:
+            return _second_ends(line_at, spots), top, probes
+        if not _has_single(line_at, spots):
+            return False, top, probes
+
+        if _second_has_multi(line_at, spots):
+            return True, top, probes
+        literal = child(node, levels[at + level])
+        node = child(node, SINGLE_LEVEL)
+        level += _ONE
+        top = _push(words_at, lines, literal, level, stack, stack_level, top)
+        if level < depth and not _second_has_single(line_at, spots):
+            return False, top, probes
+        probes += _ONE
+        if level == depth:
+            return _ends(_line_at(words_at, node, lines), spots_of(node)), top, probes
+
+
+@inlined
+def _start(
+    words_at: np.uint64,
+    lines: np.uint64,
+    levels: Words,
+    at: np.uint64,
+    depth: np.uint64,
+    reserved: bool,
+    stack: Words,
+    stack_level: Words,
+) -> tuple[bool, np.uint64, np.uint64]:
+    if reserved:  # no wildcard matches a first level that begins with '$'
+        literal = child(ROOT, levels[at])
+        return False, _push(words_at, lines, literal, _ONE, stack, stack_level, at), _ZERO
+    return _run(words_at, lines, levels, at, depth, stack, stack_level, at, _ONE, ROOT, _ZERO)
+
+
+@inlined
+def _drain(
+    words_at: np.uint64,
+    lines: np.uint64,
+    levels: Words,
+    at: np.uint64,
+    depth: np.uint64,
+    stack: Words,
+    stack_level: Words,
+    top: np.uint64,
+    probes: np.uint64,
+    probes_max: np.uint64,
+) -> tuple[bool, np.uint64]:
+    while top > at:
+        if probes >= probes_max:
+            return True, probes
+        top -= _ONE
+        node = stack[top]
+        level = stack_level[top]
+        probes += _ONE
+        line_at = _line_at(words_at, node, lines)
+        spots = spots_of(node)
+        if level == depth:
+            if _ends(line_at, spots):
+                return True, probes
+        elif _exists(line_at, spots):
+            found, top, probes = _run(
+                words_at, lines, levels, at, depth, stack, stack_level, top, probes, node, level
+            )
+            if found:
+                return True, probes
+    return False, probes
+
+
+@kernel
+def search_lines(
+    words: Words,
+    lines: np.uint64,
+    data: Bytes,
+    offsets: Offsets,
+    seed: np.uint64,
+    probes_max: int,
+    found: npt.NDArray[np.bool_],
+    probes: Offsets,
+) -> None:
+    """A block of topics in step: all start, then all are brought to their ends.
+
+    A start asks for the lines of the literal children it leaves on the stack, so that they are on
+    their way from memory while the other topics start.
+    """
+    words_at = address_of(words)
+    rows = len(offsets) - 1
+    room = levels_room(offsets)
+    block = block_size(rows, room)
+    levels = np.empty(block * room, np.uint64)
+    stack = np.empty(block * room, np.uint64)
+    stack_level = np.empty(block * room, np.uint64)
+    depths = np.empty(block, np.uint64)
+    tops = np.empty(block, np.uint64)
+    for first in range(0, rows, block):
+        count = min(block, rows - first)
+        for i in range(count):
+            start, stop = offsets[first + i], offsets[first + i + 1]
+            at = U64(i * room)
+            depths[i] = hash_levels(data, start, stop, seed, levels, at)
+            found[first + i], tops[i], probes[first + i] = _start(
+                words_at,
+                lines,
+                levels,
+                at,
+                depths[i],
+                is_reserved(data, start, stop),
+                stack,
+                stack_level,
+            )
+        for i in range(count):
+            if not found[first + i]:
+                found[first + i], probes[first + i] = _drain(
+                    words_at,
+                    lines,
+                    levels,
+                    U64(i * room),
+                    depths[i],
+                    stack,
+                    stack_level,
+                    tops[i],
+                    U64(probes[first + i]),
+                    U64(probes_max),
+                )

@@ -1,0 +1,33 @@
+"""Open addressing with linear probing, as the ledger and the trie share it.
+
+A key's home is a slot; it stands there or in one of the next, with no free slot between. An entry
+that leaves would break that for those behind it, so they move up (`may_fill`) and no slot is ever
+marked as deleted.
+"""
+
+import numpy as np
+
+from dovetail.topics.kernels.bloom import position_of
+from dovetail.topics.kernels.compiling import inlined
+from dovetail.topics.kernels.hashing import U64
+
+_SPREAD = U64(0x9E3779B97F4A7C15)
+
+
+@inlined
+def home_of(key: np.uint64, slots: np.uint64) -> np.uint64:
+    return position_of(key * _SPREAD, slots)
+
+
+@inlined
+def after(slot: np.uint64, slots: np.uint64) -> np.uint64:
+    slot += U64(1)
+    return U64(0) if slot == slots else slot
+
+
+@inlined
+def may_fill(hole: np.uint64, slot: np.uint64, home: np.uint64) -> bool:
+    """May the entry in `slot` move to `hole`? Not if its home lies cyclically in (hole, slot]."""
+    if hole <= slot:
+        return home <= hole or home > slot
+    return slot < home <= hole

@@ -1,0 +1,126 @@
+"""Topic names and topic filters, as MQTT 5.0 section 4.7 has them.
+
+`matches` is the oracle that everything faster is tested against: the trie, the sketches and
+their kernels. It is written to be read beside the specification, not to be fast.
+
+A name or filter travels as UTF-8 bytes inside Dovetail; `check_name` and `check_filter` are the
+only doors in, and refuse with the reason code and a sentence.
+"""
+
+from typing import NamedTuple
+
+from dovetail.config import TOPIC_BYTES_MAX
+from dovetail.errors import ClientError, ReasonCode
+
+SEPARATOR = "/"
+SINGLE_LEVEL = "+"
+MULTI_LEVEL = "#"
+SHARE_PREFIX = "$share"
+
+_SHOWN_MAX = 80
+
+
+class SharedFilter(NamedTuple):
+    """`$share/{group}/{filter}`, taken apart (MQTT 5.0 section 4.8.2)."""
+
+    group: str
+    filter: str
+
+
+def check_name(topic: str | bytes) -> bytes:
+    """The name's UTF-8 bytes, or a ClientError that says why it is no topic name."""
+    refusal = _Refusal(ReasonCode.TOPIC_NAME_INVALID, "topic name", topic)
+    text, encoded = _check_text(topic, refusal)
+    for wildcard in (SINGLE_LEVEL, MULTI_LEVEL):
+        if wildcard in text:  # [MQTT-3.3.2-2], [MQTT-4.7.1-1]
+            raise refusal.because(f"{wildcard!r} is a wildcard, and names have none")
+    return encoded
+
+
+def check_filter(topic_filter: str | bytes) -> bytes:
+    """The filter's UTF-8 bytes, or a ClientError that says why it is no topic filter.
+
+    A filter that begins with `$share/` has to be a whole shared subscription.
+    """
+    refusal = _Refusal(ReasonCode.TOPIC_FILTER_INVALID, "topic filter", topic_filter)
+    text, encoded = _check_text(topic_filter, refusal)
+    shared = _split_shared(text, refusal)
+    levels = (text if shared is None else shared.filter).split(SEPARATOR)
+    for position, level in enumerate(levels):
+        if MULTI_LEVEL in level:  # [MQTT-4.7.1-1]
+            if level != MULTI_LEVEL:
+                raise refusal.because(f"'#' must be a whole level, not part of {_shown(level)}")
+            if position != len(levels) - 1:
+                raise refusal.because("'#' must be the last level")
+        if SINGLE_LEVEL in level and level != SINGLE_LEVEL:  # [MQTT-4.7.1-2]
+            raise refusal.because(f"'+' must be a whole level, not part of {_shown(level)}")
+    return encoded
+
+
+def split_shared(topic_filter: str) -> SharedFilter | None:
+    """Group and filter of a shared subscription; None for a plain filter."""
+    refusal = _Refusal(ReasonCode.TOPIC_FILTER_INVALID, "topic filter", topic_filter)
+    return _split_shared(topic_filter, refusal)
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Does this (valid, not shared) filter match this (valid) name?"""
+    if topic.startswith("$") and topic_filter[:1] in {SINGLE_LEVEL, MULTI_LEVEL}:
+        return False  # [MQTT-4.7.2-1]
+    wanted = topic_filter.split(SEPARATOR)
+    given = topic.split(SEPARATOR)
+    if wanted[-1] == MULTI_LEVEL:
+        # The multi-level wildcard stands for its parent too: a/# matches a (section 4.7.1.2).
+        wanted.pop()
+        if len(given) < len(wanted):
+            return False
+        given = given[: len(wanted)]
+    return len(wanted) == len(given) and all(
+        level in {SINGLE_LEVEL, name} for level, name in zip(wanted, given, strict=True)
+    )
+
+
+class _Refusal:
+    """Builds the error for one name or filter, so that each check is one line."""
+
+    def __init__(self, reason: ReasonCode, noun: str, text: str | bytes) -> None:
+        self._reason = reason
+        self._noun = noun
+        self._text = text
+
+    def because(self, why: str) -> ClientError:
+        return ClientError(self._reason, f"{self._noun} {_shown(self._text)}: {why}")
+
+
+def _shown(text: str | bytes) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}…"
+
+
+def _check_text(text: str | bytes, refusal: _Refusal) -> tuple[str, bytes]:
+    """Text and bytes of what both names and filters have to be (sections 1.5.4 and 4.7.3)."""
+    if not text:  # [MQTT-4.7.3-1]
+        raise refusal.because("it is empty; a topic has at least one character")
+    try:
+        encoded = text if isinstance(text, bytes) else text.encode()
+        text = encoded.decode()
+    except (UnicodeEncodeError, UnicodeDecodeError) as error:  # [MQTT-1.5.4-1]
+        raise refusal.because(f"it is not well-formed UTF-8 ({error.reason})") from None
+    if len(encoded) > TOPIC_BYTES_MAX:  # [MQTT-4.7.3-3]
+        raise refusal.because(f"it has {len(encoded):,} bytes of at most {TOPIC_BYTES_MAX:,}")
+    if "\0" in text:  # [MQTT-4.7.3-2]
+        raise refusal.because("it holds the null character U+0000")
+    return text, encoded
+
+
+def _split_shared(text: str, refusal: _Refusal) -> SharedFilter | None:
+    prefix, _, rest = text.partition(SEPARATOR)
+    if prefix != SHARE_PREFIX:
+        return None
+    group, separator, topic_filter = rest.partition(SEPARATOR)
+    if not group or any(wildcard in group for wildcard in (SINGLE_LEVEL, MULTI_LEVEL)):
+        # [MQTT-4.8.2-1], [MQTT-4.8.2-2]
+        raise refusal.because("the share name must have a character, and none of '/', '+', '#'")
+    if not separator or not topic_filter:  # [MQTT-4.8.2-2]
+        raise refusal.because("a shared subscription is $share/{group}/{filter}")
+    return SharedFilter(group, topic_filter)

@@ -1,0 +1,74 @@
+"""Sketches of a broker's subscriptions: four methods behind one interface (base.py).
+
+`build_sketch` is for a set of filters that is known; a broker starts with `sized_for` and adds.
+"""
+
+import numpy as np
+
+from dovetail.config import SEARCH_QUERIES_MAX, SKETCH_FALSE_POSITIVE_RATE
+from dovetail.errors import ConfigError
+from dovetail.topics.columns import Column
+from dovetail.topics.sketches.base import Delta, Geometry, Search, Sketch
+from dovetail.topics.sketches.bloom import BfpSketch, BfSketch, PrefixSketch, bloom_size
+from dovetail.topics.sketches.lines import LinesSketch, lines_size
+from dovetail.topics.sketches.wire import (
+    delta_from_bytes,
+    delta_to_bytes,
+    sketch_from_bytes,
+    sketch_to_bytes,
+)
+
+_CLASSES: tuple[type[Sketch], ...] = (BfSketch, BfpSketch, PrefixSketch, LinesSketch)
+
+METHODS = tuple(kind.method for kind in _CLASSES)
+"""bf, bfp, prefix, lines: the three of the wildcard paper, and ours."""
+
+__all__ = [
+    "METHODS",
+    "BfSketch",
+    "BfpSketch",
+    "Delta",
+    "Geometry",
+    "LinesSketch",
+    "PrefixSketch",
+    "Search",
+    "Sketch",
+    "bloom_size",
+    "build_sketch",
+    "delta_from_bytes",
+    "delta_to_bytes",
+    "lines_size",
+    "sketch_class",
+    "sketch_from_bytes",
+    "sketch_to_bytes",
+]
+
+
+def sketch_class(method: str) -> type[Sketch]:
+    for kind in _CLASSES:
+        if kind.method == method:
+            return kind
+    raise ConfigError(f"no sketch method {method!r}; there are {', '.join(METHODS)}")
+
+
+def build_sketch(
+    method: str,
+    filters: Column,
+    *,
+    false_positive_rate: float = SKETCH_FALSE_POSITIVE_RATE,
+    seed: int = 0,
+    lineage: int = 0,
+    queries_max: int = SEARCH_QUERIES_MAX,
+) -> Sketch:
+    """A sketch of these (valid) filters, sized for them."""
+    kind = sketch_class(method)
+    distinct = len(np.unique(kind.elements_of(filters, seed)))
+    sketch = kind.sized_for(
+        max(distinct, 1),
+        false_positive_rate,
+        seed=seed,
+        lineage=lineage,
+        queries_max=queries_max,
+    )
+    sketch.add_column(filters)
+    return sketch

@@ -1,0 +1,116 @@
+"""Our sketch: a node of the prefix tree is one cache line (kernels/lines.py has the theory)."""
+
+import math
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.config import SEARCH_QUERIES_MAX, SKETCH_BITS_MAX
+from dovetail.errors import SketchError
+from dovetail.topics.columns import Column
+from dovetail.topics.kernels import elements as element_kernels
+from dovetail.topics.kernels import lines as kernels
+from dovetail.topics.kernels.ledger import IN_LINES
+from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS
+from dovetail.topics.sketches.base import Sketch
+from dovetail.topics.sketches.bloom import check_plan
+
+_CLUSTERING = 2.0
+"""A node's questions lie in one line, so lines fill less evenly than by chance, and the ones that
+searches ask most are the fullest. Rates are planned lower by this factor, which costs 13 % more
+bits at a rate of 0.001; benchmarks/sketches.py measures what comes out."""
+
+
+class LinesSketch(Sketch):
+    """Queries are lines probed: one cache line each."""
+
+    method = "lines"
+    element_method = element_kernels.LINES
+
+    def __init__(
+        self,
+        bits: int,
+        hashes: int = IN_LINES,
+        *,
+        seed: int = 0,
+        lineage: int = 0,
+        queries_max: int = SEARCH_QUERIES_MAX,
+        counting: bool = True,
+    ) -> None:
+        if hashes != IN_LINES or bits % LINE_BITS:
+            raise SketchError(f"a lines sketch has lines of {LINE_BITS} bits; {bits:,} is not that")
+        super().__init__(
+            bits, hashes, seed=seed, lineage=lineage, queries_max=queries_max, counting=counting
+        )
+
+    @classmethod
+    def sized_for(
+        cls,
+        elements: int,
+        false_positive_rate: float,
+        *,
+        seed: int = 0,
+        lineage: int = 0,
+        queries_max: int = SEARCH_QUERIES_MAX,
+    ) -> Self:
+        bits = lines_size(elements, false_positive_rate)
+        return cls(bits, seed=seed, lineage=lineage, queries_max=queries_max)
+
+    @property
+    def lines(self) -> int:
+        return self.bits // LINE_BITS
+
+    @property
+    def false_positive_rate(self) -> float:
+        ones = np.bitwise_count(self.words).reshape(-1, LINE_WORDS)
+        return float(np.prod(ones / 64, axis=1).mean())
+
+    def _search(
+        self, topics: Column, found: npt.NDArray[np.bool_], queries: npt.NDArray[np.int64]
+    ) -> None:
+        kernels.search_lines(
+            self.words,
+            np.uint64(self.lines),
+            topics.data,
+            topics.offsets,
+            np.uint64(self.geometry.seed),
+            self.queries_max,
+            found,
+            queries,
+        )
+
+
+def lines_size(elements: int, false_positive_rate: float) -> int:
+    """Bits for this rate with so many elements in, in whole lines."""
+    check_plan(elements, false_positive_rate)
+    lines = math.ceil(elements / _line_load(false_positive_rate / _CLUSTERING))
+    if lines * LINE_BITS > SKETCH_BITS_MAX:
+        raise SketchError(
+            f"{elements:,} elements need {lines * LINE_BITS:,} bits of at most {SKETCH_BITS_MAX:,}"
+        )
+    return lines * LINE_BITS
+
+
+@lru_cache(maxsize=64)
+def _line_load(false_positive_rate: float) -> float:
+    """Elements a line may hold on average, so that eight bits are all set with this chance."""
+    low, high = 1e-6, 1e4
+    for _ in range(100):
+        middle = math.sqrt(low * high)
+        if _rate_at(middle) > false_positive_rate:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _rate_at(load: float) -> float:
+    """The rate when lines hold a Poisson number of elements, each one bit of 64 in each word."""
+    rate = 0.0
+    top = int(load + 12 * math.sqrt(load) + 40)
+    for count in range(top + 1):
+        chance = math.exp(count * math.log(load) - load - math.lgamma(count + 1))
+        rate += chance * (1 - (63 / 64) ** count) ** LINE_WORDS
+    return rate

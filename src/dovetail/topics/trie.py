@@ -1,0 +1,161 @@
+"""The index a broker keeps of its own subscriptions: which filters match this topic? Exactly.
+
+A mapping from filters to whatever the broker wants to know about them. All of it is flat arrays,
+grown by half when full (kernels/trie.py has the layout): a million filters of six random levels
+take some hundreds of bytes each, and no Python object but the value. A match costs what the part
+of the tree costs that the topic reaches, whatever else is in it.
+"""
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.topics.kernels import trie as kernels
+
+Bytes = npt.NDArray[np.uint8]
+Value = TypeVar("Value")
+Number = TypeVar("Number", bound=np.integer[Any])
+
+_SLOTS_MIN = 64
+_LOAD_MAX = 0.75
+_FILTERS_MIN = 16
+_TEXT_MIN = 1024
+_MATCHES_MIN = 64
+
+
+class FilterTrie(MutableMapping[str | bytes, Value]):
+    """Filters are taken as they are: whoever takes them from outside checks them (names.py)."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self._seed = np.uint64(seed)
+        self._nodes = np.zeros(_SLOTS_MIN, kernels.NODE)
+        self._nodes_used = 0
+        self._text = np.zeros(_TEXT_MIN, np.uint8)
+        self._text_end = 0
+        self._text_live = 0
+        self._spans = np.zeros((_FILTERS_MIN, 2), np.int64)
+        self._following = np.zeros(_FILTERS_MIN, np.int32)
+        self._values: list[Value | None] = []
+        self._free: list[int] = []
+        self._matches = np.zeros(_MATCHES_MIN, np.int32)
+
+    def match(self, topic: str | bytes) -> list[Value]:
+        """The values of all filters that match this (valid) topic name."""
+        name = _bytes(topic)
+        while True:
+            count = kernels.match(
+                self._nodes,
+                self._text,
+                self._spans,
+                self._following,
+                name,
+                self._seed,
+                self._matches,
+            )
+            if count <= len(self._matches):
+                values = self._values
+                return [values[number] for number in self._matches[:count].tolist()]
+            self._matches = np.zeros(2 * count, np.int32)
+
+    def __getitem__(self, topic_filter: str | bytes) -> Value:
+        return self._values[self._number(topic_filter)]  # type: ignore[return-value]
+
+    def __setitem__(self, topic_filter: str | bytes, value: Value) -> None:
+        wanted = _bytes(topic_filter)
+        number = self._locate(wanted)
+        if number != kernels.NONE:
+            self._values[number] = value
+            return
+        number = self._new_number(value)
+        self._make_room_for_nodes(2 + int(np.count_nonzero(wanted == ord("/"))))
+        self._store_text(number, wanted)
+        self._nodes_used += kernels.insert(self._nodes, self._following, number, wanted, self._seed)
+
+    def __delitem__(self, topic_filter: str | bytes) -> None:
+        number = self._number(topic_filter)
+        wanted = _bytes(topic_filter)
+        self._nodes_used -= kernels.delete(self._nodes, self._following, number, wanted, self._seed)
+        self._text_live -= len(wanted)
+        self._spans[number] = 0
+        self._values[number] = None
+        self._free.append(number)
+
+    def __len__(self) -> int:
+        return len(self._values) - len(self._free)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The filters, in no particular order."""
+        for start, stop in self._spans[: len(self._values)].tolist():
+            if stop:
+                yield self._text[start:stop].tobytes()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory taken, without the values themselves."""
+        arrays = (self._nodes, self._text, self._spans, self._following, self._matches)
+        return sum(array.nbytes for array in arrays) + self._values.__sizeof__()
+
+    def _number(self, topic_filter: str | bytes) -> int:
+        number = self._locate(_bytes(topic_filter))
+        if number == kernels.NONE:
+            raise KeyError(topic_filter)
+        return number
+
+    def _locate(self, wanted: Bytes) -> int:
+        return int(
+            kernels.locate(
+                self._nodes, self._text, self._spans, self._following, wanted, self._seed
+            )
+        )
+
+    def _new_number(self, value: Value) -> int:
+        if self._free:
+            number = self._free.pop()
+            self._values[number] = value
+            return number
+        number = len(self._values)
+        if number == len(self._spans):
+            self._spans = _grown(self._spans, number + 1)
+            self._following = _grown(self._following, number + 1)
+        self._values.append(value)
+        return number
+
+    def _make_room_for_nodes(self, nodes: int) -> None:
+        wanted = self._nodes_used + nodes
+        if wanted <= _LOAD_MAX * len(self._nodes):
+            return
+        slots = max(int(wanted / _LOAD_MAX) + 1, len(self._nodes) * 3 // 2)
+        larger = np.zeros(slots, kernels.NODE)
+        kernels.move_nodes(self._nodes, larger)
+        self._nodes = larger
+
+    def _store_text(self, number: int, wanted: Bytes) -> None:
+        end = self._text_end + len(wanted)
+        if end > len(self._text):
+            self._compact_text(len(wanted))
+            end = self._text_end + len(wanted)
+        self._text[self._text_end : end] = wanted
+        self._spans[number] = self._text_end, end
+        self._text_end = end
+        self._text_live += len(wanted)
+
+    def _compact_text(self, room: int) -> None:
+        """The texts that are still in, moved to the front of a buffer with room to spare."""
+        text = np.zeros(max((self._text_live + room) * 3 // 2, _TEXT_MIN), np.uint8)
+        (used,) = np.nonzero(self._spans[:, 1])
+        order = used[np.argsort(self._spans[used, 0])]
+        self._text_end = int(kernels.move_text(self._text, self._spans, order, text))
+        self._text = text
+
+
+def _bytes(text: str | bytes) -> Bytes:
+    encoded = text.encode() if isinstance(text, str) else text
+    return np.frombuffer(encoded, np.uint8)
+
+
+def _grown(array: npt.NDArray[Number], rows: int) -> npt.NDArray[Number]:
+    larger = np.zeros((max(rows, len(array) * 3 // 2), *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger

@@ -1,0 +1,45 @@
+"""Compiles every kernel once, at set-up, so that no later start waits for a compiler.
+
+It does so by using them, through the same calls that the service makes: a signature that nobody
+calls is not compiled, and one that somebody calls cannot be forgotten without a slow first call.
+"""
+
+import sys
+import time
+
+from dovetail.topics.bank import SketchBank
+from dovetail.topics.columns import Column
+from dovetail.topics.kernels.compiling import remove_stale
+from dovetail.topics.sketches import METHODS, LinesSketch, build_sketch
+from dovetail.topics.trie import FilterTrie
+
+_FILTERS = ("a/+/c", "a/#", "+/b", "$SYS/#")
+_TOPICS = ("a/b/c", "$SYS/x")
+
+
+def warm() -> None:
+    remove_stale()
+    topics = Column.of(_TOPICS)
+    for method in METHODS:
+        sketch = build_sketch(method, Column.of(_FILTERS))
+        sketch.search_column(topics)
+        sketch.discard(_FILTERS[0])
+        sketch.resized(2 * sketch.bits, sketch.geometry.hashes)
+    bank = SketchBank[int]()
+    # 33 peers: each width of lanes is a kernel of its own.
+    for peer in range(33):
+        bank.put(peer, LinesSketch.sized_for(8, 0.01))
+        bank.search_column(topics)
+    trie = FilterTrie[str]()
+    # Enough to grow every array once.
+    for number in range(100):
+        trie[f"{number:020}/+/#"] = ""
+        trie.match(_TOPICS[0])
+        del trie[f"{number:020}/+/#"]
+        trie[f"x/{number:020}"] = ""
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    warm()
+    sys.stdout.write(f"kernels are compiled ({time.monotonic() - started:.1f} s)\n")

@@ -1,0 +1,42 @@
+"""Copies of the project for tests that install it."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SPARK_PACKAGES = frozenset({"pandas", "py4j", "pyarrow", "pyspark"})
+KERNEL_PACKAGES = frozenset({"llvmlite", "numba", "numpy"})
+
+
+def copy_checkout(to: Path) -> Path:
+    """What somebody has after `git clone`, as far as the launcher needs it."""
+    to.mkdir(parents=True)
+    for name in ("dovetail", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, to)
+    for name in ("requirements", "scripts", "src"):
+        shutil.copytree(
+            ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__", "*.nb[ci]")
+        )
+    return to
+
+
+def without_packages(lock: str, names: frozenset[str]) -> str:
+    """A lock with some packages left out, to install in seconds what takes a minute whole."""
+    entries = re.split(r"^(?=\S)", lock, flags=re.MULTILINE)
+    return "".join(entry for entry in entries if entry.partition("==")[0] not in names)
+
+
+def programs_without(folder: Path, *prefixes: str) -> str:
+    """A PATH that has every program of this one, but those whose names begin so."""
+    folder.mkdir()
+    for source in os.environ["PATH"].split(os.pathsep):
+        # A PATH taken over from root has folders that others may not read.
+        if not os.access(source, os.R_OK | os.X_OK):
+            continue
+        for program in Path(source).glob("*"):
+            link = folder / program.name
+            if not program.name.startswith(prefixes) and not os.path.lexists(link):
+                link.symlink_to(program)
+    return str(folder)

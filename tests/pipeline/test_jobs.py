@@ -1,0 +1,100 @@
+"""The command from options to files, on a real Spark."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from dovetail.errors import ConfigError, DovetailError
+from dovetail.pipeline import jobs
+from dovetail.pipeline.experiments.wildcard import PANELS, ROWS
+from dovetail.topics.sketches import METHODS
+
+
+@pytest.fixture
+def own_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextlib.contextmanager
+    def open_session(_master: str | None) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(jobs, "open_session", open_session)
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_session(_master: str | None) -> None:
+        pytest.fail("Spark was started for options that cannot be used")
+
+    monkeypatch.setattr(jobs, "open_session", open_session)
+
+
+@pytest.mark.usefixtures("own_spark")
+def test_run_and_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "results"
+    jobs.reproduce_wildcard(figures=(4,), trials=1, seed=3, out=out)
+    printed = capsys.readouterr().out
+    assert "84 rows in " in printed
+    assert f"table   {out}/results.parquet\n" in printed
+    assert f"report  {out}/report.html\n" in printed
+    assert "not in this run" in printed
+
+    table = pq.read_table(out / "results.parquet")
+    assert table.schema.equals(ROWS)
+    assert table.num_rows == sum(len(panel.values) for panel in PANELS) * len(METHODS)
+    assert set(table["method"].to_pylist()) == set(METHODS)
+    assert sorted(path.name for path in out.iterdir()) == ["report.html", "results.parquet"]
+
+    first = (out / "results.parquet").read_bytes()
+    jobs.reproduce_wildcard(figures=(4, 4), trials=1, seed=3, out=out)
+    assert (out / "results.parquet").read_bytes() == first
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+    (out / "results.parquet").write_bytes(b"PAR1 but not ours")
+    with pytest.raises(ConfigError, match="something else"):
+        jobs.reproduce_wildcard(figures=(4,), trials=1, seed=3, out=out)
+
+
+@pytest.mark.usefixtures("own_spark")
+def test_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_table(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", write_table)
+    monkeypatch.setattr(jobs, "measure_wildcard", lambda *_: ROWS.empty_table())
+    monkeypatch.setattr(jobs, "compare", lambda _: [])
+    with pytest.raises(DovetailError, match="no space left on device"):
+        jobs.reproduce_wildcard(figures=(4,), trials=1, out=tmp_path / "results")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_spark")
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"trials": 0}, "--trials is from 1 to 1,000, not 0"),
+            ({"trials": 1_001}, "not 1,001"),
+            ({"seed": -1}, "--seed is from 0 to"),
+            ({"seed": 2**63}, "--seed is from 0 to"),
+            ({"figures": (4, 7)}, "asked for: 7"),
+            ({"figures": ()}, "asked for: none"),
+            ({"master": "nonsense"}, "not a Spark master"),
+        ],
+    )
+    def test_option(self, tmp_path: Path, options: dict[str, object], said: str) -> None:
+        with pytest.raises(ConfigError, match=said):
+            jobs.reproduce_wildcard(out=tmp_path / "results", **options)  # type: ignore[arg-type]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_foreign_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "thesis.txt").touch()
+        with pytest.raises(ConfigError, match="thesis"):
+            jobs.reproduce_wildcard(out=tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+    def test_unwritable_folder(self) -> None:
+        with pytest.raises(DovetailError, match="cannot be written"):
+            jobs.reproduce_wildcard(out=Path("/proc/results"))

@@ -1,0 +1,69 @@
+"""Counting tasks, and the plain lines for logs."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from dovetail.pipeline import progress
+from dovetail.pipeline.progress import Tally, count_tasks, line, seconds_left, show_progress
+
+
+class FakeTracker:
+    """Two jobs: a short stage before and after the one that works, which the second job skips."""
+
+    def getJobIdsForGroup(self, group: str) -> list[int]:  # noqa: N802
+        return [0, 1] if group == "ours" else []
+
+    def getJobInfo(self, job: int) -> SimpleNamespace | None:  # noqa: N802
+        return SimpleNamespace(stageIds=[[0, 1], [2, 3, 9]][job])
+
+    def getStageInfo(self, stage: int) -> SimpleNamespace | None:  # noqa: N802
+        counts = {0: (2, 2, 0), 1: (32, 20, 2), 2: (32, 0, 0), 3: (1, 0, 0)}.get(stage)
+        if counts is None:
+            return None
+        total, done, running = counts
+        return SimpleNamespace(numTasks=total, numCompletedTasks=done, numActiveTasks=running)
+
+
+def test_counts_the_stage_that_works() -> None:
+    tracker = FakeTracker()
+    assert count_tasks(tracker, "ours", 32) == Tally(20, 2, 32)  # type: ignore[arg-type]
+    assert count_tasks(tracker, "another", 32) == Tally(0, 0, 32)  # type: ignore[arg-type]
+
+
+def test_time_left() -> None:
+    assert seconds_left(0, 10, 5.0) is None
+    assert seconds_left(5, 20, 10.0) == 30.0
+
+
+def test_line() -> None:
+    assert line("Work", Tally(8, 2, 32), 10.0) == "Work: 25 % (8 of 32 tasks), about 30 s left"
+    assert line("Work", Tally(0, 0, 32), 1.0) == "Work: 0 % (0 of 32 tasks)"
+    assert line("Work", Tally(0, 0, 32), 60.0).endswith(
+        "waiting for the cluster to give this job a worker"
+    )
+
+
+def test_a_log_gets_lines_and_no_escapes(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=False)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with show_progress(spark, "Counting", 8, console):
+        assert spark.range(80).repartition(8).mapInArrow(slowly, "id long").count() == 80
+    shown = output.getvalue().splitlines()
+    assert shown
+    assert all(text.startswith("Counting: ") and "\x1b" not in text for text in shown)
+    assert any("of 8 tasks" in text for text in shown)
+
+
+def slowly(batches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    import time
+
+    for batch in batches:
+        time.sleep(0.3)
+        yield batch

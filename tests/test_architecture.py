@@ -1,0 +1,34 @@
+"""Rules of import that go by file name, which import-linter's contracts cannot say."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "dovetail"
+
+
+def imported_packages(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text(), file)):
+        if isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def is_kernel(file: Path) -> bool:
+    return any("kernels" in part for part in file.relative_to(SOURCE).parts)
+
+
+def test_only_kernels_import_numba() -> None:
+    offenders = [
+        str(file.relative_to(SOURCE))
+        for file in SOURCE.rglob("*.py")
+        if "numba" in imported_packages(file) and not is_kernel(file)
+    ]
+    assert offenders == []
+
+
+def test_every_package_has_an_init() -> None:
+    # import-linter does not see modules in folders without one.
+    folders = {file.parent for file in SOURCE.rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []

@@ -1,0 +1,149 @@
+"""The command line as a shell sees it: output, errors, exit codes."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from dovetail import __version__
+
+# Runs the command line in a process whose modules were tampered with first.
+TAMPERED = """
+import sys, types
+{tampering}
+sys.argv = ["dovetail", *{arguments}]
+from dovetail.cli import main
+main()
+"""
+STAND_IN_JOB = """
+jobs = types.ModuleType("dovetail.pipeline.jobs")
+jobs.reproduce_wildcard = lambda **options: {action}
+sys.modules["dovetail.pipeline.jobs"] = jobs
+"""
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dovetail", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def tampered(tampering: str, *arguments: str) -> list[str]:
+    program = TAMPERED.format(tampering=textwrap.dedent(tampering), arguments=list(arguments))
+    return [sys.executable, "-c", program]
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"dovetail {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--help"], "Example: dovetail reproduce wildcard"),
+        (["reproduce", "--help"], "wildcard"),
+        (["reproduce", "wildcard", "--help"], "--figure"),
+        (["up", "--help"], "Start the service"),
+    ],
+)
+def test_help(arguments: list[str], expected: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 0
+    assert expected in done.stdout
+
+
+def test_help_does_not_wait_for_heavy_imports() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "dovetail", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "dovetail.cli" in imported
+    assert not imported & {"numba", "numpy", "pandas", "pyarrow", "pyspark"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--colour"], "--colour"),
+        (["fly"], "fly"),
+        (["reproduce", "wildcard", "--trials", "0"], "--trials"),
+        (["reproduce", "wildcard", "--figure", "7"], "--figure"),
+    ],
+)
+def test_usage_error(arguments: list[str], expected: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_up_says_what_this_version_has() -> None:
+    done = run("up")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"dovetail: error: dovetail {__version__} cannot start a broker")
+    assert "topic plane and the wildcard experiments" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_debug_shows_the_traceback() -> None:
+    done = run("--debug", "up")
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+    assert "cannot start a broker" in done.stderr
+
+
+def test_missing_spark_names_the_extra() -> None:
+    command = tampered('sys.modules["pyspark"] = None', "reproduce", "wildcard")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pyspark cannot be imported" in done.stderr
+    assert 'pip install "dovetail[spark]"' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_options_reach_the_job() -> None:
+    command = tampered(
+        STAND_IN_JOB.format(action="print(sorted(options.items()))"),
+        *("reproduce", "wildcard", "--figure", "6", "--figure", "4", "--seed", "7", "--out", "x"),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "[('figures', (6, 4)), ('master', None), ('out', PosixPath('x')), "
+        "('seed', 7), ('trials', 10)]\n"
+    )
+
+
+def test_interrupt_ends_quietly() -> None:
+    action = "(print('ready', flush=True), __import__('time').sleep(60))"
+    command = tampered(STAND_IN_JOB.format(action=action), "reproduce", "wildcard")
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+
+
+def test_reader_that_leaves_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    action = "[print('x' * 100) for _ in range(10_000)]"
+    command = tampered(STAND_IN_JOB.format(action=action), "reproduce", "wildcard")
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert done.returncode == 1
+    assert done.stderr == ""

@@ -1,0 +1,210 @@
+"""./dovetail in copies of the checkout: real installs, and what it says when it cannot.
+
+The installs are real, but of locks without the large packages: what takes a minute in
+a whole set-up is downloading them, and scripts/test itself has just done that.
+"""
+
+import os
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from checkout import (
+    KERNEL_PACKAGES,
+    SPARK_PACKAGES,
+    copy_checkout,
+    programs_without,
+    without_packages,
+)
+from dovetail import __version__
+
+VERSION_LINE = f"dovetail {__version__}\n"
+WARM_START_SECONDS_MAX = 0.3
+NOBODY = 65534
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that other users can reach, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="dovetail test ") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+@pytest.fixture
+def checkout(folder: Path) -> Path:
+    copy = copy_checkout(folder / "a checkout")
+    lock = copy / "requirements" / "runtime.lock"
+    lock.write_text(without_packages(lock.read_text(), SPARK_PACKAGES | KERNEL_PACKAGES))
+    return copy
+
+
+def environment(**changes: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name != "DOVETAIL_PYTHON"}
+    return inherited | changes
+
+
+def start(
+    launcher: Path, *, env: dict[str, str] | None = None, user: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Start from a working directory that is not the checkout."""
+    done = subprocess.run(
+        [launcher, "--version"],
+        cwd="/",
+        env=env or environment(),
+        user=user,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    skip_without_registry(done.stderr, env)
+    return done
+
+
+def skip_without_registry(errors: str, env: dict[str, str] | None = None) -> None:
+    if env is None and "cannot reach the package registry" in errors:
+        pytest.skip("no package registry can be reached from here")
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], *sentences: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    for sentence in sentences:
+        assert sentence in done.stderr
+    errors = done.stderr[done.stderr.index("dovetail: error: ") :]
+    assert len(errors.splitlines()) <= 2
+
+
+class TestSetUp:
+    def test_first_start_then_warm_starts_then_changed_locks(
+        self, folder: Path, checkout: Path
+    ) -> None:
+        link = folder / "link"
+        link.symlink_to(Path("a checkout", "dovetail"))
+
+        first = start(link)
+        assert (first.returncode, first.stdout) == (0, VERSION_LINE), first.stderr
+        assert "Setting up Dovetail (first run): making .venv" in first.stderr
+
+        second = start(link)
+        assert (second.returncode, second.stdout, second.stderr) == (0, VERSION_LINE, "")
+        python = [str(checkout / ".venv" / "bin" / "python"), "-c", "pass"]
+        added = median_seconds([str(link), "--version"]) - median_seconds(python)
+        assert added < WARM_START_SECONDS_MAX
+
+        with (checkout / "requirements" / "runtime.lock").open("a") as lock:
+            lock.write("# changed\n")
+        third = start(link)
+        assert (third.returncode, third.stdout) == (0, VERSION_LINE)
+        assert "Setting up Dovetail (update)" in third.stderr
+        assert start(link).stderr == ""
+
+    def test_moved_folder_is_set_up_again(self, folder: Path, checkout: Path) -> None:
+        # Programs in .venv/bin have the old path in them.
+        state = checkout / ".venv" / "dovetail-setup"
+        state.mkdir(parents=True)
+        (state / "folder").write_text("/elsewhere\n")
+        (state / "runtime").write_text("a stamp of another place\n")
+        (checkout / ".venv" / "left over").touch()
+        # It gets as far as making a new one.
+        unable = folder / "python3"
+        unable.write_text('#!/bin/sh\n[ "$1" = -c ]\n')
+        unable.chmod(0o755)
+        refused = start(checkout / "dovetail", env=environment(DOVETAIL_PYTHON=str(unable)))
+        assert_refused(refused, "set-up failed while making .venv", "Log: ")
+        assert "first run" in refused.stderr
+        assert not (checkout / ".venv" / "left over").exists()
+
+    def test_interrupted_set_up_is_begun_again_by_one_of_two(self, checkout: Path) -> None:
+        command = [str(checkout / "dovetail"), "--version"]
+        killed = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=environment(), process_group=0
+        )
+        assert killed.stderr is not None
+        for line in killed.stderr:
+            if "installing locked dependencies" in line:
+                break
+        time.sleep(1)
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.communicate()
+        assert (checkout / ".venv" / "bin" / "python").exists()
+
+        both = [
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment(),
+            )
+            for _ in range(2)
+        ]
+        outcomes = [process.communicate() for process in both]
+        for _, errors in outcomes:
+            skip_without_registry(errors)
+        assert [output for output, _ in outcomes] == [VERSION_LINE, VERSION_LINE]
+        assert sum("making .venv" in errors for _, errors in outcomes) == 1
+        # The first may have to wait too: for the last of the killed processes to be gone.
+        assert any("waiting for it" in errors for _, errors in outcomes)
+
+
+def median_seconds(command: list[str]) -> float:
+    def seconds() -> float:
+        started = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        return time.perf_counter() - started
+
+    return statistics.median(seconds() for _ in range(7))
+
+
+class TestRefusals:
+    def test_python_is_too_old(self, folder: Path, checkout: Path) -> None:
+        path = programs_without(folder / "programs", "python", "uv")
+        old = folder / "programs" / "python3"
+        old.write_text("#!/bin/sh\ncase $2 in *platform*) echo 3.9.2 ;; *) exit 1 ;; esac\n")
+        old.chmod(0o755)
+        assert_refused(
+            start(checkout / "dovetail", env=environment(PATH=path)),
+            "needs Python 3.11 to 3.14; found 3.9.2",
+            "DOVETAIL_PYTHON",
+        )
+        assert_refused(
+            start(checkout / "dovetail", env=environment(DOVETAIL_PYTHON=str(old))),
+            "DOVETAIL_PYTHON=",
+            "is 3.9.2",
+        )
+        assert not (checkout / ".venv").exists()
+
+    def test_no_python(self, folder: Path, checkout: Path) -> None:
+        path = programs_without(folder / "programs", "python", "uv")
+        assert_refused(
+            start(checkout / "dovetail", env=environment(PATH=path)), "found no Python at all"
+        )
+
+    def test_registry_is_out_of_reach(self, folder: Path, checkout: Path) -> None:
+        """And a .venv that somebody else made is not lost over it."""
+        (checkout / ".venv").mkdir()
+        (checkout / ".venv" / "precious").touch()
+        unreachable = environment(PIP_INDEX_URL="http://127.0.0.1:9/", PIP_RETRIES="1")
+        unreachable["PATH"] = programs_without(folder / "programs", "uv")
+        refused = start(checkout / "dovetail", env=unreachable)
+        assert_refused(refused, "cannot reach the package registry", "Log: ")
+        assert Path(refused.stderr.strip().rpartition("Log: ")[2]).is_file()
+        assert [kept.name for kept in checkout.glob(".venv.*/precious")] == ["precious"]
+
+    def test_folder_is_not_writable(self, checkout: Path) -> None:
+        checkout.chmod(0o555)
+        # Root may write anywhere, so root asks as somebody else.
+        user = NOBODY if os.geteuid() == 0 else None
+        try:
+            assert_refused(start(checkout / "dovetail", user=user), "is not writable by")
+        finally:
+            checkout.chmod(0o755)

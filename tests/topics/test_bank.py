@@ -1,0 +1,139 @@
+"""A bank answers as its sketches would one by one, whoever comes, changes or leaves."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from dovetail.errors import SketchError
+from dovetail.topics.bank import SketchBank
+from dovetail.topics.columns import Column
+from dovetail.topics.sketches import LinesSketch, build_sketch
+from topic_strategies import filters, names
+
+SIZES = (512, 1024, 1 << 15)
+
+
+class BankMachine(RuleBasedStateMachine):
+    """Up to 90 peers of three sizes: lanes widen, slabs come and go. Sketches are the oracle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bank = SketchBank[int]()
+        self.sketches: dict[int, LinesSketch] = {}
+
+    @rule(peer=st.integers(0, 80), bits=st.sampled_from(SIZES), some=st.lists(filters()))
+    def put(self, peer: int, bits: int, some: list[str]) -> None:
+        sketch = LinesSketch(bits, lineage=peer)
+        sketch.add_column(Column.of(some))
+        self.sketches[peer] = sketch
+        self.bank.put(peer, sketch)
+
+    @rule(first=st.integers(0, 20), count=st.integers(1, 70))
+    def put_many(self, first: int, count: int) -> None:
+        for peer in range(first, first + count):
+            self.put(peer, 512, [f"{peer}/+", f"all/{peer % 3}"])
+
+    @rule(data=st.data(), some=st.lists(filters(), min_size=1))
+    def change(self, data: st.DataObject, some: list[str]) -> None:
+        if self.sketches:
+            peer = data.draw(st.sampled_from(sorted(self.sketches)))
+            sketch = self.sketches[peer]
+            sketch.add_column(Column.of(some))
+            self.bank.apply(peer, sketch.delta(self.bank.version_of(peer)))
+
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        if self.sketches:
+            peer = data.draw(st.sampled_from(sorted(self.sketches)))
+            self.bank.remove(peer)
+            del self.sketches[peer]
+
+    @rule(topic=names | st.sampled_from(["all/0", "all/1", "7/x"]))
+    def search(self, topic: str) -> None:
+        expected = {peer for peer, sketch in self.sketches.items() if sketch.search(topic).found}
+        assert set(self.bank.search(topic)) == expected
+        assert len(self.bank) == len(self.sketches)
+
+
+BankMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=30)
+TestBank = BankMachine.TestCase
+
+
+@given(st.lists(names, min_size=1, max_size=40))
+@settings(max_examples=20)
+def test_a_column_of_topics_against_a_column_of_sketches(topics: list[str]) -> None:
+    bank = SketchBank[str]()
+    sketches = {}
+    for number in range(70):
+        subscribed = Column.of([f"a/{number}", "+/b" if number % 2 else "b/#", "$x/+"])
+        sketches[f"peer{number}"] = build_sketch("lines", subscribed)
+        bank.put(f"peer{number}", sketches[f"peer{number}"])  # type: ignore[arg-type]
+    peers, found = bank.search_column(Column.of(topics))
+    assert sorted(peers) == sorted(sketches)
+    for column, peer in enumerate(peers):
+        expected, _ = sketches[peer].search_column(Column.of(topics))
+        assert np.array_equal(found[:, column], expected)
+
+
+def test_an_empty_bank_knows_nobody() -> None:
+    bank = SketchBank[int]()
+    assert bank.search("a") == []
+    peers, found = bank.search_column(Column.of(["a", "b"]))
+    assert peers == []
+    assert found.shape == (2, 0)
+
+
+def test_a_few_peers_take_a_byte_a_bit_and_not_eight() -> None:
+    bank = SketchBank[int]()
+    for peer in range(8):
+        bank.put(peer, LinesSketch(1 << 15))
+    assert bank.nbytes == 1 << 15
+    bank.put(8, LinesSketch(1 << 15))
+    assert bank.nbytes == 2 << 15
+    for peer in range(65):
+        bank.put(peer, LinesSketch(1 << 15))
+    assert bank.nbytes == (8 + 1) << 15
+
+
+def test_a_peer_that_grows_is_never_missed() -> None:
+    bank = SketchBank[str]()
+    sketch = LinesSketch(512)
+    sketch.add("a")
+    bank.put("peer", sketch)
+    grown = sketch.resized(4096, 0)
+    with pytest.raises(SketchError, match="does not continue"):
+        bank.apply("peer", grown.delta(0))
+    assert bank.search("a") == ["peer"]
+    bank.put("peer", grown)
+    assert bank.search("a") == ["peer"]
+    assert bank.nbytes == 4096
+
+
+def test_strangers_and_gaps_are_refused() -> None:
+    bank = SketchBank[str]()
+    sketch = LinesSketch(512, lineage=3)
+    with pytest.raises(SketchError, match="no sketch of peer"):
+        bank.apply("peer", sketch.delta(0))
+    with pytest.raises(SketchError, match="no sketch of peer"):
+        bank.remove("peer")
+    bank.put("peer", sketch)
+    sketch.add("a")
+    sketch.add("b")
+    with pytest.raises(SketchError, match="does not continue"):
+        bank.apply("peer", sketch.delta(1))
+    with pytest.raises(SketchError, match="does not continue"):
+        bank.apply("peer", LinesSketch(512, lineage=4).delta(0))
+
+
+def test_past_its_bound_a_search_answers_everybody() -> None:
+    bank = SketchBank[int](probes_max=50)
+    levels = [f"level{i}" for i in range(10)]
+    patterns = [
+        "/".join("+" if mask >> i & 1 else levels[i] for i in range(9)) + "/no"
+        for mask in range(512)
+    ]
+    for peer in range(3):
+        bank.put(peer, build_sketch("lines", Column.of(patterns), false_positive_rate=1e-9))  # type: ignore[arg-type]
+    assert sorted(bank.search("/".join(levels))) == [0, 1, 2]

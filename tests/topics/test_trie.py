@@ -1,0 +1,114 @@
+"""The exact index against `matches`, through any order of adds and removes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from dovetail.topics.columns import Column
+from dovetail.topics.kernels import trie as kernels
+from dovetail.topics.names import matches
+from dovetail.topics.trie import FilterTrie
+from topic_strategies import deep_filters, deep_names, filters, names
+
+
+class TrieMachine(RuleBasedStateMachine):
+    """A dict and `matches` are the oracle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trie = FilterTrie[int]()
+        self.oracle: dict[str, int] = {}
+
+    @rule(topic_filter=filters(), value=st.integers())
+    def put(self, topic_filter: str, value: int) -> None:
+        self.trie[topic_filter] = value
+        self.oracle[topic_filter] = value
+
+    @rule(topic_filter=filters())
+    def remove(self, topic_filter: str) -> None:
+        assert self.trie.pop(topic_filter, None) == self.oracle.pop(topic_filter, None)
+
+    @rule(data=st.data())
+    def remove_one_that_is_in(self, data: st.DataObject) -> None:
+        if self.oracle:
+            topic_filter = data.draw(st.sampled_from(sorted(self.oracle)))
+            del self.trie[topic_filter]
+            del self.oracle[topic_filter]
+
+    @rule(topic=names)
+    def match(self, topic: str) -> None:
+        expected = [value for key, value in self.oracle.items() if matches(key, topic)]
+        assert sorted(self.trie.match(topic)) == sorted(expected)
+
+    @invariant()
+    def same_filters(self) -> None:
+        assert len(self.trie) == len(self.oracle)
+        assert {key.decode() for key in self.trie} == set(self.oracle)
+
+
+TrieMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestTrie = TrieMachine.TestCase
+
+
+@given(st.lists(deep_filters, max_size=5), deep_names)
+def test_a_hundred_levels(subscribed: list[str], topic: str) -> None:
+    trie = FilterTrie[str]()
+    parent = topic.rsplit("/", 1)[0]
+    for topic_filter in (*subscribed, topic, f"{parent}/#", f"{topic}/#", f"{parent}/+"):
+        trie[topic_filter] = topic_filter
+    expected = [key.decode() for key in trie if matches(key.decode(), topic)]
+    assert sorted(trie.match(topic)) == sorted(expected)
+
+
+@given(filters(), names)
+def test_the_byte_matcher_is_the_oracle(topic_filter: str, topic: str) -> None:
+    text = Column.of([topic_filter]).data.copy()
+    name = Column.of([topic]).data
+    assert kernels.matches(text, 0, len(text), name) == matches(topic_filter, topic)
+
+
+def test_it_grows_and_shrinks_and_stays_right() -> None:
+    trie = FilterTrie[int]()
+    kept = [f"site/{i % 97}/{i}/+" for i in range(20_000)]
+    for number, topic_filter in enumerate(kept):
+        trie[topic_filter] = number
+    for topic_filter in kept[1::2]:
+        del trie[topic_filter]
+    for number in range(0, 20_000, 2):
+        assert trie.match(f"site/{number % 97}/{number}/x") == [number]
+        assert trie.match(f"site/{(number + 1) % 97}/{number + 1}/x") == []
+    for topic_filter in kept[::2]:
+        del trie[topic_filter]
+    assert len(trie) == 0
+    assert not np.any(trie._nodes["through"])
+
+
+def test_more_matches_than_were_expected() -> None:
+    trie = FilterTrie[int]()
+    patterns = ["/".join("+" if mask >> i & 1 else "x" for i in range(9)) for mask in range(512)]
+    for number, pattern in enumerate(patterns):
+        trie[pattern] = number
+    assert sorted(trie.match("/".join("x" * 9))) == list(range(512))
+
+
+def test_filters_whose_hashes_collide_are_told_apart_by_their_text() -> None:
+    """No two texts with one 64-bit hash are at hand, so one node's list is given a stranger."""
+    trie = FilterTrie[str]()
+    for topic_filter in ("a", "b"):
+        trie[topic_filter] = topic_filter
+    number_a, number_b = 0, 1
+    trie._following[number_a] = number_b
+    assert trie.match("a") == ["a"]
+    assert trie["a"] == "a"
+
+
+def test_a_filter_that_is_not_in_is_a_key_error() -> None:
+    trie = FilterTrie[int]()
+    trie["a/b"] = 1
+    for missing in ("a", "a/b/c", "a/+", "a/b/#", "#"):
+        with pytest.raises(KeyError):
+            del trie[missing]
+        assert missing not in trie
+    assert trie["a/b"] == 1
