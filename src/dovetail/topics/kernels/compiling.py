@@ -5,10 +5,13 @@ folder of compiled code is named after all kernel sources together: a change any
 folder, and a stale kernel cannot run.
 """
 
+import atexit
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -20,21 +23,43 @@ _SOURCES = Path(__file__).parent
 _FOLDER_PREFIX = "compiled-"
 
 
-def _cache_folder() -> Path:
+def _folder_name() -> str:
     digest = hashlib.sha256()
     for source in sorted(_SOURCES.glob("*.py")):
         digest.update(source.read_bytes())
-    beside = _SOURCES / "__pycache__"
-    name = _FOLDER_PREFIX + digest.hexdigest()[:16]
-    if os.access(beside if beside.exists() else _SOURCES, os.W_OK):
-        return beside / name
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "dovetail" / name
+    return _FOLDER_PREFIX + digest.hexdigest()[:16]
+
+
+def _places() -> Iterator[Path]:
+    """Where compiled code may lie, best first.
+
+    Beside the sources it serves everybody; an installation that may not be written to leaves each
+    user to their own. Never a shared folder such as /tmp: what lies there is run.
+    """
+    yield _SOURCES / "__pycache__"
+    if cache := os.environ.get("XDG_CACHE_HOME"):
+        yield Path(cache) / "dovetail"
+    with suppress(RuntimeError):  # a user without a home
+        yield Path.home() / ".cache" / "dovetail"
+
+
+def _cache_folder() -> Path:
+    name = _folder_name()
+    for place in _places():
+        folder = place / name
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
+    # Compiled anew by each process, which is slow and works.
+    private = tempfile.mkdtemp(prefix="dovetail-")
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    return Path(private)
 
 
 def remove_stale() -> None:
     """Compiled code of sources that are no more."""
-    current = _cache_folder()
+    current = Path(numba.config.CACHE_DIR)  # type: ignore[attr-defined]
     for folder in current.parent.glob(_FOLDER_PREFIX + "*"):
         if folder != current:
             shutil.rmtree(folder, ignore_errors=True)
