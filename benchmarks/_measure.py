@@ -15,6 +15,7 @@ from dovetail.pipeline.experiments.wildcard import Workload, as_column, draw_fil
 from dovetail.topics.columns import Column
 
 LETTERS = 10
+_missed: list[str] = []
 PAPER = Workload(levels=10, wildcard_only=False)
 """Figure 6(b) at ten levels: 6,000 filters, half with wildcards, none of them wildcard-only."""
 
@@ -60,3 +61,10 @@ def verdict(what: str, value: float, limit: float, *, at_most: bool) -> None:
     holds = value <= limit if at_most else value >= limit
     sign = "at most" if at_most else "at least"
     print(f"{'holds' if holds else 'MISSED'}: {what}: {value:.4g} ({sign} {limit:g})")
+    if not holds:
+        _missed.append(what)
+
+
+def finish() -> None:
+    """End with an exit code that tells whether everything held."""
+    sys.exit(1 if _missed else 0)

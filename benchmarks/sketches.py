@@ -8,11 +8,11 @@ import statistics
 
 import numpy as np
 
-from _measure import PAPER, filters, in_turn, nanoseconds, ratio, table, topics, verdict
+from _measure import PAPER, filters, finish, in_turn, nanoseconds, ratio, table, topics, verdict
 from dovetail.topics.bank import SketchBank
 from dovetail.topics.columns import Column
-from dovetail.topics.kernels.hashing import ROOT, SINGLE_LEVEL, child
-from dovetail.topics.kernels.lines import LINE_WORDS, line_of
+from dovetail.topics.kernels.hashing import ROOT, SINGLE_LEVEL, child, scale
+from dovetail.topics.kernels.lines import LINE_WORDS
 from dovetail.topics.sketches import LinesSketch, PrefixSketch, Sketch, build_sketch, lines_size
 
 ROUNDS = 15
@@ -29,7 +29,7 @@ def ask_plus_lines(sketch: LinesSketch, levels: int) -> list[float]:
     for level in range(levels):
         if level % 2 == 0:
             first = node
-        found.append(float(chances[line_of(first, np.uint64(sketch.lines))]))
+        found.append(float(chances[scale(first, np.uint64(sketch.lines))]))
         node = np.uint64(child(node, SINGLE_LEVEL))
     return found
 
@@ -125,18 +125,11 @@ def bank() -> None:
             peers.put(peer, sketch)
             sketches.append(sketch.copy())
         published = topics(rng, TOPICS, PAPER.levels)
-        changed = LinesSketch(bits)
-        changed.add_column(filters(rng, PAPER, count))
-        peers.put(0, changed)
-        version = changed.version
-        changed.add("a/b/c/d/e/f/g/h/i/j")
-        delta = changed.delta(version)
         seconds = in_turn(
             {
                 "one": lambda s=sketches[0], t=published: s.search_column(t),
                 "bank": lambda b=peers, t=published: b.search_column(t),
                 "put": lambda b=peers, s=sketches[1]: b.put(1, s),
-                "delta": lambda b=peers, c=changed, d=delta: (b.put(0, c), b.apply(0, d))[1],
             },
             ROUNDS,
         )
@@ -210,3 +203,4 @@ if __name__ == "__main__":
     speed()
     bank()
     worst_case()
+    finish()

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from _measure import in_turn, table, verdict
+from _measure import finish, in_turn, table, verdict
 
 ROUNDS = 15
 LAUNCHER = Path(__file__).parent.parent / "dovetail"
@@ -35,3 +35,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    finish()

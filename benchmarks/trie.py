@@ -104,7 +104,7 @@ def measure(name: str, workload: Callable[..., tuple[Iterator[bytes], list[bytes
         adding = time.perf_counter() - started
         found = sum(len(trie.match(topic)) for topic in published)
         ours = microseconds(trie.match, published)
-        theirs = ""
+        theirs, against = "-", "-"
         if count <= PEER_MAX:
             peer = DictTrie()
             subscribed, published = workload(np.random.default_rng(count), count)
@@ -112,7 +112,8 @@ def measure(name: str, workload: Callable[..., tuple[Iterator[bytes], list[bytes
                 peer.add(topic_filter.decode())
             texts = [topic.decode() for topic in published]
             assert found == sum(len(peer.match(topic)) for topic in texts)
-            theirs = f"{microseconds(peer.match, texts):.1f}"
+            peer_time = microseconds(peer.match, texts)
+            theirs, against = f"{peer_time:.1f}", f"{peer_time / ours:.2f}"
         rows.append(
             [
                 f"{count:,}",
@@ -123,7 +124,8 @@ def measure(name: str, workload: Callable[..., tuple[Iterator[bytes], list[bytes
                 f"{adding / count * 1e6:.1f}",
                 f"{found / len(published):.2f}",
                 f"{ours:.1f}",
-                theirs or "-",
+                theirs,
+                against,
             ]
         )
     table(
@@ -138,6 +140,7 @@ def measure(name: str, workload: Callable[..., tuple[Iterator[bytes], list[bytes
             "matches",
             "µs/match",
             "dicts µs",
+            "dicts / ours",
         ],
         rows,
     )

@@ -25,7 +25,11 @@ SUBSCRIPTIONS = {
 def main() -> None:
     # Each broker keeps its own filters exactly, and a sketch of them for the others.
     tries = {name: FilterTrie[str]() for name in SUBSCRIPTIONS}
-    sketches = {name: LinesSketch.sized_for(10_000, 0.001) for name in SUBSCRIPTIONS}
+    # A lineage says whose versions a sketch's are; a broker that restarts takes a new one.
+    sketches = {
+        name: LinesSketch.sized_for(10_000, 0.001, lineage=number)
+        for number, name in enumerate(SUBSCRIPTIONS, start=1)
+    }
     for name, filters in SUBSCRIPTIONS.items():
         for topic_filter in filters:
             tries[name][topic_filter] = topic_filter
@@ -35,9 +39,7 @@ def main() -> None:
     peers = SketchBank[str]()
     for name, sketch in sketches.items():
         travelling = sketch_to_bytes(sketch)
-        arrived = sketch_from_bytes(travelling)
-        assert isinstance(arrived, LinesSketch)
-        peers.put(name, arrived)
+        peers.put(name, sketch_from_bytes(travelling))
         print(f"{name}: a sketch of {sketch.elements} elements arrived as {len(travelling)} bytes")
 
     for topic in ("building3/room1/temperature", "building7/lobby/door", "alarm", "garage/light"):

@@ -3,8 +3,8 @@
 #
 # Rules:
 #   - A part of .venv counts as made only when its stamp is there, and the stamp is
-#     written last. The stamp holds checksums and the folder's own path, so changed
-#     locks and a moved folder both lead to a new set-up.
+#     written last. The stamp holds checksums of the locks and of what is compiled, so
+#     a change of either leads to an update; a moved folder is set up anew.
 #   - A .venv without a valid stamp that we began ourselves is thrown away; one that
 #     somebody else made is moved aside.
 #   - A warm start runs `cksum`, and no Python.
@@ -73,7 +73,7 @@ has_java() {
 # What the stamp of a part ("runtime" or "dev") has to hold.
 expected_stamp() {
     cksum "$root/pyproject.toml" "$root/requirements/$1.lock" "$root/requirements/java.lock" \
-        "$root/scripts/setup.sh"
+        "$root/scripts/setup.sh" "$root/src/dovetail/config.py" "$root/src/dovetail/topics/kernels"/*.py
 }
 
 is_made() {
@@ -96,7 +96,7 @@ explain_failure() {
             "Log: $log"
     fi
     if grep -qiE 'name resolution|name or service not known|nodename nor servname|newconnectionerror|connection (refused|reset|timed out)|connecttimeout|readtimeout|network is unreachable|dns error|error sending request|proxyerror|max retries exceeded|failed to fetch|sslerror|certificate verify failed' "$log"; then
-        die "cannot reach the package registry, and the first run has to download packages ($1)." \
+        die "cannot reach the package registry, and this $occasion has to download packages ($1)." \
             "Check the network, proxy and pip settings and start again. Log: $log"
     fi
     die "set-up failed while $1." "Log: $log"
@@ -237,11 +237,16 @@ set_up_alone() {
         )
         return
     fi
+    waited=0
     until mkdir "$lock_file.d" 2>/dev/null; do
+        [ $waited -ne 2 ] || say "another start is setting up; waiting for it"
         owner=$(cat "$lock_file.d/pid" 2>/dev/null) || owner=
-        if [ -n "$owner" ] && ! kill -0 "$owner" 2>/dev/null; then
-            rm -rf "$lock_file.d"
+        # An owner writes its number at once: none after ten seconds means that it died before.
+        if [ -n "$owner" ] && ! kill -0 "$owner" 2>/dev/null || [ -z "$owner" ] && [ $waited -gt 10 ]; then
+            # Renamed first, so that of two that wait only one breaks it.
+            mv "$lock_file.d" "$lock_file.broken.$$" 2>/dev/null && rm -rf "$lock_file.broken.$$"
         fi
+        waited=$((waited + 1))
         sleep 1
     done
     echo $$ >"$lock_file.d/pid"

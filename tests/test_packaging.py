@@ -56,6 +56,10 @@ def test_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     # The core dependencies of the wheel are all met by the lock, and name nothing of Spark.
     run(python, "-m", "pip", "check")
     assert run(program, "--version").stdout == f"dovetail {__version__}\n"
+    filters, sketch = tmp_path / "filters", tmp_path / "sketch"
+    filters.write_text("a/+\n")
+    run(program, "sketch", "build", str(filters), "--out", str(sketch))
+    assert run(program, "sketch", "search", str(sketch), "a/b").stdout.startswith("maybe")
     refused = run(program, "reproduce", "wildcard", status=2)
     assert "pyspark and pyarrow cannot be imported" in refused.stderr
     assert 'pip install "dovetail[spark]"' in refused.stderr

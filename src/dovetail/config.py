@@ -1,14 +1,11 @@
 """Every limit has its name here, with the reason for its value.
 
-Nothing in this file reads anything: it is constants that the rest of the program takes as
-arguments' defaults, so that a test or a deployment can pass others.
+Nothing in this file reads anything: it is constants. What a deployment may want otherwise is an
+argument wherever it counts, with the constant as its default.
 """
 
 TOPIC_BYTES_MAX = 65_535
 """Length of a topic name or filter in UTF-8 [MQTT-4.7.3-3]: the wire has two bytes for it."""
-
-TOPIC_LEVELS_MAX = TOPIC_BYTES_MAX + 1
-"""A topic of nothing but slashes has one level more than it has bytes."""
 
 SKETCH_FALSE_POSITIVE_RATE = 0.001
 """Per query; the wildcard paper's example (section IV-A)."""
@@ -29,8 +26,9 @@ SKETCH_PATTERNS_MAX = 1_000_000
 """Wildcard patterns in one sketch of the BFP method."""
 
 SEARCH_QUERIES_MAX = 4_096
-"""Queries one search may take before it answers yes. Wildcards at every level make every method
-exponential; a search that gives up forwards a message in vain, and never loses one."""
+"""Queries after which a search answers yes (a node is still asked to its end). Wildcards at every
+level make every method exponential; a search that gives up forwards a message in vain, and never
+loses one."""
 
 BANK_LANES = 64
 """Sketches that lie bit-sliced in one word, and are searched together."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from dovetail.config import SKETCH_BYTES_MAX, TOPIC_BYTES_MAX
 from dovetail.errors import ClientError, ConfigError, SketchFormatError
 from dovetail.topics.columns import Column
+from dovetail.topics.kernels.lines import LINE_BITS
 from dovetail.topics.names import check_filter, check_name, split_shared
 from dovetail.topics.sketches import Sketch, build_sketch, sketch_from_bytes, sketch_to_bytes
 
@@ -41,7 +42,9 @@ def build(
 
 def describe(sketch: Sketch) -> list[tuple[str, str]]:
     geometry = sketch.geometry
-    layout = f"{geometry.hashes} hashes" if geometry.hashes else f"{geometry.bits // 512:,} lines"
+    layout = (
+        f"{geometry.hashes} hashes" if geometry.hashes else f"{geometry.bits // LINE_BITS:,} lines"
+    )
     return [
         ("method", geometry.method),
         ("elements", f"{sketch.elements:,}"),
@@ -66,13 +69,14 @@ def read(path: Path) -> Sketch:
 def search(path: Path, topics: list[str]) -> Iterator[tuple[str, bool, int]]:
     """Each topic, whether a filter may match it, and the queries that took."""
     sketch = read(path)
-    if topics == [STANDARD_INPUT]:
-        names = list(_checked_lines(STANDARD_INPUT, check_name))
-    else:
-        names = [check_name(os.fsencode(topic)) for topic in topics]
-    for name in names:
-        found, queries = sketch.search(name)
-        yield name.decode(), found, queries
+    for topic in topics:
+        if topic == STANDARD_INPUT:
+            names = _checked_lines(STANDARD_INPUT, check_name)
+        else:
+            names = iter([check_name(os.fsencode(topic))])
+        for name in names:
+            found, queries = sketch.search(name)
+            yield name.decode(), found, queries
 
 
 def _routed(topic_filter: bytes) -> bytes:

@@ -20,18 +20,17 @@ _TOPICS = ("a/b/c", "$SYS/x")
 def warm() -> None:
     remove_stale()
     topics = Column.of(_TOPICS)
+    # Enough to grow every table once.
+    many = Column.of([*_FILTERS, *(f"{number}/x" for number in range(200))])
     for method in METHODS:
-        sketch = build_sketch(method, Column.of(_FILTERS))
+        sketch = build_sketch(method, many)
         sketch.search_column(topics)
         sketch.discard(_FILTERS[0])
         sketch.resized(2 * sketch.bits, sketch.geometry.hashes)
     bank = SketchBank[int]()
-    # 33 peers: each width of lanes is a kernel of its own.
-    for peer in range(33):
-        bank.put(peer, LinesSketch.sized_for(8, 0.01))
-        bank.search_column(topics)
+    bank.put(0, LinesSketch.sized_for(8, 0.01))
+    bank.search_column(topics)
     trie = FilterTrie[str]()
-    # Enough to grow every array once.
     for number in range(100):
         trie[f"{number:020}/+/#"] = ""
         trie.match(_TOPICS[0])

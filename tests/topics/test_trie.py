@@ -1,5 +1,10 @@
 """The exact index against `matches`, through any order of adds and removes."""
 
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +16,37 @@ from dovetail.topics.kernels import trie as kernels
 from dovetail.topics.names import matches
 from dovetail.topics.trie import FilterTrie
 from topic_strategies import deep_filters, deep_names, filters, names
+
+COLLIDING = """
+import random
+from numba import njit
+from dovetail.topics.kernels import compiling, hashing
+compiling.kernel = lambda function: njit(function)
+whole = hashing.child
+hashing.child = njit(lambda node, level: whole(node, level) & hashing.U64(31))
+from dovetail.topics.names import matches
+from dovetail.topics.trie import FilterTrie
+
+random.seed(1)
+levels = ["", "a", "b", "$x"]
+def draw(more):
+    drawn = [random.choice(levels + more) for _ in range(random.randint(1, 5))]
+    if more and random.random() < 0.3:
+        drawn[-1] = "#"
+    return "/".join(drawn) or "/"
+
+trie, oracle = FilterTrie(), {}
+for step in range(4000):
+    topic_filter = draw(["+", "+"])
+    if random.random() < 0.55:
+        trie[topic_filter] = oracle[topic_filter] = step
+    else:
+        assert trie.pop(topic_filter, None) == oracle.pop(topic_filter, None)
+    topic = draw([])
+    expected = sorted(value for key, value in oracle.items() if matches(key, topic))
+    assert sorted(trie.match(topic)) == expected, (step, topic)
+assert {key.decode() for key in trie} == set(oracle)
+"""
 
 
 class TrieMachine(RuleBasedStateMachine):
@@ -112,3 +148,55 @@ def test_a_filter_that_is_not_in_is_a_key_error() -> None:
             del trie[missing]
         assert missing not in trie
     assert trie["a/b"] == 1
+
+
+def test_clearing_and_popping_until_empty() -> None:
+    trie = FilterTrie[int](seed=3)
+    expected: dict[str | bytes, int] = {f"a/{i}/+".encode(): i for i in range(5_000)}
+    trie.update(expected)
+    popped = dict(trie.popitem() for _ in range(len(trie)))
+    assert popped == expected
+    with pytest.raises(KeyError):
+        trie.popitem()
+    trie.update(expected)
+    trie.clear()
+    assert len(trie) == 0
+    assert trie.match("a/1/x") == []
+    trie["a/1/x"] = 7
+    assert trie.match("a/1/x") == [7]
+
+
+def test_a_trie_that_changes_while_it_is_iterated_over_says_so() -> None:
+    trie = FilterTrie[int]()
+    trie.update({"a": 1, "b": 2})
+    walk = iter(trie)
+    trie[next(walk) + b"x"] = 3
+    with pytest.raises(RuntimeError, match="changed"):
+        next(walk)
+
+
+def test_threads_that_match_at_once_get_their_own_answers() -> None:
+    trie = FilterTrie[int]()
+    for number in range(50):
+        trie[f"{number}/#"] = number
+
+    def match_often(number: int) -> bool:
+        return all(trie.match(f"{number}/x") == [number] for _ in range(2_000))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(match_often, range(8)))
+
+
+def test_prefixes_whose_hashes_collide() -> None:
+    """With prefix hashes of 5 bits nearly all prefixes share nodes: only the text decides.
+
+    In a process of its own, whose `child` is cut down before the trie's kernels are compiled.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", COLLIDING],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

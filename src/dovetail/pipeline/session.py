@@ -179,7 +179,7 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[None]:
             raise
         raise DovetailError(
             "Spark's Java process has ended in the middle of the work.",
-            hint="Out of memory is the usual reason. --debug shows the whole trace.",
+            hint="Out of memory is the usual reason. `dovetail --debug ...` shows the whole trace.",
         ) from error
     finally:
         if interrupted:
@@ -193,7 +193,8 @@ def spark_errors() -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise DovetailError(
-            f"Spark failed: {_first_line(error)}", hint="--debug shows the whole trace."
+            f"Spark failed: {_first_line(error)}",
+            hint="`dovetail --debug ...` shows the whole trace.",
         ) from error
 
 
@@ -226,7 +227,7 @@ def _start(master: str, scratch: Path) -> tuple[subprocess.Popen[bytes], SparkCo
             _stop(process)
         raise DovetailError(
             f"Spark could not be started on {master}: {reason}",
-            hint="--debug shows the whole trace.",
+            hint="`dovetail --debug ...` shows the whole trace.",
         ) from error
     except BaseException:
         if process is not None:

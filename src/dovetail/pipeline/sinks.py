@@ -35,7 +35,8 @@ def result_folder(out: Path, is_result: Callable[[Path], bool]) -> Iterator[Path
         unfinished = Path(tempfile.mkdtemp(prefix=_prefix(out, UNFINISHED), dir=out.parent))
         lock = os.open(unfinished, os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with write_errors(out):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield unfinished
         with write_errors(out):
             _flush(unfinished)

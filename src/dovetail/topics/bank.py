@@ -17,12 +17,12 @@ from dovetail.topics.columns import Column
 from dovetail.topics.kernels import bank as kernels
 from dovetail.topics.kernels.ledger import PAGE_WORDS
 from dovetail.topics.kernels.lines import LINE_BITS
-from dovetail.topics.sketches.base import Delta, Geometry
+from dovetail.topics.sketches.base import Delta, Geometry, Sketch
 from dovetail.topics.sketches.lines import LinesSketch
 
 Peer = TypeVar("Peer", bound=Hashable)
 
-_LANE_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+_WIDTHS = (1, 2, 4, 8)
 
 
 class SketchBank(Generic[Peer]):
@@ -46,8 +46,10 @@ class SketchBank(Generic[Peer]):
     def version_of(self, peer: Peer) -> int:
         return self._place(peer).versions[peer][1]
 
-    def put(self, peer: Peer, sketch: LinesSketch) -> None:
+    def put(self, peer: Peer, sketch: Sketch) -> None:
         """A peer's sketch, in place of the one it had, if any."""
+        if not isinstance(sketch, LinesSketch):
+            raise SketchError(f"a bank holds sketches in lines, and none of {sketch.geometry}")
         slab = self._places.get(peer)
         if slab is None or slab.geometry != sketch.geometry:
             # The new lane is filled before the old one goes: no search misses this peer.
@@ -112,7 +114,8 @@ class _Slab(Generic[Peer]):
 
     def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
-        self.slices: npt.NDArray[np.unsignedinteger] = np.zeros(geometry.bits, np.uint8)
+        self.width = _WIDTHS[0]
+        self.slices = np.zeros(geometry.bits * self.width + kernels.PADDING, np.uint8)
         self.lanes: dict[Peer, int] = {}
         self.versions: dict[Peer, tuple[int, int]] = {}
 
@@ -121,22 +124,28 @@ class _Slab(Generic[Peer]):
         if lane is None:
             lane = min(set(range(BANK_LANES)) - set(self.lanes.values()))
             self._widen_for(lane)
-        kernels.put_words(self.slices, lane, 0, sketch.words)
+        kernels.put_words(self.slices, self.width, lane, 0, sketch.words)
         self.lanes[peer] = lane
         self.versions[peer] = (sketch.lineage, sketch.version)
 
     def apply(self, peer: Peer, delta: Delta) -> None:
         lineage, version = self.versions[peer]
-        if delta.geometry != self.geometry or delta.lineage != lineage or delta.since > version:
+        if (
+            delta.geometry != self.geometry
+            or not lineage
+            or delta.lineage != lineage
+            or delta.since > version
+        ):
             raise SketchError(
                 f"the delta does not continue what is known of {peer} (version {version:,})",
                 hint="Ask for the whole sketch.",
             )
         if delta.version <= version:
             return
+        delta.check()
         lane = self.lanes[peer]
         for page, words in zip(delta.pages, delta.words.reshape(-1, PAGE_WORDS), strict=True):
-            kernels.put_words(self.slices, lane, int(page) * PAGE_WORDS, words)
+            kernels.put_words(self.slices, self.width, lane, int(page) * PAGE_WORDS, words)
         self.versions[peer] = (lineage, delta.version)
 
     def remove(self, peer: Peer) -> None:
@@ -149,6 +158,7 @@ class _Slab(Generic[Peer]):
         used = sum(1 << lane for lane in self.lanes.values())
         kernels.search_bank(
             self.slices,
+            np.uint64(self.width),
             np.uint64(self.geometry.bits // LINE_BITS),
             np.uint64(used),
             topics.data,
@@ -163,6 +173,10 @@ class _Slab(Generic[Peer]):
         return [peer for peer, lane in self.lanes.items() if lanes >> lane & 1]
 
     def _widen_for(self, lane: int) -> None:
-        width = min(width for width in _LANE_TYPES if lane < width)
-        if width > 8 * self.slices.itemsize:
-            self.slices = self.slices.astype(_LANE_TYPES[width])
+        width = min(width for width in _WIDTHS if lane < 8 * width)
+        if width <= self.width:
+            return
+        wider = np.zeros(self.geometry.bits * width + kernels.PADDING, np.uint8)
+        old = self.slices[: -kernels.PADDING].reshape(-1, self.width)
+        wider[: -kernels.PADDING].reshape(-1, width)[:, : self.width] = old
+        self.slices, self.width = wider, width

@@ -40,7 +40,7 @@ def check_name(topic: str | bytes) -> bytes:
 def check_filter(topic_filter: str | bytes) -> bytes:
     """The filter's UTF-8 bytes, or a ClientError that says why it is no topic filter.
 
-    A filter that begins with `$share/` has to be a whole shared subscription.
+    A filter whose first level is `$share` has to be a whole shared subscription.
     """
     refusal = _Refusal(ReasonCode.TOPIC_FILTER_INVALID, "topic filter", topic_filter)
     text, encoded = _check_text(topic_filter, refusal)

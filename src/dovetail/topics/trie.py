@@ -4,6 +4,9 @@ A mapping from filters to whatever the broker wants to know about them. All of i
 grown by half when full (kernels/trie.py has the layout): a million filters of six random levels
 take some hundreds of bytes each, and no Python object but the value. A match costs what the part
 of the tree costs that the topic reaches, whatever else is in it.
+
+A call is whole before another thread's begins (kernels keep the interpreter's lock), but changes
+from several threads have to take turns.
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -23,6 +26,7 @@ _LOAD_MAX = 0.75
 _FILTERS_MIN = 16
 _TEXT_MIN = 1024
 _MATCHES_MIN = 64
+_FREE = -1
 
 
 class FilterTrie(MutableMapping[str | bytes, Value]):
@@ -39,25 +43,22 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         self._following = np.zeros(_FILTERS_MIN, np.int32)
         self._values: list[Value | None] = []
         self._free: list[int] = []
-        self._matches = np.zeros(_MATCHES_MIN, np.int32)
+        self._changes = 0
 
     def match(self, topic: str | bytes) -> list[Value]:
         """The values of all filters that match this (valid) topic name."""
         name = _bytes(topic)
+        room = _MATCHES_MIN
         while True:
+            numbers = np.empty(room, np.int32)
             count = kernels.match(
-                self._nodes,
-                self._text,
-                self._spans,
-                self._following,
-                name,
-                self._seed,
-                self._matches,
+                self._nodes, self._text, self._spans, self._following, name, self._seed, numbers
             )
-            if count <= len(self._matches):
+            if count <= room:
                 values = self._values
-                return [values[number] for number in self._matches[:count].tolist()]
-            self._matches = np.zeros(2 * count, np.int32)
+                # Once each: prefixes whose hashes collide may lead to a filter twice.
+                return [values[number] for number in dict.fromkeys(numbers[:count].tolist())]
+            room = count
 
     def __getitem__(self, topic_filter: str | bytes) -> Value:
         return self._values[self._number(topic_filter)]  # type: ignore[return-value]
@@ -71,6 +72,7 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         number = self._new_number(value)
         self._make_room_for_nodes(2 + int(np.count_nonzero(wanted == ord("/"))))
         self._store_text(number, wanted)
+        self._changes += 1
         self._nodes_used += kernels.insert(self._nodes, self._following, number, wanted, self._seed)
 
     def __delitem__(self, topic_filter: str | bytes) -> None:
@@ -78,23 +80,44 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         wanted = _bytes(topic_filter)
         self._nodes_used -= kernels.delete(self._nodes, self._following, number, wanted, self._seed)
         self._text_live -= len(wanted)
-        self._spans[number] = 0
+        self._spans[number] = _FREE
         self._values[number] = None
         self._free.append(number)
+        self._changes += 1
 
     def __len__(self) -> int:
         return len(self._values) - len(self._free)
 
     def __iter__(self) -> Iterator[bytes]:
         """The filters, in no particular order."""
+        changes = self._changes
         for start, stop in self._spans[: len(self._values)].tolist():
-            if stop:
+            if changes != self._changes:
+                raise RuntimeError("the trie changed while it was iterated over")
+            if start >= 0:
                 yield self._text[start:stop].tobytes()
+
+    def clear(self) -> None:
+        seed, changes = int(self._seed), self._changes
+        self.__init__(seed=seed)  # type: ignore[misc]
+        self._changes = changes + 1
+
+    def popitem(self) -> tuple[bytes, Value]:
+        """Any filter, taken out with its value; a loop over it empties the trie in linear time."""
+        while self._values and len(self._values) - 1 in self._free[-1:]:
+            self._free.pop()
+            self._values.pop()
+        for number in range(len(self._values) - 1, -1, -1):
+            start, stop = self._spans[number].tolist()
+            if start >= 0:
+                topic_filter = self._text[start:stop].tobytes()
+                return topic_filter, self.pop(topic_filter)
+        raise KeyError("the trie is empty")
 
     @property
     def nbytes(self) -> int:
         """Memory taken, without the values themselves."""
-        arrays = (self._nodes, self._text, self._spans, self._following, self._matches)
+        arrays = (self._nodes, self._text, self._spans, self._following)
         return sum(array.nbytes for array in arrays) + self._values.__sizeof__()
 
     def _number(self, topic_filter: str | bytes) -> int:
@@ -144,7 +167,7 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
     def _compact_text(self, room: int) -> None:
         """The texts that are still in, moved to the front of a buffer with room to spare."""
         text = np.zeros(max((self._text_live + room) * 3 // 2, _TEXT_MIN), np.uint8)
-        (used,) = np.nonzero(self._spans[:, 1])
+        (used,) = np.nonzero(self._spans[: len(self._values), 0] >= 0)
         order = used[np.argsort(self._spans[used, 0])]
         self._text_end = int(kernels.move_text(self._text, self._spans, order, text))
         self._text = text

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.errors import SketchError, SketchFormatError
+from dovetail.topics.bank import SketchBank
 from dovetail.topics.columns import Column
 from dovetail.topics.sketches import (
     METHODS,
+    Delta,
+    LinesSketch,
     build_sketch,
     delta_from_bytes,
     delta_to_bytes,
@@ -109,7 +112,7 @@ def test_another_format_is_named() -> None:
 
 
 def test_a_delta_is_no_sketch_and_a_sketch_no_delta() -> None:
-    sketch = build_sketch("lines", Column.of(["a"]))
+    sketch = build_sketch("lines", Column.of(["a"]), lineage=1)
     with pytest.raises(SketchFormatError, match="not a delta but a whole sketch"):
         delta_from_bytes(sketch_to_bytes(sketch))
     with pytest.raises(SketchFormatError, match="not a sketch but a delta"):
@@ -127,6 +130,8 @@ def test_a_delta_is_no_sketch_and_a_sketch_no_delta() -> None:
         {"bits": 513},
         {"hashes": 3},
         {"hashes": 255, "method": 1},
+        {"hashes": 0, "method": 1},
+        {"hashes": 0, "method": 3},
         {"plain_bytes": 1 << 60},
         {"plain_bytes": 0},
         {"encoding": 7},
@@ -184,10 +189,52 @@ def test_patterns_that_lie_are_refused(extra: bytes) -> None:
 
 @pytest.mark.parametrize("lie", [{"pages": 1 << 40}, {"pages": 7}, {"pages": 0}], ids=str)
 def test_deltas_that_lie_are_refused(lie: dict[str, int]) -> None:
-    sketch = sketch_class("lines").sized_for(100, 0.001)
+    sketch = sketch_class("lines").sized_for(100, 0.001, lineage=1)
     sketch.add("a/b/c")
     data = reseal(delta_to_bytes(sketch.delta(0)), lie)
-    peer = sketch_class("lines").sized_for(100, 0.001).copy()
+    peer = sketch_class("lines").sized_for(100, 0.001, lineage=1).copy()
     with pytest.raises(SketchError):
         peer.apply(delta_from_bytes(data))
     assert not peer.words.any()
+
+
+@pytest.mark.parametrize(
+    ("pages", "words"),
+    [([2**31], 8), ([2], 8), ([0], 7), ([0], 9), ([1, 0], 16), ([0, 0], 16), ([], 8), ([0], 0)],
+)
+def test_deltas_with_pages_that_are_not_there(pages: list[int], words: int) -> None:
+    """Refused when read, by a sketch and by a bank; nothing is written."""
+    sketch = LinesSketch(1024, lineage=5)
+    delta = Delta(
+        sketch.geometry,
+        5,
+        0,
+        9,
+        1,
+        np.array(pages, np.uint64),
+        np.full(words, 2**64 - 1, np.uint64),
+        b"",
+    )
+    with pytest.raises(SketchFormatError):
+        delta_from_bytes(delta_to_bytes(delta))
+    peer = sketch.copy()
+    with pytest.raises(SketchError):
+        peer.apply(delta)
+    bank = SketchBank[str]()
+    bank.put("peer", sketch)
+    with pytest.raises(SketchError):
+        bank.apply("peer", delta)
+    assert not peer.words.any()
+    assert bank.search("a/b") == []
+    assert (peer.version, bank.version_of("peer")) == (0, 0)
+
+
+def test_a_refused_delta_leaves_everything_as_it_was() -> None:
+    sketch = sketch_class("bfp").sized_for(100, 1e-6, lineage=1)
+    peer = sketch.copy()
+    sketch.add("a/+")
+    delta = sketch.delta(0)
+    with pytest.raises(SketchFormatError):
+        peer.apply(delta._replace(extra=b"\1"))
+    peer.apply(delta)
+    assert peer.search("a/x").found

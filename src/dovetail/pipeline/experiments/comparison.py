@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dovetail.pipeline.experiments.wildcard import FALSE_POSITIVE_RATE, PANELS, wildcard_patterns
 from dovetail.topics.sketches import bloom_size
@@ -63,7 +64,7 @@ def averages(rows: pa.Table) -> Averages:
     grouped = rows.group_by(keys).aggregate(
         [
             ("queries", "mean"),
-            ("queries", "variance", pa.compute.VarianceOptions(ddof=1)),
+            ("queries", "variance", pc.VarianceOptions(ddof=1)),
             ("queries", "count"),
             ("found", "sum"),
         ]

@@ -2,7 +2,8 @@
 
 One file a mechanism: `hashing` turns topics into hashes; `elements` says what a filter puts into a
 sketch; `ledger` counts and sets bits; `bloom`, `lines` and `bank` search; `trie` is the exact
-index. Each has a plain-Python oracle in its test.
+index; `probing` is what its table and the ledger's share. Hashes are tested against a plain-Python
+oracle, everything built on them against `names.matches`.
 
 Numbers are unsigned 64-bit throughout: Numba turns a mix of signed and unsigned into floats, and a
 signed index costs a check for negative ones.

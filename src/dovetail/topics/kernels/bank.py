@@ -1,12 +1,13 @@
 """Many sketches searched at once: bit-sliced, one bit position of all of them in a word.
 
-Lane p of `slices[b]` is bit b of sketch p. The search is the one in `lines`, with a set of lanes
-instead of a yes or no: a node's lanes are the sketches in which it exists, and a lane that has
-found its match takes no further part. 8, 16, 32 or 64 lanes a word, so that a few sketches do not
-take the memory of 64.
-"""
+Lane p of slice b is bit b of sketch p. The search is the one in `lines`, with a set of lanes in
+place of a yes or no: a node's lanes are the sketches in which it exists, and a lane that has found
+its match takes no further part.
 
-from typing import Any
+Slices are 1, 2, 4 or 8 bytes wide, so that a few sketches do not take the memory of 64, and lie in
+an array of bytes, so that one kernel reads all widths: eight bytes, of which `used` leaves the
+lanes that are there. PADDING bytes follow the last slice.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,9 @@ from dovetail.topics.kernels.hashing import (
     hash_levels,
     is_reserved,
     levels_room,
+    load_u64,
     prefetch,
+    scale,
 )
 from dovetail.topics.kernels.lines import (
     ENDS,
@@ -36,12 +39,13 @@ from dovetail.topics.kernels.lines import (
     LINE_BITS,
     LINE_WORDS,
     SECOND,
-    line_of,
     spot,
     spots_of,
 )
 
-Slices = npt.NDArray[Any]
+Slices = npt.NDArray[np.uint8]
+
+PADDING = 8
 
 _ZERO = U64(0)
 _ONE = U64(1)
@@ -56,37 +60,43 @@ _SECOND_ENDS = U64(SECOND + ENDS)
 
 
 @inlined
-def _at(line: np.uint64, spots: np.uint64, code: np.uint64, word: int) -> np.uint64:
-    return line + U64(64 * word) + spot(spots, code, word)
+def _at(line_at: np.uint64, width: np.uint64, spots: np.uint64, code: np.uint64, word: int) -> int:
+    """The address of a question's slice in a word of the line."""
+    return line_at + (U64(64 * word) + spot(spots, code, word)) * width
 
 
 @inlined
-def _lanes(slices: Slices, line: np.uint64, spots: np.uint64, code: np.uint64) -> np.uint64:
-    """The sketches in which all eight bits are set. Four suffice to say none, mostly."""
-    lanes = U64(
-        slices[_at(line, spots, code, 0)]
-        & slices[_at(line, spots, code, 1)]
-        & slices[_at(line, spots, code, 2)]
-        & slices[_at(line, spots, code, 3)]
+def _lanes(line_at: np.uint64, width: np.uint64, spots: np.uint64, code: np.uint64) -> np.uint64:
+    """The sketches in which all eight bits are set. Four suffice to say none, mostly.
+
+    Lanes beyond the width are those of other slices; the caller's set has none of them.
+    """
+    lanes = (
+        load_u64(_at(line_at, width, spots, code, 0))
+        & load_u64(_at(line_at, width, spots, code, 1))
+        & load_u64(_at(line_at, width, spots, code, 2))
+        & load_u64(_at(line_at, width, spots, code, 3))
     )
     if lanes == _ZERO:
         return lanes
-    return lanes & U64(
-        slices[_at(line, spots, code, 4)]
-        & slices[_at(line, spots, code, 5)]
-        & slices[_at(line, spots, code, 6)]
-        & slices[_at(line, spots, code, 7)]
+    return (
+        lanes
+        & load_u64(_at(line_at, width, spots, code, 4))
+        & load_u64(_at(line_at, width, spots, code, 5))
+        & load_u64(_at(line_at, width, spots, code, 6))
+        & load_u64(_at(line_at, width, spots, code, 7))
     )
 
 
 @inlined
-def _line(node: np.uint64, lines: np.uint64) -> np.uint64:
-    return line_of(node, lines) * U64(LINE_BITS)
+def _line_at(slices_at: np.uint64, width: np.uint64, node: np.uint64, lines: np.uint64) -> int:
+    return slices_at + scale(node, lines) * U64(LINE_BITS) * width
 
 
 @inlined
 def _push(
-    slices: Slices,
+    slices_at: np.uint64,
+    width: np.uint64,
     lines: np.uint64,
     node: np.uint64,
     level: np.uint64,
@@ -97,13 +107,11 @@ def _push(
     stack_lanes: Words,
     top: np.uint64,
 ) -> np.uint64:
-    line = _line(node, lines)
+    line_at = _line_at(slices_at, width, node, lines)
     spots = spots_of(node)
     code = _ENDS if level == depth else _EXISTS
-    slices_at = address_of(slices)
-    width = U64(slices.itemsize)
     for i in range(LINE_WORDS):
-        prefetch(slices_at + _at(line, spots, code, i) * width)
+        prefetch(_at(line_at, width, spots, code, i))
     stack[top] = node
     stack_level[top] = level
     stack_lanes[top] = lanes
@@ -112,7 +120,8 @@ def _push(
 
 @inlined
 def _run(
-    slices: Slices,
+    slices_at: np.uint64,
+    width: np.uint64,
     lines: np.uint64,
     levels: Words,
     at: np.uint64,
@@ -126,11 +135,13 @@ def _run(
     level: np.uint64,
     lanes: np.uint64,
     found: np.uint64,
+    probes_max: np.uint64,
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
-    while True:
-        line = _line(node, lines)
+    """As in `lines`. Past its bound, all lanes that still take part are found."""
+    while probes <= probes_max:
+        line_at = _line_at(slices_at, width, node, lines)
         spots = spots_of(node)
-        found |= lanes & _lanes(slices, line, spots, _HAS_MULTI)
+        found |= lanes & _lanes(line_at, width, spots, _HAS_MULTI)
         lanes &= ~found
         if lanes == _ZERO:
             return found, top, probes
@@ -138,15 +149,25 @@ def _run(
         node = child(node, SINGLE_LEVEL)
         level += _ONE
         top = _push(
-            slices, lines, literal, level, lanes, depth, stack, stack_level, stack_lanes, top
+            slices_at,
+            width,
+            lines,
+            literal,
+            level,
+            lanes,
+            depth,
+            stack,
+            stack_level,
+            stack_lanes,
+            top,
         )
         if level == depth:
-            return found | (lanes & _lanes(slices, line, spots, _SECOND_ENDS)), top, probes
-        lanes &= _lanes(slices, line, spots, _HAS_SINGLE)
+            return found | (lanes & _lanes(line_at, width, spots, _SECOND_ENDS)), top, probes
+        lanes &= _lanes(line_at, width, spots, _HAS_SINGLE)
         if lanes == _ZERO:
             return found, top, probes
 
-        found |= lanes & _lanes(slices, line, spots, _SECOND_HAS_MULTI)
+        found |= lanes & _lanes(line_at, width, spots, _SECOND_HAS_MULTI)
         lanes &= ~found
         if lanes == _ZERO:
             return found, top, probes
@@ -154,21 +175,33 @@ def _run(
         node = child(node, SINGLE_LEVEL)
         level += _ONE
         top = _push(
-            slices, lines, literal, level, lanes, depth, stack, stack_level, stack_lanes, top
+            slices_at,
+            width,
+            lines,
+            literal,
+            level,
+            lanes,
+            depth,
+            stack,
+            stack_level,
+            stack_lanes,
+            top,
         )
         if level < depth:
-            lanes &= _lanes(slices, line, spots, _SECOND_HAS_SINGLE)
+            lanes &= _lanes(line_at, width, spots, _SECOND_HAS_SINGLE)
             if lanes == _ZERO:
                 return found, top, probes
         probes += _ONE
         if level == depth:
-            lanes &= _lanes(slices, _line(node, lines), spots_of(node), _ENDS)
+            lanes &= _lanes(_line_at(slices_at, width, node, lines), width, spots_of(node), _ENDS)
             return found | lanes, top, probes
+    return found | lanes, top, probes
 
 
 @inlined
 def _drain(
-    slices: Slices,
+    slices_at: np.uint64,
+    width: np.uint64,
     lines: np.uint64,
     levels: Words,
     at: np.uint64,
@@ -192,15 +225,16 @@ def _drain(
         node = stack[top]
         level = stack_level[top]
         probes += _ONE
-        line = _line(node, lines)
+        line_at = _line_at(slices_at, width, node, lines)
         spots = spots_of(node)
         if level == depth:
-            found |= lanes & _lanes(slices, line, spots, _ENDS)
+            found |= lanes & _lanes(line_at, width, spots, _ENDS)
         else:
-            lanes &= _lanes(slices, line, spots, _EXISTS)
+            lanes &= _lanes(line_at, width, spots, _EXISTS)
             if lanes != _ZERO:
                 found, top, probes = _run(
-                    slices,
+                    slices_at,
+                    width,
                     lines,
                     levels,
                     at,
@@ -214,6 +248,7 @@ def _drain(
                     level,
                     lanes,
                     found,
+                    probes_max,
                 )
     return found
 
@@ -221,6 +256,7 @@ def _drain(
 @kernel
 def search_bank(
     slices: Slices,
+    width: np.uint64,
     lines: np.uint64,
     used: np.uint64,
     data: Bytes,
@@ -230,6 +266,7 @@ def search_bank(
     found: Words,
 ) -> None:
     """Which of the `used` lanes each topic may concern. Past `probes_max` lines: all of them."""
+    slices_at = address_of(slices)
     rows = len(offsets) - 1
     room = levels_room(offsets)
     block = min(block_size(rows, room), BANK_BLOCK_TOPICS)
@@ -251,7 +288,8 @@ def search_bank(
                 found[first + i] = _ZERO
                 probes[i] = _ZERO
                 tops[i] = _push(
-                    slices,
+                    slices_at,
+                    width,
                     lines,
                     literal,
                     _ONE,
@@ -264,7 +302,8 @@ def search_bank(
                 )
             else:
                 found[first + i], tops[i], probes[i] = _run(
-                    slices,
+                    slices_at,
+                    width,
                     lines,
                     levels,
                     at,
@@ -278,10 +317,12 @@ def search_bank(
                     _ZERO,
                     used,
                     _ZERO,
+                    U64(probes_max),
                 )
         for i in range(count):
             found[first + i] = _drain(
-                slices,
+                slices_at,
+                width,
                 lines,
                 levels,
                 U64(i * room),
@@ -298,14 +339,16 @@ def search_bank(
 
 
 @kernel
-def put_words(slices: Slices, lane: int, first_word: int, words: Words) -> None:
+def put_words(slices: Slices, width: int, lane: int, first_word: int, words: Words) -> None:
     """Words of one sketch, from `first_word` on, into its lane; no other lane is touched."""
-    bit = U64(1) << U64(lane)
+    bit = np.uint8(1 << (lane % 8))
     for w in range(len(words)):
-        start = (first_word + w) * 64
+        at = (first_word + w) * 64 * width + lane // 8
         word = words[w]
-        for b in range(64):
-            if (word >> U64(b)) & _ONE == _ONE:
-                slices[start + b] |= slices.dtype.type(bit)
+        for _ in range(64):
+            if word & _ONE == _ONE:
+                slices[at] |= bit
             else:
-                slices[start + b] &= slices.dtype.type(~bit)
+                slices[at] &= ~bit
+            word >>= _ONE
+            at += width

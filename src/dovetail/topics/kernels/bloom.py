@@ -1,7 +1,7 @@
 """Searches in a plain Bloom filter: naive (BF), with patterns (BFP), by prefixes (the paper's).
 
 All three share one way to a bit: k positions from one 64-bit key. A query is one element looked up,
-of up to k bit probes. A search never asks more than `queries_max`: past that it answers yes.
+of up to k bit probes. A search that has asked `queries_max` (a node at a time) answers yes.
 
 The prefix search is the paper's Algorithm 1 without its faults (docs/wildcard-sketches.md): depth
 first, `#` before `+` before the literal, and a branch that fails is left for the next one. It is
@@ -29,17 +29,12 @@ from dovetail.topics.kernels.hashing import (
     is_reserved,
     levels_room,
     prefetch,
+    scale,
 )
 
 _ZERO = U64(0)
 _ONE = U64(1)
 _HALF = U64(32)
-
-
-@inlined
-def position_of(point: np.uint64, bits: np.uint64) -> np.uint64:
-    """A 64-bit point to a bit position, by multiplication instead of division."""
-    return ((point >> _HALF) * bits) >> _HALF
 
 
 @inlined
@@ -53,7 +48,7 @@ def contains(words: Words, bits: np.uint64, hashes: int, key: np.uint64) -> bool
     point = key
     stride = stride_of(key)
     for _ in range(hashes):
-        position = position_of(point, bits)
+        position = scale(point, bits)
         if (words[position >> U64(6)] >> (position & U64(63))) & _ONE == _ZERO:
             return False
         point += stride
@@ -157,7 +152,7 @@ def _push(
     stack_level: Words,
     top: np.uint64,
 ) -> np.uint64:
-    prefetch(words_at + ((position_of(key, bits) >> U64(6)) << U64(3)))
+    prefetch(words_at + ((scale(key, bits) >> U64(6)) << U64(3)))
     stack[top] = key
     stack_level[top] = level
     return top + _ONE
@@ -176,11 +171,14 @@ def _run_prefix(
     stack_level: Words,
     top: np.uint64,
     queries: np.uint64,
+    queries_max: np.uint64,
     node: np.uint64,
     level: np.uint64,
 ) -> tuple[bool, np.uint64, np.uint64]:
     """From a node that is there along its '+' children; literal children go on the stack."""
     while True:
+        if queries >= queries_max:
+            return True, top, queries
         queries += _ONE
         if contains(words, bits, hashes, child(node, MULTI_LEVEL) ^ TERMINAL):
             return True, top, queries
@@ -208,12 +206,26 @@ def _start_prefix(
     reserved: bool,
     stack: Words,
     stack_level: Words,
+    queries_max: np.uint64,
 ) -> tuple[bool, np.uint64, np.uint64]:
     if reserved:  # no wildcard matches a first level that begins with '$'
         key = child(ROOT, levels[at]) ^ (TERMINAL if depth == _ONE else _ZERO)
         return False, _push(words_at, bits, key, _ONE, stack, stack_level, at), _ZERO
     return _run_prefix(
-        words, words_at, bits, hashes, levels, at, depth, stack, stack_level, at, _ZERO, ROOT, _ZERO
+        words,
+        words_at,
+        bits,
+        hashes,
+        levels,
+        at,
+        depth,
+        stack,
+        stack_level,
+        at,
+        _ZERO,
+        queries_max,
+        ROOT,
+        _ZERO,
     )
 
 
@@ -254,6 +266,7 @@ def _drain_prefix(
                 stack_level,
                 top,
                 queries,
+                queries_max,
                 node,
                 level,
             )
@@ -356,6 +369,7 @@ def search_prefix(
                 is_reserved(data, start, stop),
                 stack,
                 stack_level,
+                U64(queries_max),
             )
         for i in range(count):
             if not found[first + i]:

@@ -1,8 +1,8 @@
 """How kernels are compiled and where the results are kept.
 
 Numba notices when a kernel's own file changes, and not when a file it calls into does. So the
-folder of compiled code is named after all kernel sources together: a change anywhere starts a new
-folder, and a stale kernel cannot run.
+folder of compiled code is named after all kernel sources and config.py together: a change in any of
+them starts a new folder, and a stale kernel cannot run.
 """
 
 import atexit
@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -19,13 +19,16 @@ import numba
 from numba import njit
 from numba.extending import intrinsic
 
+from dovetail import config
+
 _SOURCES = Path(__file__).parent
 _FOLDER_PREFIX = "compiled-"
 
 
 def _folder_name() -> str:
     digest = hashlib.sha256()
-    for source in sorted(_SOURCES.glob("*.py")):
+    # Kernels have the limits of config.py compiled in.
+    for source in (Path(config.__file__), *sorted(_SOURCES.glob("*.py"))):
         digest.update(source.read_bytes())
     return _FOLDER_PREFIX + digest.hexdigest()[:16]
 
@@ -33,8 +36,8 @@ def _folder_name() -> str:
 def _places() -> Iterator[Path]:
     """Where compiled code may lie, best first.
 
-    Beside the sources it serves everybody; an installation that may not be written to leaves each
-    user to their own. Never a shared folder such as /tmp: what lies there is run.
+    Beside the sources, for whoever may write there; otherwise each user has their own. Never a
+    shared folder such as /tmp: what lies there is run.
     """
     yield _SOURCES / "__pycache__"
     if cache := os.environ.get("XDG_CACHE_HOME"):
@@ -58,22 +61,40 @@ def _cache_folder() -> Path:
 
 
 def remove_stale() -> None:
-    """Compiled code of sources that are no more."""
-    current = Path(numba.config.CACHE_DIR)  # type: ignore[attr-defined]
-    for folder in current.parent.glob(_FOLDER_PREFIX + "*"):
-        if folder != current:
+    """Compiled code of earlier sources, where only this checkout can have put it."""
+    if _FOLDER is None or _FOLDER.parent != _SOURCES / "__pycache__":
+        return
+    for folder in _FOLDER.parent.glob(_FOLDER_PREFIX + "*"):
+        if folder != _FOLDER:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-if not os.environ.get("NUMBA_CACHE_DIR"):
-    numba.config.CACHE_DIR = str(_cache_folder())  # type: ignore[attr-defined]
+_FOLDER = None if os.environ.get("NUMBA_CACHE_DIR") else _cache_folder()
+
+
+@contextmanager
+def _own_folder() -> Iterator[None]:
+    """Numba asks where to keep a function when it is decorated; others' are not ours to move."""
+    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    if _FOLDER is not None:
+        numba.config.CACHE_DIR = str(_FOLDER)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def kernel(function: Function) -> Function:
-    """Called from Python, or from other kernels."""
-    return cast("Function", njit(cache=True, nogil=True)(function))
+    """Called from Python, or from other kernels.
+
+    Each is called with one combination of types only. Processes that compile two at once would
+    write over each other's index of what is kept.
+    """
+    with _own_folder():
+        return cast("Function", njit(cache=True)(function))
 
 
 def inlined(function: Function) -> Function:

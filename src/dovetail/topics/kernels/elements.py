@@ -11,6 +11,8 @@ lines  the same prefixes as questions that a search asks of a node; see `lines`
 
 The filter `p/#` matches the topic `p` too. BF, prefix and lines therefore also mark `p` as an end:
 one element more, and no search asks a query more for it. BFP has the pattern `#` at p's depth.
+
+A filter's last key is where it ends: no other filter has it, but for that mark.
 """
 
 import numpy as np
@@ -79,11 +81,11 @@ def _questions(kinds: npt.NDArray[np.uint8], levels: Words, depth: int, out: Wor
     for i in range(depth):
         last = i == depth - 1
         if kinds[i] == HASH:
-            out[count] = element(first, place + HAS_MULTI)
-            count += 1
             if i > 0:
                 out[count] = element(first, place + ENDS)
                 count += 1
+            out[count] = element(first, place + HAS_MULTI)
+            count += 1
             continue
         if kinds[i] == PLUS:
             if not last:
@@ -124,11 +126,12 @@ def filter_elements(
         return _questions(kinds, levels, depth, out)
     if method == PREFIX:
         return _prefixes(kinds, levels, depth, out)
-    out[0] = _whole(kinds, levels, depth)
+    count = 0
     if method == BF and depth > 1 and kinds[depth - 1] == HASH:
-        out[1] = _whole(kinds, levels, depth - 1)
-        return 2
-    return 1
+        out[count] = _whole(kinds, levels, depth - 1)
+        count += 1
+    out[count] = _whole(kinds, levels, depth)
+    return count + 1
 
 
 @kernel
@@ -149,13 +152,3 @@ def column_elements(method: int, data: Bytes, offsets: Offsets, seed: np.uint64)
             method, data, offsets[row], offsets[row + 1], seed, levels, kinds, out[count:]
         )
     return out[:count].copy()
-
-
-@kernel
-def one_filter_elements(method: int, data: Bytes, seed: np.uint64) -> Words:
-    depth = count_levels(data, 0, len(data))
-    levels = np.empty(depth, np.uint64)
-    kinds = np.empty(depth, np.uint8)
-    out = np.empty(depth + 1, np.uint64)
-    count = filter_elements(method, data, 0, len(data), U64(seed), levels, kinds, out)
-    return out[:count]

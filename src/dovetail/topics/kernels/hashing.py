@@ -1,8 +1,8 @@
 """Topics to hashes: each level is hashed once, and a prefix's hash extended level by level.
 
 Separators are found 32 bytes at a time. The hash of a level is a chain of folded multiplications
-(the product of two 64-bit numbers, its halves xored), sixteen bytes at a time. Hash-flooding is the
-seed's business: a cluster keeps it secret.
+(the product of two 64-bit numbers, its halves xored), sixteen bytes at a time. It is fast and not
+cryptographic: who knows the seed can make levels that collide, which costs time, never a match.
 
 No prefix string is ever built: `child(node, level)` is the hash of the prefix `node/level`.
 """
@@ -125,6 +125,12 @@ def address_of(array: npt.NDArray[Any]) -> np.uint64:
 
 
 @inlined
+def scale(value: np.uint64, count: np.uint64) -> np.uint64:
+    """A hash to one of `count` places, by multiplication of its high half instead of division."""
+    return ((value >> U64(32)) * count) >> U64(32)
+
+
+@inlined
 def child(node: np.uint64, level: np.uint64) -> np.uint64:
     """The hash of a prefix, one level longer."""
     return fold_multiply(node ^ level ^ _TURN, _STEP)
@@ -161,7 +167,7 @@ def _short(data: Bytes, base: np.uint64, start: np.uint64, length: np.uint64) ->
         return load_u64(base + start) & ((_ONE << (length << U64(3))) - _ONE)
     word = _ZERO
     for i in range(length):
-        word |= U64(data[start + U64(i)]) << U64(8 * i)
+        word |= U64(data[start + U64(i)]) << (U64(i) << U64(3))
     return word
 
 

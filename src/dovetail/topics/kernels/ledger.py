@@ -11,10 +11,10 @@ set. That may leave a false positive behind, and cannot make a false negative.
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.topics.kernels.bloom import position_of, stride_of
+from dovetail.topics.kernels.bloom import stride_of
 from dovetail.topics.kernels.compiling import kernel
-from dovetail.topics.kernels.hashing import U64, Words
-from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS, code_of, line_of, spot, spots_of
+from dovetail.topics.kernels.hashing import U64, Words, scale
+from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS, code_of, spot, spots_of
 from dovetail.topics.kernels.probing import after, home_of, may_fill
 
 COUNT_TOP = np.uint32(0xFFFFFFFF)
@@ -36,7 +36,7 @@ _ONE = U64(1)
 def positions(key: np.uint64, bits: np.uint64, hashes: int, out: Words) -> int:
     """The bits of an element; returns how many. A plain filter may name one twice."""
     if hashes == IN_LINES:
-        start = line_of(key, bits // U64(LINE_BITS)) * U64(LINE_BITS)
+        start = scale(key, bits // U64(LINE_BITS)) * U64(LINE_BITS)
         spots = spots_of(key)
         for i in range(LINE_WORDS):
             out[i] = start + U64(64 * i) + spot(spots, code_of(key), i)
@@ -44,7 +44,7 @@ def positions(key: np.uint64, bits: np.uint64, hashes: int, out: Words) -> int:
     point = key
     stride = stride_of(key)
     for i in range(hashes):
-        out[i] = position_of(point, bits)
+        out[i] = scale(point, bits)
         point += stride
     return hashes
 
@@ -159,11 +159,8 @@ def add_elements(
 
 
 @kernel
-def holds_all(elements: Words, keys: Words, counts: Counts) -> bool:
-    for i in range(len(elements)):
-        if counts[find(keys, counts, elements[i])] == 0:
-            return False
-    return True
+def count_of(keys: Words, counts: Counts, key: np.uint64) -> int:
+    return counts[find(keys, counts, key)]
 
 
 @kernel
@@ -178,7 +175,7 @@ def discard_elements(
     bits: np.uint64,
     hashes: int,
 ) -> tuple[int, int]:
-    """Returns how many elements left, and how many bits changed. All are there (`holds_all`)."""
+    """Returns how many elements left, and how many bits changed. All of them are there."""
     scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
     gone = 0
     changed = 0

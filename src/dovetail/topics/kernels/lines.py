@@ -39,6 +39,7 @@ from dovetail.topics.kernels.hashing import (
     is_reserved,
     levels_room,
     prefetch,
+    scale,
 )
 
 LINE_BITS = 512
@@ -115,11 +116,6 @@ def element(first: np.uint64, code: int) -> np.uint64:
 
 
 @inlined
-def line_of(node: np.uint64, lines: np.uint64) -> np.uint64:
-    return ((node >> U64(32)) * lines) >> U64(32)
-
-
-@inlined
 def spots_of(node: np.uint64) -> np.uint64:
     """Eight 6-bit bit numbers; the same for a node and for the keys of its line."""
     return ((node & _TAG_MASK) * _SPREAD) >> U64(16)
@@ -138,7 +134,7 @@ def code_of(key: np.uint64) -> np.uint64:
 
 @inlined
 def _line_at(words_at: np.uint64, node: np.uint64, lines: np.uint64) -> np.uint64:
-    return words_at + (line_of(node, lines) << U64(6))
+    return words_at + (scale(node, lines) << U64(6))
 
 
 @inlined
@@ -168,11 +164,12 @@ def _run(
     stack_level: Words,
     top: np.uint64,
     probes: np.uint64,
+    probes_max: np.uint64,
     node: np.uint64,
     level: np.uint64,
 ) -> tuple[bool, np.uint64, np.uint64]:
     """From a node that is there along its '+' children; literal children go on the stack."""
-    while True:
+    while probes <= probes_max:
         line_at = _line_at(words_at, node, lines)
         spots = spots_of(node)
         if _has_multi(line_at, spots):
@@ -197,6 +194,7 @@ def _run(
         probes += _ONE
         if level == depth:
             return _ends(_line_at(words_at, node, lines), spots_of(node)), top, probes
+    return True, top, probes
 
 
 @inlined
@@ -209,11 +207,14 @@ def _start(
     reserved: bool,
     stack: Words,
     stack_level: Words,
+    probes_max: np.uint64,
 ) -> tuple[bool, np.uint64, np.uint64]:
     if reserved:  # no wildcard matches a first level that begins with '$'
         literal = child(ROOT, levels[at])
         return False, _push(words_at, lines, literal, _ONE, stack, stack_level, at), _ZERO
-    return _run(words_at, lines, levels, at, depth, stack, stack_level, at, _ONE, ROOT, _ZERO)
+    return _run(
+        words_at, lines, levels, at, depth, stack, stack_level, at, _ONE, probes_max, ROOT, _ZERO
+    )
 
 
 @inlined
@@ -243,7 +244,18 @@ def _drain(
                 return True, probes
         elif _exists(line_at, spots):
             found, top, probes = _run(
-                words_at, lines, levels, at, depth, stack, stack_level, top, probes, node, level
+                words_at,
+                lines,
+                levels,
+                at,
+                depth,
+                stack,
+                stack_level,
+                top,
+                probes,
+                probes_max,
+                node,
+                level,
             )
             if found:
                 return True, probes
@@ -290,6 +302,7 @@ def search_lines(
                 is_reserved(data, start, stop),
                 stack,
                 stack_level,
+                U64(probes_max),
             )
         for i in range(count):
             if not found[first + i]:

@@ -7,16 +7,15 @@ marked as deleted.
 
 import numpy as np
 
-from dovetail.topics.kernels.bloom import position_of
 from dovetail.topics.kernels.compiling import inlined
-from dovetail.topics.kernels.hashing import U64
+from dovetail.topics.kernels.hashing import U64, scale
 
 _SPREAD = U64(0x9E3779B97F4A7C15)
 
 
 @inlined
 def home_of(key: np.uint64, slots: np.uint64) -> np.uint64:
-    return position_of(key * _SPREAD, slots)
+    return scale(key * _SPREAD, slots)
 
 
 @inlined

@@ -2,8 +2,8 @@
 
 A node is found by its prefix's hash (`hashing.child`), so a tree of six million nodes is one array
 without a pointer, and the walk over it computes hashes as the sketches do. Two prefixes whose
-hashes collide share a node; that is harmless, because a filter found there is compared with the
-topic byte for byte before it counts.
+hashes collide share a node. A filter found there is compared with the topic byte for byte before it
+counts; it may be found twice, and the caller takes it once.
 
 A node says how many filters go through it (0: the slot is free), how many of them go on with `+`,
 and which filters end here or end here with `/#`: each a list through `following`, nearly always of

@@ -12,15 +12,14 @@ from dovetail.topics.sketches.base import Delta, Geometry, Search, Sketch
 from dovetail.topics.sketches.bloom import BfpSketch, BfSketch, PrefixSketch, bloom_size
 from dovetail.topics.sketches.lines import LinesSketch, lines_size
 from dovetail.topics.sketches.wire import (
+    CLASSES,
     delta_from_bytes,
     delta_to_bytes,
     sketch_from_bytes,
     sketch_to_bytes,
 )
 
-_CLASSES: tuple[type[Sketch], ...] = (BfSketch, BfpSketch, PrefixSketch, LinesSketch)
-
-METHODS = tuple(kind.method for kind in _CLASSES)
+METHODS = tuple(kind.method for kind in CLASSES.values())
 """bf, bfp, prefix, lines: the three of the wildcard paper, and ours."""
 
 __all__ = [
@@ -45,7 +44,7 @@ __all__ = [
 
 
 def sketch_class(method: str) -> type[Sketch]:
-    for kind in _CLASSES:
+    for kind in CLASSES.values():
         if kind.method == method:
             return kind
     raise ConfigError(f"no sketch method {method!r}; there are {', '.join(METHODS)}")

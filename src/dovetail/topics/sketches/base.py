@@ -3,7 +3,11 @@
 An owner's sketch counts: filters come and go (`add`, `discard`), and the bits follow. What peers
 hold is the bits alone, made by `from_bytes`, `merge` or `copy`; it searches, and takes deltas from
 the owner. The version rises whenever a bit changes; `lineage` names the sketch whose versions they
-are, so that a delta can not be applied to the bits of another.
+are, so that a delta can not be applied to the bits of another. A sketch without one (0) has no
+deltas. An owner that starts anew takes a new lineage.
+
+A call is whole before another thread's begins (kernels keep the interpreter's lock), and that is
+all: a copy taken while another thread adds may lie between two versions.
 
 Pure: no clock, no sockets, no randomness. The seed of the hashes is an argument, the same for all
 sketches of a cluster.
@@ -24,13 +28,12 @@ from dovetail.errors import SketchError
 from dovetail.topics.columns import Column
 from dovetail.topics.kernels import elements as element_kernels
 from dovetail.topics.kernels import ledger as ledger_kernels
-from dovetail.topics.kernels.ledger import BitCounts, Counts
+from dovetail.topics.sketches.ledger import Ledger
 
 Words = npt.NDArray[np.uint64]
 
 _CACHE_LINE_BYTES = 64
-_TABLE_SLOTS_MIN = 64
-_TABLE_LOAD_MAX = 0.7
+_NUMBER_MAX = 2**64 - 1
 
 
 class Geometry(NamedTuple):
@@ -65,8 +68,20 @@ class Delta(NamedTuple):
     version: int
     elements: int
     pages: Words
-    words: Words  # PAGE_WORDS for each page; the last page may be short
+    words: Words  # PAGE_WORDS for each page; the sketch's last page may be short
     extra: bytes
+
+    def check(self) -> None:
+        """Refuse pages that the sketch does not have. Whoever applies a delta asks first."""
+        words = (self.geometry.bits + 63) // 64
+        pages = -(-words // ledger_kernels.PAGE_WORDS)
+        if len(self.pages) and int(self.pages[-1]) >= pages:
+            raise SketchError(f"the delta has page {int(self.pages[-1]):,} of {pages:,}")
+        if np.any(np.diff(self.pages.astype(np.int64)) <= 0):
+            raise SketchError("the delta's pages are not in order")
+        places = len(_word_numbers(words, self.pages))
+        if len(self.words) != places:
+            raise SketchError(f"the delta has {len(self.words):,} words for {places:,} places")
 
 
 class Sketch(ABC):
@@ -74,6 +89,8 @@ class Sketch(ABC):
 
     method: ClassVar[str]
     element_method: ClassVar[int]
+    marks_parents: ClassVar[bool] = True
+    """Does `p/#` mark `p` as an end, too (kernels/elements.py)?"""
 
     def __init__(
         self,
@@ -89,13 +106,17 @@ class Sketch(ABC):
             raise SketchError(f"a sketch has 1 to {SKETCH_BITS_MAX:,} bits, not {bits:,}")
         if not 0 <= hashes <= SKETCH_HASHES_MAX:
             raise SketchError(f"a sketch has at most {SKETCH_HASHES_MAX} hashes, not {hashes}")
+        if queries_max < 1:
+            raise SketchError(f"a search may ask at least 1 query, not {queries_max:,}")
+        if not (0 <= seed <= _NUMBER_MAX and 0 <= lineage <= _NUMBER_MAX):
+            raise SketchError("a seed and a lineage are from 0 to 2^64 - 1")
         self.geometry = Geometry(self.method, bits, hashes, seed)
         self.lineage = lineage
         self.version = 0
-        self.elements = 0
         self.queries_max = queries_max
         self.words = aligned_words((bits + 63) // 64)
-        self._ledger = _Ledger(self.geometry, len(self.words)) if counting else None
+        self._elements = 0
+        self._ledger = Ledger(bits, hashes, len(self.words)) if counting else None
 
     @classmethod
     @abstractmethod
@@ -115,6 +136,11 @@ class Sketch(ABC):
         return self.geometry.bits
 
     @property
+    def elements(self) -> int:
+        """How many different elements are in; of a union, at most so many."""
+        return self._elements if self._ledger is None else self._ledger.elements
+
+    @property
     def counting(self) -> bool:
         """Can filters be added and discarded, or is this a peer's copy?"""
         return self._ledger is not None
@@ -127,21 +153,31 @@ class Sketch(ABC):
 
     def add_column(self, filters: Column) -> None:
         ledger = self._owned("added to")
+        self._count_extra(filters, 1)
         keys = self.elements_of(filters, self.geometry.seed)
-        fresh, changed = ledger.add(keys, self.words, self.version + 1)
-        self.elements += fresh
-        self.version += self._count_extra(filters, 1) or changed > 0
+        changed = ledger.add(keys, self.words, self.version + 1)
+        self.version += changed or self._extra_changed(filters)
 
     def discard(self, topic_filter: str | bytes) -> None:
         """Take a filter out that was put in; one that was not is refused, and nothing changes."""
         ledger = self._owned("discarded from")
         filters = Column.of([topic_filter])
         keys = self.elements_of(filters, self.geometry.seed)
-        if not ledger.holds(keys):
+        if not self._holds(ledger, filters[0], keys):
             raise SketchError(f"the filter {filters[0].decode()!r} is not in this sketch")
-        gone, changed = ledger.discard(keys, self.words, self.version + 1)
-        self.elements -= gone
-        self.version += self._count_extra(filters, -1) or changed > 0
+        self._count_extra(filters, -1)
+        changed = ledger.discard(keys, self.words, self.version + 1)
+        self.version += changed or self._extra_changed(filters)
+
+    def _holds(self, ledger: Ledger, topic_filter: bytes, keys: Words) -> bool:
+        count = ledger.count(keys[-1])
+        if count in {0, ledger_kernels.COUNT_TOP} or not self.marks_parents:
+            return count > 0
+        if topic_filter.endswith(b"#"):
+            return True
+        # The ends of p that were counted, less those that p/# put there.
+        below = Column.of([topic_filter + b"/#"])
+        return count > ledger.count(self.elements_of(below, self.geometry.seed)[-1])
 
     @classmethod
     def elements_of(cls, filters: Column, seed: int) -> Words:
@@ -162,9 +198,8 @@ class Sketch(ABC):
             queries_max=self.queries_max,
         )
         grown.version = self.version + 1
-        grown.elements = self.elements
-        grown._ledger = ledger.rebuilt(grown.geometry, grown.words, grown.version)  # noqa: SLF001
-        grown.set_extra(self.extra())
+        grown._ledger = ledger.rebuilt(bits, hashes, grown.words, grown.version)  # noqa: SLF001
+        grown._inherit_extra(self)  # noqa: SLF001
         return grown
 
     # Search -------------------------------------------------------------------------
@@ -210,19 +245,21 @@ class Sketch(ABC):
         union = self._peer_copy(self.words | other.words)
         union.lineage = 0
         union.version = 0
-        union.elements = self.elements + other.elements
-        union.merge_extra(other)
+        union._elements = self.elements + other.elements  # noqa: SLF001
+        union._merge_extra(other)  # noqa: SLF001
         return union
 
     def delta(self, since: int) -> Delta:
         """What changed after version `since` (0: everything that was ever set)."""
-        ledger = self._owned("asked for a delta of")
+        ledger = self._owned("asked for a delta")
+        if not self.lineage:
+            raise SketchError("a sketch without a lineage has no deltas")
         if not 0 <= since <= self.version:
             raise SketchError(
                 f"no delta from version {since:,}: this sketch is at {self.version:,}"
             )
         pages = np.flatnonzero(ledger.changed_at > since).astype(np.uint64)
-        words = _page_words(self.words, pages)
+        words = self.words[_word_numbers(len(self.words), pages)]
         return Delta(
             self.geometry,
             self.lineage,
@@ -239,7 +276,7 @@ class Sketch(ABC):
         if self._ledger is not None:
             raise SketchError("a delta is for a peer's copy; this sketch counts its own filters")
         self._check_geometry(delta.geometry)
-        if delta.lineage != self.lineage:
+        if not self.lineage or delta.lineage != self.lineage:
             raise SketchError(
                 f"the delta is of sketch {delta.lineage}, and these bits are of {self.lineage}"
             )
@@ -249,31 +286,46 @@ class Sketch(ABC):
             )
         if delta.version <= self.version:
             return  # older than what is here, or the same again
-        _put_page_words(self.words, delta.pages, delta.words)
-        self.version = delta.version
-        self.elements = delta.elements
+        delta.check()
         self.set_extra(delta.extra)
+        self.words[_word_numbers(len(self.words), delta.pages)] = delta.words
+        self.version = delta.version
+        self._elements = delta.elements
 
-    # For BFP, which keeps patterns beside its bits ----------------------------------
+    def restore(self, words: Words, version: int, elements: int, extra: bytes) -> None:
+        """Fill a peer's copy with what arrived."""
+        self.set_extra(extra)
+        self.words[:] = words
+        self.version = version
+        self._elements = elements
 
-    def _count_extra(self, filters: Column, step: int) -> bool:  # noqa: ARG002
-        """Filters came (step 1) or went (-1): did that change what lies beside the bits?"""
-        return False
-
-    def merge_extra(self, other: Self) -> None:  # noqa: B027
-        """Take in what lies beside another sketch's bits."""
+    # What a method keeps beside its bits: BFP its patterns, the others nothing --------
 
     def extra(self) -> bytes:
-        """What lies beside the bits, as it travels."""
+        """As it travels."""
         return b""
 
     def set_extra(self, extra: bytes) -> None:
+        """Take what arrived, or refuse it and stay as before."""
         if extra:
             raise SketchError(f"a sketch of the {self.method} method holds nothing beside its bits")
 
+    def _count_extra(self, filters: Column, step: int) -> None:  # noqa: B027
+        """Filters come (step 1) or go (-1)."""
+
+    def _extra_changed(self, filters: Column) -> bool:  # noqa: ARG002
+        """May these filters, coming or going, have changed it?"""
+        return False
+
+    def _inherit_extra(self, other: Self) -> None:  # noqa: B027
+        """Take over an owner's, counts and all."""
+
+    def _merge_extra(self, other: Self) -> None:  # noqa: B027
+        """Add another's."""
+
     # ----------------------------------------------------------------------------------
 
-    def _owned(self, doing: str) -> "_Ledger":
+    def _owned(self, doing: str) -> Ledger:
         if self._ledger is None:
             raise SketchError(f"a peer's copy of a sketch has no counts and cannot be {doing}")
         return self._ledger
@@ -291,71 +343,8 @@ class Sketch(ABC):
             queries_max=self.queries_max,
             counting=False,
         )
-        peer.words[:] = words
-        peer.version = self.version
-        peer.elements = self.elements
-        peer.set_extra(self.extra())
+        peer.restore(words, self.version, self.elements, self.extra())
         return peer
-
-
-class _Ledger:
-    """The owner's counts, around the kernels in `kernels.ledger`."""
-
-    def __init__(self, geometry: Geometry, words: int) -> None:
-        self._geometry = (np.uint64(geometry.bits), geometry.hashes)
-        self._keys = np.zeros(_TABLE_SLOTS_MIN, np.uint64)
-        self._counts = np.zeros(_TABLE_SLOTS_MIN, np.uint32)
-        self._used = 0
-        self._bit_counts = np.zeros(geometry.bits, np.uint8)
-        self.changed_at = np.zeros(-(-words // ledger_kernels.PAGE_WORDS), np.uint64)
-
-    def add(self, elements: Words, words: Words, version: int) -> tuple[int, int]:
-        self._make_room(len(elements))
-        fresh, changed = ledger_kernels.add_elements(
-            elements, *self._arrays(words, version), *self._geometry
-        )
-        self._used += fresh
-        return fresh, changed
-
-    def holds(self, elements: Words) -> bool:
-        return bool(ledger_kernels.holds_all(elements, self._keys, self._counts))
-
-    def discard(self, elements: Words, words: Words, version: int) -> tuple[int, int]:
-        gone, changed = ledger_kernels.discard_elements(
-            elements, *self._arrays(words, version), *self._geometry
-        )
-        self._used -= gone
-        return gone, changed
-
-    def rebuilt(self, geometry: Geometry, words: Words, version: int) -> "_Ledger":
-        grown = _Ledger(geometry, len(words))
-        grown._keys = self._keys.copy()
-        grown._counts = self._counts.copy()
-        grown._used = self._used
-        ledger_kernels.rebuild_bits(*grown._arrays(words, version), *grown._geometry)
-        return grown
-
-    def _arrays(
-        self, words: Words, version: int
-    ) -> tuple[Words, Counts, Words, BitCounts, Words, np.uint64]:
-        return (
-            self._keys,
-            self._counts,
-            words,
-            self._bit_counts,
-            self.changed_at,
-            np.uint64(version),
-        )
-
-    def _make_room(self, elements: int) -> None:
-        wanted = self._used + elements
-        if wanted <= _TABLE_LOAD_MAX * len(self._keys):
-            return
-        slots = max(int(wanted / _TABLE_LOAD_MAX) + 1, len(self._keys) * 3 // 2)
-        keys = np.zeros(slots, np.uint64)
-        counts = np.zeros(slots, np.uint32)
-        ledger_kernels.move_table(self._keys, self._counts, keys, counts)
-        self._keys, self._counts = keys, counts
 
 
 def aligned_words(count: int) -> Words:
@@ -365,19 +354,6 @@ def aligned_words(count: int) -> Words:
     words = np.zeros(padded + per_line, np.uint64)
     start = -(words.ctypes.data // 8) % per_line
     return words[start : start + count]
-
-
-def _page_words(words: Words, pages: Words) -> Words:
-    return words[_word_numbers(len(words), pages)]
-
-
-def _put_page_words(words: Words, pages: Words, values: Words) -> None:
-    if len(pages) and int(pages.max()) * ledger_kernels.PAGE_WORDS >= len(words):
-        raise SketchError("the delta has pages beyond the sketch's end")
-    numbers = _word_numbers(len(words), pages)
-    if len(numbers) != len(values):
-        raise SketchError(f"the delta has {len(values)} words for {len(numbers)} places")
-    words[numbers] = values
 
 
 def _word_numbers(words: int, pages: Words) -> npt.NDArray[np.int64]:

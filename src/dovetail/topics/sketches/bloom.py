@@ -29,6 +29,8 @@ Arrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int6
 Pattern = tuple[tuple[int, ...], int]
 """Levels where '+' stands, ascending, and the level where '#' stands (-1: nowhere)."""
 
+_NO_WILDCARDS: Pattern = ((), -1)
+
 
 def bloom_size(elements: int, false_positive_rate: float) -> tuple[int, int]:
     """Bits and hashes for this rate with so many elements in (wildcard paper II-B)."""
@@ -52,6 +54,22 @@ def check_plan(elements: int, false_positive_rate: float) -> None:
 
 
 class _BloomSketch(Sketch):
+    def __init__(
+        self,
+        bits: int,
+        hashes: int,
+        *,
+        seed: int = 0,
+        lineage: int = 0,
+        queries_max: int = SEARCH_QUERIES_MAX,
+        counting: bool = True,
+    ) -> None:
+        if hashes < 1:
+            raise SketchError(f"a Bloom filter has at least 1 hash, not {hashes}")
+        super().__init__(
+            bits, hashes, seed=seed, lineage=lineage, queries_max=queries_max, counting=counting
+        )
+
     @classmethod
     def sized_for(
         cls,
@@ -119,6 +137,7 @@ class BfpSketch(_BloomSketch):
 
     method = "bfp"
     element_method = element_kernels.BFP
+    marks_parents = False
 
     def __init__(
         self,
@@ -156,22 +175,6 @@ class BfpSketch(_BloomSketch):
             queries,
         )
 
-    def _count_extra(self, filters: Column, step: int) -> bool:
-        before = len(self._patterns)
-        for topic_filter in filters:
-            pattern = _pattern_of(topic_filter)
-            if pattern == ((), -1):
-                continue
-            self._patterns[pattern] += step
-            if not self._patterns[pattern]:
-                del self._patterns[pattern]
-        self._arrays = None
-        return len(self._patterns) != before
-
-    def merge_extra(self, other: Self) -> None:
-        self._patterns |= Counter(other.patterns)
-        self._arrays = None
-
     def extra(self) -> bytes:
         parts = [struct.pack("<I", len(self._patterns))]
         for plus, ends in sorted(self._patterns):
@@ -180,6 +183,29 @@ class BfpSketch(_BloomSketch):
 
     def set_extra(self, extra: bytes) -> None:
         self._patterns = Counter(_unpack_patterns(extra))
+        self._arrays = None
+
+    def _count_extra(self, filters: Column, step: int) -> None:
+        for topic_filter in filters:
+            pattern = _pattern_of(topic_filter)
+            if pattern == _NO_WILDCARDS:
+                continue
+            if pattern not in self._patterns and len(self._patterns) >= SKETCH_PATTERNS_MAX:
+                raise SketchError(f"a sketch holds at most {SKETCH_PATTERNS_MAX:,} patterns")
+            self._patterns[pattern] += step
+            if not self._patterns[pattern]:
+                del self._patterns[pattern]
+        self._arrays = None
+
+    def _extra_changed(self, filters: Column) -> bool:
+        return any(_pattern_of(topic_filter) != _NO_WILDCARDS for topic_filter in filters)
+
+    def _inherit_extra(self, other: Self) -> None:
+        self._patterns = Counter(other._patterns)
+        self._arrays = None
+
+    def _merge_extra(self, other: Self) -> None:
+        self._patterns |= Counter(other.patterns)
         self._arrays = None
 
 

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.config import SEARCH_QUERIES_MAX, SKETCH_BITS_MAX
+from dovetail.config import SEARCH_QUERIES_MAX, SKETCH_BITS_MAX, SKETCH_BITS_MIN
 from dovetail.errors import SketchError
 from dovetail.topics.columns import Column
 from dovetail.topics.kernels import elements as element_kernels
@@ -86,6 +86,7 @@ def lines_size(elements: int, false_positive_rate: float) -> int:
     """Bits for this rate with so many elements in, in whole lines."""
     check_plan(elements, false_positive_rate)
     lines = math.ceil(elements / _line_load(false_positive_rate / _CLUSTERING))
+    lines = max(lines, SKETCH_BITS_MIN // LINE_BITS)
     if lines * LINE_BITS > SKETCH_BITS_MAX:
         raise SketchError(
             f"{elements:,} elements need {lines * LINE_BITS:,} bits of at most {SKETCH_BITS_MAX:,}"

@@ -23,13 +23,13 @@ FORMAT_VERSION = 1
 _MAGIC = b"DVTS"
 _WHOLE, _DELTA = 1, 2
 _PLAIN, _DEFLATED = 0, 1
-_CLASSES: dict[int, type[Sketch]] = {
+CLASSES: dict[int, type[Sketch]] = {
     1: BfSketch,
     2: BfpSketch,
     3: PrefixSketch,
     4: LinesSketch,
 }
-_NUMBERS = {kind.method: number for number, kind in _CLASSES.items()}
+_NUMBERS = {kind.method: number for number, kind in CLASSES.items()}
 
 # magic, format; what, method, hashes, encoding; bits, seed, lineage, since, version, elements,
 # pages; plain body, body, extra
@@ -93,35 +93,28 @@ def sketch_from_bytes(data: bytes) -> Sketch:
     if len(body) != 8 * words:
         raise SketchFormatError(f"{len(body):,} bytes of bits, where {8 * words:,} belong")
     try:
-        sketch = _CLASSES[header.method](
+        sketch = CLASSES[header.method](
             header.bits,
             header.hashes,
             seed=header.seed,
             lineage=header.lineage,
             counting=False,
         )
-        sketch.set_extra(extra)
+        arrived = np.frombuffer(body, "<u8").astype(np.uint64)
+        sketch.restore(arrived, header.version, header.elements, extra)
     except SketchError as error:
         raise SketchFormatError(f"no such sketch: {error.message}") from None
-    sketch.words[:] = np.frombuffer(body, "<u8")
-    sketch.version = header.version
-    sketch.elements = header.elements
     return sketch
 
 
 def delta_from_bytes(data: bytes) -> Delta:
     header, body, extra = _unpack(data, _DELTA, "delta")
-    words = (header.bits + 63) // 64
-    if header.pages > -(-words // PAGE_WORDS) or len(body) < 4 * header.pages:
+    if len(body) < 4 * header.pages or (len(body) - 4 * header.pages) % 8:
         raise SketchFormatError(f"a delta of {header.pages:,} pages in {len(body):,} bytes")
-    if (len(body) - 4 * header.pages) % 8:
-        raise SketchFormatError("a delta whose words are cut short")
     pages = np.frombuffer(body, "<u4", header.pages).astype(np.uint64)
     values = np.frombuffer(body, "<u8", offset=4 * header.pages).astype(np.uint64)
-    if len(pages) and (np.any(np.diff(pages.astype(np.int64)) <= 0)):
-        raise SketchFormatError("a delta whose pages are not in order")
-    geometry = Geometry(_CLASSES[header.method].method, header.bits, header.hashes, header.seed)
-    return Delta(
+    geometry = Geometry(CLASSES[header.method].method, header.bits, header.hashes, header.seed)
+    delta = Delta(
         geometry,
         header.lineage,
         header.since,
@@ -131,6 +124,11 @@ def delta_from_bytes(data: bytes) -> Delta:
         values,
         extra,
     )
+    try:
+        delta.check()
+    except SketchError as error:
+        raise SketchFormatError(error.message) from None
+    return delta
 
 
 def _pack(
@@ -180,7 +178,7 @@ def _unpack(data: bytes, what: int, noun: str) -> tuple[_Header, bytes, bytes]:
     (checksum,) = _CHECKSUM.unpack_from(data, whole - _CHECKSUM.size)
     if checksum != zlib.crc32(memoryview(data)[: whole - _CHECKSUM.size]):
         raise SketchFormatError(f"the {noun} is damaged: its checksum does not fit its content")
-    if header.method not in _CLASSES:
+    if header.method not in CLASSES:
         raise SketchFormatError(f"the {noun} is of a method this program does not know")
     if not 1 <= header.bits <= SKETCH_BITS_MAX:
         raise SketchFormatError(f"the {noun} claims {header.bits:,} bits")
