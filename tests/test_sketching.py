@@ -140,3 +140,47 @@ def _with_sketch(tmp_path: Path, *arguments: str) -> Done:
     file = tmp_path / "sketch"
     run("build", "-", "--out", file, given=b"a\n")
     return run(arguments[0], file, *arguments[1:])
+
+
+def test_devices_are_read_no_further_than_a_sketch_goes() -> None:
+    assert "no sketch" in refusal(run("info", "/dev/zero"))
+    assert "cut short" in refusal(run("info", "/dev/null"))
+
+
+def test_what_is_not_a_file_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert "not a file" in refusal(run("build", "-", "--out", pipe, given=b"a\n"))
+    assert pipe.is_fifo()
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.touch(mode=0o600)
+    link.symlink_to(target)
+    assert run("build", "-", "--out", link, given=b"a\n").returncode == 0
+    assert link.is_symlink()
+    assert target.stat().st_size > 0
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_files_of_editors_that_mark_the_byte_order(tmp_path: Path) -> None:
+    file = tmp_path / "sketch"
+    run("build", "-", "--out", file, given=b"\xef\xbb\xbfa/b\n")
+    assert run("search", file, "a/b").stdout.startswith("maybe")
+    mixed = run("search", file, "a/b", "-", "a/c", given=b"x\ny\n").stdout.splitlines()
+    assert [line.split()[-1] for line in mixed] == ["a/b", "x", "y", "a/c"]
+
+
+def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "sketch"
+    run("build", "-", "--out", file, given=b"a\n")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dovetail", "sketch", "info", str(file)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "dovetail: error: cannot write to standard output: [Errno 28] No space left on device"
+    ]

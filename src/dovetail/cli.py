@@ -94,7 +94,7 @@ def up() -> None:
 )
 def wildcard(
     trials: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Trials that each point averages.")
+        int, typer.Option(min=1, metavar="N", help="Trials that each point averages, up to 1,000.")
     ] = 10,
     figure: Annotated[
         list[Figure] | None,
@@ -198,7 +198,11 @@ def main() -> None:
     """Run the command line, and end the process."""
     settings = Settings()
     try:
-        app(obj=settings, prog_name="dovetail")
+        try:
+            app(obj=settings, prog_name="dovetail")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except DovetailError as error:
         if settings.debug:
             traceback.print_exc()
@@ -207,7 +211,13 @@ def main() -> None:
         sys.exit(EXIT_ERROR)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader has gone (`dovetail ... | head`); Python's own flush at exit must not complain.
+    except (OSError, UnicodeEncodeError) as error:
+        # Files are the commands' business and raise DovetailErrors: this is standard output. A
+        # reader that has gone (`dovetail ... | head`) is no error to speak of.
+        if settings.debug:
+            traceback.print_exc()
+        elif not isinstance(error, BrokenPipeError):
+            print(f"dovetail: error: cannot write to standard output: {error}", file=sys.stderr)
+        # Python's own flush at exit must not complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -5,6 +5,7 @@ files; what is in them is the topic plane's business.
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,9 +16,18 @@ from dovetail.errors import ClientError, ConfigError, SketchFormatError
 from dovetail.topics.columns import Column
 from dovetail.topics.kernels.lines import LINE_BITS
 from dovetail.topics.names import check_filter, check_name, split_shared
-from dovetail.topics.sketches import Sketch, build_sketch, sketch_from_bytes, sketch_to_bytes
+from dovetail.topics.sketches import (
+    Sketch,
+    build_sketch,
+    looks_like_sketch,
+    sketch_from_bytes,
+    sketch_to_bytes,
+)
 
 STANDARD_INPUT = "-"
+
+_SNIFFED_BYTES = 4096
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def build(
@@ -57,9 +67,12 @@ def describe(sketch: Sketch) -> list[tuple[str, str]]:
 
 def read(path: Path) -> Sketch:
     try:
-        if path.stat().st_size > SKETCH_BYTES_MAX:
-            raise ConfigError(f"{path} is larger than any sketch")
-        return sketch_from_bytes(path.read_bytes())
+        with path.open("rb") as file:
+            # Not by its size: a device or a pipe has none, and may have no end.
+            data = file.read(_SNIFFED_BYTES)
+            if looks_like_sketch(data):
+                data += file.read(SKETCH_BYTES_MAX + 1 - len(data))
+        return sketch_from_bytes(data)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except SketchFormatError as error:
@@ -86,6 +99,8 @@ def _routed(topic_filter: bytes) -> bytes:
 
 
 def _checked_lines(source: str, check: Callable[[bytes], bytes]) -> Iterator[bytes]:
+    if source == STANDARD_INPUT and sys.stdin is None:
+        raise ConfigError("standard input is closed")
     try:
         with sys.stdin.buffer if source == STANDARD_INPUT else Path(source).open("rb") as lines:
             number = 0
@@ -93,6 +108,8 @@ def _checked_lines(source: str, check: Callable[[bytes], bytes]) -> Iterator[byt
             while line := lines.readline(TOPIC_BYTES_MAX + 3):
                 number += 1
                 text = line.rstrip(b"\r\n")
+                if number == 1:  # some editors begin a file so; no topic does
+                    text = text.removeprefix(_BYTE_ORDER_MARK)
                 if not text:
                     continue
                 try:
@@ -105,9 +122,14 @@ def _checked_lines(source: str, check: Callable[[bytes], bytes]) -> Iterator[byt
 
 def _write_whole(path: Path, data: bytes) -> None:
     """All of it or nothing: what is at `path` is never half of a sketch."""
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"cannot write {path}: it is there, and not a file")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(data)
+        if path.exists():
+            shutil.copymode(path, temporary)
         temporary.replace(path)
     except OSError as error:
         with suppress(OSError):

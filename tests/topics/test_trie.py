@@ -115,10 +115,16 @@ def test_it_grows_and_shrinks_and_stays_right() -> None:
     for number in range(0, 20_000, 2):
         assert trie.match(f"site/{number % 97}/{number}/x") == [number]
         assert trie.match(f"site/{(number + 1) % 97}/{number + 1}/x") == []
-    for topic_filter in kept[::2]:
+    full = trie.nbytes
+    for topic_filter in kept[400::2]:
+        del trie[topic_filter]
+    assert trie.nbytes < full / 3
+    assert trie.match("site/2/2/x") == [2]
+    for topic_filter in kept[:400:2]:
         del trie[topic_filter]
     assert len(trie) == 0
     assert not np.any(trie._nodes["through"])
+    assert trie.nbytes == FilterTrie[int]().nbytes
 
 
 def test_more_matches_than_were_expected() -> None:

@@ -234,8 +234,9 @@ def _check_table(comparisons: Iterable[Comparison]) -> str:
         '<th scope="col">Difference</th><th scope="col">Agrees</th><th scope="col">Why</th>'
         f"</tr></thead><tbody>{rows}</tbody></table></div>"
         '<p class="soft">± is the standard error of the mean over the trials. A mean agrees when '
-        "it lies within four standard errors of a difference of two such means, the "
-        "paper&rsquo;s being over 10 trials.</p></section>\n"
+        "it lies within three standard errors of a difference of two such means, the "
+        "paper&rsquo;s being over 10 trials; one search deviates by 1.3 queries (prefix) and "
+        "16.5 (BFP) from trial to trial.</p></section>\n"
     )
 
 
@@ -285,7 +286,7 @@ def _panel(figure: Figure, panel: Panel, measured: Averages) -> str:
     chart = line_chart(
         f"{name}: mean queries per search against {panel.label} ({panel.parameter}), four methods",
         f"{panel.label} ({panel.parameter})",
-        "queries per search",
+        "queries (lines: cache lines) per search",
         panel.values,
         lines,
     )

@@ -268,7 +268,8 @@ def _settings(master: str, scratch: Path) -> Mapping[str, str]:
         "spark.app.name": "dovetail",
         "spark.master": master,
         "spark.driver.memory": DRIVER_MEMORY,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings.as_uri()} "
+        f'"-Djava.io.tmpdir={scratch}"',
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -345,5 +346,5 @@ def _stop_context() -> None:
 def _complaint(log: Path) -> str:
     """What Java said; what Spark's shell scripts make of that comes after it."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-    said = [line for line in lines if line and not line.startswith("WARNING")]
+    said = [line for line in lines if line and not re.search(r"\bWARN(ING)?\b", line)]
     return "; ".join(said[:2]) or "Java ended at once"

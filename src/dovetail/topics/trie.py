@@ -1,7 +1,7 @@
 """The index a broker keeps of its own subscriptions: which filters match this topic? Exactly.
 
 A mapping from filters to whatever the broker wants to know about them. All of it is flat arrays,
-grown by half when full (kernels/trie.py has the layout): a million filters of six random levels
+grown by half when full and given back when nearly empty (kernels/trie.py has the layout): a million filters of six random levels
 take some hundreds of bytes each, and no Python object but the value. A match costs what the part
 of the tree costs that the topic reaches, whatever else is in it.
 
@@ -23,6 +23,7 @@ Number = TypeVar("Number", bound=np.integer[Any])
 
 _SLOTS_MIN = 64
 _LOAD_MAX = 0.75
+_LOAD_MIN = 0.1
 _FILTERS_MIN = 16
 _TEXT_MIN = 1024
 _MATCHES_MIN = 64
@@ -84,6 +85,7 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         self._values[number] = None
         self._free.append(number)
         self._changes += 1
+        self._give_back()
 
     def __len__(self) -> int:
         return len(self._values) - len(self._free)
@@ -149,10 +151,20 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         wanted = self._nodes_used + nodes
         if wanted <= _LOAD_MAX * len(self._nodes):
             return
-        slots = max(int(wanted / _LOAD_MAX) + 1, len(self._nodes) * 3 // 2)
-        larger = np.zeros(slots, kernels.NODE)
-        kernels.move_nodes(self._nodes, larger)
-        self._nodes = larger
+        self._move_nodes(max(int(wanted / _LOAD_MAX) + 1, len(self._nodes) * 3 // 2))
+
+    def _move_nodes(self, slots: int) -> None:
+        moved = np.zeros(slots, kernels.NODE)
+        kernels.move_nodes(self._nodes, moved)
+        self._nodes = moved
+
+    def _give_back(self) -> None:
+        """Memory that is hardly used any more; what filters' numbers take stays until all go."""
+        if not len(self):
+            self.clear()
+        elif self._nodes_used < _LOAD_MIN * len(self._nodes) and len(self._nodes) > _SLOTS_MIN:
+            self._move_nodes(max(int(self._nodes_used / _LOAD_MAX * 2), _SLOTS_MIN))
+            self._compact_text(0)
 
     def _store_text(self, number: int, wanted: Bytes) -> None:
         end = self._text_end + len(wanted)

@@ -15,6 +15,7 @@ from dovetail.topics.sketches.wire import (
     CLASSES,
     delta_from_bytes,
     delta_to_bytes,
+    looks_like_sketch,
     sketch_from_bytes,
     sketch_to_bytes,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "delta_from_bytes",
     "delta_to_bytes",
     "lines_size",
+    "looks_like_sketch",
     "sketch_class",
     "sketch_from_bytes",
     "sketch_to_bytes",

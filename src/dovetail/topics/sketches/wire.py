@@ -86,6 +86,11 @@ def delta_to_bytes(delta: Delta) -> bytes:
     )
 
 
+def looks_like_sketch(beginning: bytes) -> bool:
+    """Whether it is worth reading on."""
+    return beginning.startswith(_MAGIC)
+
+
 def sketch_from_bytes(data: bytes) -> Sketch:
     """A peer's copy, or a SketchFormatError."""
     header, body, extra = _unpack(data, _WHOLE, "sketch")
