@@ -1,9 +1,9 @@
 """The index a broker keeps of its own subscriptions: which filters match this topic? Exactly.
 
 A mapping from filters to whatever the broker wants to know about them. All of it is flat arrays,
-grown by half when full and given back when nearly empty (kernels/trie.py has the layout): a million filters of six random levels
-take some hundreds of bytes each, and no Python object but the value. A match costs what the part
-of the tree costs that the topic reaches, whatever else is in it.
+grown by half when full and given back when nearly empty (kernels/trie.py has the layout): a million
+filters of six random levels take some hundreds of bytes each, and no Python object but the value. A
+match costs what the part of the tree costs that the topic reaches, whatever else is in it.
 
 A call is whole before another thread's begins (kernels keep the interpreter's lock), but changes
 from several threads have to take turns.
