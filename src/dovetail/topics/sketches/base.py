@@ -95,13 +95,14 @@ class Sketch(ABC):
     def __init__(
         self,
         bits: int,
-        hashes: int,
+        hashes: int = ledger_kernels.IN_LINES,
         *,
         seed: int = 0,
         lineage: int = 0,
         queries_max: int = SEARCH_QUERIES_MAX,
         counting: bool = True,
     ) -> None:
+        self.check_layout(bits, hashes)
         if not 1 <= bits <= SKETCH_BITS_MAX:
             raise SketchError(f"a sketch has 1 to {SKETCH_BITS_MAX:,} bits, not {bits:,}")
         if not 0 <= hashes <= SKETCH_HASHES_MAX:
@@ -117,9 +118,19 @@ class Sketch(ABC):
         self.words = aligned_words((bits + 63) // 64)
         self._elements = 0
         self._ledger = Ledger(bits, hashes, len(self.words)) if counting else None
+        self.set_extra(b"")
 
     @classmethod
     @abstractmethod
+    def plan(cls, elements: int, false_positive_rate: float) -> tuple[int, int]:
+        """Bits and hashes for this rate, per query, with so many elements in."""
+
+    @classmethod
+    @abstractmethod
+    def check_layout(cls, bits: int, hashes: int) -> None:
+        """Refuse bits and hashes that are none of this method."""
+
+    @classmethod
     def sized_for(
         cls,
         elements: int,
@@ -129,7 +140,9 @@ class Sketch(ABC):
         lineage: int = 0,
         queries_max: int = SEARCH_QUERIES_MAX,
     ) -> Self:
-        """An empty sketch that has this rate, per query, once it holds so many elements."""
+        """An empty sketch with room for so many elements at this rate."""
+        bits, hashes = cls.plan(elements, false_positive_rate)
+        return cls(bits, hashes, seed=seed, lineage=lineage, queries_max=queries_max)
 
     @property
     def bits(self) -> int:

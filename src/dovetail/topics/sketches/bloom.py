@@ -13,12 +13,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.config import (
-    SEARCH_QUERIES_MAX,
-    SKETCH_BITS_MAX,
-    SKETCH_BITS_MIN,
-    SKETCH_PATTERNS_MAX,
-)
+from dovetail.config import SKETCH_BITS_MAX, SKETCH_BITS_MIN, SKETCH_PATTERNS_MAX
 from dovetail.errors import SketchError, SketchFormatError
 from dovetail.topics.columns import Column
 from dovetail.topics.kernels import bloom as kernels
@@ -54,34 +49,14 @@ def check_plan(elements: int, false_positive_rate: float) -> None:
 
 
 class _BloomSketch(Sketch):
-    def __init__(
-        self,
-        bits: int,
-        hashes: int,
-        *,
-        seed: int = 0,
-        lineage: int = 0,
-        queries_max: int = SEARCH_QUERIES_MAX,
-        counting: bool = True,
-    ) -> None:
-        if hashes < 1:
-            raise SketchError(f"a Bloom filter has at least 1 hash, not {hashes}")
-        super().__init__(
-            bits, hashes, seed=seed, lineage=lineage, queries_max=queries_max, counting=counting
-        )
+    @classmethod
+    def plan(cls, elements: int, false_positive_rate: float) -> tuple[int, int]:
+        return bloom_size(elements, false_positive_rate)
 
     @classmethod
-    def sized_for(
-        cls,
-        elements: int,
-        false_positive_rate: float,
-        *,
-        seed: int = 0,
-        lineage: int = 0,
-        queries_max: int = SEARCH_QUERIES_MAX,
-    ) -> Self:
-        bits, hashes = bloom_size(elements, false_positive_rate)
-        return cls(bits, hashes, seed=seed, lineage=lineage, queries_max=queries_max)
+    def check_layout(cls, bits: int, hashes: int) -> None:  # noqa: ARG003
+        if hashes < 1:
+            raise SketchError(f"a Bloom filter has at least 1 hash, not {hashes}")
 
     @property
     def false_positive_rate(self) -> float:
@@ -139,21 +114,8 @@ class BfpSketch(_BloomSketch):
     element_method = element_kernels.BFP
     marks_parents = False
 
-    def __init__(
-        self,
-        bits: int,
-        hashes: int,
-        *,
-        seed: int = 0,
-        lineage: int = 0,
-        queries_max: int = SEARCH_QUERIES_MAX,
-        counting: bool = True,
-    ) -> None:
-        super().__init__(
-            bits, hashes, seed=seed, lineage=lineage, queries_max=queries_max, counting=counting
-        )
-        self._patterns: Counter[Pattern] = Counter()
-        self._arrays: Arrays | None = None
+    _patterns: Counter[Pattern]
+    _arrays: Arrays | None
 
     @property
     def patterns(self) -> frozenset[Pattern]:

@@ -2,12 +2,11 @@
 
 import math
 from functools import lru_cache
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.config import SEARCH_QUERIES_MAX, SKETCH_BITS_MAX, SKETCH_BITS_MIN
+from dovetail.config import SKETCH_BITS_MAX, SKETCH_BITS_MIN
 from dovetail.errors import SketchError
 from dovetail.topics.columns import Column
 from dovetail.topics.kernels import elements as element_kernels
@@ -29,34 +28,14 @@ class LinesSketch(Sketch):
     method = "lines"
     element_method = element_kernels.LINES
 
-    def __init__(
-        self,
-        bits: int,
-        hashes: int = IN_LINES,
-        *,
-        seed: int = 0,
-        lineage: int = 0,
-        queries_max: int = SEARCH_QUERIES_MAX,
-        counting: bool = True,
-    ) -> None:
-        if hashes != IN_LINES or bits % LINE_BITS:
-            raise SketchError(f"a lines sketch has lines of {LINE_BITS} bits; {bits:,} is not that")
-        super().__init__(
-            bits, hashes, seed=seed, lineage=lineage, queries_max=queries_max, counting=counting
-        )
+    @classmethod
+    def plan(cls, elements: int, false_positive_rate: float) -> tuple[int, int]:
+        return lines_size(elements, false_positive_rate), IN_LINES
 
     @classmethod
-    def sized_for(
-        cls,
-        elements: int,
-        false_positive_rate: float,
-        *,
-        seed: int = 0,
-        lineage: int = 0,
-        queries_max: int = SEARCH_QUERIES_MAX,
-    ) -> Self:
-        bits = lines_size(elements, false_positive_rate)
-        return cls(bits, seed=seed, lineage=lineage, queries_max=queries_max)
+    def check_layout(cls, bits: int, hashes: int) -> None:
+        if hashes != IN_LINES or bits % LINE_BITS:
+            raise SketchError(f"a lines sketch has lines of {LINE_BITS} bits; {bits:,} is not that")
 
     @property
     def lines(self) -> int:
