@@ -55,6 +55,8 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
             count = kernels.match(
                 self._nodes, self._text, self._spans, self._following, name, self._seed, numbers
             )
+            if not count:
+                return []
             if count <= room:
                 values = self._values
                 # Once each: prefixes whose hashes collide may lead to a filter twice.
