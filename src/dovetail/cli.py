@@ -212,8 +212,9 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except (OSError, UnicodeEncodeError) as error:
-        # Files are the commands' business and raise DovetailErrors: this is standard output. A
-        # reader that has gone (`dovetail ... | head`) is no error to speak of.
+        if getattr(error, "filename", None) is not None:
+            raise  # a file is a command's business, and this a bug of it
+        # Standard output. A reader that has gone (`dovetail ... | head`) is no error to speak of.
         if settings.debug:
             traceback.print_exc()
         elif not isinstance(error, BrokenPipeError):

@@ -109,7 +109,13 @@ def open_session(master: str | None = None) -> Iterator[SparkSession]:
     master = master or MASTER_DEFAULT
     check_master(master)
     java_home = find_java_home()
-    scratch = Path(tempfile.mkdtemp(prefix="dovetail-spark-"))
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix="dovetail-spark-"))
+    except OSError as error:
+        raise DovetailError(
+            f"there is no folder for temporary files: {(error.strerror or str(error)).lower()}.",
+            hint="Set TMPDIR to a folder that you may write to.",
+        ) from error
     process = None
     try:
         with _environment(master, java_home), _own_interrupt_handler(), _quiet_bridge():

@@ -43,7 +43,7 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         self._spans = np.zeros((_FILTERS_MIN, 2), np.int64)
         self._following = np.zeros(_FILTERS_MIN, np.int32)
         self._values: list[Value | None] = []
-        self._free: list[int] = []
+        self._free: set[int] = set()  # never the last number: that one is taken back
         self._changes = 0
 
     def match(self, topic: str | bytes) -> list[Value]:
@@ -85,7 +85,10 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         self._text_live -= len(wanted)
         self._spans[number] = _FREE
         self._values[number] = None
-        self._free.append(number)
+        self._free.add(number)
+        while self._values and len(self._values) - 1 in self._free:
+            self._values.pop()
+            self._free.remove(len(self._values))
         self._changes += 1
         self._give_back()
 
@@ -107,22 +110,19 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         self._changes = changes + 1
 
     def popitem(self) -> tuple[bytes, Value]:
-        """Any filter, taken out with its value; a loop over it empties the trie in linear time."""
-        while self._values and len(self._values) - 1 in self._free[-1:]:
-            self._free.pop()
-            self._values.pop()
-        for number in range(len(self._values) - 1, -1, -1):
-            start, stop = self._spans[number].tolist()
-            if start >= 0:
-                topic_filter = self._text[start:stop].tobytes()
-                return topic_filter, self.pop(topic_filter)
-        raise KeyError("the trie is empty")
+        """Any filter, taken out with its value."""
+        if not self._values:
+            raise KeyError("the trie is empty")
+        start, stop = self._spans[len(self._values) - 1].tolist()
+        topic_filter = self._text[start:stop].tobytes()
+        return topic_filter, self.pop(topic_filter)
 
     @property
     def nbytes(self) -> int:
         """Memory taken, without the values themselves."""
         arrays = (self._nodes, self._text, self._spans, self._following)
-        return sum(array.nbytes for array in arrays) + self._values.__sizeof__()
+        lists = self._values.__sizeof__() + self._free.__sizeof__()
+        return sum(array.nbytes for array in arrays) + lists
 
     def _number(self, topic_filter: str | bytes) -> int:
         number = self._locate(_bytes(topic_filter))
@@ -161,12 +161,18 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         self._nodes = moved
 
     def _give_back(self) -> None:
-        """Memory that is hardly used any more; what filters' numbers take stays until all go."""
+        """Memory that is hardly used any more."""
         if not len(self):
             self.clear()
-        elif self._nodes_used < _LOAD_MIN * len(self._nodes) and len(self._nodes) > _SLOTS_MIN:
+            return
+        if self._nodes_used < _LOAD_MIN * len(self._nodes) and len(self._nodes) > _SLOTS_MIN:
             self._move_nodes(max(int(self._nodes_used / _LOAD_MAX * 2), _SLOTS_MIN))
             self._compact_text(0)
+        if len(self._values) < _LOAD_MIN * len(self._spans) and len(self._spans) > _FILTERS_MIN:
+            numbers = max(2 * len(self._values), _FILTERS_MIN)
+            self._spans = self._spans[:numbers].copy()
+            self._following = self._following[:numbers].copy()
+            self._free = set(self._free)  # a set keeps its size until it is made anew
 
     def _store_text(self, number: int, wanted: Bytes) -> None:
         end = self._text_end + len(wanted)

@@ -1,9 +1,9 @@
 """What all sketches are: bits that stand for a set of filters, and a search never falsely no.
 
 An owner's sketch counts: filters come and go (`add`, `discard`), and the bits follow. What peers
-hold is the bits alone, made by `from_bytes`, `merge` or `copy`; it searches, and takes deltas from
-the owner. The version rises whenever a bit changes; `lineage` names the sketch whose versions they
-are, so that a delta can not be applied to the bits of another. A sketch without one (0) has no
+hold is the bits alone, from `sketch_from_bytes`, `merge` or `copy`; it searches, and takes deltas
+from the owner. The version rises whenever a bit changes; `lineage` names the sketch whose versions
+they are, so that a delta can not be applied to the bits of another. A sketch without one (0) has no
 deltas. An owner that starts anew takes a new lineage.
 
 A call is whole before another thread's begins (kernels keep the interpreter's lock), and that is
@@ -166,10 +166,9 @@ class Sketch(ABC):
 
     def add_column(self, filters: Column) -> None:
         ledger = self._owned("added to")
-        self._count_extra(filters, 1)
+        beside = self._count_extra(filters, 1)
         keys = self.elements_of(filters, self.geometry.seed)
-        changed = ledger.add(keys, self.words, self.version + 1)
-        self.version += changed or self._extra_changed(filters)
+        self.version += ledger.add(keys, self.words, self.version + 1) or beside
 
     def discard(self, topic_filter: str | bytes) -> None:
         """Take a filter out that was put in; one that was not is refused, and nothing changes."""
@@ -178,9 +177,8 @@ class Sketch(ABC):
         keys = self.elements_of(filters, self.geometry.seed)
         if not self._holds(ledger, filters[0], keys):
             raise SketchError(f"the filter {filters[0].decode()!r} is not in this sketch")
-        self._count_extra(filters, -1)
-        changed = ledger.discard(keys, self.words, self.version + 1)
-        self.version += changed or self._extra_changed(filters)
+        beside = self._count_extra(filters, -1)
+        self.version += ledger.discard(keys, self.words, self.version + 1) or beside
 
     def _holds(self, ledger: Ledger, topic_filter: bytes, keys: Words) -> bool:
         count = ledger.count(keys[-1])
@@ -323,11 +321,8 @@ class Sketch(ABC):
         if extra:
             raise SketchError(f"a sketch of the {self.method} method holds nothing beside its bits")
 
-    def _count_extra(self, filters: Column, step: int) -> None:  # noqa: B027
-        """Filters come (step 1) or go (-1)."""
-
-    def _extra_changed(self, filters: Column) -> bool:  # noqa: ARG002
-        """May these filters, coming or going, have changed it?"""
+    def _count_extra(self, filters: Column, step: int) -> bool:  # noqa: ARG002
+        """Filters come (step 1) or go (-1): may that have changed it?"""
         return False
 
     def _inherit_extra(self, other: Self) -> None:  # noqa: B027

@@ -147,20 +147,20 @@ class BfpSketch(_BloomSketch):
         self._patterns = Counter(_unpack_patterns(extra))
         self._arrays = None
 
-    def _count_extra(self, filters: Column, step: int) -> None:
+    def _count_extra(self, filters: Column, step: int) -> bool:
+        wildcards = False
         for topic_filter in filters:
             pattern = _pattern_of(topic_filter)
             if pattern == _NO_WILDCARDS:
                 continue
             if pattern not in self._patterns and len(self._patterns) >= SKETCH_PATTERNS_MAX:
                 raise SketchError(f"a sketch holds at most {SKETCH_PATTERNS_MAX:,} patterns")
+            wildcards = True
             self._patterns[pattern] += step
             if not self._patterns[pattern]:
                 del self._patterns[pattern]
         self._arrays = None
-
-    def _extra_changed(self, filters: Column) -> bool:
-        return any(_pattern_of(topic_filter) != _NO_WILDCARDS for topic_filter in filters)
+        return wildcards
 
     def _inherit_extra(self, other: Self) -> None:
         self._patterns = Counter(other._patterns)
