@@ -73,7 +73,8 @@ has_java() {
 # What the stamp of a part ("runtime" or "dev") has to hold.
 expected_stamp() {
     cksum "$root/pyproject.toml" "$root/requirements/$1.lock" "$root/requirements/java.lock" \
-        "$root/scripts/setup.sh" "$root/src/dovetail/config.py" "$root/src/dovetail/topics/kernels"/*.py
+        "$root/scripts/setup.sh" "$root/src/dovetail/config.py" "$root/src/dovetail/compiling.py" \
+        "$root/src/dovetail"/*/kernels/*.py
 }
 
 is_made() {

@@ -4,20 +4,26 @@ No command does its work here, and what a command needs is imported when it runs
 `dovetail --help` must not wait for Numba or Spark.
 """
 
+import functools
 import importlib.util
+import inspect
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dovetail import __version__
 from dovetail.config import SKETCH_FALSE_POSITIVE_RATE
-from dovetail.errors import DovetailError, MissingDependencyError
+from dovetail.errors import ConfigError, DovetailError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from dovetail.client import ConnectionOptions
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -36,6 +42,22 @@ class Figure(StrEnum):
     FIGURE_4 = "4"
     FIGURE_5 = "5"
     FIGURE_6 = "6"
+
+
+class MqttVersion(StrEnum):
+    """The versions of MQTT that `pub` and `sub` speak."""
+
+    MQTT_5 = "5"
+    MQTT_3_1_1 = "3.1.1"
+
+
+class PayloadFormat(StrEnum):
+    """How `sub` prints payloads."""
+
+    TEXT = "text"
+    HEX = "hex"
+    BASE64 = "base64"
+    RAW = "raw"
 
 
 app = typer.Typer(
@@ -79,13 +101,408 @@ def global_options(
     context.obj.debug = debug
 
 
-@app.command()
-def up() -> None:
-    """Start the service (not in this version yet)."""
-    raise DovetailError(
-        f"dovetail {__version__} cannot start a broker yet.",
-        hint="This version contains the topic plane and the wildcard experiments: "
-        "see `dovetail reproduce wildcard --help`.",
+@app.command(epilog="Example: dovetail up --port 1884 --data /var/lib/dovetail")
+def up(
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Where to listen. Default: 127.0.0.1, this machine."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="N",
+            help="The MQTT port. Default: 1883, or the next that is free; 0 takes any.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where sessions and messages are kept. Default: dovetail-data, in this folder.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A configuration file; see `dovetail config --explain`."),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Say nothing at the start; warnings still come.")
+    ] = False,
+) -> None:
+    """Start the service: an MQTT broker, until Ctrl-C or SIGTERM."""
+    from dovetail.up import up as run
+
+    run(config=config, host=host, port=port, data=data, quiet=quiet)
+
+
+@app.command(epilog="Example: dovetail config --check dovetail.toml")
+def config(
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Show every setting with its default, as TOML."),
+    ] = False,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Say whether a node could start with this file."),
+    ] = None,
+) -> None:
+    """Explain the settings, or check a configuration file."""
+    from dovetail import settings
+    from dovetail.broker.passwords import PasswordFile
+
+    if explain == (check is not None):
+        raise ConfigError("it takes either --explain or --check FILE.")
+    if check is None:
+        print(settings.explain(), end="")
+        return
+    checked = settings.load_settings(check)
+    settings.check_files(checked)
+    if checked.access.password_file:
+        PasswordFile.load(checked.access.password_file)
+    print(f"{check}: ok")
+
+
+@app.command(epilog="Example: dovetail passwd users.txt alice")
+def passwd(
+    file: Annotated[Path, typer.Argument(help="The file that `access.password_file` names.")],
+    user: Annotated[
+        str | None, typer.Argument(help="Whose password to set. Without: the users are listed.")
+    ] = None,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Take the first line of standard input, and do not ask.")
+    ] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Take the user out of the file.")
+    ] = False,
+) -> None:
+    """Set the passwords of users."""
+    from dovetail.broker import passwords
+
+    if user is None:
+        if stdin or delete:
+            raise ConfigError("name the user too: dovetail passwd FILE USER.")
+        for name in passwords.PasswordFile.load(file).users:
+            print(name)
+    elif delete:
+        passwords.delete_user(file, user)
+        print(f"{file}: {user} is deleted")
+    else:
+        passwords.check_user(user)
+        passwords.set_password(file, user, first_line() if stdin else ask_password(user))
+        print(f"{file}: the password of {user} is set")
+
+
+def first_line() -> bytes:
+    return sys.stdin.buffer.readline().removesuffix(b"\n").removesuffix(b"\r")
+
+
+def ask_password(user: str) -> bytes:
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "there is no terminal to ask for the password on.", hint="--stdin reads it from a pipe."
+        )
+    asked: str = typer.prompt(
+        f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True
+    )
+    return asked.encode()
+
+
+def connection(
+    *,
+    host: Annotated[str, typer.Option(metavar="HOST", help="The server.")] = "localhost",
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65_535,
+            metavar="N",
+            help="Its port. Default: 1883; 8883 with TLS; 8083 or 8084 with --websocket.",
+        ),
+    ] = None,
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="Who we are.")] = None,
+    password: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="The user's password. Other users of this machine can see it; "
+            "better --password-file, or the variable DOVETAIL_PASSWORD.",
+        ),
+    ] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file whose first line is the password.")
+    ] = None,
+    client_id: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The client's name. Default: one by chance.")
+    ] = None,
+    keep_alive_seconds: Annotated[
+        int,
+        typer.Option(
+            "--keep-alive",
+            min=0,
+            max=65_535,
+            metavar="SECONDS",
+            help="How often to make sure of the server; 0: never.",
+        ),
+    ] = 60,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Use TLS. The four options below ask for it too.")
+    ] = False,
+    ca: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Whom to trust, in PEM form. Default: as the system."),
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Our own certificate, in PEM form.")
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Its key. Default: in the certificate's file."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Trust whatever certificate the server has.")
+    ] = False,
+    websocket: Annotated[
+        bool, typer.Option("--websocket", help="Use a websocket, with the path /mqtt.")
+    ] = False,
+    version: Annotated[
+        MqttVersion, typer.Option("--mqtt", metavar="5|3.1.1", help="The version of MQTT.")
+    ] = MqttVersion.MQTT_5,
+    session_expiry_seconds: Annotated[
+        int | None,
+        typer.Option(
+            "--session-expiry",
+            min=0,
+            max=2**32 - 1,
+            metavar="SECONDS",
+            help="How long the server keeps the session when we are gone.",
+        ),
+    ] = None,
+    will_topic: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="Where the server publishes our will if we vanish."),
+    ] = None,
+    will_payload: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The will's payload. Default: empty.")
+    ] = None,
+    will_qos: Annotated[
+        int, typer.Option(min=0, max=2, metavar="0|1|2", help="The will's QoS.")
+    ] = 0,
+    will_retain: Annotated[
+        bool, typer.Option("--will-retain", help="The will is to be retained.")
+    ] = False,
+) -> None:
+    """The options that `pub` and `sub` have in common. Read, and never called."""
+
+
+def with_connection(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of `connection`, which get them as its argument `options`."""
+    own = inspect.signature(command).parameters
+    shared = inspect.signature(connection).parameters
+
+    @functools.wraps(command)
+    def run(**given: object) -> None:
+        from dovetail.client import ConnectionOptions
+
+        options: dict[str, Any] = {name: given.pop(name) for name in shared}
+        command(options=ConnectionOptions(**options), **given)
+
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in (*own.values(), *shared.values())
+        if parameter.name != "options"
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+@app.command(epilog="Example: dovetail pub building3/room1/temperature 21.5 --qos 1 --retain")
+@with_connection
+def pub(
+    topic: Annotated[str, typer.Argument(help="The topic to publish to.")],
+    payload: Annotated[
+        str | None,
+        typer.Argument(
+            help="The message; - reads standard input to its end. One that begins with - goes "
+            "behind --, as in: dovetail pub room/temperature -- -5"
+        ),
+    ] = None,
+    *,
+    options: "ConnectionOptions",
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The message is what is in this file.")
+    ] = None,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="The message is standard input, to its end.")
+    ] = False,
+    lines: Annotated[
+        bool,
+        typer.Option("--lines", help="A message for each line of standard input, as it comes."),
+    ] = False,
+    null: Annotated[
+        bool, typer.Option("--null", help="An empty message; with --retain it clears the topic.")
+    ] = False,
+    qos: Annotated[
+        int,
+        typer.Option(
+            min=0, max=2, metavar="0|1|2", help="At most once, at least once, exactly once."
+        ),
+    ] = 0,
+    retain: Annotated[
+        bool, typer.Option("--retain", help="The server keeps it for subscribers to come.")
+    ] = False,
+    user_properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A user property; may be repeated."),
+    ] = None,
+    content_type: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the message is, such as text/csv.")
+    ] = None,
+    response_topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Where an answer is expected.")
+    ] = None,
+    correlation_data: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What an answer has to bring back.")
+    ] = None,
+    expiry_seconds: Annotated[
+        int | None,
+        typer.Option(
+            "--expiry",
+            min=0,
+            max=2**32 - 1,
+            metavar="SECONDS",
+            help="After this time it is not delivered any more.",
+        ),
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Publish it so many times.")] = 1,
+    interval_seconds: Annotated[
+        float,
+        typer.Option(
+            "--interval", min=0, metavar="SECONDS", help="Between one message and the next."
+        ),
+    ] = 0.0,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say so when nobody has subscribed to it.")
+    ] = False,
+) -> None:
+    """Publish a message.
+
+    Success is that the server has acknowledged it, or at QoS 0 that it was sent.
+    """
+    from dovetail.client import Publication, Source, publish
+
+    publish(
+        options,
+        Publication(
+            topic=topic,
+            qos=qos,
+            retain=retain,
+            user_properties=tuple(map(name_and_value, user_properties or ())),
+            content_type=content_type,
+            response_topic=response_topic,
+            correlation_data=correlation_data,
+            expiry_seconds=expiry_seconds,
+        ),
+        Source(payload=payload, file=file, stdin=stdin, lines=lines, null=null),
+        repeat=repeat,
+        interval_seconds=interval_seconds,
+        verbose=verbose,
+    )
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--property {text}: it takes a name and a value, as in unit=celsius.")
+    return name, value
+
+
+@app.command(epilog="Example: dovetail sub 'building3/+/temperature' -v")
+@with_connection
+def sub(
+    filters: Annotated[list[str], typer.Argument(help="Topic filters, with wildcards + and #.")],
+    *,
+    options: "ConnectionOptions",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print the topic before the message.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for each message, with all it has.")
+    ] = False,
+    payload_format: Annotated[
+        PayloadFormat,
+        typer.Option(
+            "--format",
+            metavar="text|hex|base64|raw",
+            help="How messages are printed. text escapes what is not UTF-8; raw is the bytes "
+            "alone, without a line's end.",
+        ),
+    ] = PayloadFormat.TEXT,
+    count: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="End after so many messages.")
+    ] = None,
+    timeout_seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            min=0,
+            metavar="SECONDS",
+            help="End after this time; an error if --count was not reached.",
+        ),
+    ] = None,
+    qos: Annotated[
+        int, typer.Option(min=0, max=2, metavar="0|1|2", help="The highest QoS of deliveries.")
+    ] = 0,
+    no_retained: Annotated[
+        bool, typer.Option("--no-retained", help="Leave out what was retained before.")
+    ] = False,
+    no_local: Annotated[
+        bool, typer.Option("--no-local", help="Leave out what this client published.")
+    ] = False,
+    retain_as_published: Annotated[
+        bool, typer.Option("--retain-as-published", help="Show retain as the publisher set it.")
+    ] = False,
+    identifier: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=268_435_455, metavar="N", help="A number that --json shows with messages."
+        ),
+    ] = None,
+    keep_session: Annotated[
+        bool,
+        typer.Option(
+            "--keep-session/--clean",
+            help="The server keeps the subscriptions, and messages of QoS 1 and 2, while we are "
+            "away: for ever, or as --session-expiry says. Needs --client-id.",
+        ),
+    ] = False,
+) -> None:
+    """Subscribe, and print messages as they come.
+
+    It connects again when it has to. Ctrl-C ends it, and is no error, unless --count was not
+    reached.
+    """
+    from dovetail.client import Format, Subscription, subscribe
+
+    if json and payload_format is not PayloadFormat.TEXT:
+        raise ConfigError("give --json or --format.")
+    subscribe(
+        options,
+        Subscription(
+            filters=tuple(filters),
+            qos=qos,
+            retained=not no_retained,
+            no_local=no_local,
+            retain_as_published=retain_as_published,
+            identifier=identifier,
+        ),
+        keep_session=keep_session,
+        count=count,
+        timeout_seconds=timeout_seconds,
+        how=Format.JSON if json else Format(payload_format),
+        verbose=verbose,
     )
 
 

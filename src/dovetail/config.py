@@ -43,3 +43,18 @@ would push each other's out of the first-level cache."""
 
 SEARCH_BLOCK_BYTES_MAX = 1_024
 """A column with longer topics is searched one at a time: scratch space is block x bytes."""
+
+WRITE_JOIN_BYTES_MAX = 65_536
+"""Small pieces for one client are copied together up to here; larger ones go as they are."""
+
+WRITE_HIGH_WATER_BYTES = 262_144
+"""Unwritten bytes at which a transport says that its client does not keep up."""
+
+JOURNAL_MESSAGES_MAX = 20_000
+"""Messages that wait for the disk before publishers are not read from: TCP slows them down."""
+
+JOURNAL_BYTES_MAX = 33_554_432
+"""The same in bytes of payload."""
+
+STORE_RETRY_SECONDS = 1.0
+"""Between attempts to write to a disk that refused."""

@@ -7,9 +7,10 @@ calls is not compiled, and one that somebody calls cannot be forgotten without a
 import sys
 import time
 
+from dovetail.broker.link import load_kernels
+from dovetail.compiling import remove_stale
 from dovetail.topics.bank import SketchBank
 from dovetail.topics.columns import Column
-from dovetail.topics.kernels.compiling import remove_stale
 from dovetail.topics.sketches import METHODS, LinesSketch, build_sketch
 from dovetail.topics.trie import FilterTrie
 
@@ -19,6 +20,7 @@ _TOPICS = ("a/b/c", "$SYS/x")
 
 def warm() -> None:
     remove_stale()
+    load_kernels()
     topics = Column.of(_TOPICS)
     # Enough to grow every table once.
     many = Column.of([*_FILTERS, *(f"{number}/x" for number in range(200))])

@@ -20,7 +20,8 @@ from topic_strategies import deep_filters, deep_names, filters, names
 COLLIDING = """
 import random
 from numba import njit
-from dovetail.topics.kernels import compiling, hashing
+from dovetail import compiling
+from dovetail.topics.kernels import hashing
 compiling.kernel = lambda function: njit(function)
 whole = hashing.child
 hashing.child = njit(lambda node, level: whole(node, level) & hashing.U64(31))
@@ -102,7 +103,7 @@ def test_a_hundred_levels(subscribed: list[str], topic: str) -> None:
 def test_the_byte_matcher_is_the_oracle(topic_filter: str, topic: str) -> None:
     text = Column.of([topic_filter]).data.copy()
     name = Column.of([topic]).data
-    assert kernels.matches(text, 0, len(text), name) == matches(topic_filter, topic)
+    assert kernels.matches(text, 0, len(text), name, 0, len(name)) == matches(topic_filter, topic)
 
 
 def test_it_grows_and_shrinks_and_stays_right() -> None:

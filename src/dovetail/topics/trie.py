@@ -9,7 +9,8 @@ A call is whole before another thread's begins (kernels keep the interpreter's l
 from several threads have to take turns.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
+from itertools import accumulate, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,20 +49,44 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
 
     def match(self, topic: str | bytes) -> list[Value]:
         """The values of all filters that match this (valid) topic name."""
-        name = _bytes(topic)
-        room = _MATCHES_MIN
+        topic = topic.encode() if isinstance(topic, str) else topic
+        (numbers,) = self.match_many((topic,))
+        # Once each: prefixes whose hashes collide may lead to a filter twice.
+        return [self.value(number) for number in dict.fromkeys(numbers)]
+
+    def match_many(self, topics: Sequence[bytes]) -> list[tuple[int, ...]]:
+        """The numbers of the filters that match each of these (valid) topic names.
+
+        A filter's number holds until the trie changes; one number may be there twice.
+        """
+        text = np.frombuffer(b"".join(topics), np.uint8)
+        ends = np.fromiter(accumulate(map(len, topics)), np.int64, len(topics))
+        counts = np.empty(len(topics), np.int32)
+        room = _MATCHES_MIN + 2 * len(topics)
         while True:
             numbers = np.empty(room, np.int32)
             count = kernels.match(
-                self._nodes, self._text, self._spans, self._following, name, self._seed, numbers
+                self._nodes,
+                self._text,
+                self._spans,
+                self._following,
+                text,
+                ends,
+                self._seed,
+                numbers,
+                counts,
             )
-            if not count:
-                return []
             if count <= room:
-                values = self._values
-                # Once each: prefixes whose hashes collide may lead to a filter twice.
-                return [values[number] for number in dict.fromkeys(numbers[:count].tolist())]
+                break
             room = count
+        if not count:
+            return [()] * len(topics)
+        found = iter(numbers[:count].tolist())
+        return [tuple(islice(found, matched)) for matched in counts.tolist()]
+
+    def value(self, number: int) -> Value:
+        """The value of the filter that has this number."""
+        return self._values[number]  # type: ignore[return-value]
 
     def __getitem__(self, topic_filter: str | bytes) -> Value:
         return self._values[self._number(topic_filter)]  # type: ignore[return-value]

@@ -12,8 +12,8 @@ lanes that are there. PADDING bytes follow the last slice.
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.compiling import inlined, kernel
 from dovetail.config import BANK_BLOCK_TOPICS
-from dovetail.topics.kernels.compiling import inlined, kernel
 from dovetail.topics.kernels.hashing import (
     ROOT,
     SINGLE_LEVEL,

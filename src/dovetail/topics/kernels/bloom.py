@@ -12,7 +12,7 @@ ones on a stack. That is the same order of queries, and lets a column's topics o
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.topics.kernels.compiling import inlined, kernel
+from dovetail.compiling import inlined, kernel
 from dovetail.topics.kernels.hashing import (
     MULTI_LEVEL,
     ROOT,

@@ -15,8 +15,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from dovetail.compiling import inlined, instruction, kernel
 from dovetail.config import SEARCH_BLOCK_BYTES_MAX, SEARCH_BLOCK_TOPICS
-from dovetail.topics.kernels.compiling import inlined, instruction, kernel
 
 U64 = np.uint64
 Words = npt.NDArray[np.uint64]

@@ -11,8 +11,8 @@ set. That may leave a false positive behind, and cannot make a false negative.
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.compiling import kernel
 from dovetail.topics.kernels.bloom import stride_of
-from dovetail.topics.kernels.compiling import kernel
 from dovetail.topics.kernels.hashing import U64, Words, scale
 from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS, code_of, spot, spots_of
 from dovetail.topics.kernels.probing import after, home_of, may_fill

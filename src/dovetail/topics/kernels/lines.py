@@ -24,7 +24,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from dovetail.topics.kernels.compiling import inlined, instruction, kernel
+from dovetail.compiling import inlined, instruction, kernel
 from dovetail.topics.kernels.hashing import (
     ROOT,
     SINGLE_LEVEL,

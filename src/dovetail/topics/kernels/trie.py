@@ -13,7 +13,7 @@ one filter.
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.topics.kernels.compiling import inlined, kernel
+from dovetail.compiling import inlined, kernel
 from dovetail.topics.kernels.hashing import (
     HASH,
     PLUS,
@@ -96,12 +96,13 @@ def move_text(text: Bytes, spans: Spans, order: Spans, larger: Bytes) -> int:
 
 
 @kernel
-def matches(filters: Bytes, start: int, stop: int, topic: Bytes) -> bool:
-    """Does the filter in filters[start:stop] match the topic? Section 4.7, over bytes."""
+def matches(
+    filters: Bytes, start: int, stop: int, topic: Bytes, topic_start: int, size: int
+) -> bool:
+    """Does the filter in filters[start:stop] match topic[topic_start:size]? Section 4.7."""
     at = start
-    given = 0
-    size = len(topic)
-    if is_reserved(topic, 0, size) and (filters[start] == _PLUS or filters[start] == _HASH):
+    given = topic_start
+    if is_reserved(topic, given, size) and (filters[start] == _PLUS or filters[start] == _HASH):
         return False
     while True:
         # Both stand at the beginning of a level.
@@ -237,12 +238,14 @@ def _collect(
     following: Filters,
     first: int,
     topic: Bytes,
+    topic_start: int,
+    topic_stop: int,
     out: Filters,
     count: int,
 ) -> int:
     number = first
     while number != NONE:
-        if matches(text, spans[number, 0], spans[number, 1], topic):
+        if matches(text, spans[number, 0], spans[number, 1], topic, topic_start, topic_stop):
             if count < len(out):
                 out[count] = number
             count += 1
@@ -256,45 +259,63 @@ def match(
     text: Bytes,
     spans: Spans,
     following: Filters,
-    topic: Bytes,
+    topics: Bytes,
+    ends: Spans,
     seed: np.uint64,
     out: Filters,
+    counts: Filters,
 ) -> int:
-    """The filters that match a topic; returns how many, of which `out` holds as many as fit.
+    """The filters that match each topic; returns how many, of which `out` holds as many as fit.
 
-    The walk goes on with `+` and leaves the literal child on a stack, so the stack is no deeper
-    than the topic; it visits only nodes that exist.
+    Topics lie one behind the other, and `ends` says where each ends; `counts` becomes how many of
+    the filters in `out` are for each. The walk goes on with `+` and leaves the literal child on a
+    stack, so the stack is no deeper than the topic; it visits only nodes that exist.
     """
-    depth = count_levels(topic, 0, len(topic))
-    levels = np.empty(depth, np.uint64)
-    hash_levels(topic, 0, len(topic), seed, levels, U64(0))
-    stack = np.empty(depth + 1, np.uint64)
-    stack_level = np.empty(depth + 1, np.int64)
-    reserved = is_reserved(topic, 0, len(topic))
+    room = 0
+    start = 0
+    for i in range(len(ends)):
+        room = max(room, count_levels(topics, start, ends[i]))
+        start = ends[i]
+    levels = np.empty(room, np.uint64)
+    stack = np.empty(room + 1, np.uint64)
+    stack_level = np.empty(room + 1, np.int64)
     count = 0
-    stack[0] = ROOT
-    stack_level[0] = 0
-    top = 1
-    while top > 0:
-        top -= 1
-        key = stack[top]
-        level = stack_level[top]
-        while True:
-            node = nodes[_find(nodes, key)]
-            if node.through == 0:
-                break
-            wildcards = not (reserved and level == 0)
-            if node.ends_multi != NONE and wildcards:
-                count = _collect(text, spans, following, node.ends_multi, topic, out, count)
-            if level == depth:
-                if node.ends != NONE:
-                    count = _collect(text, spans, following, node.ends, topic, out, count)
-                break
-            stack[top] = child(key, levels[level])
-            stack_level[top] = level + 1
-            top += 1
-            if node.plus == 0 or not wildcards:
-                break
-            key = child(key, SINGLE_LEVEL)
-            level += 1
+    start = 0
+    for i in range(len(ends)):
+        stop = ends[i]
+        before = count
+        depth = count_levels(topics, start, stop)
+        hash_levels(topics, start, stop, seed, levels, U64(0))
+        reserved = is_reserved(topics, start, stop)
+        stack[0] = ROOT
+        stack_level[0] = 0
+        top = 1
+        while top > 0:
+            top -= 1
+            key = stack[top]
+            level = stack_level[top]
+            while True:
+                node = nodes[_find(nodes, key)]
+                if node.through == 0:
+                    break
+                wildcards = not (reserved and level == 0)
+                if node.ends_multi != NONE and wildcards:
+                    count = _collect(
+                        text, spans, following, node.ends_multi, topics, start, stop, out, count
+                    )
+                if level == depth:
+                    if node.ends != NONE:
+                        count = _collect(
+                            text, spans, following, node.ends, topics, start, stop, out, count
+                        )
+                    break
+                stack[top] = child(key, levels[level])
+                stack_level[top] = level + 1
+                top += 1
+                if node.plus == 0 or not wildcards:
+                    break
+                key = child(key, SINGLE_LEVEL)
+                level += 1
+        counts[i] = count - before
+        start = stop
     return count

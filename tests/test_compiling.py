@@ -9,18 +9,18 @@ from pathlib import Path
 import numba
 import pytest
 
-from dovetail import config
-from dovetail.topics.kernels import compiling
+from dovetail import compiling, config
 
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the kernels, taken for the kernels."""
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    for source in compiling._SOURCES.glob("*.py"):
-        shutil.copy(source, folder)
-    monkeypatch.setattr(compiling, "_SOURCES", folder)
+    """A copy of the package's kernels, taken for the package."""
+    folder = tmp_path / "package"
+    for source in compiling._PACKAGE.glob("*/kernels/*.py"):
+        copied = folder / source.relative_to(compiling._PACKAGE)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, copied)
+    monkeypatch.setattr(compiling, "_PACKAGE", folder)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return folder
@@ -38,7 +38,7 @@ def test_a_change_of_any_kernel_or_limit_is_another_folder(
     before = compiling._cache_folder()
     assert compiling._cache_folder() == before
     assert before.parent == sources / "__pycache__"
-    with (sources / "hashing.py").open("a") as file:
+    with (sources / "topics" / "kernels" / "hashing.py").open("a") as file:
         file.write("# changed\n")
     changed = compiling._cache_folder()
     assert changed != before
@@ -79,8 +79,8 @@ def test_only_our_own_old_folders_are_removed(
     assert sorted(sources.joinpath("__pycache__").iterdir()) == sorted([current, other])
     shared = tmp_path / "shared"
     (shared / "compiled-somebody-elses").mkdir(parents=True)
-    for folder in (shared / "compiled-ours", None):
-        monkeypatch.setattr(compiling, "_FOLDER", folder)
+    for chosen in (shared / "compiled-ours", None):
+        monkeypatch.setattr(compiling, "_FOLDER", chosen)
         compiling.remove_stale()
     assert (shared / "compiled-somebody-elses").exists()
 

@@ -21,14 +21,15 @@ from numba.extending import intrinsic
 
 from dovetail import config
 
-_SOURCES = Path(__file__).parent
+_PACKAGE = Path(__file__).parent
 _FOLDER_PREFIX = "compiled-"
 
 
 def _folder_name() -> str:
     digest = hashlib.sha256()
     # Kernels have the limits of config.py compiled in.
-    for source in (Path(config.__file__), *sorted(_SOURCES.glob("*.py"))):
+    sources = (Path(config.__file__), Path(__file__), *sorted(_PACKAGE.glob("*/kernels/*.py")))
+    for source in sources:
         digest.update(source.read_bytes())
     return _FOLDER_PREFIX + digest.hexdigest()[:16]
 
@@ -39,7 +40,7 @@ def _places() -> Iterator[Path]:
     Beside the sources, for whoever may write there; otherwise each user has their own. Never a
     shared folder such as /tmp: what lies there is run.
     """
-    yield _SOURCES / "__pycache__"
+    yield _PACKAGE / "__pycache__"
     if cache := os.environ.get("XDG_CACHE_HOME"):
         yield Path(cache) / "dovetail"
     with suppress(RuntimeError):  # a user without a home
@@ -62,7 +63,7 @@ def _cache_folder() -> Path:
 
 def remove_stale() -> None:
     """Compiled code of earlier sources, where only this checkout can have put it."""
-    if _FOLDER is None or _FOLDER.parent != _SOURCES / "__pycache__":
+    if _FOLDER is None or _FOLDER.parent != _PACKAGE / "__pycache__":
         return
     for folder in _FOLDER.parent.glob(_FOLDER_PREFIX + "*"):
         if folder != _FOLDER:

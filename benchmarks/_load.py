@@ -1,0 +1,639 @@
+"""A load generator for MQTT brokers: publishers and subscribers in one process, on one core.
+
+Rules:
+
+- It has to be much faster than any broker that it measures, on the one core that the broker leaves:
+  packets are encoded before the measurement, numbered and checked by kernels, sent and received in
+  large buffers, and one thread waits for all sockets.
+- Nothing fast may be wrong: every message is checked when it arrives (see `_load_kernels`), and the
+  first that is not as it should be ends the run with `LoadError`.
+- Publishers do not run away. At QoS 0 a broker may drop what a slow client does not take, so nobody
+  is further ahead of the slowest subscriber than a window.
+- Time counts from the first send to the last message received and acknowledged.
+"""
+
+import gc
+import select
+import socket
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+import _load_kernels as kernels
+import _load_wire as wire
+
+HOST = "127.0.0.1"
+STALL_SECONDS = 10.0
+"""Nothing came for so long: the broker lost something, or has stopped."""
+READ_BYTES = 256 << 10
+SEND_BYTES = 64 << 10
+"""At most, in one send: small enough that broker and generator overlap."""
+PACKET_IDS = 65_536
+SESSION_EXPIRY_SECONDS = 3_600
+CONNECTIONS_AT_ONCE = 50
+
+
+class LoadError(Exception):
+    """The broker did something that it must not, or nothing at all: no figure of it can be used."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What goes through a broker, the same for all of them."""
+
+    qos: int = 0
+    payload_bytes: int = 64
+    publishers: int = 1
+    topics_each: int = 1
+    """Every publisher has its own topics and takes them in turn."""
+    unique_topics: bool = False
+    """Every message has a topic of its own."""
+    single_packets: bool = False
+    """A send call for every packet, all publishers in step; otherwise as many as fit."""
+    subscribers: int = 1
+    filters: tuple[bytes, ...] = (b"bench/000/000",)
+    window_bytes: int = 1 << 20
+    """How far all publishers together may be ahead of the slowest subscriber."""
+    in_flight_max: int = 100
+    """Unacknowledged messages of a publisher, if the broker takes as many."""
+    publisher_version: int = wire.MQTT_5
+    subscriber_version: int = wire.MQTT_5
+    persistent: bool = False
+    """The subscribers' sessions outlive their connections."""
+
+    def topic(self, publisher: int, number: int) -> bytes:
+        if self.unique_topics:
+            return kernels.UNIQUE_TOPIC
+        return b"bench/%03d/%03d" % (publisher, number % self.topics_each)
+
+    def payload(self, publisher: int) -> bytes:
+        filler = bytes(
+            33 + place * 7 % 90 for place in range(kernels.FILLER_AT, self.payload_bytes)
+        )
+        return publisher.to_bytes(4, "little") + bytes(8) + filler
+
+    def at_version(self, version_max: int) -> "Traffic":
+        """For a broker that does not speak the newest."""
+        return replace(
+            self,
+            publisher_version=min(self.publisher_version, version_max),
+            subscriber_version=min(self.subscriber_version, version_max),
+        )
+
+
+class Client:
+    """A connection after CONNACK. Blocking until `start`, then never."""
+
+    def __init__(
+        self, port: int, client_id: str, version: int, *, persistent: bool = False
+    ) -> None:
+        self.client_id = client_id
+        self.version = version
+        self.socket = socket.create_connection((HOST, port), timeout=STALL_SECONDS)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._unread = b""
+        self._packet_id = 0
+        expiry = SESSION_EXPIRY_SECONDS if persistent else 0
+        self.socket.sendall(wire.connect(client_id, version, session_expiry_seconds=expiry))
+        self.receive_max = wire.receive_max(self.expect(wire.CONNACK), version)
+        self.unsent = memoryview(b"")
+        self.waits_for_room = False
+
+    def expect(self, kind: int) -> bytes:
+        """The body of the next packet, which has to be of this type."""
+        while (packet := wire.take_packet(self._unread)) is None:
+            try:
+                data = self.socket.recv(65_536)
+            except TimeoutError:
+                raise LoadError(f"no answer to {self.client_id} for {STALL_SECONDS:g} s") from None
+            if not data:
+                raise LoadError(f"the broker closed the connection of {self.client_id}")
+            self._unread += data
+        got, body, self._unread = packet
+        if got != kind:
+            raise LoadError(
+                f"{self.client_id} waited for packet type {kind} and got {got}: {body!r}"
+            )
+        return body
+
+    def subscribe(self, filters: list[bytes], qos: int, *, filters_each: int = 500) -> None:
+        for first in range(0, len(filters), filters_each):
+            some = filters[first : first + filters_each]
+            self._packet_id += 1
+            self.socket.sendall(wire.subscribe(self._packet_id, some, qos, self.version))
+            body = self.expect(wire.SUBACK)
+            wire.check_suback(body, self._packet_id, len(some), self.version)
+
+    def check_silent(self) -> None:
+        """Nothing has come that was not asked for: the answer to a ping is the next packet."""
+        self.socket.sendall(wire.PINGREQ_PACKET)
+        self.expect(wire.PINGRESP)
+
+    def start(self) -> None:
+        if self._unread:
+            raise LoadError(f"{self.client_id} got {self._unread!r} before anything was published")
+        self.socket.setblocking(False)
+
+    def send(self, data: memoryview) -> None:
+        """Now, or behind what still waits. What remains is a copy: `data` may be written over."""
+        self.unsent = memoryview(bytes(self.unsent) + bytes(data)) if self.unsent else data
+        self.flush()
+        if self.unsent:
+            self.unsent = memoryview(bytes(self.unsent))
+
+    def flush(self) -> None:
+        while self.unsent:
+            try:
+                self.unsent = self.unsent[self.socket.send(self.unsent) :]
+            except BlockingIOError:
+                return
+
+    def receive(self, buffer: memoryview, kept: bytes) -> int:
+        """Behind what was kept from before; the number of bytes that are there now."""
+        buffer[: len(kept)] = kept
+        count = self.socket.recv_into(buffer[len(kept) :])
+        if count == 0:
+            raise LoadError(f"the broker closed the connection of {self.client_id}")
+        return len(kept) + count
+
+    def close(self) -> None:
+        try:
+            self.socket.settimeout(STALL_SECONDS)
+            self.socket.sendall(wire.DISCONNECT_PACKET)
+        except OSError:
+            pass  # the broker has gone first, which whoever waited for it has said already
+        self.socket.close()
+
+
+def fail(
+    who: str, fault: int, data: npt.NDArray[np.uint8], at: int, end: int, more: str = ""
+) -> None:
+    packet = bytes(data[at : min(end, at + 64)])
+    detail = f", type {packet[0] >> 4}: {packet.hex(' ')}"
+    raise LoadError(f"{who} got {kernels.FAULTS[fault]}{detail}{more}")
+
+
+@dataclass
+class Buffers:
+    """Shared by all clients of a run, so that they stay in the cache."""
+
+    def __post_init__(self) -> None:
+        self.incoming = np.zeros(READ_BYTES, np.uint8)
+        self.view = self.incoming.data
+        self.acks = np.zeros(READ_BYTES, np.uint8)
+        self.acks_view = self.acks.data
+
+
+class Publisher(Client):
+    """Numbers the messages of one stream and keeps account of their acknowledgements."""
+
+    def __init__(
+        self, port: int, number: int, traffic: Traffic, run: int, buffers: Buffers
+    ) -> None:
+        version = traffic.publisher_version
+        super().__init__(port, f"publisher-{run}-{number}", version)
+        self.qos = traffic.qos
+        self.sent = self.done = 0
+        self._buffers = buffers
+        self._kept = b""
+        payload = traffic.payload(number)
+        _, self._layout = wire.publish(traffic.topic(number, 0), payload, self.qos, version)
+        self.packet_bytes = size = self._layout.packet_bytes
+        slots = traffic.topics_each * max(1, SEND_BYTES // size // traffic.topics_each)
+        encoded = b"".join(
+            wire.publish(traffic.topic(number, slot), payload, self.qos, version)[0]
+            for slot in range(slots)
+        )
+        self._packets = np.frombuffer(bytearray(encoded), np.uint8)
+        self._view = self._packets.data
+        self._slots = slots
+        self._unique_at = self._layout.topic_at if traffic.unique_topics else 0
+        in_flight_max = min(traffic.in_flight_max, self.receive_max) if self.qos else 1
+        self._free_ids = np.arange(1, in_flight_max + 1, dtype=np.int64)
+        self._turns = np.array([0, in_flight_max], np.int64)
+        self._states = np.zeros(PACKET_IDS, np.uint8)
+
+    def begin_at(self, number: int) -> None:
+        """Numbers before this one were used by earlier connections."""
+        self.sent = self.done = number
+
+    @property
+    def finished(self) -> bool:
+        return not self.unsent and (self.qos == 0 or self.done == self.sent)
+
+    def publish(self, allowed: int) -> int:
+        """As many as are allowed, up to a buffer full; none while the last are not all sent."""
+        if self.unsent:
+            return 0
+        slot = self.sent % self._slots
+        count = min(allowed, self._slots - slot)
+        if self.qos:
+            count = min(count, int(self._turns[1] - self._turns[0]))
+        if count <= 0:
+            return 0
+        self._fill(count)
+        size = self.packet_bytes
+        self.unsent = self._view[slot * size : (slot + count) * size]
+        self.flush()
+        return count
+
+    def _fill(self, count: int) -> None:
+        kernels.fill(
+            self._packets,
+            self.packet_bytes,
+            self.sent,
+            count,
+            self._layout.payload_at,
+            self._unique_at,
+            self._layout.id_at,
+            self._free_ids,
+            self._turns,
+            self._states,
+        )
+        self.sent += count
+
+    def read(self) -> int:
+        """No messages ever, but acknowledgements."""
+        buffers = self._buffers
+        end = self.receive(buffers.view, self._kept)
+        at, done, release_bytes, fault = kernels.take_acks(
+            buffers.incoming,
+            end,
+            self.qos,
+            self._free_ids,
+            self._turns,
+            self._states,
+            buffers.acks,
+        )
+        if fault:
+            fail(self.client_id, fault, buffers.incoming, at, end)
+        self._kept = bytes(buffers.view[at:end])
+        self.done += done
+        if release_bytes:
+            self.send(buffers.acks_view[:release_bytes])
+        return 0
+
+
+class Subscriber(Client):
+    """Checks every message and acknowledges it."""
+
+    def __init__(
+        self, port: int, number: int, traffic: Traffic, run: int, buffers: Buffers
+    ) -> None:
+        version = traffic.subscriber_version
+        persistent = traffic.persistent
+        super().__init__(port, f"subscriber-{run}-{number}", version, persistent=persistent)
+        self.qos = traffic.qos
+        self.received = self.released = 0
+        self.read_at_ns = 0
+        self._port = port
+        self._persistent = persistent
+        self._buffers = buffers
+        self._kept = b""
+        self._topics_each = traffic.topics_each
+        self._unique_topics = traffic.unique_topics
+        topics = [
+            traffic.topic(publisher, number)
+            for publisher in range(traffic.publishers)
+            for number in range(traffic.topics_each)
+        ]
+        self._topics = np.frombuffer(bytearray(b"".join(topics)), np.uint8)
+        self._topic_bytes = len(topics[0])
+        self._payload = np.frombuffer(bytearray(traffic.payload(0)), np.uint8)
+        self.next_numbers = np.zeros(traffic.publishers, np.int64)
+        self._states = np.zeros(PACKET_IDS, np.uint8)
+        self.subscribe(list(traffic.filters), self.qos)
+
+    def read(self) -> int:
+        buffers = self._buffers
+        end = self.receive(buffers.view, self._kept)
+        self.read_at_ns = time.perf_counter_ns()
+        at, messages, releases, ack_bytes, fault = kernels.take_messages(
+            buffers.incoming,
+            end,
+            self.version,
+            self.qos,
+            self._topics,
+            self._topic_bytes,
+            self._topics_each,
+            self._unique_topics,
+            self._payload,
+            self.next_numbers,
+            self._states,
+            buffers.acks,
+        )
+        if fault:
+            more = f"; next are {self.next_numbers.tolist()}"
+            fail(self.client_id, fault, buffers.incoming, at, end, more)
+        self._kept = bytes(buffers.view[at:end])
+        self.received += messages
+        self.released += releases
+        if ack_bytes:
+            self.send(buffers.acks_view[:ack_bytes])
+        return messages
+
+    def close(self) -> None:
+        super().close()
+        if self._persistent:
+            # A clean start that expires at once leaves no session behind to collect messages.
+            Client(self._port, self.client_id, self.version).close()
+
+
+@dataclass(frozen=True)
+class Run:
+    """What went through in how long. At fan-out deliveries are more than messages."""
+
+    messages: int
+    deliveries: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.deliveries / self.seconds
+
+
+class Chorus:
+    """Publishers that each send a packet of their own, all in step, over and over. Only QoS 0."""
+
+    def __init__(self, publishers: list[Publisher], traffic: Traffic) -> None:
+        self._files = np.array([one.socket.fileno() for one in publishers], np.int32)
+        packets = []
+        for number in range(len(publishers)):
+            payload = traffic.payload(number)
+            packet, self._layout = wire.publish(
+                traffic.topic(number, 0), payload, 0, traffic.publisher_version
+            )
+            packets.append(packet)
+        self._packets = np.frombuffer(bytearray(b"".join(packets)), np.uint8)
+        self._number = publishers[0].sent
+
+    def publish(self, allowed: int) -> int:
+        """One message each, or none."""
+        if allowed < self._files.size:
+            return 0
+        layout = self._layout
+        count = kernels.send_each(
+            self._files, self._packets, layout.packet_bytes, self._number, layout.payload_at
+        )
+        if count < self._files.size:
+            # The window is far smaller than a socket's buffer.
+            raise LoadError(f"publisher {count} cannot send: the broker has closed it, or stopped")
+        self._number += 1
+        return count
+
+
+class Load:
+    """All clients of one run, connected. `numbers_from`: message numbers below were used before."""
+
+    _runs = 0
+
+    def __init__(self, port: int, traffic: Traffic, numbers_from: int = 0) -> None:
+        Load._runs += 1
+        run = Load._runs
+        self.traffic = traffic
+        self.subscribers: list[Subscriber] = []
+        self.publishers: list[Publisher] = []
+        self._epoll = select.epoll()
+        self._by_file: dict[int, Publisher | Subscriber] = {}
+        buffers = Buffers()
+        try:
+            for number in range(traffic.subscribers):
+                self.subscribers.append(Subscriber(port, number, traffic, run, buffers))
+            for number in range(traffic.publishers):
+                self.publishers.append(Publisher(port, number, traffic, run, buffers))
+        except BaseException:
+            self.close()
+            raise
+        for subscriber in self.subscribers:
+            subscriber.next_numbers[:] = numbers_from
+        for publisher in self.publishers:
+            publisher.begin_at(numbers_from)
+        for client in self.clients:
+            client.start()
+            self._by_file[client.socket.fileno()] = client
+            self._epoll.register(client.socket.fileno(), select.EPOLLIN)
+        self._published = 0
+        self._window = traffic.window_bytes // self.publishers[0].packet_bytes
+        assert self._window >= traffic.publishers
+        self._chorus = Chorus(self.publishers, traffic) if traffic.single_packets else None
+
+    @property
+    def clients(self) -> list[Publisher | Subscriber]:
+        return [*self.subscribers, *self.publishers]
+
+    def __enter__(self) -> "Load":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._epoll.close()
+        # Subscribers first: nothing is on its way to them any more.
+        for client in self.clients:
+            client.close()
+
+    def run(self, seconds: float) -> Run:
+        """Publish for so long, then wait for the rest."""
+        published_before = self._published
+        received_before = sum(subscriber.received for subscriber in self.subscribers)
+        gc.disable()
+        try:
+            started = time.perf_counter()
+            deadline = started + seconds
+            while True:
+                sending = time.perf_counter() < deadline
+                went_on = sending and self._publish()
+                if not sending and self._finished():
+                    break
+                self._serve(0 if went_on else STALL_SECONDS)
+            ended = time.perf_counter()
+        finally:
+            gc.enable()
+        return Run(
+            messages=self._published - published_before,
+            deliveries=sum(subscriber.received for subscriber in self.subscribers)
+            - received_before,
+            seconds=ended - started,
+        )
+
+    def run_paced(self, rate: int, seconds: float) -> npt.NDArray[np.float64]:
+        """Latencies in seconds of an open loop: one message each 1/rate, whatever the broker does.
+
+        They count from the moment when a message was due, so that a stall is charged to all the
+        messages that it held up. The loop never sleeps: waking up would be measured too.
+        """
+        publisher, subscriber = self.publishers[0], self.subscribers[0]
+        count = round(rate * seconds)
+        interval_ns = round(1e9 / rate)
+        latencies = np.zeros(count)
+        received = sent = 0
+        clock = time.perf_counter_ns
+        first_due = clock() + interval_ns
+        last_progress = first_due
+        while received < count:
+            now = clock()
+            if sent < count and now >= first_due + sent * interval_ns:
+                just_sent = publisher.publish(1)
+                self._watch(publisher)
+                self._published += just_sent
+                sent += just_sent
+            messages = self._serve(0)
+            if messages:
+                last_progress = subscriber.read_at_ns
+                due = first_due + interval_ns * np.arange(received, received + messages)
+                latencies[received : received + messages] = (last_progress - due) / 1e9
+                received += messages
+            elif now - last_progress > STALL_SECONDS * 1e9:
+                raise self._stalled()
+        return latencies
+
+    def _ahead(self) -> int:
+        """Messages that the slowest subscriber has not got yet."""
+        return self._published - min([subscriber.received for subscriber in self.subscribers])
+
+    def _publish(self) -> bool:
+        """Did anybody, and might go on at once?"""
+        allowed = self._window - self._ahead()
+        published = 0
+        if self._chorus is not None:
+            published = self._chorus.publish(allowed)
+        else:
+            for publisher in self.publishers:
+                published += publisher.publish((allowed - published) // len(self.publishers))
+                self._watch(publisher)
+        self._published += published
+        return published > 0
+
+    def _watch(self, client: Publisher | Subscriber) -> None:
+        """Wait for room in the socket as long as something is unsent, and no longer."""
+        wanted = bool(client.unsent)
+        if wanted != client.waits_for_room:
+            client.waits_for_room = wanted
+            events = select.EPOLLIN | select.EPOLLOUT if wanted else select.EPOLLIN
+            self._epoll.modify(client.socket.fileno(), events)
+
+    def _serve(self, wait_seconds: float) -> int:
+        """Whatever is ready; the number of messages that came."""
+        ready = self._epoll.poll(wait_seconds)
+        if not ready and wait_seconds:
+            raise self._stalled()
+        messages = 0
+        for file, event in ready:
+            client = self._by_file[file]
+            if event & ~select.EPOLLOUT:
+                messages += client.read()
+            if client.unsent:
+                client.flush()
+            self._watch(client)
+        return messages
+
+    def _finished(self) -> bool:
+        if not all(publisher.finished for publisher in self.publishers) or self._ahead():
+            return False
+        return all(
+            not subscriber.unsent
+            and (self.traffic.qos < 2 or subscriber.released == subscriber.received)
+            for subscriber in self.subscribers
+        )
+
+    def _stalled(self) -> LoadError:
+        missing = sum(publisher.sent - publisher.done for publisher in self.publishers)
+        unacknowledged = f" and {missing:,} are not acknowledged" if self.traffic.qos else ""
+        return LoadError(
+            f"the broker has sent nothing for {STALL_SECONDS:g} s, while the slowest subscriber "
+            f"misses {self._ahead():,} messages{unacknowledged}"
+        )
+
+
+def hold_subscriptions(port: int, version: int, filters: list[bytes], clients: int) -> list[Client]:
+    """Idle clients that share these filters among them."""
+    holders = [Client(port, f"holder-{number}", version) for number in range(clients)]
+    for number, holder in enumerate(holders):
+        holder.subscribe(filters[number::clients], 0)
+    return holders
+
+
+def connect_and_leave(port: int, version: int, count: int) -> Run:
+    """Connections that come, are accepted, and go; some at once, as from many devices.
+
+    The broker closes first, so that its side keeps the port that TCP holds back for a minute.
+    """
+    started = time.perf_counter()
+    for first in range(0, count, CONNECTIONS_AT_ONCE):
+        open_now = []
+        for number in range(first, min(count, first + CONNECTIONS_AT_ONCE)):
+            connection = socket.create_connection((HOST, port), timeout=STALL_SECONDS)
+            connection.sendall(wire.connect(f"visitor-{number}", version))
+            open_now.append(connection)
+        for connection in open_now:
+            packet = wire.take_packet(connection.recv(1_024))
+            if packet is None or packet[0] != wire.CONNACK:
+                raise LoadError(f"no CONNACK but {packet}")
+            wire.receive_max(packet[1], version)
+            connection.sendall(wire.DISCONNECT_PACKET)
+        for connection in open_now:
+            if connection.recv(1_024):
+                raise LoadError("a packet after DISCONNECT")
+            connection.close()
+    return Run(count, count, time.perf_counter() - started)
+
+
+def check_the_checks() -> None:
+    """What arrives as it was sent passes, wherever it is cut; anything else does not.
+
+    Called before a benchmark, it also compiles the kernels.
+    """
+    traffic = Traffic(topics_each=3)
+    topics = [traffic.topic(0, number) for number in range(3)]
+    payload = traffic.payload(0)
+
+    def packet(number: int, topic: bytes | None = None) -> bytes:
+        head, tail = payload[: kernels.SEQUENCE_AT], payload[kernels.FILLER_AT :]
+        numbered = head + number.to_bytes(8, "little") + tail
+        return wire.publish(topic or topics[number % 3], numbered, 0, wire.MQTT_5)[0]
+
+    def fault(*packets: bytes, cut_at: int | None = None) -> int:
+        data = np.frombuffer(b"".join(packets), np.uint8)
+        next_numbers = np.zeros(1, np.int64)
+        at = messages = 0
+        for end in (data.size if cut_at is None else cut_at, data.size):
+            consumed, count, _, _, found = kernels.take_messages(
+                data[at:].copy(),
+                end - at,
+                wire.MQTT_5,
+                0,
+                np.frombuffer(bytearray(b"".join(topics)), np.uint8),
+                len(topics[0]),
+                3,
+                False,
+                np.frombuffer(bytearray(payload), np.uint8),
+                next_numbers,
+                np.zeros(1, np.uint8),
+                np.zeros(1, np.uint8),
+            )
+            if found:
+                return int(found)
+            at += consumed
+            messages += count
+        assert (at, messages) == (data.size, len(packets))
+        return kernels.FINE
+
+    good = [packet(number) for number in range(4)]
+    altered = bytearray(good[1])
+    altered[-1] ^= 1
+    for cut_at in range(sum(map(len, good))):
+        assert fault(*good, cut_at=cut_at) == kernels.FINE
+    assert fault(good[0], good[2]) == kernels.WRONG_SEQUENCE
+    assert fault(good[0], good[0]) == kernels.WRONG_SEQUENCE
+    assert fault(good[1], good[0]) == kernels.WRONG_SEQUENCE
+    assert fault(good[0], packet(1, topics[0])) == kernels.WRONG_TOPIC
+    assert fault(good[0], packet(1, topics[0] + b"/")) == kernels.WRONG_TOPIC
+    assert fault(good[0], bytes(altered)) == kernels.WRONG_PAYLOAD
+    assert fault(good[0], wire.DISCONNECT_PACKET) == kernels.STRAY_PACKET
+    assert fault(good[0], b"\x30\x01\x00") == kernels.WRONG_LENGTH
+    assert fault(good[0][:-1].replace(good[0][:2], bytes([0x30, good[0][1] - 1]), 1)) == (
+        kernels.WRONG_LENGTH
+    )

@@ -1,0 +1,330 @@
+"""What the load generator does for every message, compiled: filling packets, and checking them.
+
+Every message is checked whole: its topic, its length, each byte of its payload, and that it is
+exactly the next one of its publisher. Kernels take plain arrays; a fault is a number that
+`FAULTS` explains, and the position of the packet that has it.
+
+A payload is publisher (4 bytes), sequence number (8 bytes), both little-endian, and a filler that
+is the same in all. Arrays are flat, with places in them: Numba counts references to every view.
+"""
+
+# ruff: noqa: C901, PLR0911 (a packet is taken apart in one walk, as kernels are in src/)
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+Bytes = npt.NDArray[np.uint8]
+
+PUBLISHER_AT = 0
+SEQUENCE_AT = 4
+FILLER_AT = 12
+
+UNIQUE_TOPIC = b"site000/area00/device00000000/value"
+"""The pattern of topics that are never published twice. Digits are filled in."""
+SITES, AREAS = 1_000, 100
+_SITE_AT, _AREA_AT, _DEVICE_AT = 4, 12, 21
+
+FREE, SENT, RELEASED = 0, 1, 2
+"""States of a packet identifier: with the publisher until PUBACK or PUBCOMP, with the subscriber
+from a QoS 2 PUBLISH to its PUBREL."""
+
+FINE, STRAY_PACKET, WRONG_LENGTH, WRONG_PUBLISHER, WRONG_SEQUENCE, WRONG_TOPIC, WRONG_PAYLOAD = (
+    range(7)
+)
+WRONG_IDENTIFIER, REFUSED = 7, 8
+FAULTS = {
+    STRAY_PACKET: "a packet that has no place here",
+    WRONG_LENGTH: "a packet of the wrong length",
+    WRONG_PUBLISHER: "a message of a publisher that there is not",
+    WRONG_SEQUENCE: "a message that is not its publisher's next (lost, doubled or out of order)",
+    WRONG_TOPIC: "a message with another topic than it was published to",
+    WRONG_PAYLOAD: "a message with an altered payload",
+    WRONG_IDENTIFIER: "a packet identifier that is not in this state",
+    REFUSED: "an acknowledgement with a reason code of failure",
+}
+
+
+@intrinsic
+def _word(_context: Any, _data: Any, _at: Any) -> Any:  # noqa: ANN401
+    """Eight bytes at any place, as a number: Numba can only load them one by one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        place = builder.gep(array.data, [arguments[1]])
+        loaded = builder.load(builder.bitcast(place, ir.IntType(64).as_pointer()))
+        loaded.align = 1
+        return loaded
+
+    return types.int64(_data, types.int64), generate
+
+
+@numba.njit(forceinline=True)
+def _same(data: Bytes, at: int, expected: Bytes, first: int, size: int) -> bool:
+    """Whether data has at `at` what expected has at `first`."""
+    difference = 0
+    if size < 8:
+        for place in range(size):
+            difference |= data[at + place] ^ expected[first + place]
+    else:
+        difference = _word(data, at + size - 8) ^ _word(expected, first + size - 8)
+        for place in range(0, size - 8, 8):
+            difference |= _word(data, at + place) ^ _word(expected, first + place)
+    return difference == 0
+
+
+@numba.njit(forceinline=True)
+def _put_digits(data: Bytes, at: int, digits: int, number: int) -> None:
+    for place in range(digits - 1, -1, -1):
+        data[at + place] = 48 + number % 10
+        number //= 10
+
+
+@numba.njit(forceinline=True)
+def put_unique_topic(data: Bytes, at: int, number: int) -> None:
+    """Sites and areas come back in no simple order, devices never do."""
+    mixed = (number * 2_654_435_761) & 0xFFFF_FFFF
+    _put_digits(data, at + _SITE_AT, 3, (mixed >> 8) % SITES)
+    _put_digits(data, at + _AREA_AT, 2, (mixed >> 20) % AREAS)
+    _put_digits(data, at + _DEVICE_AT, 8, number)
+
+
+# send(2) of the C library: at one packet a call Python's own would take as long as the kernel's.
+_send = types.ExternalFunction(
+    "send", types.int64(types.int32, types.uintp, types.uintp, types.int32)
+)
+_WITHOUT_SIGNAL_OR_WAITING = 0x4040  # Linux: MSG_NOSIGNAL | MSG_DONTWAIT
+
+
+@numba.njit(cache=True)
+def send_each(
+    files: npt.NDArray[np.int32], packets: Bytes, packet_bytes: int, number: int, payload_at: int
+) -> int:
+    """Message `number` of every publisher, each in a send call of its own.
+
+    `packets` has one of each. Returns how many publishers could send theirs.
+    """
+    for publisher in range(files.size):
+        packet = publisher * packet_bytes
+        for place in range(8):
+            packets[packet + payload_at + SEQUENCE_AT + place] = (number >> 8 * place) & 0xFF
+        address = packets.ctypes.data + packet
+        if (
+            _send(files[publisher], address, packet_bytes, _WITHOUT_SIGNAL_OR_WAITING)
+            != packet_bytes
+        ):
+            return publisher
+    return files.size
+
+
+@numba.njit(cache=True)
+def fill(
+    packets: Bytes,
+    packet_bytes: int,
+    first: int,
+    count: int,
+    payload_at: int,
+    unique_topic_at: int,
+    id_at: int,
+    free_ids: npt.NDArray[np.int64],
+    turns: npt.NDArray[np.int64],
+    states: Bytes,
+) -> None:
+    """Number the messages first .. first + count in their slots, which are taken in turn.
+
+    `free_ids` is a ring; `turns` counts what was taken from it, and given back.
+    """
+    slots = packets.size // packet_bytes
+    for number in range(first, first + count):
+        packet = number % slots * packet_bytes
+        for place in range(8):
+            packets[packet + payload_at + SEQUENCE_AT + place] = (number >> 8 * place) & 0xFF
+        if unique_topic_at:
+            put_unique_topic(packets, packet + unique_topic_at, number)
+        if id_at:
+            packet_id = free_ids[turns[0] % free_ids.size]
+            turns[0] += 1
+            states[packet_id] = SENT
+            packets[packet + id_at] = packet_id >> 8
+            packets[packet + id_at + 1] = packet_id & 0xFF
+
+
+@numba.njit(forceinline=True)
+def _find_body(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Where the body of the packet at `at` begins and ends; (0, 0) if it is not whole yet."""
+    body, size, shift = at + 1, 0, 0
+    while body < end:
+        size |= (data[body] & 0x7F) << shift
+        shift += 7
+        body += 1
+        if data[body - 1] < 0x80:
+            return (body, body + size) if body + size <= end else (0, 0)
+    return 0, 0
+
+
+@numba.njit(forceinline=True)
+def _put_ack(acks: Bytes, at: int, first: int, packet_id: int) -> int:
+    acks[at] = first
+    acks[at + 1] = 2
+    acks[at + 2] = packet_id >> 8
+    acks[at + 3] = packet_id & 0xFF
+    return at + 4
+
+
+@numba.njit(forceinline=True)
+def check_message(
+    data: Bytes,
+    body: int,
+    stop: int,
+    version: int,
+    qos: int,
+    topics: Bytes,
+    topic_bytes: int,
+    topics_each: int,
+    unique_topics: bool,
+    payload: Bytes,
+    next_numbers: npt.NDArray[np.int64],
+) -> int:
+    """A fault, or FINE: then the publisher's next number has moved on."""
+    topic = body + 2
+    if stop < topic:
+        return WRONG_LENGTH
+    after = topic + (data[body] << 8 | data[body + 1])
+    if after - topic != topic_bytes:
+        return WRONG_TOPIC
+    if qos:
+        after += 2
+    if version == 5:
+        if after >= stop:
+            return WRONG_LENGTH
+        if data[after] > 127:
+            return WRONG_LENGTH  # nobody sent properties, so nobody passes many on
+        after += 1 + data[after]
+    if stop - after != payload.size:
+        return WRONG_LENGTH
+
+    publisher = _word(data, after + PUBLISHER_AT) & 0xFFFF_FFFF
+    if publisher >= next_numbers.size:
+        return WRONG_PUBLISHER
+    number = _word(data, after + SEQUENCE_AT)
+    if number != next_numbers[publisher]:
+        return WRONG_SEQUENCE
+
+    expected = (publisher * topics_each + number % topics_each) * topic_bytes
+    if unique_topics:
+        put_unique_topic(topics, expected, number)
+    if not _same(data, topic, topics, expected, topic_bytes):
+        return WRONG_TOPIC
+    if not _same(data, after + FILLER_AT, payload, FILLER_AT, payload.size - FILLER_AT):
+        return WRONG_PAYLOAD
+    next_numbers[publisher] += 1
+    return FINE
+
+
+@numba.njit(cache=True)
+def take_messages(
+    data: Bytes,
+    end: int,
+    version: int,
+    qos: int,
+    topics: Bytes,
+    topic_bytes: int,
+    topics_each: int,
+    unique_topics: bool,
+    payload: Bytes,
+    next_numbers: npt.NDArray[np.int64],
+    states: Bytes,
+    acks: Bytes,
+) -> tuple[int, int, int, int, int]:
+    """All whole packets that a subscriber got.
+
+    Returns the position after the last whole one, messages, PUBRELs, bytes of acknowledgements,
+    and a fault.
+    """
+    at = messages = releases = ack_bytes = 0
+    while True:
+        body, stop = _find_body(data, at, end)
+        if body == 0:
+            return at, messages, releases, ack_bytes, FINE
+        if data[at] == 0x30 | qos << 1:
+            fault = check_message(
+                data,
+                body,
+                stop,
+                version,
+                qos,
+                topics,
+                topic_bytes,
+                topics_each,
+                unique_topics,
+                payload,
+                next_numbers,
+            )
+            if fault:
+                return at, messages, releases, ack_bytes, fault
+            messages += 1
+            if qos:
+                id_at = body + 2 + (data[body] << 8 | data[body + 1])
+                packet_id = data[id_at] << 8 | data[id_at + 1]
+                if packet_id == 0 or states[packet_id] != FREE:
+                    return at, messages, releases, ack_bytes, WRONG_IDENTIFIER
+                if qos == 1:
+                    ack_bytes = _put_ack(acks, ack_bytes, 0x40, packet_id)
+                else:
+                    states[packet_id] = SENT
+                    ack_bytes = _put_ack(acks, ack_bytes, 0x50, packet_id)
+        elif data[at] == 0x62 and qos == 2 and stop - body >= 2:
+            packet_id = data[body] << 8 | data[body + 1]
+            if states[packet_id] != SENT:
+                return at, messages, releases, ack_bytes, WRONG_IDENTIFIER
+            states[packet_id] = FREE
+            releases += 1
+            ack_bytes = _put_ack(acks, ack_bytes, 0x70, packet_id)
+        else:
+            return at, messages, releases, ack_bytes, STRAY_PACKET
+        at = stop
+
+
+@numba.njit(cache=True)
+def take_acks(
+    data: Bytes,
+    end: int,
+    qos: int,
+    free_ids: npt.NDArray[np.int64],
+    turns: npt.NDArray[np.int64],
+    states: Bytes,
+    releases: Bytes,
+) -> tuple[int, int, int, int]:
+    """All whole packets that a publisher got.
+
+    Returns the position after the last whole one, messages that are done, bytes of PUBRELs, and a
+    fault.
+    """
+    at = done = release_bytes = 0
+    while True:
+        body, stop = _find_body(data, at, end)
+        if body == 0:
+            return at, done, release_bytes, FINE
+        kind = data[at]
+        if qos == 0 or stop - body < 2 or not (kind == 0x40 or kind == 0x50 or kind == 0x70):  # noqa: PLR1714
+            return at, done, release_bytes, STRAY_PACKET
+        if stop - body > 2 and data[body + 2] >= 0x80:
+            return at, done, release_bytes, REFUSED
+        packet_id = data[body] << 8 | data[body + 1]
+        state = states[packet_id]
+        if kind == 0x50 and qos == 2 and state == SENT:
+            states[packet_id] = RELEASED
+            release_bytes = _put_ack(releases, release_bytes, 0x62, packet_id)
+        elif (kind == 0x40 and qos == 1 and state == SENT) or (kind == 0x70 and state == RELEASED):
+            states[packet_id] = FREE
+            free_ids[turns[1] % free_ids.size] = packet_id
+            turns[1] += 1
+            done += 1
+        else:
+            return at, done, release_bytes, WRONG_IDENTIFIER
+        at = stop

@@ -1,0 +1,365 @@
+"""Dovetail's broker against Mosquitto, and others that are installed, in one run.
+
+A scenario starts every contender once, each as one process on a port of its own. In each round
+they take turns: fresh connections, a short warm-up, a measurement. Every message is checked by a
+subscriber (see `_load`); a broker that loses, doubles, reorders or alters one fails the benchmark.
+"generator alone" is no broker but a pipe in the place of one: what could be measured at most.
+"""
+
+import argparse
+import signal
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import _load_wire as wire
+from _load import (
+    Client,
+    Load,
+    LoadError,
+    Traffic,
+    check_the_checks,
+    connect_and_leave,
+    hold_subscriptions,
+)
+from _load_contenders import Contender, Server, contenders, running, take_processor
+from _load_kernels import AREAS, SITES
+from _measure import finish, ratio, table, verdict
+
+OURS, PEER = "Dovetail", "Mosquitto"
+WARM_UP_SECONDS = 0.3
+LATENCY_RATE = 5_000
+CONNECTIONS = 2_000
+HELD_FILTERS, HOLDERS = 100_000, 10
+
+Sample = dict[str, float]
+"""What one turn of one contender measured, by the name of the figure."""
+RATE, CPU = "messages/s", "CPU s/million"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    title: str
+    traffic: Traffic
+    at_least: float | None = None
+    """Our figure / Mosquitto's, of each figure in `judged`. Without a limit it is only shown."""
+    at_most: float | None = None
+    judged: tuple[str, ...] = (RATE,)
+    measure: Callable[["Scenario", Server, float], Sample] | None = None
+    """Seconds -> sample; unless it is said, how many messages a second go through."""
+    held_filters: int = 0
+    for_relay: bool = True
+
+
+def throughput(scenario: Scenario, server: Server, seconds: float) -> Sample:
+    traffic = scenario.traffic.at_version(server.contender.version_max)
+    with Load(server.port, traffic, server.next_number) as load:
+        load.run(WARM_UP_SECONDS)
+        cpu = server.cpu_seconds()
+        run = load.run(seconds)
+        cpu = server.cpu_seconds() - cpu
+        if traffic.unique_topics:
+            server.next_number = load.publishers[0].sent
+    return {RATE: run.rate, CPU: cpu / run.deliveries * 1e6}
+
+
+def latency(scenario: Scenario, server: Server, seconds: float) -> Sample:
+    traffic = scenario.traffic.at_version(server.contender.version_max)
+    with Load(server.port, traffic) as load:
+        load.run_paced(LATENCY_RATE, WARM_UP_SECONDS)
+        latencies = load.run_paced(LATENCY_RATE, seconds)
+    p50, p99 = np.percentile(latencies, (50, 99)) * 1e6
+    return {"p50 µs": float(p50), "p99 µs": float(p99), "max µs": float(latencies.max() * 1e6)}
+
+
+def connections(scenario: Scenario, server: Server, _seconds: float) -> Sample:
+    version = scenario.traffic.at_version(server.contender.version_max).publisher_version
+    connect_and_leave(server.port, version, 200)
+    cpu = server.cpu_seconds()
+    run = connect_and_leave(server.port, version, CONNECTIONS)
+    cpu = server.cpu_seconds() - cpu
+    return {"connections/s": run.rate, "CPU ms each": cpu / CONNECTIONS * 1e3}
+
+
+EVERYTHING = (b"bench/#",)
+SCENARIOS = [
+    Scenario(
+        "one-topic", "QoS 0, one publisher, one subscriber, one topic", Traffic(), at_least=10
+    ),
+    Scenario(
+        "100-topics",
+        "QoS 0, one publisher with 100 topics in turn, one subscriber to bench/#",
+        Traffic(topics_each=100, filters=EVERYTHING),
+        at_least=4,
+    ),
+    Scenario(
+        "100-filters",
+        "The same with 100 literal filters",
+        Traffic(topics_each=100, filters=tuple(b"bench/000/%03d" % n for n in range(100))),
+    ),
+    Scenario(
+        "100-publishers",
+        "QoS 0, 100 publishers, each packet sent alone, one subscriber",
+        Traffic(publishers=100, single_packets=True, filters=EVERYTHING, window_bytes=100 << 10),
+        at_least=1.5,
+    ),
+    Scenario(
+        "fan-out",
+        "QoS 0, one publisher, 100 subscribers: deliveries",
+        Traffic(subscribers=100, window_bytes=100 << 10),
+        at_least=2,
+    ),
+    Scenario(
+        "qos-1",
+        "QoS 1 on both sides, 100 in flight, one publisher, one subscriber",
+        Traffic(qos=1),
+        at_least=1.5,
+    ),
+    Scenario(
+        "qos-2",
+        "QoS 2 on both sides, 100 in flight, one publisher, one subscriber",
+        Traffic(qos=2),
+        at_least=1.5,
+    ),
+    Scenario(
+        "latency",
+        f"QoS 0, {LATENCY_RATE:,} messages a second whatever happens, one topic",
+        Traffic(),
+        at_most=1,
+        judged=("p50 µs", "p99 µs"),
+        measure=latency,
+    ),
+    Scenario(
+        "never-seen",
+        f"QoS 0, every topic new, {HELD_FILTERS:,} wildcard filters of others in place",
+        Traffic(unique_topics=True, filters=(b"+/+/+/value",)),
+        at_least=3,
+        held_filters=HELD_FILTERS,
+    ),
+    Scenario("1-kB", "QoS 0, one topic, payloads of 1,000 bytes", Traffic(payload_bytes=1_000)),
+    Scenario(
+        "3.1.1-to-5",
+        "QoS 0, one topic, from an MQTT 3.1.1 publisher to an MQTT 5 subscriber",
+        Traffic(publisher_version=wire.MQTT_3_1_1),
+        for_relay=False,
+    ),
+    Scenario(
+        "persistent",
+        "QoS 1 to a persistent session (Mosquitto saves to disk at times and at its end only)",
+        Traffic(qos=1, persistent=True),
+    ),
+    Scenario(
+        "connections",
+        "Connections that come and go, 50 at once",
+        Traffic(),
+        judged=("connections/s",),
+        measure=connections,
+    ),
+]
+
+
+def draw_filters(count: int) -> list[bytes]:
+    """Wildcard filters of four kinds that share levels with the topics, and match none of them.
+
+    Devices have fewer digits here than in topics, and topics end in `value`.
+    """
+    rng = np.random.default_rng(8)
+    found: dict[bytes, None] = {}
+    while len(found) < count:
+        site, area, device = rng.integers((SITES, AREAS, 100_000)).tolist()
+        kinds = (
+            b"site%03d/+/device%05d/#" % (site, device),
+            b"+/area%02d/device%05d/value" % (area, device),
+            b"site%03d/area%02d/device%05d/+" % (site, area, device),
+            b"site%03d/area%02d/+/alarm%05d" % (site, area, device),
+        )
+        found[kinds[len(found) % len(kinds)]] = None
+    return list(found)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class Comparison:
+    """One scenario: samples of all contenders that can take part, round by round."""
+
+    def __init__(self, scenario: Scenario, rounds: int, seconds: float) -> None:
+        self.scenario = scenario
+        self.rounds = rounds
+        self.seconds = seconds
+        self.samples: dict[str, list[Sample]] = {}
+        self.failures: dict[str, str] = {}
+
+    def run(self, chosen: list[Contender]) -> None:
+        scenario = self.scenario
+        chosen = [one for one in chosen if one.is_broker or scenario.for_relay]
+        say(f"{scenario.name}: starting {', '.join(one.name for one in chosen)}")
+        with running(chosen, scenario.traffic.persistent) as servers:
+            holders = {name: self._prepare(server) for name, server in servers.items()}
+            for turn in range(self.rounds):
+                # Nobody always comes after the same one.
+                names = list(servers)[:: -1 if turn % 2 else 1]
+                for name in names:
+                    if name not in self.failures:
+                        self._take_turn(turn, servers[name])
+            for name, clients in holders.items():
+                self._release(servers[name], clients)
+
+    def _prepare(self, server: Server) -> list[Client]:
+        try:
+            server.wait_until_ready()
+            return self._hold(server)
+        except (LoadError, wire.WireError, OSError) as error:
+            self._fail(server, error)
+            return []
+
+    def _fail(self, server: Server, error: Exception) -> None:
+        name = server.contender.name
+        self.failures[name] = f"{error}{server.describe_end()}"
+        self.samples.pop(name, None)
+        say(f"  FAILED: {name}: {self.failures[name]}")
+
+    def _hold(self, server: Server) -> list[Client]:
+        if not self.scenario.held_filters or not server.contender.is_broker:
+            return []
+        filters = draw_filters(self.scenario.held_filters)
+        say(f"  {server.contender.name}: subscribing to {len(filters):,} filters")
+        return hold_subscriptions(server.port, server.contender.version_max, filters, HOLDERS)
+
+    def _release(self, server: Server, holders: list[Client]) -> None:
+        """Nobody may have got a message that no filter of theirs matches."""
+        for holder in holders:
+            try:
+                if server.contender.name not in self.failures:
+                    holder.check_silent()
+            except (LoadError, OSError) as error:
+                self._fail(server, error)
+            holder.close()
+
+    def _take_turn(self, turn: int, server: Server) -> None:
+        name = server.contender.name
+        try:
+            measure = self.scenario.measure or throughput
+            sample = measure(self.scenario, server, self.seconds)
+        except (LoadError, wire.WireError, OSError) as error:
+            self._fail(server, error)
+            return
+        self.samples.setdefault(name, []).append(sample)
+        figures = ", ".join(f"{value:,.4g} {figure}" for figure, value in sample.items())
+        say(f"  round {turn + 1} of {self.rounds}: {name}: {figures}")
+
+    def against_peer(self, name: str, figure: str) -> float | None:
+        ours, theirs = self.samples.get(name), self.samples.get(PEER)
+        if not ours or not theirs:
+            return None
+        return ratio([one[figure] for one in ours], [one[figure] for one in theirs])
+
+    def show(self) -> None:
+        scenario = self.scenario
+        rows = []
+        figures = list(next(iter(self.samples.values()), [{}])[0])
+        for name, samples in self.samples.items():
+            row = [name]
+            for figure in figures:
+                values = [sample[figure] for sample in samples]
+                row.append(number(statistics.median(values)))
+                if figure in scenario.judged:
+                    against = self.against_peer(name, figure)
+                    row.append(f"{number(min(values))} - {number(max(values))}")
+                    row.append("-" if against is None else f"{against:.2f}")
+            rows.append(row)
+        head = ["contender"]
+        for figure in figures:
+            head += [figure, "range", f"/ {PEER}"] if figure in scenario.judged else [figure]
+        table(f"{scenario.name}: {scenario.title}; medians of {self.rounds} rounds", head, rows)
+        for name, failure in self.failures.items():
+            print(f"FAILED: {name}: {failure}")
+
+    def judge(self) -> None:
+        scenario = self.scenario
+        limit = scenario.at_least if scenario.at_most is None else scenario.at_most
+        if limit is None:
+            return
+        for figure in scenario.judged:
+            against = self.against_peer(OURS, figure)
+            if against is None:
+                print(f"no verdict on {scenario.name}: it needs {OURS} and {PEER} in the same run")
+                return
+            verdict(
+                f"{scenario.name}: {figure}, {OURS} / {PEER}",
+                against,
+                limit,
+                at_most=scenario.at_most is not None,
+            )
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:.3g}"
+
+
+def arguments(names: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks/broker.py", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each (5)")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, metavar="S", help="measured in each turn (1)"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[scenario.name for scenario in SCENARIOS],
+        metavar="SCENARIO",
+        help=f"may be given several times: {', '.join(one.name for one in SCENARIOS)}",
+    )
+    parser.add_argument(
+        "--contender",
+        action="append",
+        choices=names,
+        metavar="NAME",
+        help=f"may be given several times: {', '.join(names)}",
+    )
+    chosen = parser.parse_args()
+    if chosen.rounds < 1 or chosen.seconds <= 0:
+        parser.error("--rounds and --seconds have to be more than 0")
+    return chosen
+
+
+def main() -> None:
+    everybody = contenders()
+    options = arguments([one.name for one in everybody])
+    # Then servers are ended as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    wanted = [one for one in everybody if not options.contender or one.name in options.contender]
+    for contender in wanted:
+        if contender.missing:
+            print(f"{contender.name} takes no part: {contender.missing}")
+    chosen = [one for one in wanted if one.missing is None]
+    if not chosen:
+        sys.exit("benchmarks/broker.py: there is nothing to measure")
+    check_the_checks()
+    take_processor()
+    failed = False
+    for scenario in SCENARIOS:
+        if options.only and scenario.name not in options.only:
+            continue
+        comparison = Comparison(scenario, options.rounds, options.seconds)
+        comparison.run(chosen)
+        comparison.show()
+        comparison.judge()
+        failed = failed or any(name in (OURS, PEER) for name in comparison.failures)
+    if failed:
+        sys.exit(1)
+    finish()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,242 @@
+"""Who a client is, and what it may do: pure decisions over settings and a password file.
+
+Rules:
+
+- Without rules everything is allowed. With rules, only what a rule that applies to the client
+  allows and none that applies to it denies.
+- A subscription is a set of topics. Allowed is one that lies in an allowed filter wholly
+  (`covers`), denied is one that shares a single topic with a denied filter (`overlaps`). A topic
+  name is the set of one topic, so publications are judged by the same two questions.
+- A topic that begins with `$` is in a filter only if the filter names that level: `#` is not
+  enough.
+- What a client chooses for itself (`%u`, `%c`) never widens a filter.
+- Nothing here changes after it was made, but for remembered answers; a reload makes new objects.
+"""
+
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from dovetail.broker.passwords import PasswordFile
+from dovetail.errors import ReasonCode
+from dovetail.settings import Access, Listener, Rule
+from dovetail.topics.names import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, split_shared
+
+PUBLISH_ANSWERS_MAX = 1_024
+"""Remembered per `ClientAccess`; the oldest goes first."""
+
+PUBLISH_ANSWER_TOPIC_BYTES_MAX = 256
+"""Answers for longer topics are not remembered: a client must not choose how much we keep."""
+
+Levels = tuple[str, ...]
+_PLACEHOLDER = re.compile("%[uc]")
+_WILDCARDS = frozenset({SINGLE_LEVEL, MULTI_LEVEL})
+
+
+def covers(allowed: Sequence[str], requested: Sequence[str]) -> bool:
+    """Does the filter `allowed` match every topic that `requested` does? Both as levels."""
+    if requested[0].startswith("$") and allowed[0] in _WILDCARDS:
+        return False  # [MQTT-4.7.2-1]
+    for position, level in enumerate(requested):
+        if position == len(allowed):
+            return False
+        if allowed[position] == MULTI_LEVEL:
+            return True
+        if level == MULTI_LEVEL:
+            # It stands for its parent too, which is too short for what follows in `allowed`; unless
+            # that parent is the empty topic, which is none.
+            no_parent = position == 0 or (position == 1 and not requested[0])
+            return no_parent and tuple(allowed[position:]) == (SINGLE_LEVEL, MULTI_LEVEL)
+        if allowed[position] not in {SINGLE_LEVEL, level}:
+            return False
+    rest = allowed[len(requested) :]
+    return not rest or rest[0] == MULTI_LEVEL
+
+
+def overlaps(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Is there a topic that both filters match? Both as levels."""
+    for first, second in ((one, other), (other, one)):
+        if first[0] in _WILDCARDS and second[0].startswith("$"):
+            return False  # [MQTT-4.7.2-1]
+        if tuple(first) == ("", MULTI_LEVEL) and tuple(second) == (SINGLE_LEVEL,):
+            return False  # they would meet in the empty topic, which is none
+    for level, other_level in zip(one, other, strict=False):
+        if MULTI_LEVEL in {level, other_level}:
+            return True
+        if level != other_level and SINGLE_LEVEL not in {level, other_level}:
+            return False
+    shorter, longer = sorted((one, other), key=len)
+    rest = longer[len(shorter) :]
+    return not rest or rest[0] == MULTI_LEVEL
+
+
+class ClientFilters(NamedTuple):
+    """The filters that apply to one client, placeholders filled in."""
+
+    publish: tuple[Levels, ...]
+    subscribe: tuple[Levels, ...]
+    deny_publish: tuple[Levels, ...]
+    deny_subscribe: tuple[Levels, ...]
+
+
+class ClientAccess:
+    """What one client may do, or several for whom the same filters hold."""
+
+    __slots__ = ("__weakref__", "_answers", "_filters", "everything")
+
+    def __init__(self, filters: ClientFilters | None) -> None:
+        """`filters` None: everything is allowed."""
+        self.everything = filters is None
+        self._filters = filters
+        self._answers: dict[bytes, bool] = {}
+
+    def may_publish(self, topic: bytes) -> bool:
+        if self._filters is None:
+            return True
+        answer = self._answers.get(topic)
+        if answer is None:
+            levels = topic.decode().split(SEPARATOR)
+            answer = _permits(self._filters.publish, self._filters.deny_publish, levels)
+            if len(topic) <= PUBLISH_ANSWER_TOPIC_BYTES_MAX:
+                if len(self._answers) >= PUBLISH_ANSWERS_MAX:
+                    del self._answers[next(iter(self._answers))]
+                self._answers[topic] = answer
+        return answer
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        """A shared subscription is judged by the filter in it."""
+        if self._filters is None:
+            return True
+        shared = split_shared(topic_filter)
+        levels = (topic_filter if shared is None else shared.filter).split(SEPARATOR)
+        return _permits(self._filters.subscribe, self._filters.deny_subscribe, levels)
+
+
+class AccessRules:
+    """The rules of the settings, ready to be asked."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = [(_pattern(rule.user), _pattern(rule.client), rule) for rule in rules]
+        self._everything = ClientAccess(None)
+        # Clients for whom the same filters hold share them, and what is remembered of them.
+        self._shared: WeakValueDictionary[ClientFilters, ClientAccess] = WeakValueDictionary()
+
+    def for_client(self, user: str | None, client_id: str) -> ClientAccess:
+        """What this client may do; None is a client that did not log in."""
+        if not self._rules:
+            return self._everything
+        filters = self._filters(user or "", client_id)
+        access = self._shared.get(filters)
+        if access is None:
+            access = self._shared[filters] = ClientAccess(filters)
+        return access
+
+    def may_publish(self, user: str | None, client_id: str, topic: bytes) -> bool:
+        return self.for_client(user, client_id).may_publish(topic)
+
+    def may_subscribe(self, user: str | None, client_id: str, topic_filter: str) -> bool:
+        return self.for_client(user, client_id).may_subscribe(topic_filter)
+
+    def _filters(self, user: str, client_id: str) -> ClientFilters:
+        rules = [
+            rule
+            for user_pattern, client_pattern, rule in self._rules
+            if user_pattern.match(user) and client_pattern.match(client_id)
+        ]
+
+        def filled(key: str, *, allowing: bool) -> tuple[Levels, ...]:
+            written = [topic_filter for rule in rules for topic_filter in getattr(rule, key)]
+            return tuple(dict.fromkeys(_filled(written, user, client_id, allowing=allowing)))
+
+        return ClientFilters(
+            publish=filled("publish", allowing=True),
+            subscribe=filled("subscribe", allowing=True),
+            deny_publish=filled("deny_publish", allowing=False),
+            deny_subscribe=filled("deny_subscribe", allowing=False),
+        )
+
+
+class Grant(NamedTuple):
+    """A client that may come in; `user` None: without a name."""
+
+    user: str | None
+
+
+class Authenticator:
+    """Decides who a CONNECT is from.
+
+    `decide` blocks for the time of a hash when `needs_hash` says so: run it in a thread then, and
+    at once otherwise.
+    """
+
+    def __init__(self, access: Access, passwords: PasswordFile | None) -> None:
+        """`passwords`: what `access.password_file` holds; None without one."""
+        self._anonymous = access.anonymous
+        self._passwords = passwords
+
+    def needs_hash(self, user: str | None, password: bytes | None) -> bool:
+        return (
+            self._passwords is not None
+            and bool(user)
+            and bool(password)
+            and not self._passwords.remembers(user or "", password or b"")
+        )
+
+    def decide(
+        self,
+        user: str | None,
+        password: bytes | None,
+        *,
+        loopback: bool,
+        certificate_name: str | None,
+        listener: Listener,
+    ) -> Grant | ReasonCode:
+        """`certificate_name`: the common name of the client's certificate, if it showed one.
+
+        A name from a certificate counts, whatever the CONNECT says. A name or password in the
+        CONNECT has to be right where there is a password file; where there is none, nobody can
+        prove a name, and who gives one is treated as anonymous.
+        """
+        if certificate_name and listener.user_from_certificate:
+            return Grant(certificate_name)
+        if self._passwords is not None and (user or password):
+            if user and password and self._passwords.verify(user, password):
+                return Grant(user)
+            return ReasonCode.BAD_USER_NAME_OR_PASSWORD
+        if self._anonymous == "always" or (self._anonymous == "loopback" and loopback):
+            return Grant(None)
+        return ReasonCode.NOT_AUTHORIZED
+
+
+def _permits(allowed: Iterable[Levels], denied: Iterable[Levels], levels: Sequence[str]) -> bool:
+    return any(covers(topic_filter, levels) for topic_filter in allowed) and not any(
+        overlaps(topic_filter, levels) for topic_filter in denied
+    )
+
+
+def _pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(pattern))
+
+
+def _filled(
+    filters: Iterable[str], user: str, client_id: str, *, allowing: bool
+) -> Iterator[Levels]:
+    """The filters with names in place of `%u` and `%c`; those that a name would widen are left out.
+
+    A wildcard in a name is never one in a filter. A name that is empty, spans levels or begins with
+    `$` at the filter's begin could reach what the rule does not mean: it allows nothing, but still
+    denies.
+    """
+    values = {"%u": user, "%c": client_id}
+    for topic_filter in filters:
+        names = [values[placeholder] for placeholder in _PLACEHOLDER.findall(topic_filter)]
+        filled = _PLACEHOLDER.sub(lambda found: values[found[0]], topic_filter)
+        if any(wildcard in name for name in names for wildcard in _WILDCARDS):
+            continue
+        reaches_out = any(not name or SEPARATOR in name for name in names) or filled.startswith(
+            "$"
+        ) != topic_filter.startswith("$")
+        if not (allowing and reaches_out):
+            yield tuple(filled.split(SEPARATOR))

@@ -1,0 +1,231 @@
+"""The way of a publication from its route to links and queues. Pure.
+
+Two ways lead through here. `forward` takes runs of plain QoS 0 packets and passes their bytes on
+untouched; `publish` takes one decoded message and does everything else: QoS, retained messages,
+options and identifiers of subscriptions, No Local. What one does for a message, the other would do
+too.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from dovetail.broker.kernels.scan import transcode
+from dovetail.broker.packets import MQTT_5
+from dovetail.broker.retained import RetainedMessages
+from dovetail.broker.routing import Delivery, Route, Router
+from dovetail.broker.session import Outgoing, Session
+from dovetail.broker.state import Shared
+from dovetail.messages import Message
+
+_VOLATILE = b"$SYS/"  # published anew at every start
+
+
+Entries = list[tuple[Session, Outgoing]]
+"""QoS 1 and 2 deliveries that a publication began."""
+
+
+class Dispatch:
+    """The data plane of one broker."""
+
+    def __init__(self, shared: Shared, router: Router, retained: RetainedMessages) -> None:
+        self._shared = shared
+        self._counters = shared.counters
+        self._backlog_bytes_max = shared.limits.backlog_bytes_max
+        self._router = router
+        self._retained = retained
+
+    # Plain packets, as they came ----------------------------------------------------------------
+
+    def forward(  # noqa: C901
+        self, route: Route, data: bytes, version: int, count: int, origin: Session
+    ) -> None:
+        """Packets without QoS, properties or retain flag, all on topics of this route."""
+        counters = self._counters
+        size = len(data)
+        counters.packets_received += count
+        counters.publishes_received += count
+        counters.publish_bytes_received += size
+        if route.groups or (route.own and origin in route.own):
+            self._forward_each(route, data, version, origin)
+            return
+        backlog_bytes_max = self._backlog_bytes_max
+        sent = 0
+        other_data: bytes | None = None
+        each: list[Delivery] | None = None
+        for delivery in route.deliveries:
+            link = delivery.session.link
+            if link is None:
+                counters.publishes_dropped += count
+                continue
+            if not (delivery.plain and link.plain):
+                if each is None:
+                    each = []
+                each.append(delivery)
+                continue
+            if link.unsent > backlog_bytes_max and not link.relieve():
+                counters.publishes_dropped += count
+                continue
+            sent += 1
+            if link.version == version:
+                link.send(data)
+            else:
+                if other_data is None:
+                    other_data = transcoded(data, version)
+                link.send(other_data)
+        counters.publishes_sent += count * sent
+        counters.publish_bytes_sent += size * sent
+        if each is not None:
+            for topic, payload in packets_of(data, version):
+                message = Message(topic, payload)
+                for delivery in each:
+                    self.deliver(delivery, message, False, [])
+
+    def _forward_each(self, route: Route, data: bytes, version: int, origin: Session) -> None:
+        for topic, payload in packets_of(data, version):
+            self._spread(route, Message(topic, payload), origin, [])
+
+    # One message at a time ----------------------------------------------------------------------
+
+    def publish(self, message: Message, origin: Session | None) -> Entries | None:
+        """To everybody whose subscription matches, and into the retained messages if it says so.
+
+        Returns the deliveries that have to be acknowledged, or None if nobody had subscribed.
+        """
+        route = self._router.routes.get(message.topic) or self._router.find(message.topic)
+        if message.retain:
+            self.retain(message)
+        if not route.deliveries and not route.groups:
+            return None
+        entries: Entries = []
+        return entries if self._spread(route, message, origin, entries) else None
+
+    def needs_disk(self, message: Message, origin: Session | None) -> bool:
+        """Would `publish` have to wait for the disk?"""
+        if message.retain:
+            return True
+        if not message.qos:
+            return False
+        route = self._router.find(message.topic)
+        if any(
+            delivery.qos and delivery.session.persistent
+            for delivery in route.deliveries_from(origin)
+        ):
+            return True
+        return any(
+            member.qos and member.session.persistent
+            for group in route.groups
+            for member in group.members.values()
+        )
+
+    def _spread(
+        self, route: Route, message: Message, origin: Session | None, entries: Entries
+    ) -> bool:
+        """False if the route leads to nobody, this time."""
+        deliveries: Iterable[Delivery] = route.deliveries
+        if route.own and origin is not None:
+            deliveries = route.deliveries_from(origin)
+        matched = False
+        for delivery in deliveries:
+            matched = True
+            # [MQTT-3.3.1-12], [MQTT-3.3.1-13]
+            self.deliver(
+                delivery, message, message.retain and delivery.retain_as_published, entries
+            )
+        for group in route.groups:
+            member = group.pick(message.qos)  # section 4.8.2
+            if member is not None:
+                matched = True
+                chosen = Delivery(member.session, (member,))
+                self.deliver(
+                    chosen, message, message.retain and chosen.retain_as_published, entries
+                )
+        return matched
+
+    def deliver(self, delivery: Delivery, message: Message, retain: bool, entries: Entries) -> None:
+        """One message to one session, at the lower of two QoS [MQTT-3.8.4-8]."""
+        session = delivery.session
+        qos = min(message.qos, delivery.qos)
+        if qos:
+            entry = session.offer(message, qos, retain, delivery.identifiers)
+            if entry is not None:
+                entries.append((session, entry))
+            return
+        link = session.link
+        if (
+            link is None
+            or (link.unsent > self._backlog_bytes_max and not link.relieve())
+            or not link.send_publish(message, 0, retain, 0, delivery.identifiers, False)
+        ):
+            self._counters.publishes_dropped += 1
+
+    # Retained messages --------------------------------------------------------------------------
+
+    def retain(self, message: Message) -> None:
+        """The last word on its topic; an empty payload takes the last word back."""
+        shared = self._shared
+        volatile = message.topic.startswith(_VOLATILE)
+        if not message.payload:  # [MQTT-3.3.1-6], [MQTT-3.3.1-7]
+            self.forget_retained(message.topic)
+            return
+        retained = self._retained
+        limits = shared.limits
+        known = retained.get(message.topic)
+        if (
+            known is None
+            and not volatile
+            and (
+                len(retained) >= limits.retained_messages_max
+                or retained.nbytes + message.size > limits.retained_bytes_max
+            )
+        ):
+            shared.counters.publishes_dropped += 1
+            return
+        retained.put(message)  # [MQTT-3.3.1-5]
+        if not volatile:
+            number = shared.journal.keep(message)
+            shared.journal.save_retained(message.topic, number)
+            if known is not None:
+                shared.journal.release(known)
+        self.count_retained()
+
+    def forget_retained(self, topic: bytes) -> None:
+        known = self._retained.remove(topic)
+        if known is not None and known.number:
+            self._shared.journal.save_retained(topic, None)
+            self._shared.journal.release(known)
+        self.count_retained()
+
+    def count_retained(self) -> None:
+        self._shared.gauges.retained_messages = len(self._retained)
+        self._shared.gauges.retained_bytes = self._retained.nbytes
+
+
+def packets_of(data: bytes, version: int) -> list[tuple[bytes, bytes]]:
+    """Topic and payload of each of these plain packets."""
+    found = []
+    at = 0
+    skipped = 1 if version == MQTT_5 else 0  # the property length, which is zero
+    while at < len(data):
+        at += 1
+        length = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            length |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        topic_end = at + 2 + int.from_bytes(data[at : at + 2])
+        found.append((data[at + 2 : topic_end], data[topic_end + skipped : at + length]))
+        at += length
+    return found
+
+
+def transcoded(data: bytes, version: int) -> bytes:
+    """Plain packets of this version as those of the other one."""
+    source = np.frombuffer(data, np.uint8)
+    # The smallest packet has five bytes.
+    out = np.empty(len(data) + 2 * (len(data) // 5 + 1), np.uint8)
+    size = transcode(source, 0, len(data), 9 - version, out)
+    return out[:size].tobytes()

@@ -1,0 +1,229 @@
+"""What has to be on disk, as a map from keys to last states, and who waits for it.
+
+Pure: session logic writes rows here as it changes its state, the shell hands a closed batch to
+the store, and tells us when it is there. Rules:
+
+- A batch is written whole or not at all, and batches in the order they were closed.
+- Within a batch the last state of a key counts: None means that the row goes. A row that came and
+  went within one batch never touches the disk.
+- Whoever acknowledges something waits (`when_stored`) for the batch that holds it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dovetail.messages import Message
+
+
+class SessionRow(NamedTuple):
+    """A persistent session. A session that is connected has no `ended_at`."""
+
+    client_id: str
+    expiry_seconds: int
+    ended_at: float | None
+    user: str | None
+    will: bytes | None  # as broker.core encodes it
+    """The will that is owed if the client does not come back."""
+
+
+class SubscriptionRow(NamedTuple):
+    """Options as on the wire of SUBSCRIBE; identifier 0 is none."""
+
+    options: int
+    identifier: int
+
+
+class MessageRow(NamedTuple):
+    topic: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    expires_at: float | None
+    origin: str
+
+
+class DeliveryRow(NamedTuple):
+    """A message owed to a session. `packet_id` 0: not sent yet; `released`: PUBREC has come."""
+
+    message: int
+    qos: int
+    retain: bool
+    packet_id: int
+    released: bool
+    identifiers: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows by key; None where a row goes. Numbers of sessions and messages are never reused."""
+
+    number: int
+    sessions: dict[int, SessionRow | None] = field(default_factory=dict)
+    subscriptions: dict[tuple[int, str], SubscriptionRow | None] = field(default_factory=dict)
+    messages: dict[int, MessageRow | None] = field(default_factory=dict)
+    deliveries: dict[tuple[int, int], DeliveryRow | None] = field(default_factory=dict)
+    """By session and sequence number: in this order they are owed."""
+    incoming: dict[tuple[int, int], bool | None] = field(default_factory=dict)
+    """Packet identifiers of QoS 2 publications received and not released, by session."""
+    retained: dict[bytes, int | None] = field(default_factory=dict)
+    """The number of the retained message, by topic."""
+    waiting: list[Callable[[bool], None]] = field(default_factory=list)
+    """Called with True when the batch is on disk, with False when it could not be written."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (
+            self.deliveries
+            or self.messages
+            or self.waiting
+            or self.incoming
+            or self.retained
+            or self.subscriptions
+            or self.sessions
+        )
+
+
+class StoredState(NamedTuple):
+    """Everything on disk, as the store finds it at start."""
+
+    sessions: dict[int, SessionRow]
+    subscriptions: dict[tuple[int, str], SubscriptionRow]
+    messages: dict[int, MessageRow]
+    deliveries: dict[tuple[int, int], DeliveryRow]
+    incoming: dict[tuple[int, int], bool]
+    retained: dict[bytes, int]
+
+
+class Journal:
+    """The open batch, and the one that is on its way to disk.
+
+    There is never more than one on its way: a batch that fails is put back under the open one, and
+    its rows go with the next.
+    """
+
+    def __init__(self, next_session: int = 1, next_message: int = 1) -> None:
+        self.open = Batch(1)
+        self.outstanding: Batch | None = None
+        self.failing = False
+        self.rows_written = 0
+        """Rises with every row, and all who wait: compared, it tells whether there is something."""
+        self.bytes_open = 0
+        """Payload in the open batch: what a publisher faster than the disk would pile up."""
+        self._waiting_on: list[Callable[[bool], None]] = []
+        self._next_session = next_session
+        self._next_message = next_message
+
+    def new_session_number(self) -> int:
+        number = self._next_session
+        self._next_session += 1
+        return number
+
+    def save_session(self, number: int, row: SessionRow) -> None:
+        self.open.sessions[number] = row
+        self.rows_written += 1
+
+    def drop_session(self, number: int) -> None:
+        """With all that belongs to it but the messages, which are counted."""
+        self.open.sessions[number] = None
+        self.rows_written += 1
+
+    def save_subscription(
+        self, session: int, topic_filter: str, row: SubscriptionRow | None
+    ) -> None:
+        self.open.subscriptions[session, topic_filter] = row
+        self.rows_written += 1
+
+    def keep(self, message: Message) -> int:
+        """One more that needs the message on disk; returns its number."""
+        if not message.references:
+            message.number = self._next_message
+            self._next_message += 1
+            self.open.messages[message.number] = MessageRow(
+                message.topic,
+                message.payload,
+                message.qos,
+                message.retain,
+                message.properties,
+                message.expires_at,
+                message.origin,
+            )
+            self.bytes_open += message.size
+            self.rows_written += 1
+        message.references += 1
+        return message.number
+
+    def release(self, message: Message) -> None:
+        message.references -= 1
+        if message.references:
+            return
+        messages = self.open.messages
+        # A message's row is written once, so one in the open batch is not on disk.
+        if messages.pop(message.number, None) is None:
+            messages[message.number] = None
+            self.rows_written += 1
+        message.number = 0
+
+    def save_delivery(self, session: int, sequence: int, row: DeliveryRow) -> None:
+        self.open.deliveries[session, sequence] = row
+        self.rows_written += 1
+
+    def drop_delivery(self, session: int, sequence: int, first_batch: int) -> None:
+        if first_batch == self.open.number:
+            del self.open.deliveries[session, sequence]
+        else:
+            self.open.deliveries[session, sequence] = None
+        self.rows_written += 1
+
+    def save_incoming(self, session: int, packet_id: int, held: bool) -> None:
+        self.open.incoming[session, packet_id] = held or None
+        self.rows_written += 1
+
+    def save_retained(self, topic: bytes, message_number: int | None) -> None:
+        self.open.retained[topic] = message_number
+        self.rows_written += 1
+
+    def when_stored(self, act: Callable[[bool], None]) -> None:
+        """Act when everything written so far is on disk (True), or could not be put there."""
+        self.open.waiting.append(act)
+        self.rows_written += 1
+
+    def wait_on(self, act: Callable[[bool], None]) -> None:
+        """For who was told just now that it could not be: wait again, before all who came later."""
+        self._waiting_on.append(act)
+
+    def close(self) -> Batch | None:
+        """The open batch, to be written; None while there is nothing, or one is on its way."""
+        batch = self.open
+        if self.outstanding is not None or batch.is_empty:
+            return None
+        self.outstanding = batch
+        self.open = Batch(batch.number + 1)
+        self.bytes_open = 0
+        return batch
+
+    def finished(self, stored: bool) -> None:
+        """The batch on its way is on disk, or did not get there."""
+        batch = self.outstanding
+        assert batch is not None
+        self.outstanding = None
+        self.failing = not stored
+        if not stored:
+            self._put_back(batch)
+        waiting, batch.waiting = batch.waiting, []
+        for act in waiting:
+            act(stored)
+        if self._waiting_on:
+            self.open.waiting[:0] = self._waiting_on
+            self._waiting_on = []
+
+    def _put_back(self, failed: Batch) -> None:
+        now = self.open
+        # What was written since is newer.
+        now.sessions = failed.sessions | now.sessions
+        now.subscriptions = failed.subscriptions | now.subscriptions
+        now.messages = failed.messages | now.messages
+        now.deliveries = failed.deliveries | now.deliveries
+        now.incoming = failed.incoming | now.incoming
+        now.retained = failed.retained | now.retained

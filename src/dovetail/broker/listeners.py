@@ -1,0 +1,118 @@
+"""The addresses where clients are served: sockets, TLS, and what a taken port leads to."""
+
+import asyncio
+import errno
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dovetail.broker.server import Connection, Server
+from dovetail.broker.websocket import WebSocketConnection
+from dovetail.errors import ConfigError
+from dovetail.settings import SECURE_KINDS, WEBSOCKET_KINDS, Listener
+
+log = logging.getLogger("dovetail.listeners")
+
+_BACKLOG = 1_024
+_PORTS_TRIED = 20
+
+
+@dataclass(slots=True)
+class Listening:
+    """A listener that is open."""
+
+    listener: Listener
+    host: str
+    port: int
+    server: asyncio.Server
+    context: ssl.SSLContext | None
+    moved_because: str | None = None
+
+    @property
+    def address(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.listener.kind in WEBSOCKET_KINDS:
+            scheme = "wss" if self.context is not None else "ws"
+            return f"{scheme}://{host}:{self.port}{self.listener.path}"
+        return f"{host}:{self.port}"
+
+
+async def listen(server: Server, listener: Listener, *, may_move: bool = False) -> Listening:
+    """Open a listener. One that `may_move` takes a port behind its own if that one is taken."""
+    context = tls_context(listener) if listener.kind in SECURE_KINDS else None
+    factory = connection_factory(server, listener)
+    ports = [listener.port]
+    if may_move:
+        ports += [*range(listener.port + 1, listener.port + _PORTS_TRIED), 0]
+    reason = None
+    for port in ports:
+        try:
+            opened = await server.loop.create_server(
+                factory, listener.host or None, port, ssl=context, backlog=_BACKLOG
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and port != ports[-1]:
+                reason = f"port {listener.port} is taken by another program"
+                continue
+            raise ConfigError(
+                f"cannot listen on {listener.host or 'any address'}, port {port} "
+                f"({listener.kind}): {explain(error)}",
+                hint="Choose another with --port, or `port` in the configuration."
+                if error.errno in (errno.EADDRINUSE, errno.EACCES)
+                else None,
+            ) from None
+        host, taken = opened.sockets[0].getsockname()[:2]
+        return Listening(listener, listener.host or host, taken, opened, context, reason)
+    raise AssertionError("the last port is any free one")
+
+
+def explain(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is taken by another program"
+    if error.errno == errno.EACCES:
+        return "ports below 1024 need a privileged user"
+    return (error.strerror or str(error)).lower()
+
+
+def connection_factory(server: Server, listener: Listener) -> Callable[[], asyncio.Protocol]:
+    name = f"{listener.kind}:{listener.port}"
+    if listener.kind in WEBSOCKET_KINDS:
+        return lambda: WebSocketConnection(server, name, listener)
+    return lambda: Connection(server, name, listener)
+
+
+def tls_context(listener: Listener) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_certificates(context, listener)
+    return context
+
+
+def load_certificates(context: ssl.SSLContext, listener: Listener) -> None:
+    """Into a context that may be in use: connections from now on get the new ones."""
+    try:
+        context.load_cert_chain(listener.certificate, listener.key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"cannot use the certificate {listener.certificate}"
+            f"{' with the key ' + listener.key if listener.key else ''}: {_tls_reason(error)}"
+        ) from None
+    if not listener.client_ca:
+        return
+    context.verify_mode = (
+        ssl.CERT_REQUIRED if listener.client_certificate == "required" else ssl.CERT_OPTIONAL
+    )
+    try:
+        context.load_verify_locations(Path(listener.client_ca))
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"cannot use the client authorities {listener.client_ca}: {_tls_reason(error)}"
+        ) from None
+
+
+def _tls_reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).lower().replace("_", " ")
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,295 @@
+"""From a topic to those who get it: subscriptions write tables here, publications read them.
+
+A route says, for one set of filters, who gets what a matching topic carries. Topics that match the
+same filters share one route object, so a run of packets on different topics to the same receivers
+is seen as one. Routes are cached by topic until a subscription changes that could matter to them: a
+filter without wildcards matters to one topic only.
+
+The cache has two generations: when the young one is full it becomes the old one, and what is still
+in use moves over. Topics that are seen once fall out behind.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from dovetail.broker.session import Session, Subscription
+from dovetail.errors import ClientError, ReasonCode
+from dovetail.settings import Mqtt
+from dovetail.topics.names import check_name, split_shared
+from dovetail.topics.trie import FilterTrie
+
+
+class Delivery:
+    """What one session gets of a matching publication (section 3.3.4).
+
+    Once, at the highest QoS of its subscriptions, and with all their identifiers.
+    """
+
+    __slots__ = ("identifiers", "plain", "qos", "retain_as_published", "session")
+
+    def __init__(self, session: Session, subscriptions: Sequence[Subscription]) -> None:
+        self.session = session
+        self.qos = max(subscription.qos for subscription in subscriptions)  # [MQTT-3.3.4-2]
+        # [MQTT-3.3.4-3], [MQTT-3.3.4-4]
+        self.identifiers = tuple(
+            subscription.identifier for subscription in subscriptions if subscription.identifier
+        )
+        self.retain_as_published = any(
+            subscription.retain_as_published for subscription in subscriptions
+        )
+        self.plain = not self.identifiers
+
+
+class Group:
+    """A shared subscription: each publication goes to one of its members (section 4.8.2)."""
+
+    __slots__ = ("_next", "members")
+
+    def __init__(self) -> None:
+        self.members: dict[int, Subscription] = {}
+        self._next = 0
+
+    def pick(self, qos: int) -> Subscription | None:
+        """In turn, those who are there before those who will be back."""
+        members = list(self.members.values())
+        count = len(members)
+        self._next += 1
+        later: Subscription | None = None
+        for i in range(count):
+            member = members[(self._next + i) % count]
+            link = member.session.link
+            if link is not None and not link.congested:
+                return member
+            if later is None and (link is not None or (qos and member.qos)):
+                later = member
+        return later
+
+
+class Route:
+    """Who gets a publication. Does not change: a new subscription makes new routes."""
+
+    __slots__ = ("deliveries", "groups", "own")
+
+    def __init__(self, subscriptions: Iterable[Subscription], groups: tuple[Group, ...]) -> None:
+        by_session: dict[Session, list[Subscription]] = {}
+        for subscription in subscriptions:
+            by_session.setdefault(subscription.session, []).append(subscription)
+        self.deliveries = tuple(Delivery(session, found) for session, found in by_session.items())
+        self.groups = groups
+        # What a session with No Local gets of its own publications [MQTT-3.8.3-3].
+        self.own: dict[Session, Delivery | None] = {}
+        for session, found in by_session.items():
+            others = [subscription for subscription in found if not subscription.no_local]
+            if len(others) < len(found):
+                self.own[session] = Delivery(session, others) if others else None
+
+    def __bool__(self) -> bool:
+        return bool(self.deliveries or self.groups)
+
+    def deliveries_from(self, origin: Session | None) -> Iterable[Delivery]:
+        if origin is None or origin not in self.own:
+            return self.deliveries
+        own = self.own[origin]
+        others = (delivery for delivery in self.deliveries if delivery.session is not origin)
+        return others if own is None else (*others, own)
+
+
+_Several = dict[int | str, Subscription | Group]  # by session number, or by the group's name
+
+
+class Router:
+    """The subscriptions of all sessions, and the routes that follow from them."""
+
+    def __init__(self, limits: Mqtt) -> None:
+        self.routes: dict[bytes, Route] = {}
+        self.count = 0
+        self._old_routes: dict[bytes, Route] = {}
+        self._by_filters: dict[tuple[int, ...], Route] = {}
+        self._limits = limits
+        self._trie: FilterTrie[Subscription | Group | _Several] = FilterTrie()
+        self.computed = 0
+
+    # Tables -------------------------------------------------------------------------------------
+
+    def subscribe(
+        self, session: Session, topic_filter: str, options: int, identifier: int
+    ) -> Subscription:
+        """The session's subscription to this (valid) filter, new or with new options."""
+        known = session.subscriptions.get(topic_filter)
+        shared = split_shared(topic_filter)
+        inner = topic_filter if shared is None else shared.filter
+        if known is not None:  # [MQTT-3.8.4-3]
+            known.options = options
+            known.identifier = identifier
+            self._changed(inner)
+            return known
+        subscription = Subscription(session, topic_filter, options, identifier)
+        session.subscriptions[topic_filter] = subscription
+        self.count += 1
+        key: int | str = session.number if shared is None else shared.group
+        at = self._trie.get(inner)
+        if shared is not None:
+            group = self._entry(at, key)
+            if not isinstance(group, Group):
+                group = Group()
+                self._insert(inner, at, key, group)
+            group.members[session.number] = subscription
+        else:
+            self._insert(inner, at, key, subscription)
+        self._changed(inner)
+        return subscription
+
+    def unsubscribe(self, session: Session, topic_filter: str) -> bool:
+        """False if there was no such subscription."""
+        if session.subscriptions.pop(topic_filter, None) is None:
+            return False
+        self.count -= 1
+        shared = split_shared(topic_filter)
+        inner = topic_filter if shared is None else shared.filter
+        key: int | str = session.number if shared is None else shared.group
+        at = self._trie[inner]
+        if shared is not None:
+            group = self._entry(at, key)
+            assert isinstance(group, Group)
+            del group.members[session.number]
+            if group.members:
+                self._changed(inner)
+                return True
+        if isinstance(at, dict):
+            del at[key]
+            if not at:
+                del self._trie[inner]
+        else:
+            del self._trie[inner]
+        self._changed(inner)
+        return True
+
+    @staticmethod
+    def _entry(
+        at: Subscription | Group | _Several | None, key: int | str
+    ) -> Subscription | Group | None:
+        if isinstance(at, dict):
+            return at.get(key)
+        # A filter that one subscriber or one group has is kept without a dict.
+        if isinstance(at, Group) and isinstance(key, str):
+            member = next(iter(at.members.values()))
+            shared = split_shared(member.filter)
+            return at if shared is not None and shared.group == key else None
+        return None
+
+    def _insert(
+        self,
+        inner: str,
+        at: Subscription | Group | _Several | None,
+        key: int | str,
+        entry: Subscription | Group,
+    ) -> None:
+        if at is None:
+            self._trie[inner] = entry
+        elif isinstance(at, dict):
+            at[key] = entry
+        else:
+            self._trie[inner] = {_key_of(at): at, key: entry}
+
+    def _changed(self, inner: str) -> None:
+        self._by_filters = {}
+        if "+" in inner or "#" in inner:
+            self.routes.clear()
+            self._old_routes = {}
+        else:
+            topic = inner.encode()
+            self.routes.pop(topic, None)
+            self._old_routes.pop(topic, None)
+
+    # Routes -------------------------------------------------------------------------------------
+
+    def find(self, topic: bytes) -> Route:
+        """The route of a topic; a ClientError if it is not a valid name."""
+        route = self.routes.get(topic)
+        if route is not None:
+            return route
+        self.check(topic)
+        self._resolve((topic,))
+        return self.routes[topic]
+
+    def prepare(self, topics: Sequence[bytes]) -> None:
+        """Find the routes of many topics at once; those that are not valid are left for `find`."""
+        valid = []
+        for topic in topics:
+            with suppress(ClientError):
+                self.check(topic)
+                valid.append(topic)
+        self._resolve(valid)
+
+    def _resolve(self, topics: Sequence[bytes]) -> None:
+        """Put the routes of these (valid) topics into `routes`."""
+        old = self._old_routes
+        unknown = []
+        for topic in topics:
+            route = old.get(topic)
+            if route is None:
+                unknown.append(topic)
+            else:
+                self._keep(topic, route)
+        if not unknown:
+            return
+        self.computed += len(unknown)
+        for topic, numbers in zip(unknown, self._trie.match_many(unknown), strict=True):
+            route = self._by_filters.get(numbers)
+            if route is None:
+                route = self._by_filters[numbers] = self._build(numbers)
+            self._keep(topic, route)
+
+    def _keep(self, topic: bytes, route: Route) -> None:
+        if len(self.routes) * 2 >= self._limits.routes_max:
+            self._old_routes = self.routes
+            self.routes = {}
+            if len(self._by_filters) * 2 >= self._limits.routes_max:
+                self._by_filters = {}
+        self.routes[topic] = route
+
+    def _build(self, numbers: tuple[int, ...]) -> Route:
+        subscriptions: list[Subscription] = []
+        groups: list[Group] = []
+        for number in dict.fromkeys(numbers):
+            at = self._trie.value(number)
+            for entry in at.values() if isinstance(at, dict) else (at,):
+                if isinstance(entry, Group):
+                    groups.append(entry)
+                else:
+                    subscriptions.append(entry)
+        return Route(subscriptions, tuple(groups))
+
+    def check(self, topic: bytes) -> None:
+        """A ClientError if a client may not publish to it whatever the access rules say."""
+        limits = self._limits
+        if (
+            not topic
+            or len(topic) > limits.topic_bytes_max
+            or not topic.isascii()
+            or b"+" in topic
+            or b"#" in topic
+            or b"\0" in topic
+        ):
+            check_name(topic)
+            if len(topic) > limits.topic_bytes_max:
+                raise ClientError(
+                    ReasonCode.TOPIC_NAME_INVALID,
+                    f"a topic name of {len(topic):,} bytes; at most {limits.topic_bytes_max:,} "
+                    "are allowed here (mqtt.topic_bytes_max)",
+                )
+        if topic.count(b"/") >= limits.topic_levels_max:
+            raise ClientError(
+                ReasonCode.TOPIC_NAME_INVALID,
+                f"a topic name of {topic.count(b'/') + 1:,} levels; at most "
+                f"{limits.topic_levels_max:,} are allowed here (mqtt.topic_levels_max)",
+            )
+
+
+def _key_of(entry: Subscription | Group) -> int | str:
+    if isinstance(entry, Subscription):
+        return entry.session.number
+    member = next(iter(entry.members.values()))
+    shared = split_shared(member.filter)
+    assert shared is not None
+    return shared.group

@@ -1,0 +1,348 @@
+"""The live shell around the core: sockets, the clock, and the disk. Everything on one event loop.
+
+A turn of the loop: every readable connection hands its bytes to its link; what the links have for
+clients is written once at the end of the turn, joined per connection; rows go to the store's thread
+when it is idle, and whoever waits for them is told when they are on disk.
+
+A connection stops being read while its client is asked who it is, and while the journal is full: a
+publisher faster than the disk is slowed by TCP.
+"""
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any, cast
+
+from dovetail.broker.access import AccessRules
+from dovetail.broker.core import Broker
+from dovetail.broker.journal import Batch
+from dovetail.broker.link import Link, Peer, State
+from dovetail.broker.packets import Connect
+from dovetail.broker.state import Shared
+from dovetail.broker.store import Store, Writer
+from dovetail.config import (
+    JOURNAL_BYTES_MAX,
+    JOURNAL_MESSAGES_MAX,
+    STORE_RETRY_SECONDS,
+    WRITE_HIGH_WATER_BYTES,
+    WRITE_JOIN_BYTES_MAX,
+)
+from dovetail.errors import StoreError
+from dovetail.settings import Listener
+
+log = logging.getLogger("dovetail.server")
+
+_TICK_SECONDS = 0.5
+_GOODBYE_SECONDS = 1.0
+"""What clients get to take their last packet when the broker stops."""
+
+
+class Server:
+    """One broker with its connections and its store."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        store: Store | None,
+        *,
+        authenticate: Callable[[Link, Connect], None],
+        random: Random,
+        clock: Callable[[], float],
+        rules: AccessRules | None = None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.clock = clock
+        self.shared = shared
+        self.broker = Broker(
+            shared,
+            authenticate=authenticate,
+            schedule=self._schedule,
+            random=random,
+            rules=rules,
+        )
+        self.connections: set[Connection] = set()
+        self.stalled: set[Connection] = set()
+        self._writer = None if store is None else Writer(store, self._written_by_thread)
+        self._rows_taken = 0
+        self._paused: list[Connection] = []
+        self._scheduled = False
+        self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
+        self._retry: asyncio.TimerHandle | None = None
+        self._progress = asyncio.Event()  # a batch came back from the store
+        self._all_gone = asyncio.Event()
+
+    # Writing ------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._end_of_turn)
+
+    def _end_of_turn(self) -> None:
+        self._scheduled = False
+        broker = self.broker
+        dirty, broker.dirty = broker.dirty, []
+        for link in dirty:
+            flush = link.flush
+            if flush is not None:
+                flush()
+        self.commit()
+
+    def rows_may_wait(self) -> None:
+        """Called after every read: there may be rows to write though nobody has been answered."""
+        if self.shared.journal.rows_written != self._rows_taken:
+            self._schedule()
+
+    def commit(self) -> None:
+        """Hand the open batch to the store, unless it has one or is waiting for a better disk."""
+        journal = self.shared.journal
+        self._rows_taken = journal.rows_written
+        if self._retry is not None:
+            return
+        batch = journal.close()
+        if batch is None:
+            return
+        if self._writer is None:
+            journal.finished(stored=True)
+        else:
+            self._writer.submit(batch)
+
+    def _written_by_thread(self, _batch: Batch, error: StoreError | None) -> None:
+        self.loop.call_soon_threadsafe(self._written, error)
+
+    def _written(self, error: StoreError | None) -> None:
+        shared = self.shared
+        shared.now = self.clock()
+        was_failing = shared.journal.failing
+        if error is None:
+            shared.counters.commits += 1
+            if was_failing:
+                log.warning("the data folder takes writes again")
+        else:
+            shared.counters.commit_failures += 1
+            if not was_failing:
+                log.error("cannot write to the data folder: %s", error)
+            self._retry = self.loop.call_later(STORE_RETRY_SECONDS, self._try_again)
+        shared.gauges.store_failing = int(error is not None)
+        shared.journal.finished(stored=error is None)
+        self.commit()
+        self._progress.set()
+        if self._paused and not self.is_pressed:
+            paused, self._paused = self._paused, []
+            for connection in paused:
+                connection.resume_reading()
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self.commit()
+
+    @property
+    def is_pressed(self) -> bool:
+        """More waits for the disk than may."""
+        journal = self.shared.journal
+        return (
+            len(journal.open.messages) > JOURNAL_MESSAGES_MAX
+            or journal.bytes_open > JOURNAL_BYTES_MAX
+        )
+
+    @staticmethod
+    def connection_of(link: Link) -> "Connection":
+        connection = getattr(link.flush, "__self__", None)
+        assert isinstance(connection, Connection)
+        return connection
+
+    def hold(self, connection: "Connection") -> None:
+        """Do not read from it until the disk has caught up."""
+        connection.pause_reading()
+        self._paused.append(connection)
+
+    # Time ---------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
+        now = self.clock()
+        self.broker.tick(now)
+        for connection in list(self.stalled):
+            if connection.stalled_for(now) > self.shared.limits.write_stall_seconds:
+                log.info("%s takes no bytes; closed", connection.link.peer.address)
+                connection.abort()
+        self.rows_may_wait()
+
+    def gone(self, connection: "Connection") -> None:
+        self.connections.discard(connection)
+        self.stalled.discard(connection)
+        if not self.connections:
+            self._all_gone.set()
+
+    # The end ------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Clients get DISCONNECT, and everything that is owed is on disk when this returns."""
+        self._ticker.cancel()
+        self.broker.stop(self.clock())
+        self._end_of_turn()
+        for connection in list(self.connections):
+            connection.close()
+        if self.connections:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_gone.wait(), _GOODBYE_SECONDS)
+        for connection in list(self.connections):  # those that do not read
+            connection.abort()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        self.commit()
+        while self.shared.journal.outstanding is not None:
+            self._progress.clear()
+            await self._progress.wait()
+        if self._writer is not None:
+            await self.loop.run_in_executor(None, self._writer.close, 10.0)
+
+
+class Connection(asyncio.Protocol):
+    """Bytes between a transport and a link."""
+
+    __slots__ = (
+        "_asking",
+        "_bytes_given",
+        "_bytes_taken",
+        "_counters",
+        "_name",
+        "_server",
+        "_taken_at",
+        "_transport",
+        "link",
+        "listener",
+    )
+
+    def __init__(self, server: Server, name: str, listener: Listener) -> None:
+        self._server = server
+        self._counters = server.shared.counters
+        self._name = name
+        self.listener = listener
+        self._asking = False
+        self._bytes_given = 0
+        self._bytes_taken = -1  # of those, as last seen
+        self._taken_at = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        server = self._server
+        link = server.broker.accept(peer_of(transport, self._name), server.clock())
+        link.flush = self.flush
+        self.link = link
+        server.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        link = self.link
+        self._counters.bytes_received += len(data)
+        if link.receive_plain(data):
+            return
+        server = self._server
+        link.receive(data, server.clock())
+        if server.shared.journal.rows_written != server._rows_taken:  # noqa: SLF001
+            server.rows_may_wait()
+            if server.is_pressed:
+                server.hold(self)
+        if link.state is State.ASKING:
+            self._asking = True
+            self.pause_reading()
+
+    def answered(self) -> None:
+        """We know who the client is: read on."""
+        self._asking = False
+        self.resume_reading()
+        self.link.go_on()
+        self._server.rows_may_wait()
+
+    def pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._asking and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def flush(self) -> None:
+        link = self.link
+        transport = self._transport
+        outgoing = link.outgoing
+        if outgoing:
+            link.outgoing = []
+            if not transport.is_closing():
+                size = self.write(outgoing)
+                self._bytes_given += size
+                self._server.shared.counters.bytes_sent += size
+                link.written(transport.get_write_buffer_size())
+        if link.state is State.CLOSED:
+            transport.close()
+
+    def write(self, pieces: list[bytes]) -> int:
+        """Returns how many bytes it was."""
+        if len(pieces) == 1:
+            data = pieces[0]
+            self._transport.write(data)
+            return len(data)
+        size = sum(map(len, pieces))
+        if size <= WRITE_JOIN_BYTES_MAX or size < 4_096 * len(pieces):
+            self._transport.write(b"".join(pieces))
+        else:
+            self._transport.writelines(pieces)
+        return size
+
+    def pause_writing(self) -> None:
+        self._bytes_taken = -1
+        self._server.stalled.add(self)
+
+    def stalled_for(self, now: float) -> float:
+        """Seconds since the client was last seen to take a byte."""
+        taken = self._bytes_given - self._transport.get_write_buffer_size()
+        if taken != self._bytes_taken:
+            self._bytes_taken = taken
+            self._taken_at = now
+        return now - self._taken_at
+
+    def resume_writing(self) -> None:
+        self._server.stalled.discard(self)
+        self.link.written(self._transport.get_write_buffer_size())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        server = self._server
+        server.gone(self)
+        link = self.link
+        link.lost(server.clock())
+        link.flush = None
+        link.outgoing = []
+        server.rows_may_wait()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+
+def peer_of(transport: asyncio.BaseTransport, listener: str) -> Peer:
+    address = transport.get_extra_info("peername")
+    host = str(address[0]) if isinstance(address, tuple) else "local"
+    shown = f"{host}:{address[1]}" if isinstance(address, tuple) else host
+    try:
+        is_loopback = ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        is_loopback = True  # a socket file
+    certificate = transport.get_extra_info("peercert")
+    return Peer(shown, is_loopback, common_name(certificate), listener)
+
+
+def common_name(certificate: dict[str, Any] | None) -> str | None:
+    """Of the certificate that a client showed, and that was verified."""
+    for part in (certificate or {}).get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return None

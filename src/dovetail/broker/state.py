@@ -1,0 +1,31 @@
+"""What all sessions and links of one broker share."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dovetail.broker.frames import Frames
+from dovetail.broker.journal import Journal
+from dovetail.broker.packets import Will
+from dovetail.settings import Mqtt
+from dovetail.stats import Counters, Gauges
+
+
+@dataclass(slots=True)
+class Shared:
+    """`now` is Unix seconds as of the event that is being handled."""
+
+    limits: Mqtt
+    journal: Journal = field(default_factory=Journal)
+    counters: Counters = field(default_factory=Counters)
+    gauges: Gauges = field(default_factory=Gauges)
+    frames: Frames = field(default_factory=Frames)
+    now: float = 0.0
+
+    @staticmethod
+    def encode_will(will: Will) -> bytes:
+        return msgspec.msgpack.encode(will)
+
+    @staticmethod
+    def decode_will(data: bytes) -> Will:
+        return msgspec.msgpack.decode(data, type=Will)

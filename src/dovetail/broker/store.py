@@ -1,0 +1,370 @@
+"""What the journal closes, on disk: a batch is a transaction, and one thread makes them.
+
+- A batch is whole on disk when `commit` returns, or nothing of it is.
+- A `Store` is used by one thread at a time: by who opens and loads it, then by its `Writer`, then
+  by who closes it. `backup` alone may be called by others, in other processes too.
+- Session and message numbers are never used again, not even those of rows that are gone.
+"""
+
+import functools
+import gc
+import itertools
+import logging
+import os
+import queue
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from dovetail.broker import tables
+from dovetail.broker.database import (
+    DATABASE_FILE,
+    Durability,
+    check_library,
+    check_version,
+    connect,
+    connect_to_read,
+    files_explained,
+    flush,
+    identity,
+    is_out_of_room,
+    make_folder,
+    sqlite_explained,
+    take_lock,
+)
+from dovetail.broker.journal import Batch, StoredState
+from dovetail.errors import StoreError
+
+STATEMENT_ROWS_MAX = 256
+"""Rows that one statement writes. Python lets go of its global lock for each statement, and has to
+get it back from the event loop: beside a busy one, a statement for every row took 1.4 to 12 times
+as long (benchmarks/store.py; the more, the less else the cores had to do). More rows than this gain
+little, and hold the loop up while they are bound."""
+
+STATEMENT_BYTES_MAX = 1 << 20
+"""Payload that is bound to one statement, unless one row has more: SQLite copies it."""
+
+NUMBERS_RESERVED = 65_536
+"""Numbers are reserved this far ahead, so that few commits have to write down how far they went."""
+
+log = logging.getLogger("dovetail.store")
+
+
+class Store:
+    """A data folder that is ours: `Store.open`, `load` once, `commit` often, `close`."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, lock: int) -> None:
+        self.folder = folder
+        self.file = folder / DATABASE_FILE
+        self._connection = connection
+        self._lock: int | None = lock
+        self._identity = identity(self.file)
+        self._reserved = dict(connection.execute("SELECT kind, reserved FROM numbers"))
+
+    @classmethod
+    def open(cls, folder: Path, durability: Durability) -> "Store":
+        """Take the folder, which is made if it is missing."""
+        check_library()
+        folder = folder.absolute()
+        file = folder / DATABASE_FILE
+        with files_explained(folder), sqlite_explained(file), ExitStack() as undo:
+            make_folder(folder)
+            lock = take_lock(folder)
+            undo.callback(os.close, lock)
+            connection = connect(file, durability)
+            undo.callback(connection.close)
+            flush(folder)
+            store = cls(folder, connection, lock)
+            undo.pop_all()
+            return store
+
+    def load(self) -> StoredState:
+        """Everything that is there; deliveries by session, and in the order they are owed.
+
+        What nothing refers to is removed first: messages that nobody waits for, and whatever
+        belongs to a session or a message that is gone.
+        """
+        with sqlite_explained(self.file), _no_collections():
+            self._remove_garbage()
+            return StoredState(
+                sessions=tables.read_sessions(self._rows(tables.SESSIONS)),
+                subscriptions=tables.read_subscriptions(self._rows(tables.SUBSCRIPTIONS)),
+                messages=tables.read_messages(self._rows(tables.MESSAGES)),
+                deliveries=tables.read_deliveries(self._rows(tables.DELIVERIES)),
+                incoming=tables.read_incoming(self._rows(tables.INCOMING)),
+                retained=dict(self._rows(tables.RETAINED)),
+            )
+
+    def highest_numbers(self) -> tuple[int, int]:
+        """A session and a message number, at or above all that were ever committed.
+
+        What begins above them meets no number again, though some are passed over.
+        """
+        return self._reserved["sessions"], self._reserved["messages"]
+
+    def commit(self, batch: Batch) -> None:
+        """Write the batch, or raise and leave the store as it was.
+
+        When writing went well and only the sync of "power" failed, the batch is undone for every
+        reader, but may be found on disk after a crash: more than was promised, never less.
+        """
+        with sqlite_explained(self.file):
+            self._check_in_place()
+            self._roll_back()
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._write(batch)
+                reserved = self._reserve(batch)
+                self._connection.execute("COMMIT")
+            except BaseException as error:
+                # If this fails too (the disk is gone), the next commit begins with it.
+                with suppress(sqlite3.Error):
+                    self._roll_back()
+                if is_out_of_room(error):
+                    self._reuse_log()
+                raise
+        self._reserved = reserved
+
+    def backup(self, target: Path) -> None:
+        """See `backup`. Any thread may call this, at any time."""
+        backup(self.folder, target)
+
+    def close(self) -> None:
+        """Give the folder back. The log goes into the database, and away."""
+        self._connection.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _rows(self, table: tables.Table) -> sqlite3.Cursor:
+        return self._connection.execute(tables.read_statement(table))
+
+    def _remove_garbage(self) -> None:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            removed = {
+                name: connection.execute(statement).rowcount
+                for name, statement in tables.remove_garbage_statements().items()
+            }
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._roll_back()
+            raise
+        if any(removed.values()):
+            counts = ", ".join(f"{count} {name}" for name, count in removed.items() if count)
+            log.info("Removed from %s what nothing refers to: %s.", self.file, counts)
+
+    def _write(self, batch: Batch) -> None:
+        self._put_and_remove(tables.SESSIONS, batch.sessions)
+        self._put_and_remove(tables.SUBSCRIPTIONS, batch.subscriptions)
+        self._put_and_remove(tables.MESSAGES, batch.messages)
+        self._put_and_remove(tables.DELIVERIES, batch.deliveries)
+        self._put_and_remove(tables.INCOMING, batch.incoming)
+        self._put_and_remove(tables.RETAINED, batch.retained)
+        # Last, so that rows which the batch still has for a session that goes leave with it.
+        gone = [(number,) for number, row in batch.sessions.items() if row is None]
+        for table in (tables.SUBSCRIPTIONS, tables.DELIVERIES, tables.INCOMING):
+            self._in_pieces(functools.partial(tables.remove_statement, table, 1), gone)
+
+    def _put_and_remove(self, table: tables.Table, changes: dict[Any, Any]) -> None:
+        put: list[tuple[Any, ...]] = []
+        removed: list[tuple[Any, ...]] = []
+        # In the order of keys a page is changed once, however many of its rows are.
+        for key in sorted(changes):
+            row = changes[key]
+            parts = key if isinstance(key, tuple) else (key,)
+            if row is None:
+                removed.append(parts)
+            else:
+                put.append((*parts, *table.flatten(row)))
+        self._in_pieces(
+            functools.partial(tables.put_statement, table), put, weigh=table.has_payload
+        )
+        self._in_pieces(functools.partial(tables.remove_statement, table, len(table.keys)), removed)
+
+    def _in_pieces(
+        self, statement: Callable[[int], str], rows: list[tuple[Any, ...]], *, weigh: bool = False
+    ) -> None:
+        """Execute it for all rows, for as many at once as may be.
+
+        Pieces are powers of two, so that SQLite's compiler sees few statements, and each once.
+        """
+        start = 0
+        while start < len(rows):
+            count = min(1 << (len(rows) - start).bit_length() - 1, STATEMENT_ROWS_MAX)
+            piece = rows[start : start + count]
+            while weigh and count > 1 and _weight(piece) > STATEMENT_BYTES_MAX:
+                count //= 2
+                piece = piece[:count]
+            self._connection.execute(statement(count), [*itertools.chain.from_iterable(piece)])
+            start += count
+
+    def _reserve(self, batch: Batch) -> dict[str, int]:
+        reserved = dict(self._reserved)
+        for kind, numbers in (("sessions", batch.sessions), ("messages", batch.messages)):
+            highest = max(numbers, default=0)
+            if highest > reserved[kind]:
+                reserved[kind] = highest + NUMBERS_RESERVED
+                self._connection.execute(
+                    "UPDATE numbers SET reserved = ? WHERE kind = ?", (reserved[kind], kind)
+                )
+        return reserved
+
+    def _roll_back(self) -> None:
+        # SQLite ends some transactions that fail by itself.
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _reuse_log(self) -> None:
+        """Empty the log into the database, where that needs no room.
+
+        The next commit overwrites the log from its beginning, so that removals, which free room
+        for messages, go through on a full disk.
+        """
+        with suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def _check_in_place(self) -> None:
+        # SQLite would go on writing to a file that has no name any more.
+        with suppress(OSError):
+            if identity(self.file) == self._identity:
+                return
+        raise StoreError(
+            f"{self.file} was moved or removed while Dovetail uses it.",
+            hint="Put the folder back as it was, or end Dovetail: what is written now is lost.",
+        )
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Python's collector would go through millions of rows again and again: all are to stay."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _weight(rows: Iterable[tuple[Any, ...]]) -> int:
+    return sum(len(value) for row in rows for value in row if isinstance(value, bytes))
+
+
+class Writer:
+    """The thread that commits: batches go in from the event loop, results come out in the thread.
+
+    One batch at a time: what is behind a batch that failed must not come before it. So the next
+    is submitted when `on_result` has told of the last, with the rows of one that failed in it.
+    """
+
+    def __init__(self, store: Store, on_result: Callable[[Batch, StoreError | None], None]) -> None:
+        self._store = store
+        self._on_result = on_result
+        self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._outstanding = False
+        self._pending = 0
+        self._closed = False
+        # A process that ends without `close` must not wait for us; on disk it is a kill like any.
+        self._thread = threading.Thread(target=self._run, name="dovetail-store", daemon=True)
+        self._thread.start()
+
+    @property
+    def pending(self) -> int:
+        """Batches that were submitted and are not on disk: one that failed, until a later is."""
+        return self._pending
+
+    def submit(self, batch: Batch) -> None:
+        """Have the batch committed. Never waits; the batch is ours until its result."""
+        if self._closed:
+            raise RuntimeError("the writer is closed")
+        if self._outstanding:
+            raise RuntimeError("a batch was submitted before the result of the last")
+        self._outstanding = True
+        self._pending = 1
+        self._batches.put(batch)
+
+    def close(self, timeout_seconds: float) -> None:
+        """Finish the batch that is outstanding, and end the thread."""
+        self._closed = True
+        self._batches.put(None)
+        self._thread.join(timeout_seconds)
+        if self._thread.is_alive():
+            raise StoreError(
+                f"{self._store.file} did not take the last batch in {timeout_seconds:g} seconds.",
+                hint="The disk is very slow or does not answer; the system's log may say more.",
+            )
+
+    def _run(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            error = self._commit(batch)
+            if error is None:
+                self._pending = 0
+            self._outstanding = False  # before the result, whose receiver may submit the next
+            try:
+                self._on_result(batch, error)
+            except Exception:
+                log.exception("The result of a batch could not be passed on.")
+            del batch, error  # not to be kept while we wait
+
+    def _commit(self, batch: Batch) -> StoreError | None:
+        try:
+            self._store.commit(batch)
+        except StoreError as error:
+            return error
+        except Exception as error:
+            # A thread that died of a bug would leave everybody waiting, without a word.
+            log.exception("A batch could not be written.")
+            return StoreError(
+                f"A batch could not be written: {error!r}",
+                hint="This is a fault of Dovetail; its log shows where.",
+            )
+        return None
+
+
+def backup(folder: Path, target: Path) -> None:
+    """Copy what a data folder holds at this moment to a new file, whether or not a broker runs.
+
+    The copy is a database of its own. To go back to it, put it into an empty folder as
+    `dovetail.db`, and start Dovetail with that folder.
+    """
+    folder, target = folder.absolute(), target.absolute()
+    file = folder / DATABASE_FILE
+    if not file.is_file():
+        raise StoreError(
+            f"{folder} holds no data of Dovetail.", hint="Name the folder with --data."
+        )
+    if os.path.lexists(target):
+        raise StoreError(
+            f"{target} is there already, and is left as it is.", hint="Name a file that is not."
+        )
+    with files_explained(target.parent):
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        os.close(descriptor)
+        unfinished = Path(name)
+        try:
+            _copy(file, unfinished, target)
+            flush(unfinished)
+            unfinished.rename(target)
+            flush(target.parent)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def _copy(file: Path, unfinished: Path, target: Path) -> None:
+    with sqlite_explained(file):
+        source = connect_to_read(file)
+    with closing(source):
+        with sqlite_explained(file):
+            check_version(source, file)
+        with sqlite_explained(target), closing(sqlite3.connect(unfinished)) as copy:
+            # All pages in one go: in steps, every commit would make it begin again. For as long
+            # the log grows, since no checkpoint may pass a reader.
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a -wal

@@ -1,0 +1,230 @@
+"""The tables of the store: their SQL, and how the journal's rows become theirs and back.
+
+Pure: text and tuples, nothing here executes a statement. A field that a row of the journal gains
+is a column that a table gains: with a new `SCHEMA_VERSION`, and a way to it from the last.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from dovetail.broker.journal import DeliveryRow, MessageRow, SessionRow, SubscriptionRow
+
+SCHEMA_VERSION = 1
+"""In PRAGMA user_version; 0 is a file that has nothing in it yet."""
+
+# Numbered rows are SQLite's own kind: large ones do no harm to the inner pages of their trees. The
+# others are small, and would have an index besides the table if they were numbered too.
+SCHEMA = """
+CREATE TABLE sessions (
+    session INTEGER PRIMARY KEY,
+    client_id TEXT NOT NULL,
+    expiry_seconds INTEGER NOT NULL,
+    ended_at REAL,
+    user TEXT,
+    will BLOB
+) STRICT;
+CREATE TABLE subscriptions (
+    session INTEGER NOT NULL,
+    filter TEXT NOT NULL,
+    options INTEGER NOT NULL,
+    identifier INTEGER NOT NULL,
+    PRIMARY KEY (session, filter)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE messages (
+    message INTEGER PRIMARY KEY,
+    topic BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    properties BLOB NOT NULL,
+    expires_at REAL,
+    origin TEXT NOT NULL
+) STRICT;
+CREATE TABLE deliveries (
+    session INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    message INTEGER NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    packet_id INTEGER NOT NULL,
+    released INTEGER NOT NULL,
+    identifiers BLOB NOT NULL, -- Variable Byte Integers, one after the other
+    PRIMARY KEY (session, sequence)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE incoming (
+    session INTEGER NOT NULL,
+    packet_id INTEGER NOT NULL,
+    held INTEGER NOT NULL,
+    PRIMARY KEY (session, packet_id)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE retained (
+    topic BLOB PRIMARY KEY,
+    message INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE numbers (
+    kind TEXT PRIMARY KEY,
+    reserved INTEGER NOT NULL -- none above it was ever given
+) STRICT, WITHOUT ROWID;
+INSERT INTO numbers VALUES ('sessions', 0), ('messages', 0);
+"""
+
+# In this order: what is removed first may be all that kept a row of a later table.
+_GARBAGE = {
+    "subscriptions": "session NOT IN (SELECT session FROM sessions)",
+    "incoming": "session NOT IN (SELECT session FROM sessions)",
+    "deliveries": (
+        "session NOT IN (SELECT session FROM sessions)"
+        " OR message NOT IN (SELECT message FROM messages)"
+    ),
+    "retained": "message NOT IN (SELECT message FROM messages)",
+    "messages": (
+        "message NOT IN (SELECT message FROM deliveries)"
+        " AND message NOT IN (SELECT message FROM retained)"
+    ),
+}
+
+
+class Table(NamedTuple):
+    """A table of the schema, and how a row of the journal becomes one of its rows."""
+
+    name: str
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    flatten: Callable[[Any], tuple[Any, ...]]
+    has_payload: bool = False
+
+
+def _as_it_is(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return row
+
+
+def _alone(value: int) -> tuple[int]:
+    return (value,)
+
+
+def _flat_delivery(row: DeliveryRow) -> tuple[Any, ...]:
+    return (*row[:-1], pack_identifiers(row.identifiers))
+
+
+SESSIONS = Table("sessions", ("session",), SessionRow._fields, _as_it_is, has_payload=True)
+SUBSCRIPTIONS = Table("subscriptions", ("session", "filter"), SubscriptionRow._fields, _as_it_is)
+MESSAGES = Table("messages", ("message",), MessageRow._fields, _as_it_is, has_payload=True)
+DELIVERIES = Table("deliveries", ("session", "sequence"), DeliveryRow._fields, _flat_delivery)
+INCOMING = Table("incoming", ("session", "packet_id"), ("held",), _alone)
+RETAINED = Table("retained", ("topic",), ("message",), _alone)
+
+
+# Statements. The names in them are ours, hence the silence about injections (S608).
+
+
+def read_statement(table: Table) -> str:
+    columns = ", ".join((*table.keys, *table.values))
+    return f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.keys)}"  # noqa: S608
+
+
+def remove_garbage_statements() -> dict[str, str]:
+    """By table, in their order: what nothing refers to, or what refers to nothing."""
+    return {name: f"DELETE FROM {name} WHERE {lost}" for name, lost in _GARBAGE.items()}  # noqa: S608
+
+
+@functools.cache
+def put_statement(table: Table, rows: int) -> str:
+    columns = (*table.keys, *table.values)
+    return (
+        f"INSERT OR REPLACE INTO {table.name} ({', '.join(columns)}) "  # noqa: S608
+        f"VALUES {_places(len(columns), rows)}"
+    )
+
+
+@functools.cache
+def remove_statement(table: Table, keys: int, rows: int) -> str:
+    """By the first of the table's keys, or by all of them."""
+    names = ", ".join(table.keys[:keys])
+    found = ", ".join(f"column{number + 1}" for number in range(keys))
+    # Not `IN (VALUES ...)`: for two keys SQLite would scan the table.
+    return (
+        f"DELETE FROM {table.name} "  # noqa: S608
+        f"WHERE ({names}) IN (SELECT {found} FROM (VALUES {_places(keys, rows)}))"
+    )
+
+
+def _places(columns: int, rows: int) -> str:
+    return ", ".join([f"({', '.join('?' * columns)})"] * rows)
+
+
+def pack_identifiers(identifiers: tuple[int, ...]) -> bytes:
+    """Subscription identifiers as on the wire: seven bits a byte, the least first."""
+    if not identifiers:
+        return b""
+    packed = bytearray()
+    for identifier in identifiers:
+        rest = identifier
+        while rest > 0x7F:
+            packed.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        packed.append(rest)
+    return bytes(packed)
+
+
+def unpack_identifiers(packed: bytes) -> tuple[int, ...]:
+    identifiers = []
+    identifier = shift = 0
+    for byte in packed:
+        identifier |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            identifiers.append(identifier)
+            identifier = shift = 0
+    return tuple(identifiers)
+
+
+# Rows as SQLite gives them, and as the journal knows them.
+
+
+def read_sessions(
+    rows: Iterable[tuple[int, str, int, float | None, str | None, bytes | None]],
+) -> dict[int, SessionRow]:
+    return {
+        number: SessionRow(client_id, expiry_seconds, ended_at, user, will)
+        for number, client_id, expiry_seconds, ended_at, user, will in rows
+    }
+
+
+def read_messages(
+    rows: Iterable[tuple[int, bytes, bytes, int, int, bytes, float | None, str]],
+) -> dict[int, MessageRow]:
+    return {
+        number: MessageRow(topic, payload, qos, bool(retain), properties, expires_at, origin)
+        for number, topic, payload, qos, retain, properties, expires_at, origin in rows
+    }
+
+
+def read_incoming(rows: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], bool]:
+    return {(session, packet_id): bool(held) for session, packet_id, held in rows}
+
+
+def read_subscriptions(
+    rows: Iterable[tuple[int, str, int, int]],
+) -> dict[tuple[int, str], SubscriptionRow]:
+    # Most have the same few options and identifiers, and share a row.
+    kinds: dict[tuple[int, int], SubscriptionRow] = {}
+    found = {}
+    for session, topic_filter, options, identifier in rows:
+        row = kinds.get((options, identifier))
+        if row is None:
+            row = kinds[options, identifier] = SubscriptionRow(options, identifier)
+        found[session, topic_filter] = row
+    return found
+
+
+def read_deliveries(
+    rows: Iterable[tuple[int, int, int, int, int, int, int, bytes]],
+) -> dict[tuple[int, int], DeliveryRow]:
+    unpack = functools.lru_cache(maxsize=4_096)(unpack_identifiers)
+    return {
+        (session, sequence): DeliveryRow(
+            message, qos, bool(retain), packet_id, bool(released), unpack(packed)
+        )
+        for session, sequence, message, qos, retain, packet_id, released, packed in rows
+    }

@@ -1,0 +1,64 @@
+"""What happens later: one action per key, at a time that may be moved as often as one likes. Pure.
+
+Moving a time later or cancelling it touches a dict only; the heap learns of it when the old time
+comes. A key has one entry there, or few; when stale ones are the majority the heap is made anew.
+"""
+
+import heapq
+from collections.abc import Callable, Hashable
+from itertools import count
+
+_STALE_MIN = 1_024
+
+
+class Timers:
+    """Times are seconds of whatever clock the caller uses."""
+
+    def __init__(self) -> None:
+        self._due: dict[Hashable, tuple[float, Callable[[], None]]] = {}
+        self._heap: list[tuple[float, int, Hashable]] = []
+        self._in_heap: dict[Hashable, float] = {}
+        self._order = count()
+
+    def set(self, key: Hashable, when: float, action: Callable[[], None]) -> None:
+        self._due[key] = (when, action)
+        if when < self._in_heap.get(key, float("inf")):
+            self._push(key, when)
+
+    def cancel(self, key: Hashable) -> None:
+        self._due.pop(key, None)
+        if len(self._heap) > 2 * len(self._due) + _STALE_MIN:
+            self._heap = []
+            self._in_heap = {}
+            for kept, (when, _) in self._due.items():
+                self._push(kept, when)
+
+    def run(self, now: float) -> None:
+        """Everything that is due, in the order of its times."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            when, _, key = heapq.heappop(heap)
+            if self._in_heap.get(key) == when:
+                del self._in_heap[key]
+            due = self._due.get(key)
+            if due is None:
+                continue
+            if due[0] > now:
+                if key not in self._in_heap:
+                    self._push(key, due[0])
+                continue
+            del self._due[key]
+            due[1]()
+            heap = self._heap
+
+    @property
+    def next_time(self) -> float | None:
+        """No action is due before it."""
+        return self._heap[0][0] if self._heap else None
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def _push(self, key: Hashable, when: float) -> None:
+        self._in_heap[key] = when
+        heapq.heappush(self._heap, (when, next(self._order), key))

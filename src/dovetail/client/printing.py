@@ -1,0 +1,122 @@
+"""What `dovetail sub` prints for a message: bytes for standard output, in one piece.
+
+Text is printed as it came. What is no text is escaped, and on a terminal so are control characters:
+a message is written by strangers, and a terminal obeys what it is told.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from paho.mqtt.client import MQTTMessage
+
+from dovetail.errors import DovetailError
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Format(StrEnum):
+    """How a payload is shown."""
+
+    TEXT = "text"
+    HEX = "hex"
+    BASE64 = "base64"
+    RAW = "raw"
+    JSON = "json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """A message as it arrived."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    time: datetime
+    user_properties: tuple[tuple[str, str], ...] = ()
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    subscription_identifiers: tuple[int, ...] = ()
+    expiry_seconds: int | None = None
+
+    @classmethod
+    def of(cls, message: MQTTMessage, now: float) -> "Received":
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            raise DovetailError("the server sent a topic that is not UTF-8.") from None
+        properties = message.properties
+        return cls(
+            topic=topic,
+            payload=bytes(message.payload),
+            qos=message.qos,
+            retain=bool(message.retain),
+            time=datetime.fromtimestamp(now, UTC),
+            user_properties=tuple(getattr(properties, "UserProperty", ())),
+            content_type=getattr(properties, "ContentType", None),
+            response_topic=getattr(properties, "ResponseTopic", None),
+            correlation_data=getattr(properties, "CorrelationData", None),
+            subscription_identifiers=tuple(getattr(properties, "SubscriptionIdentifier", ())),
+            expiry_seconds=getattr(properties, "MessageExpiryInterval", None),
+        )
+
+
+def render(message: Received, how: Format, *, verbose: bool, terminal: bool) -> bytes:
+    """The line of a message, or its bare bytes. `verbose` puts the topic in front of a payload."""
+    if how is Format.RAW:
+        return message.payload
+    if how is Format.JSON:
+        # Control characters can only be inside strings, where JSON has its own way to write them.
+        text = _escaped(_as_json(message), r"\u{:04x}") if terminal else _as_json(message)
+        return text.encode() + b"\n"
+    text = _PAYLOADS[how](message.payload)
+    if verbose:
+        text = f"{message.topic} {text}"
+    return (_escaped(text, r"\x{:02x}") if terminal else text).encode() + b"\n"
+
+
+_PAYLOADS: Mapping[Format, Callable[[bytes], str]] = {
+    Format.TEXT: lambda payload: payload.decode("utf-8", "backslashreplace"),
+    Format.HEX: lambda payload: payload.hex(),
+    Format.BASE64: lambda payload: base64.b64encode(payload).decode(),
+}
+
+
+def _escaped(text: str, form: str) -> str:
+    return _CONTROL.sub(lambda found: form.format(ord(found[0])), text)
+
+
+def _as_json(message: Received) -> str:
+    """One object; what a message does not have is left out."""
+    optional = {
+        "user_properties": list(map(list, message.user_properties)) or None,
+        "content_type": message.content_type,
+        "response_topic": message.response_topic,
+        **_text_or_base64("correlation_data", "correlation_encoding", message.correlation_data),
+        "subscription_identifiers": list(message.subscription_identifiers) or None,
+        "expiry_seconds": message.expiry_seconds,
+    }
+    fields = {
+        "topic": message.topic,
+        **_text_or_base64("payload", "encoding", message.payload),
+        "qos": message.qos,
+        "retain": message.retain,
+        "time": message.time.isoformat(timespec="milliseconds"),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def _text_or_base64(name: str, encoding: str, data: bytes | None) -> dict[str, str]:
+    if data is None:
+        return {}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {name: base64.b64encode(data).decode(), encoding: "base64"}

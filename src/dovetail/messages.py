@@ -1,0 +1,49 @@
+"""The publication as it travels inside Dovetail: decoded once, encoded for each kind of receiver.
+
+A message does not change after it was made, but for `number`: the journal gives it one when the
+first persistent session (or the set of retained messages) has to keep it.
+"""
+
+
+class Message:
+    """One publication. Times are Unix seconds."""
+
+    __slots__ = (
+        "expires_at",
+        "number",
+        "origin",
+        "payload",
+        "properties",
+        "qos",
+        "references",
+        "retain",
+        "size",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        properties: bytes = b"",
+        expires_at: float | None = None,
+        origin: str = "",
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        # As on the wire, those that are passed on untouched: payload format, content type, response
+        # topic, correlation data, user properties. In their order [MQTT-3.3.2-18].
+        self.properties = properties
+        self.expires_at = expires_at
+        self.origin = origin  # the client id of the publisher, for No Local
+        # The bytes that count against limits of queues.
+        self.size = len(topic) + len(payload) + len(properties)
+        self.number = 0  # on disk; 0: not there
+        self.references = 0  # how many deliveries and retained topics need it on disk
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic!r}, {len(self.payload)} bytes, qos={self.qos})"

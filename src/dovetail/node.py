@@ -1,0 +1,275 @@
+"""One process, put together: settings, store, broker, listeners, HTTP, signals.
+
+Starts in the order that lets a client in early, and stops in the order that loses nothing: no more
+connections, DISCONNECT to those there are, queues on disk, HTTP last.
+"""
+
+import asyncio
+import gc
+import logging
+import resource
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+
+import uvloop
+
+from dovetail import __version__
+from dovetail.broker.access import AccessRules, Authenticator, Grant
+from dovetail.broker.journal import Journal
+from dovetail.broker.link import Link, load_kernels
+from dovetail.broker.listeners import Listening, listen, load_certificates
+from dovetail.broker.packets import Connect
+from dovetail.broker.passwords import PasswordFile
+from dovetail.broker.server import Server
+from dovetail.broker.state import Shared
+from dovetail.broker.store import Store
+from dovetail.broker.sys_topics import SysTopics
+from dovetail.errors import DovetailError, ReasonCode
+from dovetail.messages import Message
+from dovetail.settings import Settings, check_files, load_settings
+from dovetail.stats import Counters, Gauges
+from dovetail.web.http import HttpServer
+
+log = logging.getLogger("dovetail.node")
+
+_FILES_MIN = 1_024
+_GC_YOUNG = 50_000
+_GC_OLD = 1_000
+
+
+class Node:
+    """A broker with everything around it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        config_file: Path | None = None,
+        movable: frozenset[str] = frozenset(),
+    ) -> None:
+        """`movable`: kinds of listeners, and "http", that take another port if theirs is taken."""
+        self.settings = settings
+        self.listening: list[Listening] = []
+        self.http_address: tuple[str, int] | None = None
+        self._config_file = config_file
+        self._movable = movable
+        self._stopped = asyncio.Event()
+        self._server: Server | None = None
+        self._store: Store | None = None
+        self._http: HttpServer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._hashing = ThreadPoolExecutor(1, "hashing")
+
+    async def start(self) -> None:
+        """Everything but HTTP is there when this returns; that follows by itself."""
+        settings = self.settings
+        check_files(settings)
+        self._authenticator = authenticator(settings)
+        loop = asyncio.get_running_loop()
+        offset = time.time() - loop.time()
+        load_kernels()
+        self._store = Store.open(Path(settings.data), settings.durability)
+        state = self._store.load()
+        highest_session, highest_message = self._store.highest_numbers()
+        shared = Shared(
+            settings.mqtt,
+            Journal(next_session=highest_session + 1, next_message=highest_message + 1),
+        )
+        loop_time = loop.time
+        self._server = Server(
+            shared,
+            self._store,
+            authenticate=self._authenticate,
+            random=Random(secrets.randbits(128)),
+            # Steady within a run, whatever happens to the system's clock.
+            clock=lambda: loop_time() + offset,
+            rules=AccessRules(settings.access.rules),
+        )
+        self._server.broker.restore(state, time.time())
+        for listener in settings.listeners:
+            self.listening.append(
+                await listen(self._server, listener, may_move=listener.kind in self._movable)
+            )
+        if settings.http.enabled:
+            self._http = HttpServer(
+                settings.http.host, settings.http.port, self._stats, self._health
+            )
+        if settings.mqtt.sys_interval_seconds:
+            self._tasks.append(asyncio.create_task(self._publish_sys(), name="sys"))
+        # What was made until now stays: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(_GC_YOUNG, 20, _GC_OLD)
+
+    async def start_http(self) -> None:
+        """Its imports take a while, so clients are served before it."""
+        if self._http is None:
+            return
+        try:
+            self.http_address = await self._http.start()
+        except DovetailError as error:
+            if "http" not in self._movable:
+                raise
+            self._http = HttpServer(self.settings.http.host, 0, self._stats, self._health)
+            self.http_address = await self._http.start()
+            log.warning("HTTP moved to port %d: %s", self.http_address[1], error.message)
+
+    async def run(self) -> None:
+        """Until `stop_soon` is called."""
+        await self._stopped.wait()
+
+    def stop_soon(self) -> None:
+        self._stopped.set()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._hashing.shutdown(wait=False, cancel_futures=True)
+        for listening in self.listening:
+            listening.server.close()
+        if self._server is not None:
+            await self._server.stop()
+        if self._store is not None:
+            self._store.close()
+        if self._http is not None:
+            await self._http.stop()
+
+    def reload(self) -> None:
+        """Passwords, access rules and certificates, from the files as they are now."""
+        try:
+            settings = self.settings
+            if self._config_file is not None:
+                settings = load_settings(self._config_file)
+            check_files(settings)
+            new_authenticator = authenticator(settings)
+            rules = AccessRules(settings.access.rules)
+            for listening in self.listening:
+                if listening.context is not None:
+                    load_certificates(listening.context, listening.listener)
+        except DovetailError as error:
+            log.error("not reloaded, all stays as it was: %s", error)
+            return
+        assert self._server is not None
+        self._authenticator = new_authenticator
+        self._server.broker.change_rules(rules)
+        log.info("reloaded passwords, access rules and certificates")
+
+    # Who a client is ----------------------------------------------------------------------------
+
+    def _authenticate(self, link: Link, packet: Connect) -> None:
+        server = self._server
+        assert server is not None
+        authenticator = self._authenticator
+        connection = server.connection_of(link)
+        broker = server.broker
+
+        def decide() -> Grant | ReasonCode:
+            return authenticator.decide(
+                packet.user,
+                packet.password,
+                loopback=link.peer.is_loopback,
+                certificate_name=link.peer.certificate_name,
+                listener=connection.listener,
+            )
+
+        def settle(decision: Grant | ReasonCode) -> None:
+            if isinstance(decision, ReasonCode):
+                link.refuse(decision, None)
+            else:
+                broker.admit(link, packet, decision.user)
+
+        if not authenticator.needs_hash(packet.user, packet.password):
+            settle(decide())
+            return
+
+        def done(hashed: "asyncio.Future[Grant | ReasonCode]") -> None:
+            broker.shared.now = server.clock()
+            if not link.is_closed:
+                settle(hashed.result())
+                connection.answered()
+
+        # Hashing takes tens of milliseconds by design.
+        server.loop.run_in_executor(self._hashing, decide).add_done_callback(done)
+
+    # What the node says of itself ---------------------------------------------------------------
+
+    async def _publish_sys(self) -> None:
+        assert self._server is not None
+        server = self._server
+        topics = SysTopics(__version__, server.clock())
+        while True:
+            now = server.clock()
+            server.broker.tick(now)
+            for topic, payload in topics.publish(server.shared.counters, server.shared.gauges, now):
+                server.broker.publish(Message(topic, payload, retain=True))
+            await asyncio.sleep(self.settings.mqtt.sys_interval_seconds)
+
+    def _stats(self) -> tuple[Counters, Gauges]:
+        assert self._server is not None
+        return self._server.shared.counters, self._server.shared.gauges
+
+    def _health(self) -> tuple[bool, str]:
+        assert self._server is not None
+        if self._server.shared.journal.failing:
+            return False, "the data folder does not take what has to be written"
+        return True, "ok"
+
+
+def authenticator(settings: Settings) -> Authenticator:
+    access = settings.access
+    passwords = PasswordFile.load(Path(access.password_file)) if access.password_file else None
+    return Authenticator(access, passwords)
+
+
+def raise_file_limit() -> None:
+    """As many connections as the system lets us have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def run_node(
+    settings: Settings,
+    *,
+    config_file: Path | None = None,
+    movable: frozenset[str] = frozenset(),
+    announce: Callable[[Node], None] | None = None,
+) -> None:
+    """Run until SIGINT or SIGTERM."""
+    set_up_logging(settings.log.level)
+    raise_file_limit()
+
+    async def main() -> None:
+        node = Node(settings, config_file=config_file, movable=movable)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, node.stop_soon)
+        loop.add_signal_handler(signal.SIGHUP, node.reload)
+        try:
+            await node.start()
+            await node.start_http()
+            if announce is not None:
+                announce(node)
+            await node.run()
+        finally:
+            await node.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+def set_up_logging(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
+    )
+    root = logging.getLogger("dovetail")
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    root.propagate = False

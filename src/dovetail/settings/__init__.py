@@ -1,0 +1,40 @@
+"""What a deployment may choose: one frozen tree, from one TOML file, checked before all else.
+
+- A wrong file is refused whole, with every fault in it: file, line, key, what is wrong, what is
+  allowed.
+- `load_settings` reads the file and `check_files` looks at the files that it names; the rest is
+  pure, and nothing here knows the broker.
+"""
+
+from dovetail.settings.explaining import explain
+from dovetail.settings.files import check_files
+from dovetail.settings.model import (
+    DEFAULT_PORTS,
+    SECURE_KINDS,
+    WEBSOCKET_KINDS,
+    Access,
+    Http,
+    Listener,
+    Log,
+    Mqtt,
+    Rule,
+    Settings,
+)
+from dovetail.settings.reading import load_settings, parse_settings
+
+__all__ = [
+    "DEFAULT_PORTS",
+    "SECURE_KINDS",
+    "WEBSOCKET_KINDS",
+    "Access",
+    "Http",
+    "Listener",
+    "Log",
+    "Mqtt",
+    "Rule",
+    "Settings",
+    "check_files",
+    "explain",
+    "load_settings",
+    "parse_settings",
+]

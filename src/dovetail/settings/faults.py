@@ -1,0 +1,76 @@
+"""What is wrong with a configuration file, and how it is told: file, line, key, sentence.
+
+A fault knows the path of its key only; the line is looked up when it is told.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from dovetail.errors import ConfigError
+from dovetail.settings.lines import KeyPath, LineIndex
+
+FAULTS_SHOWN_MAX = 20
+"""A file of another kind altogether need not be told line by line."""
+
+VALUE_SHOWN_MAX = 60
+
+HINT = "`dovetail config --explain` shows every setting, with its default and its bounds."
+
+
+class Fault(NamedTuple):
+    path: KeyPath
+    sentence: str
+
+
+def below(parent: KeyPath, faults: Iterable[Fault]) -> Iterator[Fault]:
+    """The faults of a part, as faults of the whole."""
+    for path, sentence in faults:
+        yield Fault((*parent, *path), sentence)
+
+
+def refuse(faults: Iterable[Fault], text: str, source: str) -> None:
+    """Raise a ConfigError that tells all faults, in the order of their lines, if there are any."""
+    found = list(faults)
+    if not found:
+        return
+    index = LineIndex(text)
+    placed = sorted((index.line(path), key_name(path), sentence) for path, sentence in found)
+    sentences = [f"{source}:{line}: {name}: {sentence}" for line, name, sentence in placed]
+    if len(sentences) > FAULTS_SHOWN_MAX:
+        sentences[FAULTS_SHOWN_MAX:] = [f"and {len(sentences) - FAULTS_SHOWN_MAX} more."]
+    raise ConfigError("\n".join(sentences), hint=HINT)
+
+
+def key_name(path: KeyPath) -> str:
+    """("listeners", 0, "port") as a person writes it: listeners[0].port."""
+    name = ""
+    for part in path:
+        name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
+    return name
+
+
+def shown(value: object) -> str:
+    """A value in a sentence, as far as it fits there."""
+    match value:
+        case list():
+            return "a list"
+        case dict():
+            return "a table"
+        case _:
+            text = as_toml(value)
+            return text if len(text) <= VALUE_SHOWN_MAX else f"{text[:VALUE_SHOWN_MAX]}…"
+
+
+def as_toml(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() if abs(value) >= 10_000:
+            return f"{value:_}"
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case tuple():
+            return f"[{', '.join(map(as_toml, value))}]"
+        case _:
+            return str(value)

@@ -1,0 +1,159 @@
+"""What settings mean to each other: faults that a field alone does not show.
+
+A listener's setting that has no effect for its kind is a fault too: whoever wrote it expects one.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterator
+
+from dovetail.config import TOPIC_BYTES_MAX
+from dovetail.settings.faults import Fault, below, key_name, shown
+from dovetail.settings.lines import KeyPath
+from dovetail.settings.model import SECURE_KINDS, WEBSOCKET_KINDS, Listener, Rule, Settings
+
+_NODE_NAME = re.compile(r"[A-Za-z0-9._-]{0,255}")
+_WEBSOCKET_PATH = re.compile(r"/[^\s?#]*")
+_ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/\s]+")
+_DEFAULTS = Listener(kind="tcp")
+_CERTIFICATE_KEYS = (
+    "certificate",
+    "key",
+    "client_ca",
+    "client_certificate",
+    "user_from_certificate",
+)
+
+
+def meaning_faults(settings: Settings) -> Iterator[Fault]:
+    if _NODE_NAME.fullmatch(settings.name) is None:
+        why = "will not do: it takes up to 255 letters, digits, '.', '_' and '-'."
+        yield Fault(("name",), f"{shown(settings.name)} {why}")
+    if not settings.data:
+        yield Fault(("data",), "is empty: it takes the path of a folder.")
+    for index, listener in enumerate(settings.listeners):
+        yield from below(("listeners", index), _listener_faults(listener))
+    yield from _address_faults(settings)
+    for index, rule in enumerate(settings.access.rules):
+        yield from below(("access", "rules", index), _rule_faults(rule))
+    if settings.access.anonymous == "never" and not _can_log_in(settings):
+        yield Fault(
+            ("access", "anonymous"),
+            "nobody could connect: without a password_file, and without a listener that takes user "
+            "names from client certificates, there is no way to log in.",
+        )
+
+
+def filter_fault(topic_filter: str) -> str | None:
+    """Why a rule cannot have this filter; `%u` and `%c` are plain text here.
+
+    `topics.names.check_filter` has the same rules, but lies above settings.
+    """
+    *parents, last = levels = topic_filter.split("/")
+    why = None
+    if not topic_filter:
+        why = "it is empty"
+    elif "\0" in topic_filter:
+        why = "it holds the null character U+0000"
+    elif len(topic_filter.encode()) > TOPIC_BYTES_MAX:
+        why = f"it has more than {TOPIC_BYTES_MAX:_} bytes"
+    elif levels[0] == "$share":
+        why = "a rule takes the filter within a shared subscription, without $share and its group"
+    elif any("#" in level for level in parents) or ("#" in last and last != "#"):
+        why = "# must be the last level, and a whole one"
+    elif any("+" in level and level != "+" for level in levels):
+        why = "+ must be a whole level"
+    return why
+
+
+def _can_log_in(settings: Settings) -> bool:
+    return bool(settings.access.password_file) or any(
+        listener.client_certificate != "none" and listener.user_from_certificate
+        for listener in settings.listeners
+    )
+
+
+def _listener_faults(listener: Listener) -> Iterator[Fault]:
+    if listener.kind in SECURE_KINDS:
+        yield from _certificate_faults(listener)
+    else:
+        why = "it is for tls and secure-websocket"
+        yield from _idle_faults(listener, _CERTIFICATE_KEYS, why)
+    if listener.kind in WEBSOCKET_KINDS:
+        yield from _websocket_faults(listener)
+    else:
+        why = "it is for websocket and secure-websocket"
+        yield from _idle_faults(listener, ("path", "allowed_origins"), why)
+
+
+def _idle_faults(listener: Listener, keys: tuple[str, ...], why: str) -> Iterator[Fault]:
+    for key in keys:
+        if getattr(listener, key) != getattr(_DEFAULTS, key):
+            yield Fault((key,), f"has no effect for kind {listener.kind}; {why}.")
+
+
+def _certificate_faults(listener: Listener) -> Iterator[Fault]:
+    asked = listener.client_certificate
+    if not listener.certificate:
+        why = f"is missing: kind {listener.kind} needs the server's certificate."
+        yield Fault(("certificate",), why)
+    if asked != "none" and not listener.client_ca:
+        why = f"is missing: client_certificate is {asked}, and needs the authorities to believe."
+        yield Fault(("client_ca",), why)
+    if asked == "none":
+        why = "has no effect while client_certificate is none: make that optional or required."
+        if listener.client_ca:
+            yield Fault(("client_ca",), why)
+        if not listener.user_from_certificate:
+            yield Fault(("user_from_certificate",), why)
+
+
+def _websocket_faults(listener: Listener) -> Iterator[Fault]:
+    if _WEBSOCKET_PATH.fullmatch(listener.path) is None:
+        why = "will not do: it takes a path that begins with /, without spaces, ? and #."
+        yield Fault(("path",), f"{shown(listener.path)} {why}")
+    for index, origin in enumerate(listener.allowed_origins):
+        if _ORIGIN.fullmatch(origin) is None:
+            why = "is no origin: it takes a scheme, a host and maybe a port: https://example.org:8443."
+            yield Fault(("allowed_origins", index), f"{shown(origin)} {why}")
+
+
+def _rule_faults(rule: Rule) -> Iterator[Fault]:
+    for key in ("publish", "subscribe", "deny_publish", "deny_subscribe"):
+        for index, topic_filter in enumerate(getattr(rule, key)):
+            why = filter_fault(topic_filter)
+            if why is not None:
+                yield Fault((key, index), f"{shown(topic_filter)} is no topic filter: {why}.")
+
+
+def _address_faults(settings: Settings) -> Iterator[Fault]:
+    """Who comes second to an address is at fault."""
+    addresses: list[tuple[KeyPath, str, int]] = [
+        (("listeners", index), listener.host, listener.port)
+        for index, listener in enumerate(settings.listeners)
+    ]
+    if settings.http.enabled:
+        addresses.append((("http",), settings.http.host, settings.http.port))
+    for index, (path, host, port) in enumerate(addresses):
+        for earlier, earlier_host, earlier_port in addresses[:index]:
+            if port == earlier_port != 0 and _meet(host, earlier_host):
+                yield Fault((*path, "port"), f"{port} is taken already, by {key_name(earlier)}.")
+                break
+
+
+def _meet(host: str, other: str) -> bool:
+    """Can the two certainly not have the same port?"""
+    if host == other or not host or not other:
+        return True
+    first, second = _address(host), _address(other)
+    if first is None or second is None or first.version != second.version:
+        return False  # 0.0.0.0 and :: live side by side: asyncio binds IPv6 by itself
+    return first == second or first.is_unspecified or second.is_unspecified
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """None for a name: what it means only the machine knows."""
+    try:
+        return ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        return None

@@ -1,0 +1,120 @@
+"""Does a parsed document have the shape of the model: known keys, right types, within bounds?
+
+All of it is read from the model's types. msgspec would refuse the same documents, but tells only
+the first fault, and that without what is allowed.
+"""
+
+import difflib
+from collections.abc import Iterator, Sequence
+
+from msgspec.inspect import (
+    BoolType,
+    FloatType,
+    IntType,
+    LiteralType,
+    Metadata,
+    StrType,
+    StructType,
+    Type,
+    VarTupleType,
+    type_info,
+)
+
+from dovetail.settings.faults import Fault, below, shown
+from dovetail.settings.model import Settings
+
+
+def shape_faults(document: object) -> Iterator[Fault]:
+    return _faults(document, type_info(Settings))
+
+
+def bare(kind: Type) -> Type:
+    """The type without its description."""
+    return kind.type if isinstance(kind, Metadata) else kind
+
+
+def allowed(kind: Type) -> str:
+    """What a value of this type may be, as words of a sentence."""
+    match bare(kind):
+        case BoolType():
+            words = "true or false"
+        case IntType(ge=low, le=high):
+            words = f"a whole number from {shown(low)} to {shown(high)}"
+        case FloatType(ge=low, le=high):
+            words = f"a number from {shown(low)} to {shown(high)}"
+        case LiteralType(values=values):
+            *others, last = map(shown, values)
+            words = f"{', '.join(others)} or {last}"
+        case StrType():
+            words = "a text in quotes"
+        case VarTupleType(item_type=item) if isinstance(bare(item), StructType):
+            words = "tables, each below a header of its own in double brackets"
+        case VarTupleType():
+            words = "a list of texts"
+        case StructType():
+            words = "a table"
+        case other:
+            raise AssertionError(f"the model has a type that nobody describes: {other}")
+    return words
+
+
+def _faults(value: object, kind: Type) -> Iterator[Fault]:
+    match bare(kind):
+        case StructType() as table if isinstance(value, dict):
+            yield from _table_faults(value, table)
+        case VarTupleType(item_type=item) if isinstance(value, list):
+            for index, element in enumerate(value):
+                yield from below((index,), _faults(element, item))
+        case leaf if not _fits(value, leaf):
+            yield Fault((), f"{shown(value)} will not do: it takes {allowed(kind)}.")
+
+
+def _table_faults(table: dict[str, object], kind: StructType) -> Iterator[Fault]:
+    fields = {field.name: field for field in kind.fields}
+    for key, value in table.items():
+        if key in fields:
+            yield from below((key,), _faults(value, fields[key].type))
+        else:
+            yield Fault((key,), _unknown(key, list(fields)))
+    for key, field in fields.items():
+        if field.required and key not in table:
+            yield Fault((key,), f"is missing: it takes {allowed(field.type)}.")
+
+
+def _unknown(key: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    if near:
+        return f"there is no such setting; did you mean {near[0]}?"
+    homes = [home for home in _HOMES if key in _HOMES[home]]
+    if homes:
+        return f"there is no such setting here; it belongs to {' or '.join(homes)}."
+    return f"there is no such setting here; known ones are {', '.join(known)}."
+
+
+def _fits(value: object, kind: Type) -> bool:
+    match kind:
+        case BoolType():
+            return isinstance(value, bool)
+        case StrType():
+            return isinstance(value, str)
+        case LiteralType(values=values):
+            return not isinstance(value, bool) and value in values  # True is 1 to Python
+        case IntType(ge=low, le=high) | FloatType(ge=low, le=high):
+            numbers = {int} if isinstance(kind, IntType) else {int, float}
+            return type(value) in numbers and low <= value <= high  # type: ignore[operator]
+    return False
+
+
+def _homes(kind: Type, name: str) -> Iterator[tuple[str, frozenset[str]]]:
+    match bare(kind):
+        case VarTupleType(item_type=item):
+            yield from _homes(item, f"[{name}]")
+        case StructType(fields=fields):
+            yield name or "the top of the file", frozenset(field.name for field in fields)
+            prefix = f"{name.strip('[]')}." if name else ""
+            for field in fields:
+                yield from _homes(field.type, f"[{prefix}{field.name}]")
+
+
+_HOMES = dict(_homes(type_info(Settings), ""))
+"""The keys of every table, by its header: a key in the wrong table is told where it belongs."""

@@ -1,0 +1,61 @@
+"""What a node counts: plain integers that the event loop adds to, and readers take as they are.
+
+The names are used everywhere: in code, in `$SYS`, in `/metrics` (with `dovetail_` before and
+`_total` behind).
+"""
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the start of the process."""
+
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    packets_received: int = 0
+    packets_sent: int = 0
+    publishes_received: int = 0
+    """PUBLISH packets from clients."""
+    publishes_sent: int = 0
+    """PUBLISH packets to clients."""
+    publishes_dropped: int = 0
+    """Deliveries not made: a full queue, an offline QoS 0 receiver, a packet too large."""
+    publishes_expired: int = 0
+    publish_bytes_received: int = 0
+    publish_bytes_sent: int = 0
+    connections_accepted: int = 0
+    connections_refused: int = 0
+    """CONNECT packets that were answered with a reason code of failure."""
+    connections_lost: int = 0
+    """Ended without a DISCONNECT of the client."""
+    protocol_errors: int = 0
+    routes_computed: int = 0
+    """Topics that were not in the cache of routes."""
+    commits: int = 0
+    """Transactions of the store."""
+    commit_failures: int = 0
+    sessions_expired: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+@dataclass(slots=True)
+class Gauges:
+    """How things stand at this moment."""
+
+    clients_connected: int = 0
+    sessions: int = 0
+    """Connected or not."""
+    subscriptions: int = 0
+    retained_messages: int = 0
+    retained_bytes: int = 0
+    queued_messages: int = 0
+    queued_bytes: int = 0
+    """Messages that wait in sessions, sent and not acknowledged ones among them."""
+    store_failing: int = 0
+    """1 while the data folder does not take what has to be written."""
+
+    def as_dict(self) -> dict[str, int]:
+        return {item.name: getattr(self, item.name) for item in fields(self)}

@@ -1,0 +1,107 @@
+"""The HTTP server of a node, in the broker's own event loop.
+
+The sockets are bound here and not by uvicorn, which ends the process when it cannot.
+"""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dovetail.errors import DovetailError
+from dovetail.stats import Counters, Gauges
+
+if TYPE_CHECKING:
+    from dovetail.web.serving import Server
+
+# An address that a name stands for and that this machine has not: localhost as ::1 without IPv6.
+_NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+
+class HttpServer:
+    """Serves `/`, `/healthz` and `/metrics`. Port 0 takes a free one."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        stats: Callable[[], tuple[Counters, Gauges]],
+        health: Callable[[], tuple[bool, str]],
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._stats = stats
+        self._health = health
+        self._server: Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> tuple[str, int]:
+        """Listen, and say where. Whoever connects from here on is answered."""
+        sockets = await asyncio.to_thread(_listen, self._host, self._port)
+        try:
+            # In a thread: the imports take a third of a second, and MQTT clients shall not wait.
+            self._server = await asyncio.to_thread(self._make_server)
+        except BaseException:
+            _close(sockets)
+            raise
+        self._serving = asyncio.create_task(self._server.serve(sockets), name="http")
+        host, port = sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    async def stop(self) -> None:
+        """Take no more requests, finish those under way, and end. Again: nothing happens."""
+        if self._server is None or self._serving is None:
+            return
+        self._server.should_exit = True
+        serving, self._serving = self._serving, None
+        await serving
+
+    def _make_server(self) -> "Server":
+        from dovetail.web.pages import make_application
+        from dovetail.web.serving import make_server
+
+        return make_server(make_application(self._stats, self._health))
+
+
+def _listen(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address that the host's name stands for, all at one port."""
+    listening: list[socket.socket] = []
+    missing = OSError(errno.EADDRNOTAVAIL, "no such address here")
+    try:
+        for family, address in _addresses(host, port):
+            chosen = listening[0].getsockname()[1] if listening else port
+            try:
+                listening.append(socket.create_server((address, chosen), family=family))
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                missing = error
+        if not listening:
+            raise missing
+    except OSError as error:
+        _close(listening)
+        raise DovetailError(
+            f"cannot serve HTTP on {host or '*'}:{port}: {_reason(error)}.",
+            hint="The settings host and port under [http] say where; "
+            "enabled = false there does without.",
+        ) from None
+    return listening
+
+
+def _reason(error: OSError) -> str:
+    """Python adds the address to the message of a failed bind; we have named it already."""
+    if error.errno == errno.EADDRINUSE:
+        return "another program has this port"
+    return (error.strerror or str(error)).partition(" (while ")[0]
+
+
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
+    """Each once, in the resolver's order. An empty host is every address of this machine."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+
+
+def _close(sockets: list[socket.socket]) -> None:
+    for opened in sockets:
+        opened.close()

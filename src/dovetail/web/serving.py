@@ -1,0 +1,72 @@
+"""uvicorn, fitted into a broker: no signals, no log of its own, and a bound on connections.
+
+The slow imports begin here, so this module is itself imported late.
+"""
+
+import asyncio
+import contextlib
+
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+CONNECTIONS_MAX = 64
+"""Prometheus and a few watchers need a handful; the broker's clients need the file descriptors."""
+
+REQUEST_SECONDS_MAX = 10.0
+"""A connection that brings no new request for so long is ended: uvicorn would let one that sends
+half a request, or does not read its answer, stay for good."""
+
+STOP_SECONDS_MAX = 2
+"""What a request under way gets to finish when the node stops."""
+
+REQUEST_HEAD_BYTES_MAX = 16_384
+
+
+class Protocol(H11Protocol):
+    """One connection, bounded."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+        else:
+            self._watch()
+
+    def _watch(self) -> None:
+        self.loop.call_later(REQUEST_SECONDS_MAX, self._end_if_idle, self.cycle)
+
+    def _end_if_idle(self, last: RequestResponseCycle | None) -> None:
+        if self not in self.connections:
+            return
+        if self.cycle is last:
+            self.transport.abort()
+        else:
+            self._watch()
+
+
+class Server(uvicorn.Server):
+    """A server that leaves signals to the node."""
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        return contextlib.nullcontext()
+
+
+def make_server(application: Starlette) -> Server:
+    config = uvicorn.Config(
+        application,
+        loop="none",
+        http=Protocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="error",  # what strangers send is no matter for the broker's log
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_SECONDS_MAX,
+        h11_max_incomplete_event_size=REQUEST_HEAD_BYTES_MAX,
+    )
+    config.load()
+    return Server(config)

@@ -1,0 +1,590 @@
+"""How a connection begins and ends: CONNECT, CONNACK, keep alive, and packets out of place."""
+
+from collections.abc import Callable
+from string import ascii_letters, digits
+
+import pytest
+
+from broker_harness import KEPT, Client, World
+from dovetail.broker import codec
+from dovetail.broker.link import Link
+from dovetail.broker.packets import (
+    MQTT_3_1_1,
+    MQTT_5,
+    Ack,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    Ping,
+    Publish,
+    Reasons,
+    Subscribe,
+    SubscriptionRequest,
+    Unsubscribe,
+    Will,
+)
+from dovetail.errors import ReasonCode
+from dovetail.settings import Rule
+
+both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+
+CLOCK_SECONDS = 1
+"""What the broker's clock may lag behind."""
+
+FROM_CLIENTS: dict[str, Packet] = {
+    "PUBLISH": Publish(b"a", b""),
+    "PUBACK": Ack(PacketType.PUBACK, 1),
+    "PUBREC": Ack(PacketType.PUBREC, 1),
+    "PUBREL": Ack(PacketType.PUBREL, 1),
+    "PUBCOMP": Ack(PacketType.PUBCOMP, 1),
+    "SUBSCRIBE": Subscribe(1, [SubscriptionRequest("a")]),
+    "UNSUBSCRIBE": Unsubscribe(1, ["a"]),
+    "PINGREQ": Ping(PacketType.PINGREQ),
+    "DISCONNECT": Disconnect(),
+}
+FROM_SERVERS: dict[str, Packet] = {
+    "CONNACK": Connack(session_present=False, reason=ReasonCode.SUCCESS),
+    "SUBACK": Reasons(PacketType.SUBACK, 1, [0]),
+    "UNSUBACK": Reasons(PacketType.UNSUBACK, 1, [0]),
+    "PINGRESP": Ping(PacketType.PINGRESP),
+}
+
+
+def say(world: World, version: int, *parts: Packet | bytes) -> Client:
+    """A connection that begins like this."""
+    client = Client(world, version=version)
+    client.open()
+    client.send_bytes(
+        b"".join(part if isinstance(part, bytes) else codec.encode(version, part) for part in parts)
+    )
+    return client
+
+
+def answer(client: Client) -> bytes:
+    """What the broker has for this client, as it stands."""
+    assert client.link is not None
+    data = b"".join(client.link.outgoing)
+    client.link.outgoing = []
+    return data
+
+
+def assert_silence(client: Client) -> None:
+    assert client.is_closed
+    assert answer(client) == b""
+
+
+def refusal(world: World, client_id: str = "c", **fields: object) -> Connack:
+    client = Client(world, client_id, **fields)
+    packet = client.connect()
+    assert client.is_closed
+    assert client.early == []
+    assert not packet.session_present
+    return packet
+
+
+def raw_connect(name: bytes, level: int, *rest: bytes) -> bytes:
+    body = len(name).to_bytes(2) + name + bytes([level]) + b"".join(rest)
+    return b"\x10" + codec.encode_length(len(body)) + body
+
+
+# The first packet --------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("packet", FROM_CLIENTS.values(), ids=FROM_CLIENTS)
+def test_before_connect_nothing_counts(version: int, packet: Packet) -> None:
+    world = World()
+    witness = world.client("witness")
+    witness.subscribe("#")
+    assert_silence(say(world, version, packet))
+    assert witness.take() == []
+
+
+def test_before_connect_auth_does_not_count() -> None:
+    assert_silence(say(World(), MQTT_5, Auth()))
+
+
+@both
+@pytest.mark.parametrize("size", [1, 5, 1_000])
+def test_connect_may_come_in_pieces(version: int, size: int) -> None:
+    client = Client(World(), "c", version=version)
+    client.open()
+    data = b"".join(
+        codec.encode(version, packet)
+        for packet in (client.connect_packet, Ping(PacketType.PINGREQ))
+    )
+    for at in range(0, len(data), size):
+        client.send_bytes(data[at : at + size])
+    first, second = client.take()
+    assert isinstance(first, Connack)
+    assert second == Ping(PacketType.PINGRESP)
+
+
+@both
+def test_connack_is_first_and_only(version: int) -> None:
+    world = World()
+    world.client("p", version=version, **KEPT).subscribe("t", qos=1)
+    world.client("publisher").publish("t", b"waits for it", 1)
+    # In one read: a session with a message, a ping, and a message to itself.
+    client = say(
+        world,
+        version,
+        Connect(version, "p", **KEPT),
+        Ping(PacketType.PINGREQ),
+        Publish(b"t", b"its own"),
+    )
+    kinds = [type(packet) for packet in client.take()]
+    assert kinds == [Connack, Publish, Ping, Publish]
+
+
+@both
+def test_a_second_connect_is_a_protocol_error(version: int) -> None:
+    client = World().client("c", version=version)
+    client.send(client.connect_packet)
+    client.assert_ended(ReasonCode.PROTOCOL_ERROR)
+
+
+@both
+@pytest.mark.parametrize("packet", FROM_SERVERS.values(), ids=FROM_SERVERS)
+def test_what_only_servers_send_is_a_protocol_error(version: int, packet: Packet) -> None:
+    client = World().client("c", version=version)
+    client.send(packet)
+    client.assert_ended(ReasonCode.PROTOCOL_ERROR)
+
+
+@both
+def test_a_packet_that_cannot_be_read_ends_the_connection(version: int) -> None:
+    world = World()
+    witness = world.client("witness")
+    witness.subscribe("#")
+    client = world.client("c", version=version)
+    client.send_bytes(b"\x36\x05\0\1a\0\1" + codec.encode(version, Publish(b"a", b"behind it")))
+    client.assert_ended(ReasonCode.MALFORMED_PACKET)
+    assert witness.take() == []
+
+
+@both
+def test_nothing_is_sent_after_the_broker_has_ended_it(version: int) -> None:
+    world = World()
+    client = world.client("c", version=version)
+    client.subscribe("t")
+    client.send(client.connect_packet, Ping(PacketType.PINGREQ))
+    world.client("publisher").publish("t")
+    client.assert_ended(ReasonCode.PROTOCOL_ERROR)
+    assert client.take() == []
+
+
+@both
+def test_ping_is_answered(version: int) -> None:
+    client = World().client("c", version=version)
+    client.send(Ping(PacketType.PINGREQ), Ping(PacketType.PINGREQ))
+    assert client.take() == [Ping(PacketType.PINGRESP)] * 2
+
+
+# Versions and malformed CONNECTs -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [(b"MQIsdp", 3), (b"MQTT", 3), (b"MQTT", 0), (b"MQTT", 6)]
+)
+def test_other_versions_get_the_return_code_for_it(name: bytes, level: int) -> None:
+    client = say(World(), MQTT_3_1_1, raw_connect(name, level, b"\2\0\x3c\0\1c"))
+    assert client.is_closed
+    assert answer(client) == b"\x20\x02\0\x01"
+
+
+def test_another_protocol_is_not_spoken() -> None:
+    client = say(World(), MQTT_3_1_1, raw_connect(b"AMQP", 4, b"\2\0\x3c\0\1c"))
+    assert client.is_closed
+    assert answer(client) in {b"", b"\x20\x02\0\x01"}
+
+
+MALFORMED: dict[str, Callable[[int], bytes]] = {
+    "the reserved flag": lambda level: b"\x03\0\0" + b"\0" * (level == MQTT_5) + b"\0\1c",
+    "a will QoS of 3": lambda level: b"\x1e\0\0" + b"\0" * (level == MQTT_5) + b"\0\1c\0\0\0\0",
+    "a will QoS without a will": lambda level: b"\x0a\0\0" + b"\0" * (level == MQTT_5) + b"\0\1c",
+    "a will retain without a will": lambda level: (
+        b"\x22\0\0" + b"\0" * (level == MQTT_5) + b"\0\1c"
+    ),
+    "a will that is not there": lambda level: b"\x06\0\0" + b"\0" * (level == MQTT_5) + b"\0\1c",
+    "a user that is not there": lambda level: b"\x82\0\0" + b"\0" * (level == MQTT_5) + b"\0\1c",
+    "a user without its flag": lambda level: (
+        b"\x02\0\0" + b"\0" * (level == MQTT_5) + b"\0\1c\0\1u"
+    ),
+    "no client identifier": lambda level: b"\x02\0\0" + b"\0" * (level == MQTT_5),
+    "an identifier that is no text": lambda level: (
+        b"\x02\0\0" + b"\0" * (level == MQTT_5) + b"\0\1\xff"
+    ),
+}
+
+
+@pytest.mark.parametrize("rest", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_connect_gets_a_reason_in_version_5(rest: Callable[[int], bytes]) -> None:
+    client = say(World(), MQTT_5, raw_connect(b"MQTT", MQTT_5, rest(MQTT_5)))
+    assert client.is_closed
+    packet = client.take_one()
+    assert isinstance(packet, Connack)
+    assert packet.reason in {ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR}
+    assert not packet.session_present
+
+
+@pytest.mark.parametrize("rest", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_connect_gets_no_answer_in_3_1_1(rest: Callable[[int], bytes]) -> None:
+    data = raw_connect(b"MQTT", MQTT_3_1_1, rest(MQTT_3_1_1))
+    assert_silence(say(World(), MQTT_3_1_1, data))
+
+
+def test_a_password_without_a_user_is_for_version_5_only() -> None:
+    world = World()
+    data = raw_connect(b"MQTT", MQTT_3_1_1, b"\x42\0\0\0\1c\0\1p")
+    assert_silence(say(world, MQTT_3_1_1, data))
+    assert world.client("c", password=b"p").connack is not None
+
+
+def test_a_connect_that_is_too_large() -> None:
+    world = World(packet_bytes_max=1_024)
+    packet = refusal(world, "c", user="u" * 2_000)
+    assert packet.reason == ReasonCode.PACKET_TOO_LARGE
+    huge = codec.encode(MQTT_3_1_1, Connect(MQTT_3_1_1, "c", user="u" * 2_000))
+    assert_silence(say(world, MQTT_3_1_1, huge))
+
+
+@both
+def test_a_length_of_five_bytes_is_none(version: int) -> None:
+    assert_silence(say(World(), version, b"\x10\xff\xff\xff\xff\x01"))
+
+
+@both
+def test_what_follows_a_refused_connect_is_not_read(version: int) -> None:
+    world = World(client_id_bytes_max=23)
+    witness = world.client("witness")
+    witness.subscribe("#")
+    refused = say(
+        world,
+        version,
+        Connect(version, "c" * 24),
+        Publish(b"t", b"behind it"),
+        Connect(version, "c"),
+        Publish(b"t", b"behind that"),
+    )
+    assert refused.is_closed
+    assert isinstance(refused.take_one(), Connack)
+    assert witness.take() == []
+
+
+# Client identifiers ------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("client_id", ["a", digits, ascii_letters[:23], ascii_letters[26:49]])
+def test_every_client_identifier_that_has_to_be_allowed_is(version: int, client_id: str) -> None:
+    client = World().client(client_id, version=version)
+    assert client.connack is not None
+    assert client.connack.reason == ReasonCode.SUCCESS
+
+
+@both
+def test_no_client_identifier_gets_one_of_ours(version: int) -> None:
+    world = World()
+    clients = [world.client("", version=version) for _ in range(3)]
+    assert len(world.broker.sessions) == 3
+    for client in clients:
+        client.subscribe("t")
+    clients[0].publish("t", b"to all")
+    assert [client.payloads() for client in clients] == [[b"to all"]] * 3
+
+
+def test_the_assigned_client_identifier_is_told_and_counts() -> None:
+    world = World()
+    client = world.client("", **KEPT)
+    assert client.connack is not None
+    assigned = client.connack.assigned_client_id
+    assert assigned
+    client.subscribe("t", qos=1)
+    client.lose()
+    again = world.client(assigned, **KEPT)
+    assert again.connack is not None
+    assert again.connack.session_present
+    assert again.connack.assigned_client_id is None
+
+
+def test_a_session_that_is_kept_needs_an_identifier_in_3_1_1() -> None:
+    packet = refusal(World(), "", version=MQTT_3_1_1, clean_start=False)
+    assert packet.reason == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+
+
+@both
+def test_a_client_identifier_that_is_too_long(version: int) -> None:
+    packet = refusal(World(client_id_bytes_max=23), "é" * 12, version=version)
+    assert packet.reason == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+
+
+# What the answer says ----------------------------------------------------------------------------
+
+
+@both
+def test_session_present(version: int) -> None:
+    world = World()
+
+    def present(**fields: object) -> bool:
+        client = world.client("c", version=version, **fields)
+        client.disconnect()
+        assert client.connack is not None
+        return client.connack.session_present
+
+    assert not present(**KEPT)
+    assert present(**KEPT)
+    assert not present(clean_start=True)
+    assert not present(**KEPT)
+
+
+def test_clean_start_ends_the_session_before_it_begins_one_that_is_kept() -> None:
+    world = World()
+    world.client("c", **KEPT).subscribe("t", qos=1)
+    fresh = world.client("c", clean_start=True, session_expiry_seconds=1_000)
+    assert fresh.connack is not None
+    assert not fresh.connack.session_present
+    fresh.lose()
+    back = world.client("c", **KEPT)
+    assert back.connack is not None
+    assert back.connack.session_present
+    world.client("publisher").publish("t", b"", 1)
+    assert back.take() == []
+
+
+def test_connack_tells_the_limits() -> None:
+    world = World(
+        receive_max=7,
+        packet_bytes_max=2_000,
+        alias_in_max=9,
+        maximum_qos=1,
+        retain_available=False,
+        session_expiry_max_seconds=60,
+        keep_alive_max_seconds=30,
+    )
+    client = world.client("c", session_expiry_seconds=100, keep_alive_seconds=0)
+    assert client.connack == Connack(
+        session_present=False,
+        reason=ReasonCode.SUCCESS,
+        session_expiry_seconds=60,
+        receive_max=7,
+        maximum_qos=1,
+        retain_available=False,
+        packet_bytes_max=2_000,
+        alias_max=9,
+        keep_alive_seconds=30,
+    )
+
+
+def test_connack_leaves_out_what_is_as_the_client_wants() -> None:
+    client = World().client("c", session_expiry_seconds=100, keep_alive_seconds=10)
+    assert client.connack is not None
+    assert client.connack.session_expiry_seconds is None
+    assert client.connack.keep_alive_seconds is None
+    assert client.connack.maximum_qos is None
+    assert client.connack.retain_available
+    assert client.connack.authentication_method is None
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_response_information_is_never_given(wanted: bool) -> None:
+    client = World().client("c", wants_response_information=wanted)
+    assert client.connack is not None
+    assert client.connack.response_information is None
+
+
+def test_connack_of_3_1_1_is_four_bytes() -> None:
+    client = say(World(), MQTT_3_1_1, Connect(MQTT_3_1_1, "c"))
+    assert answer(client) == b"\x20\x02\0\0"
+
+
+# Who may come in ---------------------------------------------------------------------------------
+
+
+@both
+def test_a_client_that_is_not_let_in(version: int) -> None:
+    world = World()
+    world.broker._authenticate = lambda link, _: link.refuse(
+        ReasonCode.BAD_USER_NAME_OR_PASSWORD, None
+    )
+    packet = refusal(world, version=version)
+    assert packet.reason == ReasonCode.BAD_USER_NAME_OR_PASSWORD
+    assert world.broker.sessions == {}
+
+
+@both
+def test_bytes_that_come_while_we_ask_wait_for_the_answer(version: int) -> None:
+    world = World()
+    asked: list[tuple[Link, Connect]] = []
+    world.broker._authenticate = lambda link, packet: asked.append((link, packet))
+    client = say(world, version, Connect(version, "c"), Ping(PacketType.PINGREQ))
+    client.send_bytes(b"\xc0")
+    client.send_bytes(b"\x00")
+    assert answer(client) == b""
+    ((link, packet),) = asked
+    world.broker.admit(link, packet, None)
+    link.go_on()
+    kinds = [type(packet) for packet in client.take()]
+    assert kinds == [Connack, Ping, Ping]
+
+
+@both
+def test_who_is_gone_before_the_answer_gets_no_session(version: int) -> None:
+    world = World()
+    asked: list[tuple[Link, Connect]] = []
+    world.broker._authenticate = lambda link, packet: asked.append((link, packet))
+    client = say(world, version, Connect(version, "c"))
+    client.lose()
+    ((link, packet),) = asked
+    world.broker.admit(link, packet, None)
+    assert world.broker.sessions == {}
+
+
+def test_there_is_no_enhanced_authentication() -> None:
+    packet = refusal(World(), authentication_method="SCRAM", authentication_data=b"x")
+    assert packet.reason == ReasonCode.BAD_AUTHENTICATION_METHOD
+
+
+def test_auth_without_a_method_is_a_protocol_error() -> None:
+    client = World().client("c")
+    client.send(Auth(ReasonCode.RE_AUTHENTICATE, method="SCRAM"))
+    client.assert_ended(ReasonCode.PROTOCOL_ERROR)
+
+
+def test_there_is_no_auth_in_3_1_1() -> None:
+    client = World().client("c", version=MQTT_3_1_1)
+    client.send_bytes(b"\xf0\0")
+    client.assert_ended(ReasonCode.MALFORMED_PACKET)
+
+
+@both
+def test_a_client_has_a_while_for_its_connect(version: int) -> None:
+    world = World(connect_timeout_seconds=10)
+    client = Client(world, version=version)
+    client.open()
+    client.send_bytes(b"\x10")
+    world.pass_time(9)
+    assert not client.is_closed
+    world.pass_time(1)
+    assert_silence(client)
+
+
+def test_a_connected_client_has_all_the_time_without_a_keep_alive() -> None:
+    world = World(connect_timeout_seconds=10)
+    client = world.client("c")
+    world.pass_time(1_000_000)
+    assert not client.is_closed
+
+
+# Wills that cannot be ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "will", "reason"),
+    [
+        ({"maximum_qos": 1}, Will(b"w", b"", qos=2), ReasonCode.QOS_NOT_SUPPORTED),
+        ({"maximum_qos": 0}, Will(b"w", b"", qos=1), ReasonCode.QOS_NOT_SUPPORTED),
+        (
+            {"retain_available": False},
+            Will(b"w", b"", retain=True),
+            ReasonCode.RETAIN_NOT_SUPPORTED,
+        ),
+        ({"topic_levels_max": 2}, Will(b"a/b/c", b""), ReasonCode.TOPIC_NAME_INVALID),
+        ({}, Will(b"$SYS/broker", b""), ReasonCode.NOT_AUTHORIZED),
+    ],
+)
+def test_a_will_that_could_not_be_published_is_refused(
+    limits: dict[str, object], will: Will, reason: ReasonCode
+) -> None:
+    world = World(**limits)  # type: ignore[arg-type]
+    assert refusal(world, will=will).reason == reason
+    assert world.broker.sessions == {}
+
+
+def test_what_3_1_1_has_no_return_code_for_gets_no_answer() -> None:
+    world = World(maximum_qos=1)
+    assert_silence(say(world, MQTT_3_1_1, Connect(MQTT_3_1_1, "c", will=Will(b"w", b"", qos=2))))
+
+
+@both
+def test_a_will_that_the_client_may_not_publish_is_refused(version: int) -> None:
+    world = World(rules=(Rule(publish=("mine/#",), subscribe=("#",)),))
+    packet = refusal(world, version=version, will=Will(b"yours", b""))
+    assert packet.reason == ReasonCode.NOT_AUTHORIZED
+    assert world.client("c", version=version, will=Will(b"mine/w", b"")).connack is not None
+
+
+# Keep alive --------------------------------------------------------------------------------------
+
+
+@both
+def test_silence_of_one_and_a_half_keep_alives_ends_it(version: int) -> None:
+    world = World()
+    client = world.client("c", version=version, keep_alive_seconds=10)
+    world.pass_time(15)
+    assert not client.is_closed
+    world.pass_time(CLOCK_SECONDS)
+    client.assert_ended(ReasonCode.KEEP_ALIVE_TIMEOUT)
+
+
+@both
+def test_every_packet_shows_that_a_client_is_alive(version: int) -> None:
+    world = World()
+    client = world.client("c", version=version, keep_alive_seconds=10)
+    for packet in (Ping(PacketType.PINGREQ), Publish(b"t", b"")) * 3:
+        world.pass_time(15)
+        client.send(packet)
+    assert not client.is_closed
+
+
+def test_the_servers_keep_alive_counts_where_it_was_told() -> None:
+    world = World(keep_alive_max_seconds=10)
+    clients = [world.client(f"c{asked}", keep_alive_seconds=asked) for asked in (0, 100, 8)]
+    told = [client.connack.keep_alive_seconds for client in clients if client.connack]
+    assert told == [10, 10, None]
+    world.pass_time(12 + CLOCK_SECONDS)
+    assert [client.is_closed for client in clients] == [False, False, True]
+    world.pass_time(3)
+    assert [client.is_closed for client in clients] == [True, True, True]
+
+
+def test_3_1_1_keeps_its_own_keep_alive() -> None:
+    world = World(keep_alive_max_seconds=10)
+    client = world.client("c", version=MQTT_3_1_1, keep_alive_seconds=100)
+    world.pass_time(149)
+    assert not client.is_closed
+
+
+# DISCONNECT --------------------------------------------------------------------------------------
+
+
+@both
+def test_disconnect_closes_without_an_answer(version: int) -> None:
+    world = World()
+    witness = world.client("witness")
+    witness.subscribe("#")
+    client = world.client("c", version=version)
+    client.send(Disconnect(), Publish(b"t", b"behind it"))
+    assert_silence(client)
+    assert witness.take() == []
+
+
+def test_the_brokers_disconnect_has_no_session_expiry() -> None:
+    world = World()
+    client = world.client("c", **KEPT)
+    world.client("c", **KEPT)
+    packet = client.take_one()
+    assert isinstance(packet, Disconnect)
+    assert packet.reason == ReasonCode.SESSION_TAKEN_OVER
+    assert packet.session_expiry_seconds is None
+
+
+@both
+def test_clients_are_told_when_the_broker_stops(version: int) -> None:
+    world = World()
+    client = world.client("c", version=version)
+    world.broker.stop(world.now)
+    client.assert_ended(ReasonCode.SERVER_SHUTTING_DOWN)

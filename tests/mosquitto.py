@@ -1,0 +1,153 @@
+"""A real broker of other make, for tests of clients and of what brokers are known to do."""
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+_STARTS_MAX = 5
+_WAIT_SECONDS = 30
+
+
+def program(name: str) -> str:
+    """Where one of Mosquitto's programs is. Without it a test is skipped, but on CI it fails."""
+    folders = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin"
+    found = shutil.which(name, path=folders)
+    if found is None:
+        message = f"{name} is not installed (package mosquitto, or mosquitto-clients)"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+class Mosquitto:
+    """A Mosquitto on a loopback port. `configuration` is what its file has besides the listener."""
+
+    def __init__(self, folder: Path, *configuration: str, anonymous: bool = True) -> None:
+        self.port = 0
+        self._folder = folder
+        self._configuration = [f"allow_anonymous {str(anonymous).lower()}", *configuration]
+        self._log: list[str] = []
+        self._logged = threading.Condition()
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+
+    def __enter__(self) -> "Mosquitto":
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self, port: int | None = None) -> None:
+        for _ in range(_STARTS_MAX):
+            self.port = port or free_port()
+            self._start()
+            if self.wait_for_log(lambda line: " running" in line or line == ""):
+                return
+            self.stop()  # somebody else was faster, and has the port
+        pytest.fail("\n".join(self._log))
+
+    def _start(self) -> None:
+        file = self._folder / "mosquitto.conf"
+        lines = [f"listener {self.port} 127.0.0.1", *self._configuration]
+        if os.geteuid() == 0:
+            lines.append("user root")  # or it becomes somebody who may not read the test's files
+        logs = ["log_dest stderr", "log_type all", "connection_messages true"]
+        file.write_text("\n".join([*lines, *logs, ""]))
+        self._log = []
+        self._process = subprocess.Popen(
+            [program("mosquitto"), "-c", str(file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
+
+    def _read(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            with self._logged:
+                self._log.append(line.rstrip())
+                self._logged.notify_all()
+        with self._logged:
+            self._log.append("")  # the end
+            self._logged.notify_all()
+
+    def wait_for_log(self, wanted: Callable[[str], bool]) -> str:
+        """The first such line; empty when Mosquitto ended."""
+        with self._logged:
+            assert self._logged.wait_for(lambda: any(map(wanted, self._log)), _WAIT_SECONDS), (
+                "\n".join(self._log)
+            )
+            return next(filter(wanted, self._log))
+
+    def log(self) -> list[str]:
+        with self._logged:
+            return list(self._log)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(_WAIT_SECONDS)
+            self._process = None
+        if self._reader is not None:
+            self._reader.join(_WAIT_SECONDS)
+            self._reader = None
+
+    def publish(self, topic: str, payload: bytes | str, *options: str) -> None:
+        data = payload.encode() if isinstance(payload, str) else payload
+        command = [program("mosquitto_pub"), "-p", str(self.port), "-t", topic, "-s", *options]
+        subprocess.run(command, input=data, check=True, timeout=_WAIT_SECONDS)
+
+    def subscriber(self, *options: str) -> "subprocess.Popen[str]":
+        """A mosquitto_sub that is subscribed when this returns."""
+        known = len(self._log)
+        process = subprocess.Popen(
+            [program("mosquitto_sub"), "-p", str(self.port), *options],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with self._logged:
+            assert self._logged.wait_for(
+                lambda: any("Sending SUBACK" in line for line in self._log[known:]), _WAIT_SECONDS
+            )
+        return process
+
+    def sys_topics(self) -> set[str]:
+        """The names under `$SYS`. The configuration needs a sys_interval of a second."""
+        found: set[str] = set()
+        rounds = 0
+        process = self.subscriber("-t", "$SYS/#", "-F", "%t")
+        assert process.stdout is not None
+        with process:
+            for line in process.stdout:
+                found.add(line.rstrip("\n"))
+                rounds += line.rstrip("\n") == "$SYS/broker/uptime"
+                # A round begins with the uptime; the first that counts a client is the second.
+                if rounds == 3:
+                    break
+            process.terminate()
+        return found

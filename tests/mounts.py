@@ -1,0 +1,39 @@
+"""Small file systems of their own, for tests of what happens when a disk is full or read-only."""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
+    """A file system of this size; where mounting is not allowed, the test is skipped."""
+    folder.mkdir()
+    mount("-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder))
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def read_only(path: Path) -> Iterator[None]:
+    """Nobody can write to this file or folder, not even root, who is not asked for rights."""
+    mount("--bind", str(path), str(path))
+    try:
+        mount("-o", "remount,bind,ro", str(path))
+        yield
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+def mount(*arguments: str) -> None:
+    try:
+        done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount program: what only a real file system shows is not tested")
+    if done.returncode:
+        pytest.skip(f"mounting is not allowed here ({done.stderr.strip()}): not tested")

@@ -1,0 +1,150 @@
+"""Settings that are right each by itself, and wrong together."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.errors import ClientError, ConfigError
+from dovetail.settings import parse_settings
+from dovetail.settings.meaning import filter_fault
+from dovetail.topics.names import check_filter
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(text, "f")
+    return caught.value.message
+
+
+def listener(kind: str, more: str = "") -> str:
+    return f"[[listeners]]\nkind = '{kind}'\n{more}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("name = 'a b'", 'f:1: name: "a b" will not do: it takes up to 255 letters'),
+        (f"name = '{'a' * 256}'", "f:1: name: "),
+        ("data = ''", "f:1: data: is empty: it takes the path of a folder."),
+        (
+            listener("tls"),
+            "f:1: listeners[0].certificate: is missing: kind tls needs the server's certificate.",
+        ),
+        (listener("secure-websocket"), "f:1: listeners[0].certificate: is missing"),
+        (
+            listener("tls", "certificate = 'c'\nclient_certificate = 'required'"),
+            "f:1: listeners[0].client_ca: is missing: client_certificate is required",
+        ),
+        (
+            listener("tls", "certificate = 'c'\nclient_ca = 'a'"),
+            "f:4: listeners[0].client_ca: has no effect while client_certificate is none",
+        ),
+        (
+            listener("tls", "certificate = 'c'\nuser_from_certificate = false"),
+            "f:4: listeners[0].user_from_certificate: has no effect while client_certificate",
+        ),
+        (
+            listener("tcp", "key = 'k'"),
+            "f:3: listeners[0].key: has no effect for kind tcp; it is for tls and secure-",
+        ),
+        (
+            listener("tcp", "path = '/x'"),
+            "f:3: listeners[0].path: has no effect for kind tcp; it is for websocket and secure",
+        ),
+        (
+            listener("websocket", "path = 'mqtt'"),
+            'f:3: listeners[0].path: "mqtt" will not do: it takes a path that begins with /',
+        ),
+        (
+            listener("websocket", "allowed_origins = [\n'https://a.b',\n'a.b']"),
+            'f:5: listeners[0].allowed_origins[1]: "a.b" is no origin',
+        ),
+        (
+            listener("tcp") + listener("tcp"),
+            "f:4: listeners[1].port: 1883 is taken already, by listeners[0].",
+        ),
+        ("[http]\nport = 1883", "f:2: http.port: 1883 is taken already, by listeners[0]."),
+        (
+            "[access]\nanonymous = 'never'",
+            "f:2: access.anonymous: nobody could connect: without a password_file",
+        ),
+        (
+            "[[access.rules]]\npublish = ['a/#', 'a/#/b']",
+            'f:2: access.rules[0].publish[1]: "a/#/b" is no topic filter: # must be the last level',
+        ),
+        ("[[access.rules]]\nsubscribe = ['a+']", "f:2: access.rules[0].subscribe[0]: "),
+        ("[[access.rules]]\ndeny_publish = ['']", "f:2: access.rules[0].deny_publish[0]: "),
+        (
+            "[[access.rules]]\ndeny_subscribe = ['$share/g/a']",
+            'f:2: access.rules[0].deny_subscribe[0]: "$share/g/a" is no topic filter: a rule takes',
+        ),
+    ],
+)
+def test_faults(text: str, expected: str) -> None:
+    message = refusal(text)
+    assert message.startswith(expected)
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("host", "other", "clash"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "localhost", True),
+        ("127.0.0.1", "0.0.0.0", True),  # noqa: S104
+        ("::1", "::", True),
+        ("", "10.0.0.1", True),
+        ("10.0.0.1", "127.0.0.1", False),
+        ("0.0.0.0", "::", False),  # noqa: S104
+        ("0:0::1", "::1", True),
+        ("some-name", "other-name", False),
+        ("some-name", "some-name", True),
+    ],
+)
+def test_one_port_at_two_hosts(host: str, other: str, clash: bool) -> None:
+    for first, second in ((host, other), (other, host)):
+        text = listener("tcp", f"host='{first}'") + listener("tcp", f"host='{second}'")
+        if clash:
+            assert "listeners[1].port: 1883 is taken" in refusal(text)
+        else:
+            assert len(parse_settings(text, "f").listeners) == 2
+
+
+def test_any_free_port_is_free_for_many() -> None:
+    text = listener("tcp", "port = 0") * 3 + "[http]\nport = 0\n"
+    assert len(parse_settings(text, "f").listeners) == 3
+
+
+def test_http_that_is_off_takes_no_port() -> None:
+    assert parse_settings("[http]\nenabled = false\nport = 1883", "f").http.port == 1883
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[access]\nanonymous = 'never'\npassword_file = 'users'",
+        "[access]\nanonymous = 'never'\n"
+        + listener("tls", "certificate = 'c'\nclient_ca = 'a'\nclient_certificate = 'optional'"),
+    ],
+)
+def test_nobody_is_anonymous_where_one_can_log_in(text: str) -> None:
+    assert parse_settings(text, "f").access.anonymous == "never"
+
+
+@given(
+    st.one_of(
+        st.text(alphabet=["a", "/", "+", "#", "$", "%", "u", "\0", "é"], max_size=6),
+        st.sampled_from(["a" * 65_535, "a" * 65_536, "é" * 32_768]),
+    )
+)
+def test_filters_are_those_of_the_topic_plane(topic_filter: str) -> None:
+    try:
+        check_filter(topic_filter)
+    except ClientError:
+        assert filter_fault(topic_filter) is not None
+    else:
+        assert filter_fault(topic_filter) is None
+
+
+def test_shared_subscriptions_have_no_place_in_a_rule() -> None:
+    assert filter_fault("$share/group/a") is not None

@@ -1,0 +1,70 @@
+"""The model as data: documented, bounded, frozen."""
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from msgspec.inspect import (
+    Field,
+    FloatType,
+    IntType,
+    StructType,
+    Type,
+    VarTupleType,
+    type_info,
+)
+
+from dovetail.settings import DEFAULT_PORTS, Http, Listener, Mqtt, Settings
+from dovetail.settings.explaining import description
+from dovetail.settings.model import ListenerKind
+from dovetail.settings.shape import bare
+
+
+def fields(kind: Type, name: str = "") -> Iterator[tuple[str, Field]]:
+    match bare(kind):
+        case VarTupleType(item_type=item):
+            yield from fields(item, name)
+        case StructType(fields=members):
+            for member in members:
+                yield f"{name}.{member.name}", member
+                yield from fields(member.type, f"{name}.{member.name}")
+
+
+FIELDS = dict(fields(type_info(Settings)))
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_is_described(name: str) -> None:
+    text = description(FIELDS[name])
+    assert text
+    assert text.endswith((".", "?"))
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_number_has_bounds_that_hold_its_default(name: str) -> None:
+    field = FIELDS[name]
+    kind = bare(field.type)
+    if not isinstance(kind, IntType | FloatType):
+        return
+    assert kind.ge is not None
+    assert kind.le is not None
+    if name != ".listeners.port":  # its default goes by kind
+        assert kind.ge <= field.default <= kind.le
+
+
+def test_the_default_port_goes_by_kind() -> None:
+    kinds: list[ListenerKind] = ["tcp", "tls", "websocket", "secure-websocket"]
+    assert {kind: Listener(kind=kind).port for kind in kinds} == DEFAULT_PORTS
+    assert Listener(kind="tls", port=0).port == 0
+    assert Listener(kind="tls", port=5).port == 5
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Settings().name = "other"  # type: ignore[misc]
+
+
+def test_a_changed_copy_keeps_the_rest() -> None:
+    settings = msgspec.structs.replace(Settings(), http=Http(enabled=False))
+    assert settings.mqtt == Mqtt()
+    assert not settings.http.enabled

@@ -1,0 +1,45 @@
+"""`/metrics` against what Prometheus's own parser reads."""
+
+from dataclasses import fields
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dovetail import __version__
+from dovetail.stats import Counters, Gauges
+from dovetail.web.metrics import HELP, make_registry
+
+COUNTED = [item.name for item in fields(Counters)]
+STANDING = [item.name for item in fields(Gauges)]
+
+
+def test_every_field_is_explained_and_nothing_else() -> None:
+    assert list(HELP) == COUNTED + STANDING
+    assert all(text.endswith(".") for text in HELP.values())
+
+
+def test_the_parser_reads_what_was_counted() -> None:
+    counters = Counters(**{name: 2**53 + 2 * i for i, name in enumerate(COUNTED)})
+    gauges = Gauges(**{name: i for i, name in enumerate(STANDING)})
+    text = generate_latest(make_registry(lambda: (counters, gauges))).decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    for name, value in counters.as_dict().items():
+        family = families[f"dovetail_{name}"]
+        assert (family.type, family.documentation) == ("counter", HELP[name])
+        assert [(one.name, one.value) for one in family.samples] == [
+            (f"dovetail_{name}_total", value)
+        ]
+    for name, value in gauges.as_dict().items():
+        family = families[f"dovetail_{name}"]
+        assert (family.type, family.documentation) == ("gauge", HELP[name])
+        assert [(one.name, one.value) for one in family.samples] == [(f"dovetail_{name}", value)]
+    assert families["dovetail_build_info"].samples[0].labels == {"version": __version__}
+    assert "python_gc_collections" in families
+
+
+def test_each_scrape_reads_anew() -> None:
+    counters = Counters()
+    registry = make_registry(lambda: (counters, Gauges()))
+    assert registry.get_sample_value("dovetail_commits_total") == 0
+    counters.commits = 3
+    assert registry.get_sample_value("dovetail_commits_total") == 3
