@@ -33,6 +33,9 @@ SEND_BYTES = 64 << 10
 PACKET_IDS = 65_536
 SESSION_EXPIRY_SECONDS = 3_600
 CONNECTIONS_AT_ONCE = 50
+FILTERS_AT_ONCE = 500
+HOLD_SECONDS_MAX = 60.0
+"""For all filters that others hold. Some brokers keep a list, and never come to its end."""
 
 
 class LoadError(Exception):
@@ -69,6 +72,7 @@ class Traffic:
         return b"bench/%03d/%03d" % (publisher, number % self.topics_each)
 
     def payload(self, publisher: int) -> bytes:
+        assert self.payload_bytes >= kernels.FILLER_AT
         filler = bytes(
             33 + place * 7 % 90 for place in range(kernels.FILLER_AT, self.payload_bytes)
         )
@@ -118,13 +122,11 @@ class Client:
             )
         return body
 
-    def subscribe(self, filters: list[bytes], qos: int, *, filters_each: int = 500) -> None:
-        for first in range(0, len(filters), filters_each):
-            some = filters[first : first + filters_each]
-            self._packet_id += 1
-            self.socket.sendall(wire.subscribe(self._packet_id, some, qos, self.version))
-            body = self.expect(wire.SUBACK)
-            wire.check_suback(body, self._packet_id, len(some), self.version)
+    def subscribe(self, filters: list[bytes], qos: int) -> None:
+        self._packet_id += 1
+        self.socket.sendall(wire.subscribe(self._packet_id, filters, qos, self.version))
+        body = self.expect(wire.SUBACK)
+        wire.check_suback(body, self._packet_id, len(filters), self.version)
 
     def check_silent(self) -> None:
         """Nothing has come that was not asked for: the answer to a ping is the next packet."""
@@ -175,11 +177,10 @@ def fail(
     raise LoadError(f"{who} got {kernels.FAULTS[fault]}{detail}{more}")
 
 
-@dataclass
 class Buffers:
     """Shared by all clients of a run, so that they stay in the cache."""
 
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         self.incoming = np.zeros(READ_BYTES, np.uint8)
         self.view = self.incoming.data
         self.acks = np.zeros(READ_BYTES, np.uint8)
@@ -550,9 +551,15 @@ class Load:
 
 def hold_subscriptions(port: int, version: int, filters: list[bytes], clients: int) -> list[Client]:
     """Idle clients that share these filters among them."""
-    holders = [Client(port, f"holder-{number}", version) for number in range(clients)]
-    for number, holder in enumerate(holders):
-        holder.subscribe(filters[number::clients], 0)
+    deadline = time.monotonic() + HOLD_SECONDS_MAX
+    holders = []
+    for number in range(clients):
+        holders.append(holder := Client(port, f"holder-{number}", version))
+        own = filters[number::clients]
+        for first in range(0, len(own), FILTERS_AT_ONCE):
+            holder.subscribe(own[first : first + FILTERS_AT_ONCE], 0)
+            if time.monotonic() > deadline:
+                raise LoadError(f"{len(filters):,} subscriptions took over {HOLD_SECONDS_MAX:g} s")
     return holders
 
 

@@ -50,10 +50,7 @@ FAULTS = {
 }
 
 
-@intrinsic
-def _word(_context: Any, _data: Any, _at: Any) -> Any:  # noqa: ANN401
-    """Eight bytes at any place, as a number: Numba can only load them one by one."""
-
+def _define_word(_context: Any, data: Any, _at: Any) -> Any:  # noqa: ANN401
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         place = builder.gep(array.data, [arguments[1]])
@@ -61,7 +58,11 @@ def _word(_context: Any, _data: Any, _at: Any) -> Any:  # noqa: ANN401
         loaded.align = 1
         return loaded
 
-    return types.int64(_data, types.int64), generate
+    return types.int64(data, types.int64), generate
+
+
+_word: Any = intrinsic(_define_word)
+"""Eight bytes at any place, as a number: Numba alone can only load them one by one."""
 
 
 @numba.njit(forceinline=True)
@@ -95,7 +96,7 @@ def put_unique_topic(data: Bytes, at: int, number: int) -> None:
 
 
 # send(2) of the C library: at one packet a call Python's own would take as long as the kernel's.
-_send = types.ExternalFunction(
+_send: Any = types.ExternalFunction(
     "send", types.int64(types.int32, types.uintp, types.uintp, types.int32)
 )
 _WITHOUT_SIGNAL_OR_WAITING = 0x4040  # Linux: MSG_NOSIGNAL | MSG_DONTWAIT

@@ -2,30 +2,68 @@
 
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+from checkout import ROOT
+from live_broker import LiveBroker
+
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+WITH_BROKER = {"pubsub.py"}
+
+Run = Callable[[str], str]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_the_example_runs(example: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(example)], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
-    assert done.stderr == ""
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    with LiveBroker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
 
-def test_a_publication_goes_where_it_is_wanted() -> None:
-    (example,) = [path for path in EXAMPLES if path.name == "sketches.py"]
-    done = subprocess.run(
-        [sys.executable, str(example)], capture_output=True, text=True, check=True
-    )
-    assert "building7/lobby/door -> osaka building7/#" in done.stdout
-    assert "building7/lobby/door -> kyoto +/lobby/+" in done.stdout
-    before, after = done.stdout.split("a delta arrived")
+@pytest.fixture
+def run(request: pytest.FixtureRequest) -> Run:
+    """What an example prints; those that talk to a broker get a real one."""
+
+    def run(name: str) -> str:
+        command = [sys.executable, str(ROOT / "examples" / name)]
+        if name in WITH_BROKER:
+            command.append(str(request.getfixturevalue("broker").port))
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_example_runs(example: str, run: Run) -> None:
+    assert run(example)
+
+
+def test_a_publication_goes_where_it_is_wanted(run: Run) -> None:
+    printed = run("sketches.py")
+    assert "building7/lobby/door -> osaka building7/#" in printed
+    assert "building7/lobby/door -> kyoto +/lobby/+" in printed
+    before, after = printed.split("a delta arrived")
     assert "garage/light -> nobody" in before
     assert "garage/light -> osaka garage/+" in after
+
+
+def test_the_guard_misses_nothing(run: Run) -> None:
+    printed = run("pubsub.py")
+    assert [line for line in printed.splitlines() if line.startswith("  ")] == [
+        "  guard notes: building3/room1/door open",
+        "  guard notes: building3/room1/door closed",
+        "  guard notes: building3/room1/door silent",
+        "  guard notes: building3/room1/lamp on (retained)",
+    ]
+    assert run("pubsub.py") == printed  # it leaves nothing behind
+
+
+def test_an_example_without_its_broker_says_so() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "pubsub.py"), "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr == "Nobody listens on port 1: start a broker with ./dovetail up\n"

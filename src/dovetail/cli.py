@@ -194,6 +194,28 @@ def passwd(
         print(f"{file}: the password of {user} is set")
 
 
+@app.command(epilog="Example: dovetail backup --data /var/lib/dovetail monday.db")
+def backup(
+    target: Annotated[Path, typer.Argument(help="The file to write; it must not be there yet.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            show_default=False,
+            help="What `up` was given. Default: dovetail-data, in this folder.",
+        ),
+    ] = Path("dovetail-data"),
+) -> None:
+    """Copy a data folder to a file, also while a broker uses it.
+
+    To go back to it, put the file into an empty folder as dovetail.db, and start with that folder.
+    """
+    from dovetail.broker import store
+
+    store.backup(data, target)
+    print(f"{target}: {target.stat().st_size:,} bytes, a copy of {data}")
+
+
 def first_line() -> bytes:
     return sys.stdin.buffer.readline().removesuffix(b"\n").removesuffix(b"\r")
 

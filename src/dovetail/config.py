@@ -44,6 +44,13 @@ would push each other's out of the first-level cache."""
 SEARCH_BLOCK_BYTES_MAX = 1_024
 """A column with longer topics is searched one at a time: scratch space is block x bytes."""
 
+ROUTE_TOPIC_BYTES_MAX = 1_024
+"""Routes of longer topics are not remembered: the cache is bounded by count, and so in bytes."""
+
+UNKNOWN_CONNECTIONS_MAX = 1_000
+"""Connections above `mqtt.connections_max`, for clients that are not known yet and those that are
+told that there is no room."""
+
 WRITE_JOIN_BYTES_MAX = 65_536
 """Small pieces for one client are copied together up to here; larger ones go as they are."""
 

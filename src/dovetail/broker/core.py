@@ -14,6 +14,7 @@ from random import Random
 from dovetail.broker import codec
 from dovetail.broker.access import AccessRules
 from dovetail.broker.dispatch import Dispatch
+from dovetail.broker.greeting import Greetings
 from dovetail.broker.journal import StoredState, SubscriptionRow
 from dovetail.broker.link import Link, Peer, Scanner, State
 from dovetail.broker.packets import (
@@ -29,7 +30,7 @@ from dovetail.broker.packets import (
     Will,
 )
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routing import Delivery, Router
+from dovetail.broker.routing import Router
 from dovetail.broker.session import Outgoing, Session, Subscription
 from dovetail.broker.state import Shared
 from dovetail.broker.timers import Timers
@@ -63,6 +64,7 @@ class Broker:
         self.router = Router(shared.limits)
         self.retained = RetainedMessages()
         self.dispatch = Dispatch(shared, self.router, self.retained)
+        self.greetings = Greetings(shared, self.retained, self.dispatch)
         self.timers = Timers()
         self.scan = Scanner()
         self.sessions: dict[str, Session] = {}
@@ -89,6 +91,7 @@ class Broker:
     def tick(self, now: float) -> None:
         self.shared.now = now
         self.timers.run(now)
+        self.greetings.go_on_all()
         gauges = self.shared.gauges
         gauges.sessions = len(self.sessions)
         gauges.subscriptions = self.router.count
@@ -259,6 +262,7 @@ class Broker:
     def closed(self, link: Link, *, was_connected: bool, with_will: bool) -> None:
         """Called by the link, once."""
         self.links.discard(link)
+        self.greetings.end(link)
         self.timers.cancel(link)
         session = link.session
         link.session = None
@@ -375,7 +379,7 @@ class Broker:
             if link.is_connected:
                 link.answer_reasons(PacketType.SUBACK, packet.packet_id, reasons)  # [MQTT-3.8.4-1]
                 for subscription in greet if stored else ():
-                    self._greet(subscription)
+                    self.greetings.begin(link, subscription)
 
         if session.persistent:
             self.shared.journal.when_stored(answer)
@@ -428,21 +432,6 @@ class Broker:
         ):
             return ReasonCode.QUOTA_EXCEEDED
         return None
-
-    def _greet(self, subscription: Subscription) -> None:
-        """The retained messages that a subscription asks for, marked as such [MQTT3-3.3.1-8]."""
-        if subscription.session.subscriptions.get(subscription.filter) is not subscription:
-            return
-        if subscription.filter.startswith("$share/"):  # section 4.8.2
-            return
-        delivery = Delivery(subscription.session, (subscription,))
-        now = self.shared.now
-        for message in self.retained.match(subscription.filter):
-            if message.expires_at is not None and message.expires_at <= now:
-                continue
-            if subscription.no_local and message.origin == subscription.session.client_id:
-                continue
-            self.dispatch.deliver(delivery, message, True, [])
 
     def unsubscribe(self, link: Link, packet: Unsubscribe) -> None:
         session = link.session

@@ -251,6 +251,8 @@ class Link:
     def written(self, unsent: int) -> None:
         """The shell has written; so many bytes are still on this side."""
         self.unsent = unsent
+        if self._shared.gauges.retained_messages:
+            self.broker.greetings.go_on(self)
         if self.congested and unsent <= self.broker.shared.limits.backlog_bytes_max // 4:
             self.congested = False
             if self.session is not None:
@@ -304,9 +306,9 @@ class Link:
         return True
 
     def _take(self, data: bytes) -> None:
-        if len(data) >= SCAN_BYTES_MIN:
-            self._take_many(data)
-        else:
+        while len(data) >= SCAN_BYTES_MIN:
+            data = self._take_many(data)
+        if data:
             self._take_few(data, 0)
 
     def _take_few(self, data: bytes, at: int) -> None:
@@ -345,8 +347,11 @@ class Link:
             f"a packet of {size:,} bytes; at most {limit:,} are allowed (mqtt.packet_bytes_max)",
         )  # [MQTT-3.2.2-15]
 
-    def _take_many(self, data: bytes) -> None:
-        """The whole buffer at once: runs of plain packets by route, the rest packet by packet."""
+    def _take_many(self, data: bytes) -> bytes:
+        """The whole buffer at once: runs of plain packets by route, the rest packet by packet.
+
+        Returns what is left, if it has more runs than a scan finds.
+        """
         broker = self.broker
         runs, at, status, needs = broker.scan(
             data, self.version, broker.shared.limits.packet_bytes_max
@@ -365,9 +370,9 @@ class Link:
             for run in runs:
                 self._take_run_alone(data, *run)
                 if self.state is not State.CONNECTED:
-                    return
+                    break
         if self.state is not State.CONNECTED:
-            return
+            return b""
         if status == kernels.TOO_LONG:
             self._refuse_size(needs)
         elif status == kernels.MALFORMED:
@@ -376,9 +381,9 @@ class Link:
             )
         elif at < len(data):
             if len(runs) == RUNS_MAX and not needs:
-                self._take(data[at:])
-            else:
-                self._keep(data, at, needs)
+                return data[at:]
+            self._keep(data, at, needs)
+        return b""
 
     def _take_runs(self, data: bytes, runs: list[list[int]]) -> None:
         """Neighbouring runs of one route are joined, and passed on as one slice."""

@@ -50,7 +50,14 @@ async def listen(server: Server, listener: Listener, *, may_move: bool = False) 
     for port in ports:
         try:
             opened = await server.loop.create_server(
-                factory, listener.host or None, port, ssl=context, backlog=_BACKLOG
+                factory,
+                listener.host or None,
+                port,
+                ssl=context,
+                backlog=_BACKLOG,
+                ssl_handshake_timeout=None
+                if context is None
+                else server.shared.limits.connect_timeout_seconds,
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE and port != ports[-1]:

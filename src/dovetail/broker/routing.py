@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from dovetail.broker.session import Session, Subscription
+from dovetail.config import ROUTE_TOPIC_BYTES_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.settings import Mqtt
 from dovetail.topics.names import check_name, split_shared
@@ -43,15 +44,26 @@ class Delivery:
 class Group:
     """A shared subscription: each publication goes to one of its members (section 4.8.2)."""
 
-    __slots__ = ("_next", "members")
+    __slots__ = ("_next", "_order", "members")
 
     def __init__(self) -> None:
         self.members: dict[int, Subscription] = {}
+        self._order: tuple[Subscription, ...] | None = None
         self._next = 0
+
+    def add(self, subscription: Subscription) -> None:
+        self.members[subscription.session.number] = subscription
+        self._order = None
+
+    def remove(self, session: Session) -> None:
+        del self.members[session.number]
+        self._order = None
 
     def pick(self, qos: int) -> Subscription | None:
         """In turn, those who are there before those who will be back."""
-        members = list(self.members.values())
+        if self._order is None:
+            self._order = tuple(self.members.values())
+        members = self._order
         count = len(members)
         self._next += 1
         later: Subscription | None = None
@@ -82,9 +94,6 @@ class Route:
             others = [subscription for subscription in found if not subscription.no_local]
             if len(others) < len(found):
                 self.own[session] = Delivery(session, others) if others else None
-
-    def __bool__(self) -> bool:
-        return bool(self.deliveries or self.groups)
 
     def deliveries_from(self, origin: Session | None) -> Iterable[Delivery]:
         if origin is None or origin not in self.own:
@@ -133,7 +142,7 @@ class Router:
             if not isinstance(group, Group):
                 group = Group()
                 self._insert(inner, at, key, group)
-            group.members[session.number] = subscription
+            group.add(subscription)
         else:
             self._insert(inner, at, key, subscription)
         self._changed(inner)
@@ -151,7 +160,7 @@ class Router:
         if shared is not None:
             group = self._entry(at, key)
             assert isinstance(group, Group)
-            del group.members[session.number]
+            group.remove(session)
             if group.members:
                 self._changed(inner)
                 return True
@@ -209,8 +218,7 @@ class Router:
         if route is not None:
             return route
         self.check(topic)
-        self._resolve((topic,))
-        return self.routes[topic]
+        return self._resolve((topic,))
 
     def prepare(self, topics: Sequence[bytes]) -> None:
         """Find the routes of many topics at once; those that are not valid are left for `find`."""
@@ -219,28 +227,33 @@ class Router:
             with suppress(ClientError):
                 self.check(topic)
                 valid.append(topic)
-        self._resolve(valid)
+        if valid:
+            self._resolve(valid)
 
-    def _resolve(self, topics: Sequence[bytes]) -> None:
-        """Put the routes of these (valid) topics into `routes`."""
+    def _resolve(self, topics: Sequence[bytes]) -> Route:
+        """Keep the routes of these (valid) topics; of a single one, return it."""
         old = self._old_routes
         unknown = []
+        route: Route | None = None
         for topic in topics:
             route = old.get(topic)
             if route is None:
                 unknown.append(topic)
             else:
                 self._keep(topic, route)
-        if not unknown:
-            return
-        self.computed += len(unknown)
-        for topic, numbers in zip(unknown, self._trie.match_many(unknown), strict=True):
-            route = self._by_filters.get(numbers)
-            if route is None:
-                route = self._by_filters[numbers] = self._build(numbers)
-            self._keep(topic, route)
+        if unknown:
+            self.computed += len(unknown)
+            for topic, numbers in zip(unknown, self._trie.match_many(unknown), strict=True):
+                route = self._by_filters.get(numbers)
+                if route is None:
+                    route = self._by_filters[numbers] = self._build(numbers)
+                self._keep(topic, route)
+        assert route is not None
+        return route
 
     def _keep(self, topic: bytes, route: Route) -> None:
+        if len(topic) > ROUTE_TOPIC_BYTES_MAX:
+            return
         if len(self.routes) * 2 >= self._limits.routes_max:
             self._old_routes = self.routes
             self.routes = {}

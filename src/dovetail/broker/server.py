@@ -27,6 +27,7 @@ from dovetail.config import (
     JOURNAL_BYTES_MAX,
     JOURNAL_MESSAGES_MAX,
     STORE_RETRY_SECONDS,
+    UNKNOWN_CONNECTIONS_MAX,
     WRITE_HIGH_WATER_BYTES,
     WRITE_JOIN_BYTES_MAX,
 )
@@ -89,7 +90,9 @@ class Server:
             flush = link.flush
             if flush is not None:
                 flush()
-        self.commit()
+        journal = self.shared.journal
+        if journal.rows_written != self._rows_taken or journal.open.waiting:
+            self.commit()
 
     def rows_may_wait(self) -> None:
         """Called after every read: there may be rows to write though nobody has been answered."""
@@ -130,7 +133,8 @@ class Server:
         shared.journal.finished(stored=error is None)
         self.commit()
         self._progress.set()
-        if self._paused and not self.is_pressed:
+        # With a disk that refuses, publications are refused too, and pile up no more.
+        if self._paused and (error is not None or not self.is_pressed):
             paused, self._paused = self._paused, []
             for connection in paused:
                 connection.resume_reading()
@@ -147,6 +151,12 @@ class Server:
             len(journal.open.messages) > JOURNAL_MESSAGES_MAX
             or journal.bytes_open > JOURNAL_BYTES_MAX
         )
+
+    @property
+    def is_crowded(self) -> bool:
+        """More connections than could ever be let in."""
+        limit = self.shared.limits.connections_max + UNKNOWN_CONNECTIONS_MAX
+        return len(self.connections) > limit
 
     @staticmethod
     def connection_of(link: Link) -> "Connection":
@@ -232,6 +242,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         server = self._server
+        if server.is_crowded:
+            self._transport.abort()
         link = server.broker.accept(peer_of(transport, self._name), server.clock())
         link.flush = self.flush
         self.link = link

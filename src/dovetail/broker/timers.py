@@ -43,7 +43,7 @@ class Timers:
             due = self._due.get(key)
             if due is None:
                 continue
-            if due[0] > now:
+            if due[0] > when:
                 if key not in self._in_heap:
                     self._push(key, due[0])
                 continue

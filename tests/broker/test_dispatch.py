@@ -1,0 +1,301 @@
+"""The two ways of a publication are one: bytes passed on, and messages taken apart.
+
+The same bytes go through three brokers: packet by packet and decoded; cut at random into reads,
+every one of which is scanned; and in one read. Everybody has to receive the same from all three.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_harness import KEPT, Client, World
+from dovetail.broker import codec, link
+from dovetail.broker.codec import forwardable_properties
+from dovetail.broker.dispatch import packets_of
+from dovetail.broker.packets import (
+    MQTT_3_1_1,
+    MQTT_5,
+    Ack,
+    Disconnect,
+    Packet,
+    PacketType,
+    Ping,
+    Publish,
+    Reasons,
+    Subscribe,
+    SubscriptionRequest,
+    Unsubscribe,
+)
+from dovetail.settings import Rule
+
+TOPICS = ("a", "a/b", "a/b/c", "b", "$d/x", "x" * 100)
+
+topics = st.sampled_from([topic.encode() for topic in TOPICS])
+payloads = st.binary(max_size=6) | st.sampled_from([bytes(100), bytes(300)])
+properties = st.sampled_from([b"", b"", forwardable_properties(content_type="text")])
+packet_ids = st.integers(1, 4)
+
+plain_packets = st.builds(Publish, topics, payloads)
+other_packets: st.SearchStrategy[Packet] = st.one_of(
+    st.builds(Publish, topics, payloads, st.just(0), st.booleans(), properties=properties),
+    st.builds(
+        Publish,
+        topics,
+        payloads,
+        st.sampled_from([1, 2]),
+        st.booleans(),
+        packet_id=packet_ids,
+        properties=properties,
+    ),
+    st.builds(Publish, topics, payloads, alias=st.integers(1, 2)),
+    st.builds(Ack, st.just(PacketType.PUBREL), packet_ids),
+    st.just(Ping(PacketType.PINGREQ)),
+    st.builds(
+        Subscribe,
+        packet_ids,
+        st.lists(
+            st.builds(
+                SubscriptionRequest,
+                st.sampled_from(["a/#", "+", "$share/g/a"]),
+                st.integers(0, 2),
+            ),
+            min_size=1,
+            max_size=2,
+        ),
+        st.integers(0, 2),
+    ),
+    st.builds(Unsubscribe, packet_ids, st.just(["a/#", "$share/g/a"])),
+)
+ends = st.sampled_from(
+    [
+        b"",
+        codec.encode(MQTT_5, Disconnect()),
+        b"\x30\x05\x00\x03a/+",  # a topic that is none
+        b"\x36\x05\x00\x01a\x00\x01",  # QoS 3
+        b"\x30\xff\xff\xff\xff",
+        b"\x30\xff\xff\x7f",  # too large
+        b"\x30\x80\x00",
+        b"\x30",
+    ]
+)
+
+
+@st.composite
+def streams(draw: st.DrawFn, version: int) -> list[bytes]:
+    """The packets of a client, and maybe something that ends it in the middle."""
+    packets = draw(
+        st.lists(st.one_of(plain_packets, plain_packets, plain_packets, other_packets), max_size=25)
+    )
+    encoded = [codec.encode(version, packet) for packet in packets]
+    if version == MQTT_3_1_1:
+        # Without a topic: an alias there is none for.
+        encoded = [data for data in encoded if data]
+    at = draw(st.integers(0, len(encoded)))
+    return [*encoded[:at], draw(ends), *encoded[at:]]
+
+
+class Receiver(NamedTuple):
+    name: str
+    version: int
+    fields: dict[str, object]
+    subscribe: Callable[[Client], object]
+
+
+RECEIVERS = (
+    Receiver("plain 5", MQTT_5, {}, lambda client: client.subscribe("#", "$d/x")),
+    Receiver("plain 3.1.1", MQTT_3_1_1, {}, lambda client: client.subscribe("a/#", "b")),
+    Receiver("identified", MQTT_5, {}, lambda client: client.subscribe("a/+", identifier=7)),
+    Receiver("aliased", MQTT_5, {"alias_max": 2}, lambda client: client.subscribe("#")),
+    Receiver("small", MQTT_5, {"packet_bytes_max": 150}, lambda client: client.subscribe("#")),
+    Receiver("member 1", MQTT_5, {}, lambda client: client.subscribe("$share/g/a", "$share/h/#")),
+    Receiver("member 2", MQTT_3_1_1, {}, lambda client: client.subscribe("$share/h/#", qos=2)),
+    Receiver("qos", MQTT_5, {"receive_max": 65_535}, lambda client: client.subscribe("#", qos=2)),
+    Receiver("kept", MQTT_3_1_1, dict(KEPT), lambda client: client.subscribe("a/#", qos=2)),
+    Receiver("as published", MQTT_5, {}, lambda client: client.subscribe(
+        "+", retain_as_published=True
+    )),
+)  # fmt: skip
+
+
+class Stage:
+    """A broker with all kinds of receivers, and the client whose bytes are tried."""
+
+    def __init__(self, version: int, receivers: int, *, rules: tuple[Rule, ...]) -> None:
+        self.world = World(rules=rules)
+        self.receivers: dict[str, Client] = {}
+        for bit, receiver in enumerate(RECEIVERS):
+            if receivers >> bit & 1:
+                client = self.world.client(
+                    receiver.name, version=receiver.version, **receiver.fields
+                )
+                receiver.subscribe(client)
+                self.receivers[receiver.name] = client
+        self.sender = self.world.client("sender", version=version)
+        if version == MQTT_5 and receivers & 1:
+            self.sender.subscribe("a/b", no_local=True)
+
+    def outcome(self) -> dict[str, object]:
+        """What everybody has seen, in order as far as the order counts."""
+        seen: dict[str, object] = {}
+        for name, client in (*self.receivers.items(), ("sender", self.sender)):
+            packets = list(taken(client))
+            for qos in range(3):
+                seen[f"{name} {qos}"] = [
+                    packet
+                    for packet in packets
+                    if isinstance(packet, Publish) and packet.qos == qos
+                ]
+            seen[f"{name} acks"] = [packet for packet in packets if isinstance(packet, Ack)]
+            seen[f"{name} rest"] = [
+                packet for packet in packets if isinstance(packet, Reasons | Ping)
+            ]
+            seen[f"{name} end"] = [
+                packet.reason for packet in packets if isinstance(packet, Disconnect)
+            ]
+        counters = self.world.shared.counters
+        seen["counters"] = (counters.publishes_sent, counters.publishes_dropped)
+        if self.sender.is_closed:
+            # It may have been waiting for the disk, and what ended it may be counted or not.
+            del seen["sender acks"]
+        else:
+            seen["received"] = (counters.packets_received, counters.publishes_received)
+        return seen
+
+
+def taken(client: Client) -> Iterator[Packet]:
+    while packets := client.take():
+        yield from packets
+
+
+def one_by_one(stage: Stage, packets: list[bytes]) -> None:
+    """Each is decoded, and no bytes are passed on."""
+    assert stage.sender.link is not None
+    for data in packets:
+        if data:
+            stage.sender.link.receive(data, stage.world.now)
+            stage.world.settle()
+
+
+def in_pieces(stage: Stage, packets: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(packets)
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    for start, stop in pairwise(places):
+        stage.sender.send_bytes(data[start:stop])
+
+
+RESTRICTED = (Rule(publish=("a/#", "$d/#"), subscribe=("#", "$d/#")),)
+
+
+def run(
+    version: int,
+    receivers: int,
+    packets: list[bytes],
+    cuts: list[int],
+    rules: tuple[Rule, ...] = (),
+    *,
+    scan_bytes_min: int = link.SCAN_BYTES_MIN,
+    runs_max: int = link.RUNS_MAX,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(link, "RUNS_MAX", runs_max)
+        decoded, cut, whole = (Stage(version, receivers, rules=rules) for _ in range(3))
+        patch.setattr(link, "SCAN_BYTES_MIN", 1 << 30)
+        one_by_one(decoded, packets)
+        patch.setattr(link, "SCAN_BYTES_MIN", scan_bytes_min)
+        in_pieces(cut, packets, cuts)
+        in_pieces(whole, packets, [])
+    expected = decoded.outcome()
+    assert cut.outcome() == expected
+    assert whole.outcome() == expected
+
+
+every_receiver = (1 << len(RECEIVERS)) - 1
+
+
+@pytest.mark.parametrize("rules", [(), RESTRICTED], ids=["everything", "restricted"])
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+@settings(max_examples=40)
+@given(
+    data=st.data(),
+    receivers=st.integers(0, every_receiver) | st.just(every_receiver),
+    cuts=st.lists(st.integers(0, 1 << 16), max_size=20),
+)
+def test_however_the_bytes_come_everybody_receives_the_same(
+    rules: tuple[Rule, ...], version: int, data: st.DataObject, receivers: int, cuts: list[int]
+) -> None:
+    packets = data.draw(streams(version))
+    # Small reads are scanned too, and with room for a few runs only.
+    run(version, receivers, packets, cuts, rules, scan_bytes_min=1, runs_max=3)
+
+
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+def test_a_large_buffer_of_everything(version: int) -> None:
+    packets = [
+        codec.encode_publish(
+            version,
+            TOPICS[number * 7 % len(TOPICS)].encode(),
+            b"%d" % number,
+            qos=1 if number % 50 == 49 else 0,
+            packet_id=number if number % 50 == 49 else 0,
+        )
+        for number in range(3_000)
+    ]
+    run(version, every_receiver, packets, [7, 5_000, 9_001, 20_000])
+
+
+def test_more_runs_than_one_scan_has_room_for() -> None:
+    packets = [
+        codec.encode_publish(MQTT_5, b"ab"[number % 2 : number % 2 + 1], b"%d" % number)
+        for number in range(20_000)
+    ]
+    run(MQTT_5, 0b11, packets, [])
+
+
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+@pytest.mark.parametrize("size", [121, 122, 123, 124, 125, 126, 127, 128])
+def test_around_the_length_of_one_byte(version: int, size: int) -> None:
+    run(version, 0b11, [codec.encode_publish(version, b"a", bytes(size))] * 3, [1, 130])
+
+
+def test_a_length_that_is_longer_than_needed_is_not_passed_on() -> None:
+    world = World()
+    receiver = world.client("r")
+    receiver.subscribe("#")
+    sender = world.client("s")
+    sender.publish("a")  # now its route is known
+    receiver.take()
+    inner = b"\x30\x08\x00\x01a\x00evil"
+    tail = codec.encode_publish(MQTT_5, b"a", bytes(126 - len(inner) - 6))
+    # To a careless reader this is one packet of 130 bytes on topic `a`.
+    data = b"\x30\x80\x00\x01a\x00" + inner + tail
+    sender.send_bytes(data + b"x" * (130 - len(data)))
+    assert all(b"evil" not in payload for payload in receiver.payloads())
+    padded = b"\x30\x84\x00\x00\x01a\x00"
+    for data in (padded, padded * 300):
+        sender = world.client("t")
+        sender.send_bytes(data)
+        assert receiver.link is not None
+        assert all(not piece.startswith(b"\x30\x84") for piece in receiver.link.outgoing)
+        assert set(receiver.payloads()) == {b""}
+
+
+def test_a_closed_connection_passes_nothing_on() -> None:
+    world = World()
+    receiver = world.client("r")
+    receiver.subscribe("#")
+    sender = world.client("s")
+    sender.publish("a")
+    receiver.take()
+    sender.disconnect()
+    sender.publish("a", b"too late")
+    assert receiver.take() == []
+
+
+@given(st.lists(st.tuples(topics, payloads)), st.sampled_from([MQTT_3_1_1, MQTT_5]))
+def test_packets_of(messages: list[tuple[bytes, bytes]], version: int) -> None:
+    data = b"".join(codec.encode_publish(version, *message) for message in messages)
+    assert packets_of(data, version) == messages

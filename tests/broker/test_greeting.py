@@ -1,0 +1,80 @@
+"""Many retained messages at once: all of them arrive, at the pace of the client."""
+
+import pytest
+
+from broker_harness import Client, World
+from dovetail.broker.packets import Ack, PacketType, Publish, Unsubscribe
+
+TOPICS = 2_000
+
+
+def world() -> World:
+    """Limits that a burst of all retained messages would break by far."""
+    return World(backlog_bytes_max=20_000, queue_messages_max=100)
+
+
+def retain_many(world: World, qos: int) -> None:
+    publisher = world.client("publisher")
+    for number in range(TOPICS):
+        publisher.publish(f"r/{number}", b"x" * 50, qos, retain=True)
+        publisher.take()
+
+
+def take_all(client: Client, world: World) -> list[Publish]:
+    """What comes while the client reads and acknowledges, and time passes."""
+    received: list[Publish] = []
+    while messages := client.messages():
+        received += messages
+        for message in messages:
+            if message.qos:
+                client.send(Ack(PacketType.PUBACK, message.packet_id))
+        world.pass_time(0.5)
+    return received
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_none_is_dropped(qos: int) -> None:
+    here = world()
+    retain_many(here, qos)
+    dropped = here.shared.counters.publishes_dropped
+    subscriber = here.client("subscriber")
+    subscriber.subscribe("r/#", qos=qos)
+    assert subscriber.link is not None
+    assert subscriber.link.unsent < 20_000
+    received = take_all(subscriber, here)
+    assert {message.topic for message in received} == {b"r/%d" % n for n in range(TOPICS)}
+    assert len(received) == TOPICS
+    assert all(message.retain for message in received)
+    assert here.shared.counters.publishes_dropped == dropped
+
+
+def test_what_is_replaced_meanwhile_comes_once() -> None:
+    here = world()
+    retain_many(here, 0)
+    subscriber = here.client("subscriber")
+    subscriber.subscribe("r/#")
+    first = subscriber.messages()
+    seen = {message.topic for message in first}
+    late = next(b"r/%d" % n for n in range(TOPICS) if b"r/%d" % n not in seen)
+    here.client("publisher").publish(late.decode(), b"newer", retain=True)
+    received = first + take_all(subscriber, here)
+    assert [message.payload for message in received if message.topic == late] == [b"newer"]
+
+
+def test_it_ends_with_the_subscription_and_with_the_connection() -> None:
+    here = world()
+    retain_many(here, 0)
+    for end in ("unsubscribe", "lose"):
+        subscriber = here.client("subscriber")
+        subscriber.subscribe("r/#")
+        begun = len(subscriber.messages())
+        assert 0 < begun < TOPICS
+        if end == "unsubscribe":
+            subscriber.send(Unsubscribe(7, ["r/#"]))
+            # What had been sent before comes, and no more.
+            assert len(subscriber.take()) < TOPICS - begun
+            here.pass_time(1)
+            assert subscriber.messages() == []
+        subscriber.lose()
+        here.pass_time(1)
+        assert not here.broker.greetings._waiting

@@ -1,0 +1,247 @@
+"""The broker as users run it: `dovetail up` in a process of its own, on this machine.
+
+It is up when `start` returns. What it prints and logs is kept, and shown when a test waits for
+something in vain.
+"""
+
+import itertools
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+WAIT_SECONDS = 60
+"""For anything that a slow, shared machine may take its time for."""
+
+# Below the ports that systems give to clients: one that tries again and again to reach a broker
+# that is down could otherwise be given the broker's own port, and keep it from coming back.
+_PORTS = range(30_001, 32_768)
+
+_ADDRESSES = {
+    "tcp": r"^  MQTT +\S+:(\d+)",
+    "tls": r"^  MQTT, TLS +\S+:(\d+)",
+    "websocket": r"^  WebSocket +ws://\S+:(\d+)/",
+    "secure-websocket": r"^  WebSocket +wss://\S+:(\d+)/",
+    "http": r"^  HTTP +http://\S+:(\d+) ",
+}
+
+
+def free_port() -> int:
+    """A port that nobody listens on, and that no client is given."""
+    while True:
+        port = random.choice(_PORTS)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
+
+
+def wait_until(
+    condition: Callable[[], object], what: str, *, seconds: float = WAIT_SECONDS
+) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:g} seconds in vain: {what}"
+        time.sleep(0.01)
+
+
+class BrokerProcess:
+    """One broker with its data folder, started as often as a test wants, always on one port.
+
+    `configuration` is the text of its file; the listeners in it should have port 0. Without one it
+    listens for MQTT over TCP, and serves HTTP.
+    """
+
+    def __init__(
+        self, folder: Path, configuration: str | None = None, *, data: Path | None = None
+    ) -> None:
+        self.data = data or folder / "data"
+        self.file = folder / "dovetail.toml"
+        self.port = 0
+        self._ports: dict[str, int] = {}
+        self._process: subprocess.Popen[str] | None = None
+        self._readers: list[threading.Thread] = []
+        self._printed: list[str] = []
+        self._logged: list[str] = []
+        if configuration is None:
+            configuration = '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n'
+        self.file.write_text(configuration)
+
+    # Life ---------------------------------------------------------------------------------------
+
+    def __enter__(self) -> "BrokerProcess":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.is_running:
+            if error is None:
+                self.stop()
+            else:
+                self.kill()
+        if error is not None:
+            print(self.said())
+
+    def start(self, *options: object, announced: bool = True) -> None:
+        """Without an announcement (--quiet), it is up when it accepts; HTTP may come later."""
+        self.launch(*options)
+        wait_until(
+            lambda: (
+                not self.is_running
+                or ("Ctrl-C stops it.\n" in self._printed if announced else self.accepts())
+            ),
+            f"start of the broker\n{self.said()}",
+        )
+        assert self.is_running, self.said()
+        if announced:
+            self._ports = {
+                kind: int(found[1])
+                for kind, pattern in _ADDRESSES.items()
+                if (found := re.search(pattern, self.printed(), re.MULTILINE))
+            }
+
+    def launch(self, *options: object) -> None:
+        """Without waiting for anything."""
+        assert not self.is_running
+        self.port = self.port or free_port()
+        if "--config" not in options:
+            options = ("--config", self.file, *options)
+        command = [sys.executable, "-m", "dovetail", "up", "--port", self.port]
+        self._process = subprocess.Popen(
+            [str(part) for part in (*command, "--data", self.data, *options)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self._printed, self._logged = [], []
+        self._readers = [
+            threading.Thread(target=_collect, args=(stream, lines), daemon=True)
+            for stream, lines in (
+                (self._process.stdout, self._printed),
+                (self._process.stderr, self._logged),
+            )
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def accepts(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), WAIT_SECONDS).close()
+        except ConnectionError:
+            return False
+        return True
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """For its end; returns the exit code."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise AssertionError(f"it did not end\n{self.said()}") from None
+        for reader in self._readers:
+            reader.join(WAIT_SECONDS)
+        return code
+
+    def stop(self) -> None:
+        self.signal(signal.SIGTERM)
+        assert self.wait() == 0, self.said()
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    # What it says -------------------------------------------------------------------------------
+
+    def printed(self) -> str:
+        return "".join(self._printed)
+
+    def log(self) -> str:
+        return "".join(self._logged)
+
+    def said(self) -> str:
+        return f"--- printed\n{self.printed()}--- logged\n{self.log()}"
+
+    def wait_for_log(self, text: str, *, times: int = 1) -> None:
+        wait_until(lambda: self.log().count(text) >= times, f"{text!r} in\n{self.log()}")
+
+    def reload(self) -> str:
+        """SIGHUP; returns what was logged about it."""
+        known = len(self._logged)
+
+        def answer() -> str:
+            lines = itertools.islice(self._logged, known, None)
+            return "".join(line for line in lines if "reloaded" in line)
+
+        self.signal(signal.SIGHUP)
+        wait_until(answer, f"an answer to SIGHUP\n{self.said()}")
+        return answer()
+
+    # Where it is --------------------------------------------------------------------------------
+
+    def port_of(self, kind: str) -> int:
+        """Of a listener, or of "http"."""
+        return self._ports[kind]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """The status and the body of a page."""
+        url = f"http://127.0.0.1:{self.port_of('http')}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def health(self) -> tuple[int, dict[str, str]]:
+        status, body = self.get("/healthz")
+        return status, json.loads(body)
+
+    def metric(self, name: str) -> float:
+        """Of the process, or of Dovetail: counters end in _total."""
+        _, body = self.get("/metrics")
+        found = re.search(rf"^(?:dovetail_)?{name} (\S+)$", body, re.MULTILINE)
+        assert found, f"no {name} in\n{body}"
+        return float(found[1])
+
+    def resident_bytes(self) -> int:
+        """Memory of the process, as the system counts it."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _collect(stream: IO[str], lines: list[str]) -> None:
+    with stream:
+        lines.extend(stream)

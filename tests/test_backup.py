@@ -1,0 +1,62 @@
+"""`dovetail backup`: from a broker that runs, and into another one."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from client_commands import refusal, run
+from live_broker import LiveBroker
+
+SUBSCRIBER = ("orders/+", "--client-id", "till", "--keep-session", "--qos", "1")
+
+
+def make_folder(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_a_running_broker_is_copied_and_restored(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    with LiveBroker(make_folder(tmp_path / "first")) as first:
+        port = ("--port", first.port)
+        # It subscribes, and is gone with the first message: the second and third are owed to it.
+        run("pub", *port, "orders/1", "one", "--qos", 1, "--retain")
+        assert run("sub", *port, *SUBSCRIBER, "--count", 1).text == "one\n"
+        run("pub", *port, "orders/2", "two", "--qos", 1)
+        run("pub", *port, "orders/3", "three", "--qos", 2)
+        said = run("backup", "--data", first.data, copy).text
+        assert said == f"{copy}: {copy.stat().st_size:,} bytes, a copy of {first.data}\n"
+        assert copy.stat().st_mode & 0o777 == 0o600
+        # What comes later is not in the copy; and the broker has gone on as if nothing had been.
+        run("pub", *port, "orders/4", "four", "--qos", 1)
+        owed = run("sub", *port, *SUBSCRIBER, "--no-retained", "--count", 3).text
+        assert owed == "two\nthree\nfour\n"
+
+    folder = make_folder(tmp_path / "second")
+    make_folder(folder / "data")
+    shutil.copy(copy, folder / "data" / "dovetail.db")
+    with LiveBroker(folder) as second:
+        port = ("--port", second.port)
+        owed = run("sub", *port, *SUBSCRIBER, "--no-retained", "--count", 2).text
+        assert owed == "two\nthree\n"
+        # Retained messages came along, too.
+        assert run("sub", *port, "orders/#", "--verbose", "--count", 1).text == "orders/1 one\n"
+
+
+def test_without_a_broker_and_from_the_default_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with LiveBroker(make_folder(tmp_path / "first")) as first:
+        run("pub", "--port", first.port, "lamp", "on", "--qos", 1, "--retain")
+    first.data.rename(tmp_path / "dovetail-data")
+    assert run("backup", "copy.db").text.endswith("a copy of dovetail-data\n")
+    said = refusal(run("backup", "copy.db"))
+    assert said.startswith(f"{tmp_path / 'copy.db'} is there already")
+
+
+def test_a_folder_without_data_is_refused(tmp_path: Path) -> None:
+    said = refusal(run("backup", "--data", tmp_path / "missing", tmp_path / "copy.db"))
+    assert said.startswith(f"{tmp_path / 'missing'} holds no data of Dovetail.\n")
+    assert "--data" in said
