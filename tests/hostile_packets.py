@@ -48,7 +48,8 @@ ACKS: Final = (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketTy
 
 _PACKETS_A_KIND = 60
 _KINDS: Final = (
-    *("publish",) * 34,
+    *("publish",) * 28,
+    *("plain",) * 6,
     *("ack",) * 16,
     *("subscribe",) * 8,
     *("unsubscribe",) * 4,
@@ -75,7 +76,7 @@ def pick(random: Random, items: Sequence[Item]) -> Item:
 
 
 class HostilePackets:
-    """`packet` and `connect` give the bytes of one packet, or of what is to look like one."""
+    """`packet` and `valid` give the bytes of one packet, or of what is to look like one."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -83,7 +84,10 @@ class HostilePackets:
         for version in VERSIONS:
             makers: dict[str, Callable[[int], Packet]] = {
                 "connect": self._connect,
+                "simple connect": self._simple_connect,
+                "simple subscribe": self._simple_subscribe,
                 "publish": self._publish,
+                "plain": self._plain,
                 "ack": self._ack,
                 "subscribe": self._subscribe,
                 "unsubscribe": self._unsubscribe,
@@ -99,11 +103,8 @@ class HostilePackets:
 
     # What is sent -------------------------------------------------------------------------------
 
-    def connect(self, version: int) -> bytes:
-        """A CONNECT that is as it should be, if somewhat strange."""
-        return pick(self._random, self._pools[version, "connect"])
-
     def valid(self, version: int, kind: str) -> bytes:
+        """Of this kind, and as it should be, if somewhat strange."""
         return pick(self._random, self._pools[version, kind])
 
     def packet(self, version: int) -> bytes:
@@ -114,7 +115,7 @@ class HostilePackets:
         if chance < 0.025:
             return self._damaged(pick(random, self._large[version]), 0.5)
         data = pick(random, self._pools[version, pick(random, _KINDS)])
-        return data if chance < 0.6 else self._damaged(data, 0.7)
+        return data if chance < 0.7 else self._damaged(data, 0.7)
 
     def _damaged(self, data: bytes, repaired: float) -> bytes:
         random = self._random
@@ -183,6 +184,14 @@ class HostilePackets:
                 packet.authentication_data = b"x"
         return packet
 
+    def _simple_connect(self, version: int) -> Connect:
+        return Connect(version, pick(self._random, CLIENT_IDS[:6]))
+
+    def _simple_subscribe(self, _version: int) -> Subscribe:
+        """What nearly all real ones are."""
+        request = SubscriptionRequest(pick(self._random, ("a/#", "a/b", "b")), 2)
+        return Subscribe(self._packet_id(), [request])
+
     def _will(self, version: int) -> Will:
         random = self._random
         will = Will(
@@ -215,6 +224,10 @@ class HostilePackets:
             if packet.alias and random.random() < 0.5:
                 packet.topic = b""
         return packet
+
+    def _plain(self, _version: int) -> Publish:
+        """What is passed on as it came."""
+        return Publish(pick(self._random, TOPICS), pick(self._random, (b"", b"x", bytes(130))))
 
     def _ack(self, version: int) -> Ack:
         random = self._random

@@ -51,6 +51,12 @@ UNKNOWN_CONNECTIONS_MAX = 1_000
 """Connections above `mqtt.connections_max`, for clients that are not known yet and those that are
 told that there is no room."""
 
+JOIN_READS_MIN = 4
+"""With so many connections read in one turn of the loop, writing may wait for the next turn."""
+
+JOIN_SECONDS_MAX = 0.000_3
+"""For how long it may: a tenth of what anybody would notice."""
+
 WRITE_JOIN_BYTES_MAX = 65_536
 """Small pieces for one client are copied together up to here; larger ones go as they are."""
 

@@ -256,15 +256,6 @@ def test_topics_with_a_dollar_are_found_by_name_only(version: int) -> None:
     assert payloads(kept(world, "$x/#", version=version)) == [b"x"]
 
 
-@both
-def test_a_queue_that_is_full_takes_no_more_of_them(version: int) -> None:
-    world = World(queue_messages_max=5)
-    publisher = world.client("publisher")
-    for number in range(10):
-        publisher.publish(f"a/{number}", b"x", 1, retain=True)
-    assert len(kept(world, version=version)) == 5
-
-
 # Expiry -------------------------------------------------------------------------------------------
 
 

@@ -464,19 +464,22 @@ class Broker:
     def publish(self, message: Message, origin: Session | None = None) -> None:
         """In the server's own name, or in that of a client (`origin`) that is gone."""
         self.dispatch.publish(message, origin)
-        if message.retain and message.expires_at is not None and message.payload:
+        if message.retain:
             self.expire_retained(message)
 
     def expire_retained(self, message: Message) -> None:
-        """Take a retained message away when its time is over."""
-        assert message.expires_at is not None
+        """Take a retained message away when its time is over; an earlier one's time is no more."""
+        key = ("retained", message.topic)
+        if message.expires_at is None or self.retained.get(message.topic) is not message:
+            self.timers.cancel(key)
+            return
 
         def expire() -> None:
             if self.retained.get(message.topic) is message:
                 self.shared.counters.publishes_expired += 1
                 self.dispatch.forget_retained(message.topic)
 
-        self.timers.set(("retained", message.topic), message.expires_at, expire)
+        self.timers.set(key, message.expires_at, expire)
 
     def refusal(self, message: Message, origin: Session) -> ReasonCode | None:
         """Why a publication cannot be taken just now."""

@@ -18,6 +18,7 @@ from dovetail.broker.session import Outgoing, Session
 from dovetail.broker.state import Shared
 from dovetail.messages import Message
 
+_DUPLICATE = 0x08
 _VOLATILE = b"$SYS/"  # published anew at every start
 
 
@@ -80,6 +81,47 @@ class Dispatch:
                 message = Message(topic, payload)
                 for delivery in each:
                     self.deliver(delivery, message, False, [])
+
+    def pass_on(
+        self,
+        route: Route,
+        data: bytes,
+        start: int,
+        topic_end: int,
+        end: int,
+        version: int,
+        origin: Session,
+    ) -> bool:
+        """One QoS 1 or 2 packet without properties or retain flag, to receivers like its sender.
+
+        They get its bytes with an identifier of their own. False, and nothing has happened, if one
+        of them needs more than that.
+        """
+        deliveries = route.deliveries
+        if not deliveries or route.groups or (route.own and origin in route.own):
+            return False
+        qos = data[start] >> 1 & 3
+        congestion_bytes = self._backlog_bytes_max // 2
+        for delivery in deliveries:
+            if (
+                delivery.qos < qos
+                or not delivery.plain
+                or not delivery.session.takes_light(version, congestion_bytes)
+            ):
+                return False
+        head = data[start:topic_end]
+        if head[0] & _DUPLICATE:  # [MQTT-3.3.1-3]
+            head = bytes([head[0] - _DUPLICATE]) + head[1:]
+        tail = data[topic_end + 2 : end]
+        for delivery in deliveries:
+            delivery.session.pass_on(head, tail, qos)
+        counters = self._counters
+        size = end - start
+        counters.publishes_received += 1
+        counters.publish_bytes_received += size
+        counters.publishes_sent += len(deliveries)
+        counters.publish_bytes_sent += size * len(deliveries)
+        return True
 
     def _forward_each(self, route: Route, data: bytes, version: int, origin: Session) -> None:
         for topic, payload in packets_of(data, version):

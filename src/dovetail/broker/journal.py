@@ -194,9 +194,12 @@ class Journal:
         self._waiting_on.append(act)
 
     def close(self) -> Batch | None:
-        """The open batch, to be written; None while there is nothing, or one is on its way."""
+        """The open batch, to be written; None while there is nothing, or one is on its way.
+
+        After a failure even one with nothing in it, or nobody would learn that the disk is well.
+        """
         batch = self.open
-        if self.outstanding is not None or batch.is_empty:
+        if self.outstanding is not None or (batch.is_empty and not self.failing):
             return None
         self.outstanding = batch
         self.open = Batch(batch.number + 1)

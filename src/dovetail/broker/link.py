@@ -436,7 +436,7 @@ class Link:
         first = data[at]
         self._shared.counters.packets_received += 1
         if first & 0xF0 == _PUBLISH_PLAIN:
-            self._take_publish(first, data, body, end)
+            self._take_publish(first, data, at, body, end)
             return
         if end - body == 2 and first in _ACKS:
             # The short form, which nearly all of them have.
@@ -449,7 +449,7 @@ class Link:
 
     # Publications -------------------------------------------------------------------------------
 
-    def _take_publish(self, first: int, data: bytes, body: int, end: int) -> None:
+    def _take_publish(self, first: int, data: bytes, start: int, body: int, end: int) -> None:
         qos = first >> 1 & 3
         if end - body >= 5 and qos in (1, 2) and not (first & 1):
             # The short way for what has neither properties nor a retain flag.
@@ -463,6 +463,8 @@ class Link:
                 and (payload == topic_end + 2 or not data[payload - 1])
             ):
                 packet_id = (data[topic_end] << 8) + data[topic_end + 1]
+                if packet_id and self._pass_on(data, start, body + 2, topic_end, end, packet_id):
+                    return
                 if packet_id:
                     self._accept(
                         data[body + 2 : topic_end],
@@ -495,6 +497,33 @@ class Link:
             packet.properties,
             None if expiry is None else self.broker.shared.now + expiry,
         )
+
+    def _pass_on(
+        self, data: bytes, start: int, topic_at: int, topic_end: int, end: int, packet_id: int
+    ) -> bool:
+        """A QoS 1 or 2 packet whose bytes can go on as they are. False: nothing has happened."""
+        session = self.session
+        assert session is not None
+        qos = data[start] >> 1 & 3
+        limits = self._shared.limits
+        route = self._router.routes.get(data[topic_at:topic_end])
+        if (
+            route is None
+            or not self.access.everything
+            or data[topic_at] == _DOLLAR
+            or qos > limits.maximum_qos
+            or self._receiving >= limits.receive_max
+            or (qos == 2 and (session.expiry_seconds or packet_id in session.incoming))
+            or not self._dispatch.pass_on(route, data, start, topic_end, end, self.version, session)
+        ):
+            return False
+        self._receiving += 1
+        if qos == 2:
+            session.incoming.add(packet_id)
+        self._acknowledge(
+            PacketType.PUBREC if qos == 2 else PacketType.PUBACK, packet_id, 0, None, wait=False
+        )
+        return True
 
     def _dealias(self, packet: Publish) -> bytes:
         alias = packet.alias
@@ -554,7 +583,7 @@ class Link:
         entries = self._dispatch.publish(message, session)
         if qos == 2:
             session.hold_incoming(packet_id)
-        if retain and expires_at is not None and payload:
+        if retain:
             self.broker.expire_retained(message)
         if qos:
             self._acknowledge(
@@ -574,8 +603,7 @@ class Link:
                 f"QoS {qos}; at most {limits.maximum_qos} is supported here",
             )
         if qos == 2 and packet_id in session.incoming:
-            # [MQTT-4.3.3-10]
-            self._acknowledge(PacketType.PUBREC, packet_id, 0, None, wait=session.persistent)
+            self._acknowledge_again(session, packet_id)
             return False
         self._receiving += 1
         if self.version == MQTT_5 and self._receiving > limits.receive_max:  # [MQTT-3.3.4-7]
@@ -643,6 +671,27 @@ class Link:
                 self.send(codec.encode_ack(self.version, answer, packet_id, reason))
 
         self.broker.shared.journal.when_stored(act)
+
+    def _acknowledge_again(self, session: Session, packet_id: int) -> None:
+        """PUBREC of a QoS 2 message that came before [MQTT-4.3.3-10], maybe over another link."""
+        if not session.persistent:
+            self._acknowledge(PacketType.PUBREC, packet_id, 0, None, wait=False)
+            return
+        journal = self._shared.journal
+        self._acks_waiting += 1
+
+        def act(stored: bool) -> None:
+            known = packet_id in session.incoming
+            if known and not stored:
+                journal.wait_on(act)  # the message itself is on disk, or waits before us
+                return
+            self._acks_waiting -= 1
+            if not known:
+                self._take_back(session, PacketType.PUBREC, packet_id, None)
+            elif self.state is State.CONNECTED:
+                self.send(codec.encode_ack(self.version, PacketType.PUBREC, packet_id))
+
+        journal.when_stored(act)
 
     def _take_back(
         self, own: Session, answer: PacketType, packet_id: int, entries: Entries | None
@@ -842,7 +891,10 @@ class Link:
         was_connected = self.state is State.CONNECTED
         self.state = State.CLOSED
         self.access = _NOTHING
+        # A timer may remember the link for hours; it need not keep what the client chose.
         self._partial.clear()
+        self._aliases_in.clear()
+        self._aliases_out.clear()
         if not self.outgoing:
             self.broker.wake(self)
         self.broker.closed(self, was_connected=was_connected, with_will=with_will)

@@ -11,6 +11,7 @@ publisher faster than the disk is slowed by TCP.
 import asyncio
 import ipaddress
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
@@ -24,6 +25,8 @@ from dovetail.broker.packets import Connect
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store, Writer
 from dovetail.config import (
+    JOIN_READS_MIN,
+    JOIN_SECONDS_MAX,
     JOURNAL_BYTES_MAX,
     JOURNAL_MESSAGES_MAX,
     STORE_RETRY_SECONDS,
@@ -70,6 +73,8 @@ class Server:
         self._rows_taken = 0
         self._paused: list[Connection] = []
         self._scheduled = False
+        self._scheduled_at = 0.0
+        self.reads = 0
         self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
         self._retry: asyncio.TimerHandle | None = None
         self._progress = asyncio.Event()  # a batch came back from the store
@@ -80,9 +85,15 @@ class Server:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
+            self._scheduled_at = time.monotonic()
             self.loop.call_soon(self._end_of_turn)
 
     def _end_of_turn(self) -> None:
+        # Many connections are being read: what comes in the next turn can go out with this one's.
+        reads, self.reads = self.reads, 0
+        if reads >= JOIN_READS_MIN and time.monotonic() - self._scheduled_at < JOIN_SECONDS_MAX:
+            self.loop.call_soon(self._end_of_turn)
+            return
         self._scheduled = False
         broker = self.broker
         dirty, broker.dirty = broker.dirty, []
@@ -252,9 +263,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         link = self.link
         self._counters.bytes_received += len(data)
+        server = self._server
+        server.reads += 1
         if link.receive_plain(data):
             return
-        server = self._server
         link.receive(data, server.clock())
         if server.shared.journal.rows_written != server._rows_taken:  # noqa: SLF001
             server.rows_may_wait()

@@ -9,6 +9,9 @@ Outgoing messages go through three states, each a place:
     offer -> queue -> [window] -> PUBLISH -> PUBACK  -> gone        QoS 1
                                   PUBLISH -> PUBREC -> PUBREL -> PUBCOMP -> gone    QoS 2
 
+A session that ends with its connection never sends a message again, so of one that is passed on at
+once it keeps the packet identifier only (`light`), and how far the exchange is.
+
 Rules for persistent sessions:
 - A QoS 2 PUBLISH leaves only when its packet identifier is on disk, and its PUBREL only when the
   PUBREC is: otherwise a restart would send it again under another identifier, or again at all.
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 PACKET_ID_MAX = 65_535
 
 _FAILURE = 0x80  # reason codes from here on are refusals
+_PUBREL = b"\x62\x02"
+# What a light exchange waits for. The first two are its QoS.
+_LIGHT_PUBACK, _LIGHT_PUBREC, _LIGHT_PUBCOMP = 1, 2, 3
 
 
 class Receiver(Protocol):
@@ -135,6 +141,7 @@ class Session:
         "expiry_seconds",
         "incoming",
         "inflight",
+        "light",
         "link",
         "next_packet_id",
         "next_sequence",
@@ -164,6 +171,7 @@ class Session:
         self.subscriptions: dict[str, Subscription] = {}
         self.queue: deque[Outgoing] = deque()
         self.inflight: dict[int, Outgoing] = {}
+        self.light: dict[int, int] = {}  # packet identifier -> what we wait for, see below
         self.resending: deque[Outgoing] = deque()
         self.outstanding = 0  # sent over this connection, and not acknowledged
         self.window = 0
@@ -191,7 +199,7 @@ class Session:
         limits = shared.limits
         link = self.link
         if (
-            len(self.queue) + len(self.inflight) >= limits.queue_messages_max
+            len(self.queue) + len(self.inflight) + len(self.light) >= limits.queue_messages_max
             or self.queued_bytes + size > limits.queue_bytes_max
             or shared.gauges.queued_bytes + size > limits.queued_bytes_total_max
         ):
@@ -224,7 +232,7 @@ class Session:
     def _start(self, entry: Outgoing, link: Receiver) -> None:
         packet_id = self.next_packet_id
         inflight = self.inflight
-        while packet_id in inflight:
+        while packet_id in inflight or packet_id in self.light:
             packet_id = packet_id % PACKET_ID_MAX + 1
         self.next_packet_id = packet_id % PACKET_ID_MAX + 1
         entry.packet_id = packet_id
@@ -292,8 +300,44 @@ class Session:
             else:
                 return
 
+    def takes_light(self, version: int, congestion_bytes: int) -> bool:
+        """Can a plain frame be passed on to it at once, and forgotten but for its identifier?"""
+        link = self.link
+        return (
+            link is not None
+            and self.outstanding < self.window
+            and not self.queue
+            and not self.expiry_seconds
+            and link.plain
+            and link.version == version
+            and link.unsent <= congestion_bytes
+            and not link.congested
+        )
+
+    def pass_on(self, head: bytes, tail: bytes, qos: int) -> None:
+        """A frame that `takes_light` said yes to, without its packet identifier."""
+        packet_id = self.next_packet_id
+        light = self.light
+        while packet_id in light or packet_id in self.inflight:
+            packet_id = packet_id % PACKET_ID_MAX + 1
+        self.next_packet_id = packet_id % PACKET_ID_MAX + 1
+        light[packet_id] = qos
+        self.outstanding += 1
+        link = self.link
+        assert link is not None
+        link.send(head + packet_id.to_bytes(2) + tail)
+
+    def _finish_light(self, packet_id: int, now: float) -> None:
+        del self.light[packet_id]
+        self.outstanding -= 1
+        if self.queue:
+            self.pump(now)
+
     def acknowledged(self, packet_id: int, now: float) -> bool:
         """PUBACK; False if nothing waits for it."""
+        if self.light.get(packet_id) == _LIGHT_PUBACK:
+            self._finish_light(packet_id, now)
+            return True
         entry = self.inflight.get(packet_id)
         if entry is None or entry.qos != 1:
             return False
@@ -304,6 +348,13 @@ class Session:
         """PUBREC: answered with PUBREL, unless it refuses."""
         link = self.link
         assert link is not None
+        if self.light.get(packet_id) in (_LIGHT_PUBREC, _LIGHT_PUBCOMP):
+            if reason >= _FAILURE:
+                self._finish_light(packet_id, now)
+            else:
+                self.light[packet_id] = _LIGHT_PUBCOMP
+                link.send(_PUBREL + packet_id.to_bytes(2))
+            return
         entry = self.inflight.get(packet_id)
         if entry is None or entry.qos != 2:
             # [MQTT-4.3.3-4] holds for messages we sent; this one we do not know.
@@ -347,6 +398,9 @@ class Session:
 
     def completed(self, packet_id: int, now: float) -> None:
         """PUBCOMP."""
+        if self.light.get(packet_id) == _LIGHT_PUBCOMP:
+            self._finish_light(packet_id, now)
+            return
         entry = self.inflight.get(packet_id)
         if entry is not None and entry.released:
             self._finish(entry, now)
@@ -455,6 +509,7 @@ class Session:
         for entry in (*self.inflight.values(), *self.queue):
             self._forget(entry)
         self.inflight.clear()
+        self.light.clear()
         self.queue.clear()
         self.resending.clear()
         self.incoming.clear()

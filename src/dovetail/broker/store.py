@@ -64,6 +64,7 @@ class Store:
         self._lock: int | None = lock
         self._identity = identity(self.file)
         self._reserved = dict(connection.execute("SELECT kind, reserved FROM numbers"))
+        self._has_failed = False
 
     @classmethod
     def open(cls, folder: Path, durability: Durability) -> "Store":
@@ -112,11 +113,15 @@ class Store:
         When writing went well and only the sync of "power" failed, the batch is undone for every
         reader, but may be found on disk after a crash: more than was promised, never less.
         """
+        probing, self._has_failed = self._has_failed, True
         with sqlite_explained(self.file):
             self._check_in_place()
             self._roll_back()
             self._connection.execute("BEGIN IMMEDIATE")
             try:
+                if probing:
+                    # What is left of a batch that failed may change no page, and prove nothing.
+                    self._connection.execute("UPDATE numbers SET reserved = reserved")
                 self._write(batch)
                 reserved = self._reserve(batch)
                 self._connection.execute("COMMIT")
@@ -128,6 +133,7 @@ class Store:
                     self._reuse_log()
                 raise
         self._reserved = reserved
+        self._has_failed = False
 
     def backup(self, target: Path) -> None:
         """See `backup`. Any thread may call this, at any time."""

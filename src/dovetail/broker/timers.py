@@ -24,9 +24,13 @@ class Timers:
         self._due[key] = (when, action)
         if when < self._in_heap.get(key, float("inf")):
             self._push(key, when)
+            self._drop_stale()
 
     def cancel(self, key: Hashable) -> None:
         self._due.pop(key, None)
+        self._drop_stale()
+
+    def _drop_stale(self) -> None:
         if len(self._heap) > 2 * len(self._due) + _STALE_MIN:
             self._heap = []
             self._in_heap = {}
