@@ -55,7 +55,7 @@ from dovetail.settings import Rule
 from hostile_packets import VERSIONS, HostilePackets, pick
 
 PACKETS = 1_000_000
-ROUND_PACKETS = 2_500
+ROUND_PACKETS = 1_500
 LINKS = 12
 """Hostile connections at once."""
 
@@ -160,6 +160,7 @@ class Hostile:
         self._last: Packet | None = None
         self._aliases: set[int] = set()
         self._unsent = 0
+        self._resumed = False
 
     def take(self) -> None:
         """As the shell does: take what there is to write, and say how much is still unwritten."""
@@ -206,12 +207,15 @@ class Hostile:
             raise Broken(f"{packet} comes after the last word, {self._last}")
         self._last = packet
         if isinstance(packet, Publish):
+            if packet.duplicate and not self._resumed:
+                raise Broken(f"a duplicate of what this session never saw: {packet}")
             if packet.alias:
                 if not packet.topic and packet.alias not in self._aliases:
                     raise Broken(f"alias {packet.alias} was never set")
                 self._aliases.add(packet.alias)
         elif isinstance(packet, Connack):
             self.connected = packet.reason == ReasonCode.SUCCESS
+            self._resumed = packet.session_present
         elif isinstance(packet, Ping):
             if packet.type != PacketType.PINGRESP:
                 raise Broken("a server does not send PINGREQ")

@@ -1,7 +1,6 @@
 """A real broker of other make, for tests of clients and of what brokers are known to do."""
 
 import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -11,20 +10,10 @@ from types import TracebackType
 
 import pytest
 
+from servers import program
+
 _STARTS_MAX = 5
 _WAIT_SECONDS = 30
-
-
-def program(name: str) -> str:
-    """Where one of Mosquitto's programs is. Without it a test is skipped, but on CI it fails."""
-    folders = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin"
-    found = shutil.which(name, path=folders)
-    if found is None:
-        message = f"{name} is not installed (package mosquitto, or mosquitto-clients)"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    return found
 
 
 def free_port() -> int:
@@ -119,7 +108,7 @@ class Mosquitto:
 
     def publish(self, topic: str, payload: bytes | str, *options: str) -> None:
         data = payload.encode() if isinstance(payload, str) else payload
-        command = [program("mosquitto_pub"), "-p", str(self.port), "-t", topic, "-s", *options]
+        command = [str(program("mosquitto_pub")), "-p", str(self.port), "-t", topic, "-s", *options]
         subprocess.run(command, input=data, check=True, timeout=_WAIT_SECONDS)
 
     def subscriber(self, *options: str) -> "subprocess.Popen[str]":

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from broker_process import BrokerProcess
 from client_commands import refusal, run
-from live_broker import LiveBroker
 
 SUBSCRIBER = ("orders/+", "--client-id", "till", "--keep-session", "--qos", "1")
 
@@ -18,7 +18,7 @@ def make_folder(folder: Path) -> Path:
 
 def test_a_running_broker_is_copied_and_restored(tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
-    with LiveBroker(make_folder(tmp_path / "first")) as first:
+    with BrokerProcess(make_folder(tmp_path / "first")) as first:
         port = ("--port", first.port)
         # It subscribes, and is gone with the first message: the second and third are owed to it.
         run("pub", *port, "orders/1", "one", "--qos", 1, "--retain")
@@ -36,7 +36,7 @@ def test_a_running_broker_is_copied_and_restored(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "second")
     make_folder(folder / "data")
     shutil.copy(copy, folder / "data" / "dovetail.db")
-    with LiveBroker(folder) as second:
+    with BrokerProcess(folder) as second:
         port = ("--port", second.port)
         owed = run("sub", *port, *SUBSCRIBER, "--no-retained", "--count", 2).text
         assert owed == "two\nthree\n"
@@ -48,7 +48,7 @@ def test_without_a_broker_and_from_the_default_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with LiveBroker(make_folder(tmp_path / "first")) as first:
+    with BrokerProcess(make_folder(tmp_path / "first")) as first:
         run("pub", "--port", first.port, "lamp", "on", "--qos", 1, "--retain")
     first.data.rename(tmp_path / "dovetail-data")
     assert run("backup", "copy.db").text.endswith("a copy of dovetail-data\n")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from broker_process import BrokerProcess
 from checkout import ROOT
-from live_broker import LiveBroker
 
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 WITH_BROKER = {"pubsub.py"}
@@ -16,8 +16,8 @@ Run = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
-    with LiveBroker(tmp_path_factory.mktemp("broker")) as running:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
         yield running
 
 

@@ -10,7 +10,8 @@ from certificates import Authority
 from client_commands import refusal, run
 from dovetail.client import connection
 from dovetail.client.connection import in_words
-from mosquitto import Mosquitto, free_port, program
+from mosquitto import Mosquitto, free_port
+from servers import program
 from scripted_server import CLOSE, ScriptedServer
 
 

@@ -246,6 +246,9 @@ class Router:
             for topic, numbers in zip(unknown, self._trie.match_many(unknown), strict=True):
                 route = self._by_filters.get(numbers)
                 if route is None:
+                    # Here, and not with the topics: those that are not kept lead to routes too.
+                    if len(self._by_filters) * 2 >= self._limits.routes_max:
+                        self._by_filters = {}
                     route = self._by_filters[numbers] = self._build(numbers)
                 self._keep(topic, route)
         assert route is not None
@@ -257,8 +260,6 @@ class Router:
         if len(self.routes) * 2 >= self._limits.routes_max:
             self._old_routes = self.routes
             self.routes = {}
-            if len(self._by_filters) * 2 >= self._limits.routes_max:
-                self._by_filters = {}
         self.routes[topic] = route
 
     def _build(self, numbers: tuple[int, ...]) -> Route:
