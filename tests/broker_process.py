@@ -25,6 +25,9 @@ from typing import IO
 WAIT_SECONDS = 60
 """For anything that a slow, shared machine may take its time for."""
 
+START_SECONDS = 180
+"""Where kernels have changed since the last start, it compiles them."""
+
 # Below the ports that systems give to clients: one that tries again and again to reach a broker
 # that is down could otherwise be given the broker's own port, and keep it from coming back.
 _PORTS = range(30_001, 32_768)
@@ -103,12 +106,21 @@ class BrokerProcess:
     def start(self, *options: object, announced: bool = True) -> None:
         """Without an announcement (--quiet), it is up when it accepts; HTTP may come later."""
         self.launch(*options)
+        self._wait_for_start(announced)
+
+    def start_plainly(self) -> None:
+        """Without any option but the data folder, as who has read nothing yet."""
+        self._launch("--data", self.data)
+        self._wait_for_start(announced=True)
+
+    def _wait_for_start(self, announced: bool) -> None:
         wait_until(
             lambda: (
                 not self.is_running
                 or ("Ctrl-C stops it.\n" in self._printed if announced else self.accepts())
             ),
-            f"start of the broker\n{self.said()}",
+            "start of the broker",
+            seconds=START_SECONDS,
         )
         assert self.is_running, self.said()
         if announced:
@@ -120,13 +132,13 @@ class BrokerProcess:
 
     def launch(self, *options: object) -> None:
         """Without waiting for anything."""
-        assert not self.is_running
         self.port = self.port or free_port()
-        if "--config" not in options:
-            options = ("--config", self.file, *options)
-        command = [sys.executable, "-m", "dovetail", "up", "--port", self.port]
+        self._launch("--config", self.file, "--port", self.port, "--data", self.data, *options)
+
+    def _launch(self, *options: object) -> None:
+        assert not self.is_running
         self._process = subprocess.Popen(
-            [str(part) for part in (*command, "--data", self.data, *options)],
+            [sys.executable, "-m", "dovetail", "up", *map(str, options)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -79,7 +79,8 @@ class HostilePackets:
     """`packet` and `valid` give the bytes of one packet, or of what is to look like one."""
 
     def __init__(self, random: Random) -> None:
-        self._random = random
+        self.random = random
+        """May be changed: the pools stay, and what is drawn from them follows the new one."""
         self._pools: dict[tuple[int, str], list[bytes]] = {}
         for version in VERSIONS:
             makers: dict[str, Callable[[int], Packet]] = {
@@ -105,10 +106,10 @@ class HostilePackets:
 
     def valid(self, version: int, kind: str) -> bytes:
         """Of this kind, and as it should be, if somewhat strange."""
-        return pick(self._random, self._pools[version, kind])
+        return pick(self.random, self._pools[version, kind])
 
     def packet(self, version: int) -> bytes:
-        random = self._random
+        random = self.random
         chance = random.random()
         if chance < 0.02:
             return random.randbytes(1 + int(random.random() * 60))
@@ -118,7 +119,7 @@ class HostilePackets:
         return data if chance < 0.7 else self._damaged(data, 0.7)
 
     def _damaged(self, data: bytes, repaired: float) -> bytes:
-        random = self._random
+        random = self.random
         if random.random() < repaired:
             start = 2 if data[1] < 0x80 else 3 if data[2] < 0x80 else 4
             body = self._mutated(data[start:])
@@ -126,15 +127,15 @@ class HostilePackets:
         return self._mutated(data)
 
     def _mutated(self, data: bytes) -> bytes:
-        random = self._random.random
+        random = self.random.random
         for _ in range(1 + int(random() * random() * 4)):
             if not data:
-                return self._random.randbytes(1)
+                return self.random.randbytes(1)
             data = self._mutated_once(data, int(random() * 10), int(random() * len(data)))
         return data
 
     def _mutated_once(self, data: bytes, way: int, at: int) -> bytes:  # noqa: PLR0911
-        random = self._random
+        random = self.random
         length = 1 + int(random.random() ** 3 * 12)
         if way <= 1:  # a bit
             return data[:at] + bytes((data[at] ^ 1 << int(random.random() * 8),)) + data[at + 1 :]
@@ -158,7 +159,7 @@ class HostilePackets:
     # What it is made from -----------------------------------------------------------------------
 
     def _connect(self, version: int) -> Connect:
-        random = self._random
+        random = self.random
         is_5 = version == MQTT_5
         user = pick(random, USERS)
         clean = random.random() < 0.5
@@ -185,15 +186,15 @@ class HostilePackets:
         return packet
 
     def _simple_connect(self, version: int) -> Connect:
-        return Connect(version, pick(self._random, CLIENT_IDS[:6]))
+        return Connect(version, pick(self.random, CLIENT_IDS[:6]))
 
     def _simple_subscribe(self, _version: int) -> Subscribe:
         """What nearly all real ones are."""
-        request = SubscriptionRequest(pick(self._random, ("a/#", "a/b", "b")), 2)
+        request = SubscriptionRequest(pick(self.random, ("a/#", "a/b", "b")), 2)
         return Subscribe(self._packet_id(), [request])
 
     def _will(self, version: int) -> Will:
-        random = self._random
+        random = self.random
         will = Will(
             pick(random, TOPICS),
             b"will",
@@ -207,7 +208,7 @@ class HostilePackets:
         return will
 
     def _publish(self, version: int) -> Publish:
-        random = self._random
+        random = self.random
         qos = int(random.random() * 3)
         packet = Publish(
             pick(random, TOPICS),
@@ -227,10 +228,10 @@ class HostilePackets:
 
     def _plain(self, _version: int) -> Publish:
         """What is passed on as it came."""
-        return Publish(pick(self._random, TOPICS), pick(self._random, (b"", b"x", bytes(130))))
+        return Publish(pick(self.random, TOPICS), pick(self.random, (b"", b"x", bytes(130))))
 
     def _ack(self, version: int) -> Ack:
-        random = self._random
+        random = self.random
         packet = Ack(pick(random, ACKS), self._packet_id())
         if version == MQTT_5 and random.random() < 0.3:
             packet.reason = pick(random, tuple(REASONS[packet.type]))
@@ -238,7 +239,7 @@ class HostilePackets:
         return packet
 
     def _subscribe(self, version: int) -> Subscribe:
-        random = self._random
+        random = self.random
         is_5 = version == MQTT_5
         requests = []
         for _ in range(1 + int(random.random() ** 2 * 4)):
@@ -255,7 +256,7 @@ class HostilePackets:
         return packet
 
     def _unsubscribe(self, version: int) -> Unsubscribe:
-        random = self._random
+        random = self.random
         filters = [pick(random, FILTERS) for _ in range(1 + int(random.random() * 3))]
         packet = Unsubscribe(self._packet_id(), filters)
         if version == MQTT_5:
@@ -263,7 +264,7 @@ class HostilePackets:
         return packet
 
     def _disconnect(self, version: int) -> Disconnect:
-        random = self._random
+        random = self.random
         if version == MQTT_3_1_1:
             return Disconnect()
         return Disconnect(
@@ -283,7 +284,7 @@ class HostilePackets:
         if version == MQTT_5:
             ours.append(Auth(ReasonCode.RE_AUTHENTICATE, "SCRAM", b"data"))
             ours.append(Publish(b"a", b"", identifiers=(1, 2)))
-        return pick(self._random, ours)
+        return pick(self.random, ours)
 
     def _large_ones(self, version: int) -> list[bytes]:
         """Whatever can be long or many, as long and as many as the wire can hold."""
@@ -317,7 +318,7 @@ class HostilePackets:
         return [encode(version, packet) for packet in packets]
 
     def _properties(self) -> bytes:
-        random = self._random
+        random = self.random
         return forwardable_properties(
             payload_format=pick(random, (None, 0, 1)),
             content_type=pick(random, (None, "text/plain")),
@@ -327,8 +328,8 @@ class HostilePackets:
         )
 
     def _user_properties(self) -> UserProperties:
-        random = self._random
+        random = self.random
         return (("k", "v"), ("k", "é")) if random.random() < 0.2 else ()
 
     def _packet_id(self) -> int:
-        return pick(self._random, (1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 65_535))
+        return pick(self.random, (1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 65_535))

@@ -6,6 +6,8 @@ import socket
 import ssl
 from types import TracebackType
 
+from cryptography import x509
+
 from broker_process import WAIT_SECONDS
 from dovetail.broker import codec
 from dovetail.broker.packets import (
@@ -183,3 +185,17 @@ class WireClient:
 
     def _next_packet_id(self) -> int:
         return next(self._packet_ids) % 65_535 + 1
+
+
+def certificate_serial(port: int) -> int:
+    """Of the certificate that a server shows."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", port), WAIT_SECONDS) as plain,
+        context.wrap_socket(plain) as secured,
+    ):
+        shown = secured.getpeercert(binary_form=True)
+    assert shown is not None
+    return x509.load_der_x509_certificate(shown).serial_number

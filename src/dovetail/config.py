@@ -51,7 +51,7 @@ UNKNOWN_CONNECTIONS_MAX = 1_000
 """Connections above `mqtt.connections_max`, for clients that are not known yet and those that are
 told that there is no room."""
 
-JOIN_READS_MIN = 4
+JOIN_READS_MIN = 2
 """With so many connections read in one turn of the loop, writing may wait for the next turn."""
 
 JOIN_SECONDS_MAX = 0.000_3

@@ -703,6 +703,14 @@ class Crashes(RuleBasedStateMachine):
     def read(self, who: int) -> None:
         self.peers[who].read()
 
+    @rule(times=st.integers(1, 3))
+    def talk(self, times: int) -> None:
+        """All of them, as far as it goes without the disk."""
+        for _ in range(times):
+            for peer in self.peers:
+                peer.read()
+                peer.send()
+
     @rule(who=st.integers(0, 2))
     def lose(self, who: int) -> None:
         peer = self.peers[who]

@@ -74,6 +74,7 @@ class Server:
         self._paused: list[Connection] = []
         self._scheduled = False
         self._scheduled_at = 0.0
+        self._joining = False
         self.reads = 0
         self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
         self._retry: asyncio.TimerHandle | None = None
@@ -89,11 +90,17 @@ class Server:
             self.loop.call_soon(self._end_of_turn)
 
     def _end_of_turn(self) -> None:
-        # Many connections are being read: what comes in the next turn can go out with this one's.
+        # Several connections are being read: what comes in the next turns can go out with this
+        # one's, and the loop does not fall asleep in between.
         reads, self.reads = self.reads, 0
-        if reads >= JOIN_READS_MIN and time.monotonic() - self._scheduled_at < JOIN_SECONDS_MAX:
+        if (
+            reads >= (1 if self._joining else JOIN_READS_MIN)
+            and time.monotonic() - self._scheduled_at < JOIN_SECONDS_MAX
+        ):
+            self._joining = True
             self.loop.call_soon(self._end_of_turn)
             return
+        self._joining = False
         self._scheduled = False
         broker = self.broker
         dirty, broker.dirty = broker.dirty, []

@@ -119,11 +119,9 @@ class Store:
             self._roll_back()
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                if probing:
-                    # What is left of a batch that failed may change no page, and prove nothing.
-                    self._connection.execute("UPDATE numbers SET reserved = reserved")
                 self._write(batch)
-                reserved = self._reserve(batch)
+                # What is left of a batch that failed may change no page, and so prove nothing.
+                reserved = self._reserve(batch, change=probing)
                 self._connection.execute("COMMIT")
             except BaseException as error:
                 # If this fails too (the disk is gone), the next commit begins with it.
@@ -211,12 +209,16 @@ class Store:
             self._connection.execute(statement(count), [*itertools.chain.from_iterable(piece)])
             start += count
 
-    def _reserve(self, batch: Batch) -> dict[str, int]:
+    def _reserve(self, batch: Batch, *, change: bool) -> dict[str, int]:
+        """`change`: write in any case."""
         reserved = dict(self._reserved)
         for kind, numbers in (("sessions", batch.sessions), ("messages", batch.messages)):
             highest = max(numbers, default=0)
             if highest > reserved[kind]:
                 reserved[kind] = highest + NUMBERS_RESERVED
+            elif change:
+                reserved[kind] += 1
+            if reserved[kind] != self._reserved[kind]:
                 self._connection.execute(
                     "UPDATE numbers SET reserved = ? WHERE kind = ?", (reserved[kind], kind)
                 )

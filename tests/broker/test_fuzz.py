@@ -1,0 +1,97 @@
+"""The fuzzer in short: some thousand hostile packets, from seeds that stay the same.
+
+`scripts/fuzz` runs a million, from another seed every time.
+"""
+
+from pathlib import Path
+
+import pytest
+
+import fuzzing
+import live_fuzzing
+from dovetail.broker import link
+from dovetail.broker.packets import Unsubscribe
+from fuzzing import Arena, Broken, Event, Failure, fails, shrunk
+
+CONNECT_5 = bytes.fromhex("10 0d 0004 4d515454 05 02 0000 00 0000")
+PINGREQ = b"\xc0\x00"
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_hostile_packets_leave_the_core_as_it_was(seed: int) -> None:
+    assert fuzzing.run(seed, 5_000) >= 5_000
+
+
+def test_hostile_connections_leave_a_broker_alive() -> None:
+    live_fuzzing.run_live(1, 1_000)
+
+
+def test_a_run_follows_from_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[Event]] = []
+    clear = Arena.clear
+
+    def record(arena: Arena) -> None:
+        seen[-1].append(Event("end", data=repr(arena.world.shared.counters).encode()))
+        clear(arena)
+
+    monkeypatch.setattr(Arena, "clear", record)
+    for _ in range(2):
+        seen.append([])
+        fuzzing.run(5, 3_000)
+    assert seen[0] == seen[1]
+
+
+# The fuzzer finds what it is there to find --------------------------------------------------------
+
+
+def test_an_exception_is_found_shrunk_and_can_be_replayed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stumble(_link: link.Link, _packet: object) -> None:
+        raise RuntimeError("stumbled")
+
+    monkeypatch.setitem(link._HANDLERS, Unsubscribe, stumble)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    with pytest.raises(Failure, match="stumbled"):
+        fuzzing.run(1, 5_000)
+    assert "RuntimeError: stumbled" in capsys.readouterr().out
+    (file,) = tmp_path.iterdir()
+    assert fuzzing.replay(file) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert len([line for line in shown if line.startswith("  bytes")]) <= 2
+    monkeypatch.undo()
+    assert fuzzing.replay(file) == 0
+
+
+def test_what_is_left_behind_is_found() -> None:
+    arena = Arena("open")
+    arena.world.broker.timers.set("forgotten", arena.world.now + 1e9, lambda: None)
+    with pytest.raises(Broken, match=r"'timers': \(0, 1\)"):
+        arena.clear()
+
+
+def test_an_end_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [
+        Event("open"),
+        Event("bytes", data=CONNECT_5),
+        Event("bytes", data=PINGREQ),
+        Event("bytes", data=b"\x00\x00"),
+        Event("time", value=1),
+    ]
+    assert fails("open", events) is None
+    monkeypatch.setattr(
+        link.Link, "disconnect", lambda self, _reason, _why=None: self.close(with_will=True)
+    )
+    found = fails("open", events)
+    assert isinstance(found, Broken)
+    assert "without a word" in str(found)
+    smaller = shrunk(Failure("open", events, found))
+    assert smaller.events == [events[0], events[1], events[3]]
+
+
+def test_half_a_packet_to_a_client_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "_PINGRESP", b"\xd0")
+    events = [Event("open"), Event("bytes", data=CONNECT_5), Event("bytes", data=PINGREQ)]
+    found = fails("open", events)
+    assert isinstance(found, Broken)
+    assert "a part of a packet" in str(found)

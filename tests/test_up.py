@@ -1,0 +1,282 @@
+"""`dovetail up` as a user meets it: its first words, its last ones, and what it does on signals."""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_process import WAIT_SECONDS, BrokerProcess, free_port
+from certificates import Authority
+from dovetail import __version__
+from dovetail.broker.packets import MQTT_3_1_1
+from dovetail.errors import ReasonCode
+from wire_client import WireClient, certificate_serial
+
+TCP = """
+[[listeners]]
+kind = "tcp"
+port = 0
+"""
+HTTP = """
+[http]
+port = 0
+"""
+NO_HTTP = """
+[http]
+enabled = false
+"""
+
+
+def up(*options: object) -> "subprocess.CompletedProcess[str]":
+    """One that ends by itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "dovetail", "up", *map(str, options)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+
+
+def refusal(done: "subprocess.CompletedProcess[str]") -> str:
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert "Traceback" not in done.stderr
+    return done.stderr.removeprefix("dovetail: error: ")
+
+
+def set_password(file: Path, user: str, password: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "dovetail", "passwd", "--stdin", file, user],
+        input=password,
+        text=True,
+        check=True,
+        capture_output=True,
+        timeout=WAIT_SECONDS,
+    )
+
+
+# The start ----------------------------------------------------------------------------------------
+
+
+def test_the_announcement_says_where_everything_is(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        first, *lines, last = broker.printed().splitlines()
+        assert first == f"Dovetail {__version__} is up."
+        assert last == "Ctrl-C stops it."
+        assert f"  MQTT       127.0.0.1:{broker.port}" in lines
+        assert (
+            f"  HTTP       http://127.0.0.1:{broker.port_of('http')} (/metrics, /healthz)" in lines
+        )
+        assert f"  data       {broker.data} (survives a crash of the process)" in lines
+        assert f"sub --port {broker.port} 'hello/#'" in lines[-1]
+        with WireClient(broker.port) as client:
+            assert client.connack.reason == ReasonCode.SUCCESS
+        assert broker.health() == (200, {"status": "ok"})
+        assert broker.log() == ""
+
+
+def test_quiet_is_quiet(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, TCP + NO_HTTP)
+    broker.start("--quiet", announced=False)
+    broker.stop()
+    assert broker.said() == "--- printed\n--- logged\n"
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path) -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        message = refusal(up("--port", port, "--data", tmp_path / "data"))
+    assert message == (
+        f"cannot listen on 127.0.0.1, port {port} (tcp): the port is taken by another program\n"
+        "Choose another with --port, or `port` in the configuration.\n"
+    )
+
+
+def test_ports_that_nobody_asked_for_move(tmp_path: Path) -> None:
+    """Held by the test, or by whoever has them already."""
+    with held(1883), held(8083), held(8080):
+        broker = BrokerProcess(tmp_path)
+        broker.start_plainly()
+        try:
+            assert broker.port_of("tcp") > 1883
+            assert broker.port_of("websocket") > 8083
+            assert broker.port_of("http") != 8080
+            assert broker.printed().count("is taken by another program") == 2
+            assert "HTTP moved to port" in broker.log()
+            with WireClient(broker.port_of("tcp")) as client:
+                assert client.connack.reason == ReasonCode.SUCCESS
+        finally:
+            broker.stop()
+
+
+def held(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError:
+        return socket.socket()  # another program has it: as good
+
+
+def test_a_mistake_in_the_configuration_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "dovetail.toml"
+    file.write_text("\n[mqtt]\nreceive_max = 0\nretain = true\n")
+    message = refusal(up("--config", file))
+    assert f"{file}:3: mqtt.receive_max: " in message
+    assert f"{file}:4: mqtt.retain: " in message
+
+
+def test_a_certificate_that_is_missing_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "dovetail.toml"
+    file.write_text('[[listeners]]\nkind = "tls"\nport = 0\ncertificate = "server.crt"\n')
+    message = refusal(up("--config", file))
+    assert f"cannot read {tmp_path / 'server.crt'}: No such file or directory." in message
+
+
+def test_a_data_folder_has_one_broker(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, TCP + NO_HTTP) as broker:
+        message = refusal(up("--port", 0, "--data", broker.data))
+        assert message.startswith(f"Another Dovetail uses the data folder {broker.data}.\n")
+        with WireClient(broker.port) as client:  # the first is not troubled
+            assert client.connack.reason == ReasonCode.SUCCESS
+
+
+# The end ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_says_goodbye_and_keeps_everything(tmp_path: Path, number: signal.Signals) -> None:
+    broker = BrokerProcess(tmp_path, TCP + NO_HTTP)
+    broker.start()
+    with (
+        WireClient(broker.port, "away", kept=True) as away,
+        WireClient(broker.port, "here", kept=True) as here,
+        WireClient(broker.port, version=MQTT_3_1_1) as old,
+        WireClient(broker.port, receive_buffer_bytes=4_096) as deaf,
+    ):
+        for client in (away, here):
+            client.subscribe("news", 2)
+        away.disconnect()
+        deaf.subscribe("news")
+        for _ in range(100):
+            assert old.publish("news", bytes(100_000), 1) == 0
+        assert old.publish("news", b"last", 2, retain=True) == 0
+        received = [here.receive_message() for _ in range(100)]  # none is acknowledged
+        broker.signal(number)
+        assert here.receive_end() == ReasonCode.SERVER_SHUTTING_DOWN
+        assert old.receive_end() is None
+        # `deaf` takes nothing, and nobody waits for it.
+        assert broker.wait() == 0
+    assert "Traceback" not in broker.log()
+    broker.start()
+    for name in ("away", "here"):
+        with WireClient(broker.port, name, kept=True) as client:
+            assert client.connack.session_present
+            messages = [client.receive_message() for _ in range(101)]
+            assert [message.payload for message in messages[:100]] == [
+                message.payload for message in received
+            ]
+            assert messages[0].duplicate == (name == "here")
+            assert messages[-1].payload == b"last"
+    with WireClient(broker.port) as client:
+        client.subscribe("news")
+        assert client.receive_message().payload == b"last"
+    broker.stop()
+
+
+# SIGHUP -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker with a user, a rule and a certificate, all of which a reload may change."""
+    authority = Authority(tmp_path)
+    authority.issue("server")
+    set_password(tmp_path / "users", "anna", "first")
+    with BrokerProcess(tmp_path, SECURED) as broker:
+        yield broker
+
+
+SECURED = f"""
+{TCP}
+[[listeners]]
+kind = "tls"
+port = 0
+certificate = "server.crt"
+key = "server.key"
+{NO_HTTP}
+[access]
+anonymous = "never"
+password_file = "users"
+[[access.rules]]
+publish = ["old/#"]
+subscribe = ["#"]
+"""
+
+
+def log_in(broker: BrokerProcess, password: str) -> WireClient:
+    return WireClient(broker.port, user="anna", password=password.encode())
+
+
+def test_a_reload_brings_new_passwords_rules_and_certificates(
+    secured: BrokerProcess, tmp_path: Path
+) -> None:
+    serial = certificate_serial(secured.port_of("tls"))
+    with log_in(secured, "first") as client:
+        assert client.publish("old/a", b"", 1) != ReasonCode.NOT_AUTHORIZED
+        assert client.publish("new/a", b"", 1) == ReasonCode.NOT_AUTHORIZED
+        set_password(tmp_path / "users", "anna", "second")
+        secured.file.write_text(SECURED.replace("old/#", "new/#"))
+        Authority(tmp_path).issue("server")
+        assert "reloaded passwords, access rules and certificates" in secured.reload()
+        # Who is connected stays so, under the new rules.
+        assert client.publish("old/a", b"", 1) == ReasonCode.NOT_AUTHORIZED
+        assert client.publish("new/a", b"", 1) != ReasonCode.NOT_AUTHORIZED
+    with log_in(secured, "first") as client:
+        assert client.connack.reason == ReasonCode.BAD_USER_NAME_OR_PASSWORD
+    with log_in(secured, "second") as client:
+        assert client.connack.reason == ReasonCode.SUCCESS
+    assert certificate_serial(secured.port_of("tls")) != serial
+
+
+def test_a_reload_that_fails_changes_nothing(secured: BrokerProcess, tmp_path: Path) -> None:
+    serial = certificate_serial(secured.port_of("tls"))
+
+    def check() -> None:
+        with log_in(secured, "first") as client:
+            assert client.connack.reason == ReasonCode.SUCCESS
+            assert client.publish("old/a", b"", 1) != ReasonCode.NOT_AUTHORIZED
+            assert client.publish("new/a", b"", 1) == ReasonCode.NOT_AUTHORIZED
+        assert certificate_serial(secured.port_of("tls")) == serial
+
+    # Each time something else is wrong, and all the rest is new.
+    secured.file.write_text(SECURED.replace("old/#", "new/#") + "publisch = 1\n")
+    answer = secured.reload()
+    assert "not reloaded, all stays as it was: " in answer
+    assert f"{secured.file}:" in answer
+    check()
+    secured.file.write_text(SECURED.replace("old/#", "new/#"))
+    kept = (tmp_path / "users").read_text()
+    set_password(tmp_path / "users", "anna", "second")
+    (tmp_path / "server.key").write_text("no key")
+    assert "server.key are no PEM certificate and its key" in secured.reload()
+    check()
+    Authority(tmp_path).issue("server")
+    (tmp_path / "users").write_text("neither a user nor a password\n")
+    assert "not reloaded" in secured.reload()
+    check()
+    (tmp_path / "users").write_text(kept)
+    assert "reloaded passwords" in secured.reload()
+
+
+def test_a_reload_takes_the_files_that_the_configuration_names_now(
+    secured: BrokerProcess, tmp_path: Path
+) -> None:
+    serial = certificate_serial(secured.port_of("tls"))
+    Authority(tmp_path).issue("renewed")
+    (tmp_path / "server.crt").unlink()
+    secured.file.write_text(SECURED.replace("server.", "renewed."))
+    assert "reloaded passwords" in secured.reload()
+    assert certificate_serial(secured.port_of("tls")) != serial
