@@ -10,7 +10,8 @@ from dovetail.broker import codec
 from dovetail.broker.access import AccessRules
 from dovetail.broker.core import Broker
 from dovetail.broker.journal import Batch, StoredState
-from dovetail.broker.link import Link, Peer
+from dovetail.broker.link import Link
+from dovetail.broker.outlet import Peer
 from dovetail.broker.packets import (
     MQTT_5,
     Connack,

@@ -35,7 +35,9 @@ from typing import Any, Final, NamedTuple
 
 from broker_harness import Client, World
 from dovetail.broker import codec
-from dovetail.broker.link import Link, Peer, State
+from dovetail.broker.access import AccessRules
+from dovetail.broker.link import Link
+from dovetail.broker.outlet import Outlet, Peer, State
 from dovetail.broker.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -278,14 +280,14 @@ class Arena:
 
     Events: `open`, `bytes`, `lose` and `slow` (does not read) are a link's; `answer` tells who a
     client is, after it had to wait; `time` passes; `hold` keeps the disk busy, `fail` breaks it;
-    `canary` and `crash` look whether all is well.
+    `reload` reads the access rules anew; `canary` and `crash` look whether all is well.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.world = World(session_expiry_max_seconds=SESSION_SECONDS_MAX, **_LIMITS[name])
         self.links: dict[int, Hostile] = {}
-        self._by_link: dict[Link, Hostile] = {}
+        self._by_link: dict[Outlet, Hostile] = {}
         self._defers = False
         self._canaries = 0
         broker = self.world.broker
@@ -305,6 +307,7 @@ class Arena:
             "time": self._time,
             "hold": self._hold,
             "fail": self._fail,
+            "reload": self._reload,
             "canary": self._canary,
             "crash": self._crash,
         }
@@ -390,6 +393,9 @@ class Arena:
 
     def _fail(self, event: Event) -> None:
         self.world.disk_works = not event.value
+
+    def _reload(self, _event: Event) -> None:
+        self.world.broker.change_rules(AccessRules(_LIMITS[self.name].get("rules", ())))
 
     def _canary(self, _event: Event) -> None:
         """A message passes, the QoS that the broker has in turn; without a disk only QoS 0 does."""
@@ -640,8 +646,10 @@ class Round:
             self._do("hold", value=float(random.random() < 0.4))
         elif chance < 0.94:
             self._do("fail", value=float(random.random() < 0.4))
-        elif chance < 0.99:
+        elif chance < 0.98:
             self._do("canary")
+        elif chance < 0.99:
+            self._do("reload")
         else:
             self._do("crash")
 

@@ -22,17 +22,18 @@ import uvloop
 from dovetail import __version__
 from dovetail.broker.access import AccessRules, Authenticator, Grant
 from dovetail.broker.journal import Journal
-from dovetail.broker.link import Link, load_kernels
+from dovetail.broker.link import Link
 from dovetail.broker.listeners import Listening, listen, load_certificates
 from dovetail.broker.packets import Connect
 from dovetail.broker.passwords import PasswordFile
+from dovetail.broker.scanning import load_kernels
 from dovetail.broker.server import Server
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store
 from dovetail.broker.sys_topics import SysTopics
 from dovetail.errors import DovetailError, ReasonCode
 from dovetail.messages import Message
-from dovetail.settings import Settings, check_files, load_settings
+from dovetail.settings import Listener, Settings, check_files, load_settings
 from dovetail.stats import Counters, Gauges
 from dovetail.web.http import HttpServer
 
@@ -151,7 +152,7 @@ class Node:
             rules = AccessRules(settings.access.rules)
             for listening in self.listening:
                 if listening.context is not None:
-                    load_certificates(listening.context, listening.listener)
+                    load_certificates(listening.context, as_named_now(listening.listener, settings))
         except DovetailError as error:
             log.error("not reloaded, all stays as it was: %s", error)
             return
@@ -225,6 +226,14 @@ def authenticator(settings: Settings) -> Authenticator:
     access = settings.access
     passwords = PasswordFile.load(Path(access.password_file)) if access.password_file else None
     return Authenticator(access, passwords)
+
+
+def as_named_now(listener: Listener, settings: Settings) -> Listener:
+    """The same listener in new settings, whose files may have other names."""
+    place = (listener.kind, listener.host, listener.port)
+    return next(
+        (one for one in settings.listeners if (one.kind, one.host, one.port) == place), listener
+    )
 
 
 def raise_file_limit() -> None:

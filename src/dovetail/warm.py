@@ -7,7 +7,7 @@ calls is not compiled, and one that somebody calls cannot be forgotten without a
 import sys
 import time
 
-from dovetail.broker.link import load_kernels
+from dovetail.broker.scanning import load_kernels
 from dovetail.compiling import remove_stale
 from dovetail.topics.bank import SketchBank
 from dovetail.topics.columns import Column

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_harness import KEPT, Client, World
-from dovetail.broker import codec, link
+from dovetail.broker import codec, link, scanning
 from dovetail.broker.codec import forwardable_properties
 from dovetail.broker.dispatch import packets_of
 from dovetail.broker.packets import (
@@ -198,10 +198,10 @@ def run(
     rules: tuple[Rule, ...] = (),
     *,
     scan_bytes_min: int = link.SCAN_BYTES_MIN,
-    runs_max: int = link.RUNS_MAX,
+    runs_max: int = scanning.RUNS_MAX,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(link, "RUNS_MAX", runs_max)
+        patch.setattr(scanning, "RUNS_MAX", runs_max)
         decoded, cut, whole = (Stage(version, receivers, rules=rules) for _ in range(3))
         patch.setattr(link, "SCAN_BYTES_MIN", 1 << 30)
         one_by_one(decoded, packets)

@@ -9,8 +9,10 @@ import pytest
 
 import fuzzing
 import live_fuzzing
+from broker_harness import Client, World
 from dovetail.broker import link
-from dovetail.broker.packets import Unsubscribe
+from dovetail.broker.packets import Unsubscribe, Will
+from dovetail.broker.timers import Timers
 from fuzzing import Arena, Broken, Event, Failure, fails, shrunk
 
 CONNECT_5 = bytes.fromhex("10 0d 0004 4d515454 05 02 0000 00 0000")
@@ -95,3 +97,55 @@ def test_half_a_packet_to_a_client_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     found = fails("open", events)
     assert isinstance(found, Broken)
     assert "a part of a packet" in str(found)
+
+
+# What it found, or what was found while it was written --------------------------------------------
+
+
+@pytest.mark.parametrize("payload", [b"", b"another"])
+def test_the_timer_of_a_retained_message_goes_with_it(payload: bytes) -> None:
+    world = World()
+    publisher = world.client()
+    publisher.publish("t", bytes(1_000), retain=True, expiry_seconds=0xFFFF_FFFF)
+    assert len(world.broker.timers) == 1
+    publisher.publish("t", payload, retain=True)
+    assert len(world.broker.timers) == 0
+
+
+def test_a_retained_message_that_is_refused_has_no_timer() -> None:
+    world = World(retained_messages_max=0)
+    client = Client(world, will=Will(b"t", b"x", retain=True, expiry_seconds=1_000))
+    client.connect()
+    client.lose()
+    assert len(world.broker.timers) == 0
+
+
+def test_times_that_are_moved_earlier_again_and_again_take_no_room() -> None:
+    timers = Timers()
+    for number in range(10_000):
+        timers.set("key", 1e9 - number, lambda: None)
+    assert len(timers._heap) < 2_000
+
+
+def test_a_closed_link_keeps_nothing_that_its_client_chose() -> None:
+    """A timer may know the link until its keep alive would have been over."""
+    world = World()
+    client = world.client(keep_alive_seconds=65_535, alias_max=10)
+    client.subscribe("#")
+    client.publish("t" * 60_000, alias=1)
+    closed = client.link
+    assert closed is not None
+    client.disconnect()
+    assert not closed._aliases_in
+    assert not closed._aliases_out
+    assert not closed._partial
+
+
+def test_topics_too_long_to_be_remembered_leave_no_routes() -> None:
+    world = World(routes_max=10)
+    client = world.client()
+    client.subscribe(*(f"+/{number}" for number in range(40)))
+    for number in range(40):
+        client.publish(f"{'x' * 2_000}/{number}")
+    assert len(client.messages()) == 40
+    assert len(world.broker.router._by_filters) <= 10

@@ -11,8 +11,8 @@ from client_commands import refusal, run
 from dovetail.client import connection
 from dovetail.client.connection import in_words
 from mosquitto import Mosquitto, free_port
-from servers import program
 from scripted_server import CLOSE, ScriptedServer
+from servers import program
 
 
 def test_nobody_there() -> None:

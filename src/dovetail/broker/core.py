@@ -16,7 +16,8 @@ from dovetail.broker.access import AccessRules
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.greeting import Greetings
 from dovetail.broker.journal import StoredState, SubscriptionRow
-from dovetail.broker.link import Link, Peer, Scanner, State
+from dovetail.broker.link import Link
+from dovetail.broker.outlet import Outlet, Peer, State
 from dovetail.broker.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -31,6 +32,7 @@ from dovetail.broker.packets import (
 )
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Router
+from dovetail.broker.scanning import Scanner
 from dovetail.broker.session import Outgoing, Session, Subscription
 from dovetail.broker.state import Shared
 from dovetail.broker.timers import Timers
@@ -68,8 +70,8 @@ class Broker:
         self.timers = Timers()
         self.scan = Scanner()
         self.sessions: dict[str, Session] = {}
-        self.links: set[Link] = set()
-        self.dirty: list[Link] = []
+        self.links: set[Outlet] = set()
+        self.dirty: list[Outlet] = []
         """Links with something to write, or to close."""
         self.connect_bytes_max = min(_CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
         self._authenticate = authenticate
@@ -97,7 +99,7 @@ class Broker:
         gauges.subscriptions = self.router.count
         self.shared.counters.routes_computed = self.router.computed
 
-    def wake(self, link: Link) -> None:
+    def wake(self, link: Outlet) -> None:
         if not self.dirty:
             self._schedule()
         self.dirty.append(link)
@@ -212,7 +214,7 @@ class Broker:
         session = self.sessions.get(packet.client_id)
         if session is not None and session.link is not None:
             # [MQTT-3.1.4-3]; one that does not persist ends here.
-            assert isinstance(session.link, Link)
+            assert isinstance(session.link, Outlet)
             session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
             session = self.sessions.get(packet.client_id)
         if session is not None and packet.clean_start:  # [MQTT-3.1.2-4]
@@ -259,7 +261,7 @@ class Broker:
 
     # A client goes ------------------------------------------------------------------------------
 
-    def closed(self, link: Link, *, was_connected: bool, with_will: bool) -> None:
+    def closed(self, link: Outlet, *, was_connected: bool, with_will: bool) -> None:
         """Called by the link, once."""
         self.links.discard(link)
         self.greetings.end(link)
@@ -330,18 +332,18 @@ class Broker:
             session.client_id,
         )
 
-    def _too_slow(self, link: Link) -> None:
+    def _too_slow(self, link: Outlet) -> None:
         log.debug("%s did not connect in time", link.peer.address)
         link.close()
 
-    def _watch(self, link: Link) -> None:
+    def _watch(self, link: Outlet) -> None:
         self.timers.set(link, self._silent_at(link), partial(self._check_alive, link))
 
-    def _silent_at(self, link: Link) -> float:
+    def _silent_at(self, link: Outlet) -> float:
         # [MQTT-3.1.2-22]: one and a half times the interval, and what our clock may lag behind.
         return link.seen_at + 1.5 * link.keep_alive_seconds + _TICK_SECONDS_MAX
 
-    def _check_alive(self, link: Link) -> None:
+    def _check_alive(self, link: Outlet) -> None:
         if self._silent_at(link) > self.shared.now:
             self._watch(link)
         else:
@@ -500,7 +502,7 @@ class Broker:
 
     # What the log says --------------------------------------------------------------------------
 
-    def note_refusal(self, link: Link, reason: ReasonCode, why: str | None) -> None:
+    def note_refusal(self, link: Outlet, reason: ReasonCode, why: str | None) -> None:
         log.warning(
             "refused a client from %s: %s%s",
             link.peer.address,
@@ -508,7 +510,7 @@ class Broker:
             f" ({why})" if why else "",
         )
 
-    def note_failure(self, link: Link, reason: ReasonCode, why: str) -> None:
+    def note_failure(self, link: Outlet, reason: ReasonCode, why: str) -> None:
         name = link.session.client_id if link.session is not None else "a client"
         log.warning(
             "disconnected %s from %s: %s (%s)",

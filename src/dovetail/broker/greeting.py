@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dovetail.broker.dispatch import Dispatch
-from dovetail.broker.link import Link
+from dovetail.broker.outlet import Outlet
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Delivery
 from dovetail.broker.session import Subscription
@@ -30,9 +30,9 @@ class Greetings:
         self._shared = shared
         self._retained = retained
         self._dispatch = dispatch
-        self._waiting: dict[Link, deque[_Greeting]] = {}
+        self._waiting: dict[Outlet, deque[_Greeting]] = {}
 
-    def begin(self, link: Link, subscription: Subscription) -> None:
+    def begin(self, link: Outlet, subscription: Subscription) -> None:
         if subscription.filter.startswith("$share/"):  # section 4.8.2
             return
         # A copy, because the tree may change before the last one is sent.
@@ -42,7 +42,7 @@ class Greetings:
         elif not self._send(link, greeting, is_new=True):
             self._waiting[link] = deque([greeting])
 
-    def go_on(self, link: Link) -> None:
+    def go_on(self, link: Outlet) -> None:
         """There may be room again."""
         waiting = self._waiting.get(link)
         if waiting is None:
@@ -57,10 +57,10 @@ class Greetings:
         for link in list(self._waiting):
             self.go_on(link)
 
-    def end(self, link: Link) -> None:
+    def end(self, link: Outlet) -> None:
         self._waiting.pop(link, None)
 
-    def _send(self, link: Link, greeting: _Greeting, *, is_new: bool) -> bool:
+    def _send(self, link: Outlet, greeting: _Greeting, *, is_new: bool) -> bool:
         """False if the client has to take some of it first."""
         subscription = greeting.subscription
         session = subscription.session

@@ -20,7 +20,8 @@ from typing import Any, cast
 from dovetail.broker.access import AccessRules
 from dovetail.broker.core import Broker
 from dovetail.broker.journal import Batch
-from dovetail.broker.link import Link, Peer, State
+from dovetail.broker.link import Link
+from dovetail.broker.outlet import Peer, State
 from dovetail.broker.packets import Connect
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store, Writer
@@ -258,8 +259,11 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         server = self._server
+        # Not above the backlog at which a link is no longer congested: we have to hear of it.
+        self._transport.set_write_buffer_limits(
+            high=min(WRITE_HIGH_WATER_BYTES, server.shared.limits.backlog_bytes_max // 4)
+        )
         if server.is_crowded:
             self._transport.abort()
         link = server.broker.accept(peer_of(transport, self._name), server.clock())
@@ -311,6 +315,8 @@ class Connection(asyncio.Protocol):
                 link.written(transport.get_write_buffer_size())
         if link.state is State.CLOSED:
             transport.close()
+            if transport.get_write_buffer_size():
+                self.pause_writing()  # the last bytes too have to be taken some time
 
     def write(self, pieces: list[bytes]) -> int:
         """Returns how many bytes it was."""
@@ -338,7 +344,8 @@ class Connection(asyncio.Protocol):
         return now - self._taken_at
 
     def resume_writing(self) -> None:
-        self._server.stalled.discard(self)
+        if not self._transport.is_closing():
+            self._server.stalled.discard(self)
         self.link.written(self._transport.get_write_buffer_size())
 
     def connection_lost(self, exc: Exception | None) -> None:

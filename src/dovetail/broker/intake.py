@@ -1,0 +1,316 @@
+"""The publications that a client sends: checked, passed on, and acknowledged in their order. Pure.
+
+    PUBLISH, QoS 0 -> dispatch
+    PUBLISH, QoS 1 -> dispatch -> (disk) -> PUBACK
+    PUBLISH, QoS 2 -> dispatch -> (disk) -> PUBREC;  PUBREL -> (disk) -> PUBCOMP
+
+What an acknowledgement promises is on disk before it goes out, where a persistent session needs it;
+what the disk refuses is taken back, and the client is told.
+"""
+
+from dovetail.broker import codec
+from dovetail.broker.dispatch import Entries
+from dovetail.broker.outlet import Outlet, State
+from dovetail.broker.packets import (
+    MQTT_3_1_1,
+    MQTT_5,
+    PacketType,
+    Publish,
+)
+from dovetail.broker.session import Session
+from dovetail.errors import ClientError, ReasonCode
+from dovetail.messages import Message
+
+_ACK_HEADS = {
+    PacketType.PUBACK: b"\x40\x02",
+    PacketType.PUBREC: b"\x50\x02",
+    PacketType.PUBCOMP: b"\x70\x02",
+}
+_FAILURE = 0x80
+_DOLLAR = 0x24
+
+
+class Intake(Outlet):
+    """A connection as the source of publications."""
+
+    __slots__ = ()
+
+    def _take_publish(self, first: int, data: bytes, start: int, body: int, end: int) -> None:
+        qos = first >> 1 & 3
+        if end - body >= 5 and qos in (1, 2) and not (first & 1):
+            # The short way for what has neither properties nor a retain flag.
+            topic_end = body + 2 + (data[body] << 8) + data[body + 1]
+            payload = topic_end + 2
+            if self.version == MQTT_5:
+                payload += 1
+            if (
+                payload <= end
+                and topic_end > body + 2
+                and (payload == topic_end + 2 or not data[payload - 1])
+            ):
+                packet_id = (data[topic_end] << 8) + data[topic_end + 1]
+                if packet_id and self._pass_on(data, start, body + 2, topic_end, end, packet_id):
+                    return
+                if packet_id:
+                    self._accept(
+                        data[body + 2 : topic_end],
+                        data[payload:end],
+                        qos,
+                        False,
+                        packet_id,
+                        b"",
+                        None,
+                    )
+                    return
+        packet = codec.decode_publish(self.version, first, data[body:end])
+        if packet.identifiers:  # [MQTT-3.3.4-6]
+            raise ClientError(
+                ReasonCode.PROTOCOL_ERROR, "a client's PUBLISH has no subscription identifiers"
+            )
+        topic = self._dealias(packet)
+        limits = self.broker.shared.limits
+        if packet.retain and not limits.retain_available:  # [MQTT-3.2.2-14]
+            raise ClientError(
+                ReasonCode.RETAIN_NOT_SUPPORTED, "retained messages are switched off here"
+            )
+        expiry = packet.expiry_seconds
+        self._accept(
+            topic,
+            packet.payload,
+            packet.qos,
+            packet.retain,
+            packet.packet_id,
+            packet.properties,
+            None if expiry is None else self.broker.shared.now + expiry,
+        )
+
+    def _pass_on(
+        self, data: bytes, start: int, topic_at: int, topic_end: int, end: int, packet_id: int
+    ) -> bool:
+        """A QoS 1 or 2 packet whose bytes can go on as they are. False: nothing has happened."""
+        session = self.session
+        assert session is not None
+        qos = data[start] >> 1 & 3
+        limits = self._shared.limits
+        route = self._router.routes.get(data[topic_at:topic_end])
+        if (
+            route is None
+            or not self.access.everything
+            or data[topic_at] == _DOLLAR
+            or qos > limits.maximum_qos
+            or self._receiving >= limits.receive_max
+            or (qos == 2 and (session.expiry_seconds or packet_id in session.incoming))
+            or not self._dispatch.pass_on(route, data, start, topic_end, end, self.version, session)
+        ):
+            return False
+        self._receiving += 1
+        if qos == 2:
+            session.incoming.add(packet_id)
+        self._acknowledge(
+            PacketType.PUBREC if qos == 2 else PacketType.PUBACK, packet_id, 0, None, wait=False
+        )
+        return True
+
+    def _dealias(self, packet: Publish) -> bytes:
+        alias = packet.alias
+        if not alias:
+            return packet.topic
+        offered = self._shared.limits.alias_in_max
+        if alias > offered:  # [MQTT-3.3.2-8], [MQTT-3.3.2-9]
+            raise ClientError(
+                ReasonCode.TOPIC_ALIAS_INVALID, f"topic alias {alias}; {offered} are offered"
+            )
+        if packet.topic:
+            self.broker.router.check(packet.topic)
+            self._aliases_in[alias] = packet.topic
+            return packet.topic
+        topic = self._aliases_in.get(alias)
+        if topic is None:  # section 3.3.2.3.4
+            raise ClientError(
+                ReasonCode.PROTOCOL_ERROR, f"topic alias {alias} does not stand for a topic yet"
+            )
+        return topic
+
+    def _may_publish(self, topic: bytes) -> bool:
+        return self.access.may_publish(topic) and not topic.startswith(b"$SYS/")
+
+    def _accept(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        packet_id: int,
+        properties: bytes,
+        expires_at: float | None,
+    ) -> None:
+        shared = self._shared
+        session = self.session
+        assert session is not None
+        counters = shared.counters
+        counters.publishes_received += 1
+        counters.publish_bytes_received += len(topic) + len(payload) + len(properties)
+        if qos and not self._begin_receiving(session, qos, packet_id):
+            return
+        if not self.access.everything or topic[0] == _DOLLAR:
+            self._router.check(topic)
+            if not self._may_publish(topic):
+                counters.publishes_dropped += 1
+                self._refuse_publish(qos, packet_id, ReasonCode.NOT_AUTHORIZED)
+                return
+        message = Message(topic, payload, qos, retain, properties, expires_at, session.client_id)
+        if retain or shared.journal.failing:
+            refusal = self.broker.refusal(message, session)
+            if refusal is not None:
+                counters.publishes_dropped += 1
+                self._refuse_storage(qos, packet_id, refusal)
+                return
+        rows_before = shared.journal.rows_written
+        entries = self._dispatch.publish(message, session)
+        if qos == 2:
+            session.hold_incoming(packet_id)
+        if retain:
+            self.broker.expire_retained(message)
+        if qos:
+            self._acknowledge(
+                PacketType.PUBREC if qos == 2 else PacketType.PUBACK,
+                packet_id,
+                ReasonCode.NO_MATCHING_SUBSCRIBERS if entries is None else 0,
+                entries,
+                wait=shared.journal.rows_written != rows_before,
+            )
+
+    def _begin_receiving(self, session: Session, qos: int, packet_id: int) -> bool:
+        """False if it is a message that came before."""
+        limits = self._shared.limits
+        if qos > limits.maximum_qos:  # [MQTT-3.2.2-11]
+            raise ClientError(
+                ReasonCode.QOS_NOT_SUPPORTED,
+                f"QoS {qos}; at most {limits.maximum_qos} is supported here",
+            )
+        if qos == 2 and packet_id in session.incoming:
+            self._acknowledge_again(session, packet_id)
+            return False
+        self._receiving += 1
+        if self.version == MQTT_5 and self._receiving > limits.receive_max:  # [MQTT-3.3.4-7]
+            raise ClientError(
+                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+                f"more than {limits.receive_max:,} unacknowledged publications",
+            )
+        return True
+
+    def _refuse_publish(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
+        if not qos:
+            return
+        answer = PacketType.PUBREC if qos == 2 else PacketType.PUBACK
+        if self.version == MQTT_3_1_1 and qos == 2:
+            # It has no word for no, so its PUBREL follows and has to be known.
+            session = self.session
+            assert session is not None
+            session.hold_incoming(packet_id)
+        self._acknowledge(answer, packet_id, reason, None, wait=False)
+
+    def _refuse_storage(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
+        if self.version == MQTT_5:
+            self._refuse_publish(qos, packet_id, reason)
+        elif qos:
+            # Without an acknowledgement a client of 3.1.1 keeps the message.
+            self.fail(reason, "a publication that cannot be stored")
+
+    def _acknowledge(
+        self,
+        answer: PacketType,
+        packet_id: int,
+        reason: int,
+        entries: Entries | None,
+        *,
+        wait: bool,
+    ) -> None:
+        """PUBACK, PUBREC or PUBCOMP, when what it promises is on disk.
+
+        They go out in the order of what they answer [MQTT-4.6.0-2].
+        """
+        if not (wait or self._acks_waiting or reason):
+            # The short way, for nearly all of them.
+            if answer != PacketType.PUBREC and self._receiving:
+                self._receiving -= 1
+            self.send(_ACK_HEADS[answer] + packet_id.to_bytes(2))
+            return
+        ends_here = answer != PacketType.PUBREC or reason >= _FAILURE
+        if not wait and not self._acks_waiting:
+            if ends_here and self._receiving:
+                self._receiving -= 1
+            self.send(codec.encode_ack(self.version, answer, packet_id, reason))
+            return
+        self._acks_waiting += 1
+        session = self.session
+        assert session is not None
+
+        def act(stored: bool) -> None:
+            self._acks_waiting -= 1
+            if not stored and wait:
+                self._take_back(session, answer, packet_id, entries)
+                return
+            if self.state is State.CONNECTED:
+                if ends_here and self._receiving:
+                    self._receiving -= 1
+                self.send(codec.encode_ack(self.version, answer, packet_id, reason))
+
+        self.broker.shared.journal.when_stored(act)
+
+    def _acknowledge_again(self, session: Session, packet_id: int) -> None:
+        """PUBREC of a QoS 2 message that came before [MQTT-4.3.3-10], maybe over another link."""
+        if not session.persistent:
+            self._acknowledge(PacketType.PUBREC, packet_id, 0, None, wait=False)
+            return
+        journal = self._shared.journal
+        self._acks_waiting += 1
+
+        def act(stored: bool) -> None:
+            known = packet_id in session.incoming
+            if known and not stored:
+                journal.wait_on(act)  # the message itself is on disk, or waits before us
+                return
+            self._acks_waiting -= 1
+            if not known:
+                self._take_back(session, PacketType.PUBREC, packet_id, None)
+            elif self.state is State.CONNECTED:
+                self.send(codec.encode_ack(self.version, PacketType.PUBREC, packet_id))
+
+        journal.when_stored(act)
+
+    def _take_back(
+        self, own: Session, answer: PacketType, packet_id: int, entries: Entries | None
+    ) -> None:
+        """The disk did not take it: as if it had not come."""
+        for session, entry in entries or ():
+            session.cancel(entry)
+        if answer == PacketType.PUBREC:
+            own.release_incoming(packet_id)
+        if self.state is not State.CONNECTED:
+            return
+        if self.version == MQTT_3_1_1 or answer == PacketType.PUBCOMP:
+            self.fail(ReasonCode.QUOTA_EXCEEDED, "what cannot be stored is not acknowledged")
+            return
+        if self._receiving:  # a message that came twice counts once
+            self._receiving -= 1
+        self.send(codec.encode_ack(self.version, answer, packet_id, ReasonCode.QUOTA_EXCEEDED))
+
+    def _take_ack(self, kind: PacketType, packet_id: int, reason: int) -> None:
+        session = self.session
+        assert session is not None
+        if kind == PacketType.PUBACK:
+            session.acknowledged(packet_id, self._shared.now)
+        elif kind == PacketType.PUBREC:
+            session.received(packet_id, reason, self._shared.now)
+        elif kind == PacketType.PUBCOMP:
+            session.completed(packet_id, self._shared.now)
+        else:
+            answer = 0  # [MQTT-4.3.3-11]
+            if not session.release_incoming(packet_id):
+                answer = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+                self._receiving += 1
+            # Also if it is not known: its first PUBREL may have come over another connection.
+            self._acknowledge(
+                PacketType.PUBCOMP, packet_id, answer, None, wait=session.expiry_seconds > 0
+            )

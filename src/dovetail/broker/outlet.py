@@ -1,0 +1,271 @@
+"""The outgoing half of a connection: what a client is owed, to its last packet. Pure.
+
+Bytes pile up in `outgoing`; the shell is woken, writes them, and says in `unsent` how many are
+still on this side. A link that is closed has its last bytes there.
+"""
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+from dovetail.broker import codec
+from dovetail.broker.access import ClientAccess, ClientFilters
+from dovetail.broker.packets import (
+    MQTT_5,
+    Connack,
+    Disconnect,
+)
+from dovetail.broker.session import Session
+from dovetail.errors import ReasonCode
+from dovetail.messages import Message
+
+if TYPE_CHECKING:
+    from dovetail.broker.core import Broker
+
+_REFUSALS_3_1_1 = frozenset(
+    {
+        ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
+        ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+        ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+        ReasonCode.NOT_AUTHORIZED,
+        ReasonCode.BANNED,
+        ReasonCode.BAD_AUTHENTICATION_METHOD,
+        ReasonCode.SERVER_UNAVAILABLE,
+        ReasonCode.SERVER_BUSY,
+        ReasonCode.SERVER_SHUTTING_DOWN,
+        ReasonCode.QUOTA_EXCEEDED,
+    }
+)
+"""What a CONNACK of 3.1.1 can say; anything else is a connection that closes."""
+
+_NOTHING = ClientAccess(ClientFilters((), (), (), ()))
+
+
+class State(Enum):
+    EXPECTING = auto()
+    ASKING = auto()
+    CONNECTED = auto()
+    CLOSED = auto()
+
+
+class Peer(NamedTuple):
+    """Who is at the other end, as the network tells."""
+
+    address: str = "?"
+    is_loopback: bool = True
+    certificate_name: str | None = None
+    listener: str = ""
+
+
+class Outlet:
+    """A client's connection. Its public fields are its contract with sessions and the shell."""
+
+    __slots__ = (
+        "_acks_waiting",
+        "_alias_out_max",
+        "_aliases_in",
+        "_aliases_out",
+        "_dispatch",
+        "_partial",
+        "_partial_needs",
+        "_receiving",
+        "_router",
+        "_sees_problems",
+        "_shared",
+        "access",
+        "broker",
+        "congested",
+        "flush",
+        "keep_alive_seconds",
+        "outgoing",
+        "packet_bytes_max",
+        "peer",
+        "plain",
+        "seen_at",
+        "session",
+        "state",
+        "unsent",
+        "version",
+    )
+
+    def __init__(self, broker: "Broker", peer: Peer, now: float) -> None:
+        self.broker = broker
+        self._shared = broker.shared
+        self._router = broker.router
+        self._dispatch = broker.dispatch
+        self.peer = peer
+        self.state = State.EXPECTING
+        self.version = MQTT_5
+        self.session: Session | None = None
+        self.access = _NOTHING
+        self.seen_at = now
+        self.keep_alive_seconds = 0
+
+        self.outgoing: list[bytes] = []
+        self.unsent = 0
+        self.congested = False
+        self.flush: Callable[[], None] | None = None
+        """The shell's: writes what is in `outgoing`, and closes what is closed."""
+
+        self.packet_bytes_max: int | None = None  # what the client takes
+        self.plain = True  # bytes may be passed on to it as they came
+        self._alias_out_max = 0
+        self._aliases_out: dict[bytes, int] = {}
+        self._aliases_in: dict[int, bytes] = {}
+        self._sees_problems = True
+
+        self._partial = bytearray()
+        self._partial_needs = 0
+        self._receiving = 0  # QoS 1 and 2 publications that are not acknowledged to the end
+        self._acks_waiting = 0
+
+    @property
+    def is_connected(self) -> bool:
+        return self.state is State.CONNECTED
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state is State.CLOSED
+
+    # Out ----------------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        if not self.outgoing:
+            self.broker.wake(self)
+        self.outgoing.append(data)
+        self.unsent += len(data)
+
+    def send_publish(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        packet_id: int,
+        identifiers: tuple[int, ...],
+        duplicate: bool,
+    ) -> bool:
+        """False if this client does not take packets as large as this would be."""
+        shared = self.broker.shared
+        version = self.version
+        aliases = len(self._aliases_out)
+        if self._alias_out_max and version == MQTT_5:
+            data = self._encode_aliased(message, qos, retain, packet_id, identifiers, duplicate)
+        else:
+            data = shared.frames.encode(
+                version, message, qos, retain, packet_id, shared.now, identifiers, duplicate
+            )
+        if self.packet_bytes_max is not None and len(data) > self.packet_bytes_max:
+            if len(self._aliases_out) > aliases:
+                del self._aliases_out[message.topic]  # the client will not have heard of it
+            return False  # [MQTT-3.1.2-24]
+        counters = shared.counters
+        counters.publishes_sent += 1
+        counters.publish_bytes_sent += len(data)
+        self.send(data)
+        if self.unsent > shared.limits.backlog_bytes_max // 2:
+            self.congested = True
+        return True
+
+    def _encode_aliased(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        packet_id: int,
+        identifiers: tuple[int, ...],
+        duplicate: bool,
+    ) -> bytes:
+        """Topics get an alias as they come, while there are some (section 3.3.2.3.4)."""
+        topic = message.topic
+        alias = self._aliases_out.get(topic, 0)
+        if alias:
+            topic = b""
+        elif len(self._aliases_out) < self._alias_out_max:
+            alias = len(self._aliases_out) + 1
+            self._aliases_out[topic] = alias
+        expires_at = message.expires_at
+        left = None if expires_at is None else max(int(expires_at - self.broker.shared.now), 0)
+        return codec.encode_publish(
+            MQTT_5, topic, message.payload, qos, retain, duplicate, packet_id,
+            message.properties, left, identifiers, alias,
+        )  # fmt: skip
+
+    def takes(self, data: bytes) -> bool:
+        """Is the packet no larger than the client wants?"""
+        return self.packet_bytes_max is None or len(data) <= self.packet_bytes_max
+
+    def relieve(self) -> bool:
+        """There is a lot to be written: is there room after the shell has tried?"""
+        if self.flush is not None and self.outgoing:
+            self.flush()
+        return self.unsent <= self.broker.shared.limits.backlog_bytes_max
+
+    def written(self, unsent: int) -> None:
+        """The shell has written; so many bytes are still on this side."""
+        self.unsent = unsent
+        if self._shared.gauges.retained_messages:
+            self.broker.greetings.go_on(self)
+        if self.congested and unsent <= self.broker.shared.limits.backlog_bytes_max // 4:
+            self.congested = False
+            if self.session is not None:
+                self.session.pump(self.broker.shared.now)
+
+    # The end ------------------------------------------------------------------------------------
+
+    def refuse(self, reason: ReasonCode, why: str | None) -> None:
+        """CONNACK with a reason code, and the end of the connection [MQTT-3.2.2-7]."""
+        self.broker.shared.counters.connections_refused += 1
+        self.broker.note_refusal(self, reason, why)
+        if self.version == MQTT_5 or reason in _REFUSALS_3_1_1:  # [MQTT3-3.2.2-6]
+            answer = Connack(session_present=False, reason=reason)
+            if self._sees_problems and why:
+                answer.reason_string = why
+            data = codec.encode(self.version, answer)
+            if not self.takes(data):  # [MQTT-3.2.2-19]
+                answer.reason_string = None
+                data = codec.encode(self.version, answer)
+            if self.takes(data):
+                self.send(data)
+        self.close()
+
+    def fail(self, reason: ReasonCode, why: str) -> None:
+        """The client erred, or has to go: it is told why if its version has words for it."""
+        if self.state is State.CLOSED:
+            return
+        self.broker.shared.counters.protocol_errors += 1
+        self.broker.note_failure(self, reason, why)
+        self.disconnect(reason, why)
+
+    def disconnect(self, reason: ReasonCode, why: str | None = None) -> None:
+        """We end it: DISCONNECT with a reason in version 5, and the will is published."""
+        if self.state is State.CLOSED:
+            return
+        if self.version == MQTT_5 and self.state is State.CONNECTED:
+            text = why if self._sees_problems else None  # [MQTT-3.1.2-29]
+            data = codec.encode(MQTT_5, Disconnect(reason, reason_string=text))
+            if self.packet_bytes_max is not None and len(data) > self.packet_bytes_max:
+                data = codec.encode(MQTT_5, Disconnect(reason))  # [MQTT-3.14.2-3]
+            self.send(data)
+        self.close()
+
+    def close(self, *, with_will: bool = True) -> None:
+        """No more of it in either direction, once what is in `outgoing` was written."""
+        if self.state is State.CLOSED:
+            return
+        was_connected = self.state is State.CONNECTED
+        self.state = State.CLOSED
+        self.access = _NOTHING
+        # A timer may remember the link for hours; it need not keep what the client chose.
+        self._partial.clear()
+        self._aliases_in.clear()
+        self._aliases_out.clear()
+        if not self.outgoing:
+            self.broker.wake(self)
+        self.broker.closed(self, was_connected=was_connected, with_will=with_will)
+
+    def lost(self, now: float) -> None:
+        """The network says that the connection is gone."""
+        self.broker.shared.now = now
+        if self.state is State.CONNECTED:
+            self.broker.shared.counters.connections_lost += 1
+        self.close()
