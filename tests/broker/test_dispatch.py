@@ -261,7 +261,7 @@ def test_around_the_length_of_one_byte(version: int, size: int) -> None:
     run(version, 0b11, [codec.encode_publish(version, b"a", bytes(size))] * 3, [1, 130])
 
 
-def test_a_length_that_is_longer_than_needed_is_not_passed_on() -> None:
+def test_a_packet_within_a_packet_is_not_passed_on() -> None:
     world = World()
     receiver = world.client("r")
     receiver.subscribe("#")
@@ -274,13 +274,29 @@ def test_a_length_that_is_longer_than_needed_is_not_passed_on() -> None:
     data = b"\x30\x80\x00\x01a\x00" + inner + tail
     sender.send_bytes(data + b"x" * (130 - len(data)))
     assert all(b"evil" not in payload for payload in receiver.payloads())
-    padded = b"\x30\x84\x00\x00\x01a\x00"
-    for data in (padded, padded * 300):
-        sender = world.client("t")
-        sender.send_bytes(data)
-        assert receiver.link is not None
-        assert all(not piece.startswith(b"\x30\x84") for piece in receiver.link.outgoing)
-        assert set(receiver.payloads()) == {b""}
+
+
+PADDED = {
+    "QoS 0": b"\x30\x84\x00\x00\x01a\x00",
+    "QoS 1": b"\x32\x86\x00\x00\x01a\x00\x07\x00",
+    "QoS 2": b"\x34\x86\x00\x00\x01a\x00\x07\x00",
+}
+
+
+@pytest.mark.parametrize("packet", PADDED.values(), ids=PADDED)
+@pytest.mark.parametrize("count", [1, 300])
+def test_a_length_is_passed_on_in_as_few_bytes_as_it_needs(packet: bytes, count: int) -> None:
+    world = World()
+    receiver = world.client("r")
+    receiver.subscribe("#", qos=2)
+    sender = world.client("s")
+    sender.publish("a")
+    receiver.take()
+    sender.send_bytes(packet * count)
+    assert receiver.link is not None
+    assert receiver.link.outgoing
+    assert all(piece[1] < 0x80 for piece in receiver.link.outgoing)
+    assert {message.topic for message in receiver.messages()} == {b"a"}
 
 
 def test_a_closed_connection_passes_nothing_on() -> None:

@@ -97,6 +97,7 @@ class Intake(Outlet):
             route is None
             or not self.access.everything
             or data[topic_at] == _DOLLAR
+            or not data[topic_at - 3]  # a length that is longer than it has to be
             or qos > limits.maximum_qos
             or self._receiving >= limits.receive_max
             or (qos == 2 and (session.expiry_seconds or packet_id in session.incoming))

@@ -10,7 +10,7 @@ in use moves over. Topics that are seen once fall out behind.
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from itertools import islice
 
 from dovetail.broker.session import Session, Subscription
 from dovetail.config import ROUTE_TOPIC_BYTES_MAX
@@ -218,49 +218,47 @@ class Router:
         if route is not None:
             return route
         self.check(topic)
-        return self._resolve((topic,))
+        return self._resolve((topic,))[topic]
 
     def prepare(self, topics: Sequence[bytes]) -> None:
         """Find the routes of many topics at once; those that are not valid are left for `find`."""
         valid = []
         for topic in topics:
-            with suppress(ClientError):
+            try:
                 self.check(topic)
-                valid.append(topic)
-        if valid:
-            self._resolve(valid)
+            except ClientError:
+                continue
+            valid.append(topic)
+        self._resolve(valid)
 
-    def _resolve(self, topics: Sequence[bytes]) -> Route:
-        """Keep the routes of these (valid) topics; of a single one, return it."""
+    def _resolve(self, topics: Sequence[bytes]) -> dict[bytes, Route]:
+        """The routes of these (valid) topics, which are kept too."""
         old = self._old_routes
-        unknown = []
-        route: Route | None = None
-        for topic in topics:
-            route = old.get(topic)
-            if route is None:
-                unknown.append(topic)
-            else:
-                self._keep(topic, route)
+        found = {topic: old[topic] for topic in topics if topic in old}
+        unknown = [topic for topic in topics if topic not in found] if found else topics
         if unknown:
             self.computed += len(unknown)
+            by_filters = self._by_filters
             for topic, numbers in zip(unknown, self._trie.match_many(unknown), strict=True):
-                route = self._by_filters.get(numbers)
+                route = by_filters.get(numbers)
                 if route is None:
-                    # Here, and not with the topics: those that are not kept lead to routes too.
-                    if len(self._by_filters) * 2 >= self._limits.routes_max:
-                        self._by_filters = {}
-                    route = self._by_filters[numbers] = self._build(numbers)
-                self._keep(topic, route)
-        assert route is not None
-        return route
+                    route = by_filters[numbers] = self._build(numbers)
+                found[topic] = route
+        self._keep(found)
+        return found
 
-    def _keep(self, topic: bytes, route: Route) -> None:
-        if len(topic) > ROUTE_TOPIC_BYTES_MAX:
-            return
-        if len(self.routes) * 2 >= self._limits.routes_max:
+    def _keep(self, found: dict[bytes, Route]) -> None:
+        half = max(self._limits.routes_max // 2, 1)
+        if len(self.routes) + len(found) > half:
             self._old_routes = self.routes
             self.routes = {}
-        self.routes[topic] = route
+            if len(self._by_filters) > half:
+                self._by_filters = {}
+        self.routes.update(
+            (topic, route)
+            for topic, route in islice(found.items(), half)
+            if len(topic) <= ROUTE_TOPIC_BYTES_MAX
+        )
 
     def _build(self, numbers: tuple[int, ...]) -> Route:
         subscriptions: list[Subscription] = []
