@@ -495,6 +495,7 @@ class Arena:
             "sessions": sorted(broker.sessions),
             "links": len(broker.links),
             "dirty": len(broker.dirty),
+            "greetings": len(broker.greetings._waiting),
             "timers": len(broker.timers),
             "subscriptions": broker.router.count,
             "filters": len(broker.router._trie),

@@ -1,7 +1,9 @@
 """`dovetail up` as a user meets it: its first words, its last ones, and what it does on signals."""
 
+import contextlib
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -65,7 +67,7 @@ def set_password(file: Path, user: str, password: str) -> None:
 def test_the_announcement_says_where_everything_is(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         first, *lines, last = broker.printed().splitlines()
-        assert first == f"Dovetail {__version__} is up."
+        assert first.startswith(f"Dovetail {__version__} is up, as node ")
         assert last == "Ctrl-C stops it."
         assert f"  MQTT       127.0.0.1:{broker.port}" in lines
         assert (
@@ -278,3 +280,37 @@ def test_a_reload_takes_the_files_that_the_configuration_names_now(
     secured.file.write_text(SECURED.replace("server.", "renewed."))
     assert "reloaded passwords" in secured.reload()
     assert certificate_serial(secured.port_of("tls")) != serial
+
+
+def test_a_reload_takes_authorities_away(tmp_path: Path) -> None:
+    Authority(tmp_path).issue("server")
+    names = ("once", "now")
+    contexts = {}
+    for name in names:
+        authority = Authority(tmp_path, name)
+        contexts[name] = ssl.create_default_context()
+        contexts[name].check_hostname = False
+        contexts[name].verify_mode = ssl.CERT_NONE
+        contexts[name].load_cert_chain(*authority.issue(f"client-{name}"))
+    clients = tmp_path / "clients.pem"
+    clients.write_bytes((tmp_path / "once.pem").read_bytes())
+    required = f'client_ca = "{clients}"\nclient_certificate = "required"\n'
+    configuration = SECURED.replace(NO_HTTP, required + NO_HTTP)
+
+    def admitted(broker: BrokerProcess) -> list[str]:
+        found = []
+        for name, context in contexts.items():
+            with (
+                contextlib.suppress(ssl.SSLError, ConnectionError),
+                WireClient(broker.port_of("tls"), tls=context) as client,
+            ):
+                assert client.connack.reason == ReasonCode.SUCCESS
+                found.append(name)
+        return found
+
+    set_password(tmp_path / "users", "anna", "first")
+    with BrokerProcess(tmp_path, configuration) as broker:
+        assert admitted(broker) == ["once"]
+        clients.write_bytes((tmp_path / "now.pem").read_bytes())
+        assert "reloaded" in broker.reload()
+        assert admitted(broker) == ["now"]

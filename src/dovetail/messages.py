@@ -1,7 +1,8 @@
 """The publication as it travels inside Dovetail: decoded once, encoded for each kind of receiver.
 
 A message does not change after it was made, but for `number`: the journal gives it one when the
-first persistent session (or the set of retained messages) has to keep it.
+first persistent session (or the set of retained messages) has to keep it; and for `ordinal`, its
+place among the retained messages.
 """
 
 
@@ -11,6 +12,7 @@ class Message:
     __slots__ = (
         "expires_at",
         "number",
+        "ordinal",
         "origin",
         "payload",
         "properties",
@@ -43,6 +45,7 @@ class Message:
         # The bytes that count against limits of queues.
         self.size = len(topic) + len(payload) + len(properties)
         self.number = 0  # on disk; 0: not there
+        self.ordinal = 0  # rises with every message that is retained; 0: not retained
         self.references = 0  # how many deliveries and retained topics need it on disk
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ import logging
 import resource
 import secrets
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from dovetail import __version__
 from dovetail.broker.access import AccessRules, Authenticator, Grant
 from dovetail.broker.journal import Journal
 from dovetail.broker.link import Link
-from dovetail.broker.listeners import Listening, listen, load_certificates
+from dovetail.broker.listeners import Listening, listen, renew, tls_context
 from dovetail.broker.packets import Connect
 from dovetail.broker.passwords import PasswordFile
 from dovetail.broker.scanning import load_kernels
@@ -42,6 +43,7 @@ log = logging.getLogger("dovetail.node")
 _FILES_MIN = 1_024
 _GC_YOUNG = 50_000
 _GC_OLD = 1_000
+_NAME_TOPIC = b"$SYS/broker/dovetail/name"
 
 
 class Node:
@@ -66,6 +68,10 @@ class Node:
         self._http: HttpServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._hashing = ThreadPoolExecutor(1, "hashing")
+
+    @property
+    def name(self) -> str:
+        return self.settings.name or socket.gethostname()
 
     async def start(self) -> None:
         """Everything but HTTP is there when this returns; that follows by itself."""
@@ -150,14 +156,18 @@ class Node:
             check_files(settings)
             new_authenticator = authenticator(settings)
             rules = AccessRules(settings.access.rules)
-            for listening in self.listening:
-                if listening.context is not None:
-                    load_certificates(listening.context, as_named_now(listening.listener, settings))
+            renewed = [
+                (listening, tls_context(as_named_now(listening.listener, settings)))
+                for listening in self.listening
+                if listening.context is not None
+            ]
         except DovetailError as error:
             log.error("not reloaded, all stays as it was: %s", error)
             return
         assert self._server is not None
         self._authenticator = new_authenticator
+        for listening, context in renewed:
+            renew(listening, context)
         self._server.broker.change_rules(rules)
         log.info("reloaded passwords, access rules and certificates")
 
@@ -204,6 +214,7 @@ class Node:
         assert self._server is not None
         server = self._server
         topics = SysTopics(__version__, server.clock())
+        server.broker.publish(Message(_NAME_TOPIC, self.name.encode(), retain=True))
         while True:
             now = server.clock()
             server.broker.tick(now)

@@ -1,6 +1,6 @@
 """`dovetail up`: from options and a configuration file to a running node and its first words."""
 
-import sys
+import os
 from pathlib import Path
 
 import msgspec
@@ -76,7 +76,7 @@ def with_options(
 
 
 def announce(node: Node) -> None:
-    lines = [f"Dovetail {__version__} is up."]
+    lines = [f"Dovetail {__version__} is up, as node {node.name}."]
     for listening in node.listening:
         kind = _KINDS[listening.listener.kind]
         why = f"  ({listening.moved_because})" if listening.moved_because else ""
@@ -96,8 +96,8 @@ def announce(node: Node) -> None:
 
 
 def try_line(listening: Listening) -> str:
-    program = sys.argv[0] if sys.argv[0].endswith("dovetail") else "dovetail"
-    program = "./dovetail" if "/.venv/" in program else Path(program).name
+    # The launcher of a checkout says under which name it was called.
+    program = os.environ.get("DOVETAIL_COMMAND", "dovetail")
     port = "" if listening.port == 1883 else f" --port {listening.port}"
     return (
         f"Try:  {program} sub{port} 'hello/#'   and, in another terminal:   "

@@ -11,7 +11,13 @@ import fuzzing
 import live_fuzzing
 from broker_harness import Client, World
 from dovetail.broker import link
-from dovetail.broker.packets import Unsubscribe, Will
+from dovetail.broker.packets import (
+    Publish,
+    Subscribe,
+    SubscriptionRequest,
+    Unsubscribe,
+    Will,
+)
 from dovetail.broker.timers import Timers
 from fuzzing import Arena, Broken, Event, Failure, fails, shrunk
 
@@ -149,3 +155,38 @@ def test_topics_too_long_to_be_remembered_leave_no_routes() -> None:
         client.publish(f"{'x' * 2_000}/{number}")
     assert len(client.messages()) == 40
     assert len(world.broker.router._by_filters) <= 10
+
+
+def test_who_subscribes_faster_than_it_reads_is_owed_everything_once() -> None:
+    world = World(backlog_bytes_max=1_024)
+    publisher = world.client("p")
+    for number in range(200):
+        publisher.publish(f"t/{number}", bytes(20), retain=True)
+    client = world.client("c")
+    assert client.link is not None
+    client.link.written(1_024)  # it has not read what went before
+    for number in range(300):
+        client.send(
+            Subscribe(1, [SubscriptionRequest("t/#", 1), SubscriptionRequest(f"x/{number}")])
+        )
+        client.send(Unsubscribe(2, [f"x/{number}"]))
+    publisher.publish("t/0", b"newer", 1, retain=True)
+    (waiting,) = world.broker.greetings._waiting.values()
+    assert len(waiting) < 150
+    assert all(greeting.messages is None for greeting in waiting.values())
+    messages: list[Publish] = []
+    while packets := client.take():
+        messages += (packet for packet in packets if isinstance(packet, Publish))
+    assert len(messages) == 200
+    assert {message.topic for message in messages} == {b"t/%d" % n for n in range(200)}
+    assert [message.payload for message in messages if not message.retain] == [b"newer"]
+
+
+def test_a_client_does_not_write_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "dovetail")
+    client = World().client("me\n2026-01-01 ERROR all is lost")
+    client.send_bytes(b"\x00\x00")
+    assert client.is_closed
+    messages = [record.getMessage() for record in caplog.records]
+    assert any("all is lost" in message for message in messages)
+    assert not any("\n" in message for message in messages)

@@ -34,7 +34,7 @@ KINDS = ["tcp", "tls", "websocket", "secure-websocket"]
 PASSWORD = "correct horse"
 ORIGIN = "https://example.org"
 
-EVERYTHING = f"""
+EVERYTHING = """
 [[listeners]]
 kind = "tcp"
 port = 0
@@ -50,7 +50,6 @@ client_certificate = "optional"
 [[listeners]]
 kind = "websocket"
 port = 0
-allowed_origins = ["{ORIGIN}"]
 
 [[listeners]]
 kind = "secure-websocket"
@@ -92,7 +91,7 @@ def authority(folder: Path) -> Authority:
 def broker(folder: Path, authority: Authority) -> Iterator[BrokerProcess]:
     """One with every kind of listener, users and rules."""
     authority.issue("server")
-    command = [sys.executable, "-m", "dovetail", "passwd", "--stdin", folder / "users", "anna"]
+    command = [sys.executable, "-m", "dovetail", "passwd", "--stdin", str(folder / "users"), "anna"]
     subprocess.run(
         command, input=PASSWORD, text=True, check=True, capture_output=True, timeout=WAIT_SECONDS
     )
@@ -148,14 +147,19 @@ class Paho:
         self._client.loop_stop()
 
     def _connected(
-        self, _client: paho.Client, _data: Any, _flags: Any, reason: PahoReason, _: Any
+        self,
+        _client: paho.Client,
+        _data: object,
+        _flags: object,
+        reason: PahoReason,
+        _properties: Properties | None,
     ) -> None:
         self._answers.put(reason)
 
     def _subscribed(
         self,
         _client: paho.Client,
-        _data: Any,
+        _data: object,
         _id: int,
         reasons: list[PahoReason],
         _properties: Properties | None,
@@ -220,8 +224,7 @@ def test_a_tls_listener_takes_no_plain_client(broker: BrokerProcess) -> None:
 
 
 def test_a_password_opens_the_users_own_topics(broker: BrokerProcess) -> None:
-    fields = {"user": "anna", "password": PASSWORD.encode()}
-    with WireClient(broker.port, "c1", **fields) as client:
+    with WireClient(broker.port, "c1", user="anna", password=PASSWORD.encode()) as client:
         assert client.connack.reason == ReasonCode.SUCCESS
         assert client.subscribe("user/anna/#") == 0
         assert client.subscribe("client/c1/#") == 0
@@ -248,7 +251,7 @@ def test_a_wrong_password_keeps_out(
 def test_without_a_name_only_what_is_public(broker: BrokerProcess) -> None:
     with WireClient(broker.port, "anna") as client:
         assert client.connack.reason == ReasonCode.SUCCESS
-        assert client.subscribe("public/#") == 0
+        assert client.subscribe("public/empty/#") == 0
         assert client.subscribe("user/anna/#") == ReasonCode.NOT_AUTHORIZED
         assert client.subscribe("user//#") == ReasonCode.NOT_AUTHORIZED
         assert client.publish("client/anna/x", b"", 1) == ReasonCode.NOT_AUTHORIZED
@@ -304,18 +307,18 @@ def open_websocket(
     [({"path": "/other"}, 404), ({"path": "/"}, 404), ({"origin": "https://example.com"}, 403)],
 )
 def test_a_websocket_that_is_refused(
-    broker: BrokerProcess, options: dict[str, Any], status: int
+    strict: BrokerProcess, options: dict[str, Any], status: int
 ) -> None:
     with pytest.raises(InvalidStatus) as refused:
-        open_websocket(broker, **options)
+        open_websocket(strict, **options)
     assert refused.value.response.status_code == status
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"origin": ORIGIN}, {"path": "/mqtt?a=b"}, {"subprotocols": ("x", "mqtt")}]
 )
-def test_a_websocket_that_is_taken(broker: BrokerProcess, options: dict[str, Any]) -> None:
-    with open_websocket(broker, **options) as websocket:
+def test_a_websocket_that_is_taken(strict: BrokerProcess, options: dict[str, Any]) -> None:
+    with open_websocket(strict, **options) as websocket:
         assert websocket.subprotocol == "mqtt"
         websocket.send(codec.encode(MQTT_5, Connect(MQTT_5, "")))
         answer = websocket.recv(WAIT_SECONDS)
@@ -358,22 +361,20 @@ def test_sys_topics_metrics_and_health_agree(broker: BrokerProcess) -> None:
     assert broker.health() == (200, {"status": "ok"})
     with WireClient(broker.port) as client:
         assert client.subscribe("$SYS/#") == 0
-        topics = {}
-        while "$SYS/broker/clients/connected" not in topics or len(topics) < 30:
+        topics: dict[str, str] = {}
+        while topics.get("$SYS/broker/clients/connected") != "1" or len(topics) < 30:
             message = client.receive_message()
             topics[message.topic.decode()] = message.payload.decode()
         assert topics["$SYS/broker/version"].startswith("dovetail version ")
-        assert int(topics["$SYS/broker/clients/connected"]) >= 1
         assert broker.metric("clients_connected") == 1
-        assert broker.metric("publishes_received_total") >= 0
         assert broker.metric("process_resident_memory_bytes") > 1e6
-        # Nobody but the broker speaks there.
+    with WireClient(broker.port) as client:  # nobody but the broker speaks there
         assert client.publish("$SYS/broker/version", b"mine", 1) == ReasonCode.NOT_AUTHORIZED
 
 
 # What a connection may cost -----------------------------------------------------------------------
 
-BACKLOG_BYTES_MAX = 1_000_000
+BACKLOG_BYTES_MAX = 200_000
 
 STRICT = f"""
 [[listeners]]
@@ -389,6 +390,7 @@ key = "server.key"
 [[listeners]]
 kind = "websocket"
 port = 0
+allowed_origins = ["{ORIGIN}"]
 
 [http]
 port = 0
@@ -447,17 +449,30 @@ def test_who_does_not_read_harms_nobody_else_and_is_closed(
             assert client.subscribe("much") == 0
         before = strict.resident_bytes()
         # In portions that the one who reads has taken before the next.
-        for _ in range(100):
-            for _ in range(50):
+        for _ in range(500):
+            for _ in range(10):
                 publisher.publish("much", payload)
-            for _ in range(50):
+            for _ in range(10):
                 assert reader.receive_message().payload == payload
         assert strict.metric("publishes_dropped_total") > dropped
-        assert strict.resident_bytes() - before < 20 * BACKLOG_BYTES_MAX
+        assert strict.resident_bytes() - before < 20_000_000
         wait_until(lambda: strict.metric("connections_lost_total") == lost + 1, "the stalled one")
         assert strict.metric("clients_connected") == 2
         publisher.publish("much", b"still there")
         assert reader.receive_message().payload == b"still there"
+
+
+def test_who_is_silent_and_does_not_read_is_closed_too(strict: BrokerProcess) -> None:
+    """Its DISCONNECT cannot be written, and what it has open is given back all the same."""
+    with WireClient(strict.port) as publisher:
+        publisher.publish("much", b"")
+        files = strict.metric("process_open_fds")
+        with WireClient(strict.port, keep_alive_seconds=1, receive_buffer_bytes=4_096) as deaf:
+            assert deaf.subscribe("much") == 0
+            dropped = strict.metric("publishes_dropped_total")
+            while strict.metric("publishes_dropped_total") == dropped:
+                publisher.publish("much", bytes(200_000))
+            wait_until(lambda: strict.metric("process_open_fds") == files, "its end")
 
 
 def test_who_reads_slowly_gets_all_of_qos_1(strict: BrokerProcess) -> None:

@@ -189,7 +189,7 @@ class Broker:
             self._watch(link)
         self.shared.gauges.clients_connected += 1
         self.shared.counters.connections_accepted += 1
-        log.debug("%s connected from %s", packet.client_id, link.peer.address)
+        log.debug("%r connected from %s", packet.client_id, link.peer.address)
         link.admitted(session, packet, answer)
         session.resume(link, min(packet.receive_max, self.shared.limits.inflight_max), now)
 
@@ -273,7 +273,7 @@ class Broker:
         self.shared.gauges.clients_connected -= 1
         session.link = None
         now = self.shared.now
-        log.debug("%s is gone", session.client_id)
+        log.debug("%r is gone", session.client_id)
         if not with_will:
             session.will = None  # [MQTT-3.1.2-10]
         if not session.persistent:
@@ -511,7 +511,8 @@ class Broker:
         )
 
     def note_failure(self, link: Outlet, reason: ReasonCode, why: str) -> None:
-        name = link.session.client_id if link.session is not None else "a client"
+        # A client chooses its name; with line breaks as they are it could write our log.
+        name = repr(link.session.client_id) if link.session is not None else "a client"
         log.warning(
             "disconnected %s from %s: %s (%s)",
             name,

@@ -75,6 +75,7 @@ class Dispatch:
                     other_data = transcoded(data, version)
                 link.send(other_data)
         counters.publishes_sent += count * sent
+        counters.packets_sent += (count - 1) * sent  # the shell counts pieces
         counters.publish_bytes_sent += size * sent
         if each is not None:
             for topic, payload in packets_of(data, version):

@@ -2,12 +2,14 @@
 
 There may be a million of them, and a client takes what it takes: so many go out as its backlog and
 its queue have room for, the rest when there is room again. A message that is not the last word any
-more by then is left out: the client has had the newer one.
+more by then is left out, and so is one that came later: the client has had the newer one.
+
+What waits is bounded by the client's subscriptions, however often it subscribes: messages are
+looked up when their turn comes, for one subscription at a time.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.outlet import Outlet
@@ -17,10 +19,23 @@ from dovetail.broker.session import Subscription
 from dovetail.broker.state import Shared
 from dovetail.messages import Message
 
+_STALE_MIN = 100
 
-class _Greeting(NamedTuple):
-    subscription: Subscription
-    messages: Iterator[Message]
+
+class _Greeting:
+    """What a subscription is owed: the messages that were retained when it was made."""
+
+    __slots__ = ("messages", "ordinal", "subscription")
+
+    def __init__(self, subscription: Subscription, ordinal: int) -> None:
+        self.subscription = subscription
+        self.ordinal = ordinal
+        self.messages: Iterator[Message] | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        subscription = self.subscription
+        return subscription.session.subscriptions.get(subscription.filter) is not subscription
 
 
 class Greetings:
@@ -30,17 +45,22 @@ class Greetings:
         self._shared = shared
         self._retained = retained
         self._dispatch = dispatch
-        self._waiting: dict[Outlet, deque[_Greeting]] = {}
+        self._waiting: dict[Outlet, OrderedDict[str, _Greeting]] = {}
 
     def begin(self, link: Outlet, subscription: Subscription) -> None:
         if subscription.filter.startswith("$share/"):  # section 4.8.2
             return
-        # A copy, because the tree may change before the last one is sent.
-        greeting = _Greeting(subscription, iter(list(self._retained.match(subscription.filter))))
-        if link in self._waiting:
-            self._waiting[link].append(greeting)
-        elif not self._send(link, greeting, is_new=True):
-            self._waiting[link] = deque([greeting])
+        greeting = _Greeting(subscription, self._retained.ordinal)
+        waiting = self._waiting.get(link)
+        if waiting is None:
+            if not self._send(link, greeting):
+                self._waiting[link] = OrderedDict({subscription.filter: greeting})
+            return
+        # Asked for again before all of it was sent, it begins again.
+        waiting[subscription.filter] = greeting
+        if len(waiting) > 2 * len(subscription.session.subscriptions) + _STALE_MIN:
+            for topic_filter in [name for name, one in waiting.items() if one.is_stale]:
+                del waiting[topic_filter]
 
     def go_on(self, link: Outlet) -> None:
         """There may be room again."""
@@ -48,9 +68,9 @@ class Greetings:
         if waiting is None:
             return
         while waiting:
-            if not self._send(link, waiting[0], is_new=False):
+            if not self._send(link, next(iter(waiting.values()))):
                 return
-            waiting.popleft()
+            waiting.popitem(last=False)
         del self._waiting[link]
 
     def go_on_all(self) -> None:
@@ -60,12 +80,13 @@ class Greetings:
     def end(self, link: Outlet) -> None:
         self._waiting.pop(link, None)
 
-    def _send(self, link: Outlet, greeting: _Greeting, *, is_new: bool) -> bool:
+    def _send(self, link: Outlet, greeting: _Greeting) -> bool:
         """False if the client has to take some of it first."""
+        if greeting.is_stale:
+            return True
         subscription = greeting.subscription
         session = subscription.session
-        if session.subscriptions.get(subscription.filter) is not subscription:
-            return True
+        is_new = False
         limits = self._shared.limits
         delivery = Delivery(session, (subscription,))
         while True:
@@ -76,9 +97,15 @@ class Greetings:
                 or len(session.queue) + len(session.inflight) > limits.queue_messages_max // 2
             ):
                 return False
+            if greeting.messages is None:
+                is_new = True
+                # A copy, because the tree may change before the last one is sent.
+                greeting.messages = iter(list(self._retained.match(subscription.filter)))
             message = next(greeting.messages, None)
             if message is None:
                 return True
+            if message.ordinal > greeting.ordinal:
+                continue
             if message.expires_at is not None and message.expires_at <= self._shared.now:
                 continue
             if subscription.no_local and message.origin == session.client_id:

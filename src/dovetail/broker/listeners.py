@@ -93,12 +93,6 @@ def connection_factory(server: Server, listener: Listener) -> Callable[[], async
 def tls_context(listener: Listener) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load_certificates(context, listener)
-    return context
-
-
-def load_certificates(context: ssl.SSLContext, listener: Listener) -> None:
-    """Into a context that may be in use: connections from now on get the new ones."""
     try:
         context.load_cert_chain(listener.certificate, listener.key or None)
     except (OSError, ssl.SSLError) as error:
@@ -107,7 +101,7 @@ def load_certificates(context: ssl.SSLContext, listener: Listener) -> None:
             f"{' with the key ' + listener.key if listener.key else ''}: {_tls_reason(error)}"
         ) from None
     if not listener.client_ca:
-        return
+        return context
     context.verify_mode = (
         ssl.CERT_REQUIRED if listener.client_certificate == "required" else ssl.CERT_OPTIONAL
     )
@@ -117,6 +111,21 @@ def load_certificates(context: ssl.SSLContext, listener: Listener) -> None:
         raise ConfigError(
             f"cannot use the client authorities {listener.client_ca}: {_tls_reason(error)}"
         ) from None
+    return context
+
+
+def renew(listening: Listening, context: ssl.SSLContext) -> None:
+    """Connections from now on get this certificate, and these client authorities alone.
+
+    A socket that listens keeps its context, and a context keeps every authority that it was ever
+    given. But it may pass a connection on to another one, as is done for servers of several names.
+    """
+
+    def switch(connection: ssl.SSLObject, _name: str, _listening: ssl.SSLContext) -> None:
+        connection.context = context
+
+    assert listening.context is not None
+    listening.context.sni_callback = switch
 
 
 def _tls_reason(error: OSError) -> str:

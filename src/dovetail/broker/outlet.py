@@ -203,12 +203,12 @@ class Outlet:
     def written(self, unsent: int) -> None:
         """The shell has written; so many bytes are still on this side."""
         self.unsent = unsent
-        if self._shared.gauges.retained_messages:
-            self.broker.greetings.go_on(self)
         if self.congested and unsent <= self.broker.shared.limits.backlog_bytes_max // 4:
             self.congested = False
             if self.session is not None:
                 self.session.pump(self.broker.shared.now)
+        if self._shared.gauges.retained_messages:
+            self.broker.greetings.go_on(self)
 
     # The end ------------------------------------------------------------------------------------
 

@@ -1,44 +1,69 @@
 """Retained messages: the last word on each topic, and which of them a filter asks for. Pure.
 
-A tree of levels as nested dicts: a filter walks it as a topic walks the trie of filters, the other
-way round. The message of a node lies under the key None, which no level can be.
+A tree of levels: a filter walks it as a topic walks the trie of filters, the other way round. It
+branches where topics part and nowhere else: what only one topic has is its message, and levels that
+all topics below have in common are one step. So there are fewer nodes than messages, however deep
+a client's topics are.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from dovetail.messages import Message
+from dovetail.topics.names import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, matches
 
-_Node = dict[str | None, Any]  # level -> _Node; None -> Message
+
+class _Node:
+    """A place where topics part, or where one ends that others go on from."""
+
+    __slots__ = ("children", "message", "path")
+
+    def __init__(self, path: Sequence[str], message: Message | None = None) -> None:
+        self.path = _joined(path)  # between the level that led here and those that children are at
+        self.message = message
+        self.children: _Children = {}
+
+    def levels(self) -> list[str]:
+        return [] if self.path is None else self.path.split(SEPARATOR)
+
+
+_Children = dict[str, _Node | Message]
+"""By level. A message is the only one in its branch, and its topic may go deeper."""
 
 
 class RetainedMessages:
     """One message a topic. Topics and filters are valid ones."""
 
     def __init__(self) -> None:
-        self._root: _Node = {}
+        self._root: _Children = {}
         self._count = 0
         self.nbytes = 0
+        self.ordinal = 0
+        """That of the last message that was put in."""
 
     def __len__(self) -> int:
         return self._count
 
     def get(self, topic: bytes) -> Message | None:
-        node = self._root
-        for level in topic.decode().split("/"):
-            found = node.get(level)
-            if found is None:
+        levels = _levels(topic)
+        children = self._root
+        at = 0
+        while True:
+            child = children.get(levels[at])
+            if not isinstance(child, _Node):
+                return child if child is not None and child.topic == topic else None
+            path = child.levels()
+            at += 1 + len(path)
+            if levels[at - len(path) : at] != path:
                 return None
-            node = found
-        return node.get(None)
+            if at == len(levels):
+                return child.message
+            children = child.children
 
     def put(self, message: Message) -> Message | None:
         """Keep this one; returns the one it replaces."""
-        node = self._root
-        for level in message.topic.decode().split("/"):
-            node = node.setdefault(level, {})
-        before: Message | None = node.get(None)
-        node[None] = message
+        self.ordinal += 1
+        message.ordinal = self.ordinal
+        before = self._put(message, _levels(message.topic))
         self.nbytes += message.size
         if before is None:
             self._count += 1
@@ -46,65 +71,184 @@ class RetainedMessages:
             self.nbytes -= before.size
         return before
 
+    def _put(self, message: Message, levels: list[str]) -> Message | None:
+        children = self._root
+        at = 0
+        while True:
+            level = levels[at]
+            child = children.get(level)
+            at += 1
+            if child is None:
+                children[level] = message
+                return None
+            if isinstance(child, Message):
+                if child.topic == message.topic:
+                    children[level] = message
+                    return child
+                node = _node_above(child, levels, at)
+            else:
+                node = _node_on_the_way(child, levels, at)
+            if node is not child:
+                children[level] = node
+            at += len(node.levels())
+            if at == len(levels):
+                before, node.message = node.message, message
+                return before
+            children = node.children
+
     def remove(self, topic: bytes) -> Message | None:
         """Returns what was there; branches without messages go too."""
-        path: list[tuple[_Node, str]] = []
-        node = self._root
-        for level in topic.decode().split("/"):
-            if level not in node:
+        levels = _levels(topic)
+        above: _Children = {}
+        children = self._root
+        parent: _Node | None = None
+        parent_level = ""
+        at = 0
+        while True:
+            level = levels[at]
+            child = children.get(level)
+            if child is None or isinstance(child, Message):
+                if child is None or child.topic != topic:
+                    return None
+                del children[level]
+                if parent is not None:
+                    _simplify(above, parent_level, parent)
+                return self._removed(child)
+            path = child.levels()
+            at += 1 + len(path)
+            if levels[at - len(path) : at] != path:
                 return None
-            path.append((node, level))
-            node = node[level]
-        message: Message | None = node.pop(None, None)
-        if message is None:
-            return None
+            if at == len(levels):
+                message, child.message = child.message, None
+                if message is None:
+                    return None
+                _simplify(children, level, child)
+                return self._removed(message)
+            above, parent, parent_level = children, child, level
+            children = child.children
+
+    def _removed(self, message: Message) -> Message:
         self._count -= 1
         self.nbytes -= message.size
-        while path and not node:
-            parent, level = path.pop()
-            del parent[level]
-            node = parent
         return message
 
     def match(self, topic_filter: str) -> Iterator[Message]:
         """Messages on topics that this (not shared) filter matches, without recursion."""
-        levels = topic_filter.split("/")
-        last = len(levels)
-        stack: list[tuple[_Node, int]] = [(self._root, 0)]
+        levels = topic_filter.split(SEPARATOR)
+        stack: list[tuple[_Children, int]] = [(self._root, 0)]
         while stack:
-            node, at = stack.pop()
-            if at == last:
-                if None in node:
-                    yield node[None]
-                continue
-            level = levels[at]
-            if level == "#":  # the last level; it stands for its parent too
-                yield from _below(node, reserved=at > 0)
-            elif level == "+":
-                for name, child in node.items():
-                    # [MQTT-4.7.2-1]
-                    if name is not None and (at > 0 or not name.startswith("$")):
-                        stack.append((child, at + 1))
-            elif level in node:
-                stack.append((node[level], at + 1))
+            children, at = stack.pop()
+            for child in _chosen(children, levels[at], first=not at):
+                if isinstance(child, Message):
+                    if matches(topic_filter, child.topic.decode()):
+                        yield child
+                    continue
+                # "#" is the last level, and stands for its parent too.
+                end = at if levels[at] == MULTI_LEVEL else _walk(levels, at + 1, child.levels())
+                if end is None:
+                    continue
+                if end < len(levels) and levels[end] == MULTI_LEVEL:
+                    yield from _below(child)
+                elif end < len(levels):
+                    stack.append((child.children, end))
+                elif child.message is not None:
+                    yield child.message
 
     def __iter__(self) -> Iterator[Message]:
-        return _below(self._root, reserved=True)
+        for child in self._root.values():
+            yield from _below(child)
 
 
-def _below(top: _Node, *, reserved: bool) -> Iterator[Message]:
-    """All messages in a branch; `reserved`: also those whose first level begins with `$`."""
-    if None in top:
-        yield top[None]
-    stack = [
-        child
-        for name, child in top.items()
-        if name is not None and (reserved or not name.startswith("$"))
-    ]
+def _levels(topic: bytes) -> list[str]:
+    return topic.decode().split(SEPARATOR)
+
+
+def _joined(path: Sequence[str]) -> str | None:
+    """As one text, which takes less room. An empty level is one, so no levels are None."""
+    return SEPARATOR.join(path) if path else None
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many levels both begin with."""
+    count = 0
+    for level, other_level in zip(one, other, strict=False):
+        if level != other_level:
+            break
+        count += 1
+    return count
+
+
+def _node_above(message: Message, levels: list[str], at: int) -> _Node:
+    """Where this message's topic and another one part, behind `at` levels that they share."""
+    other = _levels(message.topic)
+    end = at + _common(other[at:], levels[at:])
+    node = _Node(other[at:end])
+    if end == len(other):
+        node.message = message
+    else:
+        node.children[other[end]] = message
+    return node
+
+
+def _node_on_the_way(node: _Node, levels: list[str], at: int) -> _Node:
+    """The node itself if the levels lead through it, or a new one above it where they part."""
+    path = node.levels()
+    shared = _common(path, levels[at:])
+    if shared == len(path):
+        return node
+    above = _Node(path[:shared])
+    above.children[path[shared]] = node
+    node.path = _joined(path[shared + 1 :])
+    return above
+
+
+def _simplify(children: _Children, level: str, node: _Node) -> None:
+    """What is at this level, now that a message of the node has gone."""
+    if len(node.children) > 1 or (node.children and node.message is not None):
+        return
+    if node.message is not None:
+        children[level] = node.message
+        return
+    ((next_level, child),) = node.children.items()
+    if isinstance(child, _Node):
+        child.path = _joined([*node.levels(), next_level, *child.levels()])
+    children[level] = child
+
+
+def _chosen(children: _Children, level: str, *, first: bool) -> Iterator[_Node | Message]:
+    """The children that a level of a filter asks for."""
+    if level not in {SINGLE_LEVEL, MULTI_LEVEL}:
+        child = children.get(level)
+        if child is not None:
+            yield child
+        return
+    for name, child in children.items():
+        if not (first and name.startswith("$")):  # [MQTT-4.7.2-1]
+            yield child
+
+
+def _walk(levels: list[str], at: int, path: list[str]) -> int | None:
+    """The place in a filter's levels behind a path; None if it does not match the path."""
+    for name in path:
+        if at == len(levels):
+            return None
+        level = levels[at]
+        if level == MULTI_LEVEL:
+            return at
+        if level not in {SINGLE_LEVEL, name}:
+            return None
+        at += 1
+    return at
+
+
+def _below(top: _Node | Message) -> Iterator[Message]:
+    """All messages in a branch."""
+    stack = [top]
     while stack:
-        node = stack.pop()
-        for name, child in node.items():
-            if name is None:
-                yield child
-            else:
-                stack.append(child)
+        one = stack.pop()
+        if isinstance(one, Message):
+            yield one
+            continue
+        if one.message is not None:
+            yield one.message
+        stack += one.children.values()

@@ -252,8 +252,9 @@ class Router:
         if len(self.routes) + len(found) > half:
             self._old_routes = self.routes
             self.routes = {}
-            if len(self._by_filters) > half:
-                self._by_filters = {}
+        # In any case: topics too long to be kept lead to routes, too.
+        if len(self._by_filters) > half:
+            self._by_filters = {}
         self.routes.update(
             (topic, route)
             for topic, route in islice(found.items(), half)

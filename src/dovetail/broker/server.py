@@ -308,6 +308,8 @@ class Connection(asyncio.Protocol):
         outgoing = link.outgoing
         if outgoing:
             link.outgoing = []
+            # A run of plain packets is one piece, and was counted where it was passed on.
+            self._counters.packets_sent += len(outgoing)
             if not transport.is_closing():
                 size = self.write(outgoing)
                 self._bytes_given += size

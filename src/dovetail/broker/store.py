@@ -348,6 +348,10 @@ def backup(folder: Path, target: Path) -> None:
         raise StoreError(
             f"{folder} holds no data of Dovetail.", hint="Name the folder with --data."
         )
+    if not target.parent.is_dir():
+        raise StoreError(
+            f"{target.parent} is not a folder that is there.", hint="Make it, or name another."
+        )
     if os.path.lexists(target):
         raise StoreError(
             f"{target} is there already, and is left as it is.", hint="Name a file that is not."

@@ -34,7 +34,10 @@ class WebSocketConnection(Connection):
     def __init__(self, server: Server, name: str, listener: Listener) -> None:
         super().__init__(server, name, listener)
         self._protocol = ServerProtocol(
-            origins=[cast("Origin", origin) for origin in listener.allowed_origins] or None,
+            # None among them: who is no browser sends no origin.
+            origins=[*(cast("Origin", origin) for origin in listener.allowed_origins), None]
+            if listener.allowed_origins
+            else None,
             subprotocols=_SUBPROTOCOLS,
             # A client that names no subprotocol is let in; one that names others only is not.
             select_subprotocol=lambda _, offered: self._choose(offered),

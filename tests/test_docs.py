@@ -1,0 +1,208 @@
+"""What the documentation names exists: commands, options, settings, limits, metrics, files.
+
+Prose is not checked, and whether a command does what a page says is the matter of other tests.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from msgspec import Struct
+from prometheus_client import generate_latest
+from typer.core import TyperCommand, TyperGroup
+
+from checkout import ROOT
+from dovetail.broker.sys_topics import AVERAGED_SECONDS, LOADS, PREFIX, TOPICS
+from dovetail.cli import app
+from dovetail.settings import DEFAULT_PORTS, Listener, Mqtt, Rule, Settings, parse_settings
+from dovetail.settings.faults import as_toml
+from dovetail.stats import Counters, Gauges
+from dovetail.web.metrics import make_registry
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+FOR_USERS = [page for page in PAGES if page.name == "README.md" or page.parent.name == "docs"]
+RUNNING = ROOT / "docs" / "running.md"
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
+_SETTING = re.compile(r"\b(mqtt|access|http|log|listeners)\.([a-z_]+)\b(?!\()")
+_LIMIT = re.compile(r"^\| `mqtt\.(\w+)` \| `([^`]+)` \| \S", re.MULTILINE)
+_CODE_FILES = (".md", ".py", ".toml")
+
+Command = TyperCommand | TyperGroup
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+every_page_for_users = pytest.mark.parametrize("page", FOR_USERS, ids=lambda page: page.name)
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    found = _BLOCK.findall(page.read_text())
+    return [text for language, text in found if language in languages]
+
+
+def spans(page: Path) -> list[str]:
+    """Code within sentences."""
+    return _SPAN.findall(_BLOCK.sub("", page.read_text()))
+
+
+# Commands ---------------------------------------------------------------------------------------
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words after `dovetail`, of everything that is one of our commands."""
+    lines = [*spans(page)]
+    for text in blocks(page, "", "sh", "ini"):
+        lines += text.replace("\\\n", " ").splitlines()
+    for line in lines:
+        for command in re.split(r"&&|\|\s|;", line.removeprefix("ExecStart=")):
+            if re.match(r"\s*(?:\./|/\S+/)?dovetail(?:\s|$)", command):
+                yield shlex.split(command, comments=True)[1:]
+
+
+def check_command(words: list[str]) -> None:
+    """A KeyError or AssertionError names what the command line does not know."""
+    at = whole_command()
+    for word in words:
+        if word == "--":
+            return
+        if word.startswith("-") and word != "-":
+            assert word.partition("=")[0] in options(at), f"{at.name} has no option {word}"
+        elif isinstance(at, TyperGroup) and word != "...":
+            for alternative in word.split("|"):  # as in build|info|search
+                found = as_command(at.commands[alternative])
+            at = found
+
+
+def whole_command() -> Command:
+    return as_command(typer.main.get_command(app))
+
+
+def as_command(found: object) -> Command:
+    assert isinstance(found, TyperCommand | TyperGroup)
+    return found
+
+
+def options(command: Command) -> set[str]:
+    known = {"--help"}
+    for parameter in command.params:
+        known |= {*parameter.opts, *parameter.secondary_opts}
+    return known
+
+
+def all_options(command: Command) -> set[str]:
+    below = command.commands.values() if isinstance(command, TyperGroup) else ()
+    return options(command).union(*(all_options(as_command(one)) for one in below))
+
+
+@every_page
+def test_commands_are_known(page: Path) -> None:
+    for words in commands(page):
+        check_command(words)
+
+
+def test_commands_are_found() -> None:
+    found = {words[0] for page in FOR_USERS for words in commands(page) if words}
+    assert {"up", "pub", "sub", "config", "passwd", "backup", "sketch", "reproduce"} <= found
+    assert ["up", "--config", "/etc/dovetail/dovetail.toml", "--quiet"] in commands(RUNNING)
+
+
+@pytest.mark.parametrize("wrong", ["fly", "up --colour", "sketch melt", "sketch build|melt"])
+def test_what_is_not_known_is_noticed(wrong: str) -> None:
+    with pytest.raises((KeyError, AssertionError)):
+        check_command(wrong.split())
+
+
+@every_page_for_users
+def test_options_in_sentences_are_known(page: Path) -> None:
+    named = {span.split()[0] for span in spans(page) if span.startswith("--")}
+    assert named <= all_options(whole_command())
+
+
+# Settings ---------------------------------------------------------------------------------------
+
+
+@every_page_for_users
+def test_settings_are_known(page: Path) -> None:
+    tables: dict[str, type[Struct]] = {
+        name: type(value)
+        for name in ("mqtt", "access", "http", "log")
+        if isinstance(value := getattr(Settings(), name), Struct)
+    }
+    tables["listeners"] = Listener
+    for table, key in (found for span in spans(page) for found in _SETTING.findall(span)):
+        if f".{key}" not in _CODE_FILES:
+            assert key in tables[table].__struct_fields__, f"{table}.{key}"
+
+
+@pytest.mark.parametrize("text", blocks(RUNNING, "toml"))
+def test_configurations_can_be_read(text: str) -> None:
+    assert parse_settings(text, RUNNING.name) != Settings()
+
+
+def test_every_limit_is_in_the_table_with_its_default() -> None:
+    limits = Mqtt()
+    expected = [(name, as_toml(getattr(limits, name))) for name in limits.__struct_fields__]
+    assert _LIMIT.findall(RUNNING.read_text()) == expected
+
+
+def test_every_kind_of_listener_is_in_the_table_with_its_port() -> None:
+    page = RUNNING.read_text()
+    assert [kind for kind, port in DEFAULT_PORTS.items() if f"| `{kind}` | {port} |" in page] == [
+        *DEFAULT_PORTS
+    ]
+
+
+@pytest.mark.parametrize("table", [Listener, Rule], ids=lambda table: table.__name__)
+def test_every_key_of_listeners_and_rules_is_named(table: type[Struct]) -> None:
+    named = set(re.findall(r"\w+", " ".join([*spans(RUNNING), *blocks(RUNNING, "toml")])))
+    assert set(table.__struct_fields__) <= named
+
+
+# What a broker shows ----------------------------------------------------------------------------
+
+
+@every_page_for_users
+def test_metrics_are_known(page: Path) -> None:
+    shown = generate_latest(make_registry(lambda: (Counters(), Gauges()))).decode()
+    known = set(re.findall(r"^(\w+)", shown, re.MULTILINE))
+    named = re.findall(r"\b(?:dovetail|process)_\w+", " ".join(spans(page)))
+    assert set(named) <= known
+
+
+@every_page_for_users
+def test_topics_of_the_broker_are_known(page: Path) -> None:
+    known = {PREFIX + name for name in TOPICS}
+    known |= {f"{PREFIX}{name}/{span}" for name in LOADS for span in AVERAGED_SECONDS}
+    folders = {PREFIX, f"{PREFIX}dovetail/"}
+    named = re.findall(rf"{re.escape(PREFIX)}[\w/]*", " ".join(spans(page)))
+    assert set(named) <= known | folders
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [target for target in _LINK.findall(page.read_text()) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_tour_names_every_module() -> None:
+    tour = (ROOT / "ARCHITECTURE.md").read_text()
+    source = ROOT / "src" / "dovetail"
+    modules = [*source.glob("broker/*.py"), *source.glob("topics/*.py"), *source.glob("*.py")]
+    missing = [
+        str(module.relative_to(source))
+        for module in modules
+        if not module.name.startswith("_") and not re.search(rf"\b{module.name}\b", tour)
+    ]
+    assert missing == []
+
+
+def test_what_the_readme_shows_of_python_runs() -> None:
+    for text in blocks(ROOT / "README.md", "python"):
+        exec(text, {})  # noqa: S102
