@@ -22,6 +22,8 @@ import base64
 import gc
 import json
 import logging
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -768,11 +770,18 @@ class Usage(NamedTuple):
         return None
 
 
-def resident_bytes(process: int | str = "self") -> int:
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) << 10
-    raise Broken(f"process {process} has no memory: it is gone")
+def resident_bytes(process: int | None = None) -> int:
+    """Of a process that is there; of this one if none is named."""
+    number = os.getpid() if process is None else process
+    if Path("/proc/self/status").exists():
+        for line in Path(f"/proc/{number}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) << 10
+        raise Broken(f"process {number} has ended")
+    shown = subprocess.run(
+        ["ps", "-o", "rss=", "-p", str(number)], capture_output=True, text=True, check=True
+    )
+    return int(shown.stdout) << 10
 
 
 def run(

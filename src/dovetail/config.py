@@ -51,6 +51,9 @@ UNKNOWN_CONNECTIONS_MAX = 1_000
 """Connections above `mqtt.connections_max`, for clients that are not known yet and those that are
 told that there is no room."""
 
+CALM_SECONDS_MIN = 0.000_05
+"""After so long without a read, a message is sent on at once and not at the end of the turn."""
+
 JOIN_READS_MIN = 2
 """With so many connections read in one turn of the loop, writing may wait for the next turn."""
 

@@ -18,7 +18,9 @@ from dovetail.broker.packets import (
     Unsubscribe,
     Will,
 )
+from dovetail.broker.retained import RetainedMessages, _Node
 from dovetail.broker.timers import Timers
+from dovetail.messages import Message
 from fuzzing import Arena, Broken, Event, Failure, fails, shrunk
 
 CONNECT_5 = bytes.fromhex("10 0d 0004 4d515454 05 02 0000 00 0000")
@@ -190,3 +192,14 @@ def test_a_client_does_not_write_the_log(caplog: pytest.LogCaptureFixture) -> No
     messages = [record.getMessage() for record in caplog.records]
     assert any("all is lost" in message for message in messages)
     assert not any("\n" in message for message in messages)
+
+
+def test_deep_topics_take_no_more_nodes_than_there_are_messages() -> None:
+    """A dict for every level took 25 kB for a message of 130 bytes."""
+    retained = RetainedMessages()
+    for number in range(50):
+        for last in b"xy":
+            retained.put(Message(b"%d" % number + b"/" * 126 + bytes((last,)), b"."))
+    nodes = [node for node in retained._root.values() if isinstance(node, _Node)]
+    assert len(nodes) == 50
+    assert all(isinstance(child, Message) for node in nodes for child in node.children.values())

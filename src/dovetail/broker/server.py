@@ -11,6 +11,7 @@ publisher faster than the disk is slowed by TCP.
 import asyncio
 import ipaddress
 import logging
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,11 +22,12 @@ from dovetail.broker.access import AccessRules
 from dovetail.broker.core import Broker
 from dovetail.broker.journal import Batch
 from dovetail.broker.link import Link
-from dovetail.broker.outlet import Peer, State
+from dovetail.broker.outlet import Outlet, Peer, State
 from dovetail.broker.packets import Connect
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store, Writer
 from dovetail.config import (
+    CALM_SECONDS_MIN,
     JOIN_READS_MIN,
     JOIN_SECONDS_MAX,
     JOURNAL_BYTES_MAX,
@@ -73,10 +75,11 @@ class Server:
         self._writer = None if store is None else Writer(store, self._written_by_thread)
         self._rows_taken = 0
         self._paused: list[Connection] = []
-        self._scheduled = False
+        self.is_scheduled = False
         self._scheduled_at = 0.0
         self._joining = False
         self.reads = 0
+        self.read_at = 0.0
         self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
         self._retry: asyncio.TimerHandle | None = None
         self._progress = asyncio.Event()  # a batch came back from the store
@@ -85,8 +88,8 @@ class Server:
     # Writing ------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
+        if not self.is_scheduled:
+            self.is_scheduled = True
             self._scheduled_at = time.monotonic()
             self.loop.call_soon(self._end_of_turn)
 
@@ -102,16 +105,35 @@ class Server:
             self.loop.call_soon(self._end_of_turn)
             return
         self._joining = False
-        self._scheduled = False
+        self.is_scheduled = False
+        self.flush()
+        journal = self.shared.journal
+        if journal.rows_written != self._rows_taken or journal.open.waiting:
+            self.commit()
+
+    def flush(self) -> None:
         broker = self.broker
         dirty, broker.dirty = broker.dirty, []
         for link in dirty:
             flush = link.flush
             if flush is not None:
                 flush()
-        journal = self.shared.journal
-        if journal.rows_written != self._rows_taken or journal.open.waiting:
-            self.commit()
+
+    def receive_calmly(self, link: Link, data: bytes) -> bool:
+        """`receive_plain`, and what it leads to is written at once rather than with the turn's."""
+        self.is_scheduled = True  # as good as: we flush below
+        try:
+            handled = link.receive_plain(data)
+        finally:
+            self.is_scheduled = False
+        broker = self.broker
+        dirty = broker.dirty
+        if len(dirty) == 1:
+            broker.dirty = []
+            self.connection_of(dirty[0]).flush_at_once()
+        elif dirty:
+            self.flush()
+        return handled
 
     def rows_may_wait(self) -> None:
         """Called after every read: there may be rows to write though nobody has been answered."""
@@ -178,7 +200,7 @@ class Server:
         return len(self.connections) > limit
 
     @staticmethod
-    def connection_of(link: Link) -> "Connection":
+    def connection_of(link: Outlet) -> "Connection":
         connection = getattr(link.flush, "__self__", None)
         assert isinstance(connection, Connection)
         return connection
@@ -239,6 +261,7 @@ class Connection(asyncio.Protocol):
         "_bytes_given",
         "_bytes_taken",
         "_counters",
+        "_file",
         "_name",
         "_server",
         "_taken_at",
@@ -269,6 +292,10 @@ class Connection(asyncio.Protocol):
         link = server.broker.accept(peer_of(transport, self._name), server.clock())
         link.flush = self.flush
         self.link = link
+        # Only where bytes go out as they are: not through TLS, nor in frames.
+        self._file = -1
+        if self.listener.kind == "tcp":
+            self._file = transport.get_extra_info("socket").fileno()
         server.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -276,7 +303,10 @@ class Connection(asyncio.Protocol):
         self._counters.bytes_received += len(data)
         server = self._server
         server.reads += 1
-        if link.receive_plain(data):
+        now = time.monotonic()
+        is_calm = now - server.read_at > CALM_SECONDS_MIN and not server.is_scheduled
+        server.read_at = now
+        if server.receive_calmly(link, data) if is_calm else link.receive_plain(data):
             return
         link.receive(data, server.clock())
         if server.shared.journal.rows_written != server._rows_taken:  # noqa: SLF001
@@ -320,6 +350,29 @@ class Connection(asyncio.Protocol):
             if transport.get_write_buffer_size():
                 self.pause_writing()  # the last bytes too have to be taken some time
 
+    def flush_at_once(self) -> None:
+        """`flush`, without the way through the transport if there is nothing to wait for."""
+        link = self.link
+        outgoing = link.outgoing
+        if self._file < 0 or len(outgoing) != 1 or self._transport.get_write_buffer_size():
+            self.flush()
+            return
+        data = outgoing[0]
+        try:
+            written = os.write(self._file, data)
+        except OSError:  # the transport knows what to do about it
+            written = 0
+        if written < len(data):
+            outgoing[0] = data[written:]
+            self.flush()
+            return
+        link.outgoing = []
+        link.unsent = 0
+        self._bytes_given += written
+        counters = self._counters
+        counters.packets_sent += 1
+        counters.bytes_sent += written
+
     def write(self, pieces: list[bytes]) -> int:
         """Returns how many bytes it was."""
         if len(pieces) == 1:
@@ -357,6 +410,7 @@ class Connection(asyncio.Protocol):
         link = self.link
         link.lost(server.clock())
         link.flush = None
+        self._file = -1
         link.outgoing = []
         server.rows_may_wait()
 
