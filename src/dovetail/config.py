@@ -51,6 +51,10 @@ UNKNOWN_CONNECTIONS_MAX = 1_000
 """Connections above `mqtt.connections_max`, for clients that are not known yet and those that are
 told that there is no room."""
 
+HASHES_WAITING_MAX = 100
+"""Passwords that wait to be checked. Each takes tens of milliseconds by design; who comes beyond is
+told to try again, rather than to wait until its time is over."""
+
 CALM_SECONDS_MIN = 0.000_05
 """After so long without a read, a message is sent on at once and not at the end of the turn."""
 

@@ -32,6 +32,7 @@ from dovetail.broker.server import Server
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store
 from dovetail.broker.sys_topics import SysTopics
+from dovetail.config import HASHES_WAITING_MAX
 from dovetail.errors import DovetailError, ReasonCode
 from dovetail.messages import Message
 from dovetail.settings import Listener, Settings, check_files, load_settings
@@ -67,6 +68,7 @@ class Node:
         self._store: Store | None = None
         self._http: HttpServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._hashes_waiting = 0
         self._hashing = ThreadPoolExecutor(1, "hashing")
 
     @property
@@ -198,8 +200,13 @@ class Node:
         if not authenticator.needs_hash(packet.user, packet.password):
             settle(decide())
             return
+        if self._hashes_waiting >= HASHES_WAITING_MAX:
+            link.refuse(ReasonCode.SERVER_BUSY, "too many clients are logging in at once")
+            return
+        self._hashes_waiting += 1
 
         def done(hashed: "asyncio.Future[Grant | ReasonCode]") -> None:
+            self._hashes_waiting -= 1
             broker.shared.now = server.clock()
             if not link.is_closed:
                 settle(hashed.result())

@@ -30,6 +30,7 @@ from dovetail.broker.packets import (
     SubscriptionRequest,
     Unsubscribe,
 )
+from dovetail.errors import ReasonCode
 from dovetail.settings import Rule
 
 TOPICS = ("a", "a/b", "a/b/c", "b", "$d/x", "x" * 100)
@@ -268,12 +269,11 @@ def test_a_packet_within_a_packet_is_not_passed_on() -> None:
     sender = world.client("s")
     sender.publish("a")  # now its route is known
     receiver.take()
-    inner = b"\x30\x08\x00\x01a\x00evil"
-    tail = codec.encode_publish(MQTT_5, b"a", bytes(126 - len(inner) - 6))
-    # To a careless reader this is one packet of 130 bytes on topic `a`.
-    data = b"\x30\x80\x00\x01a\x00" + inner + tail
-    sender.send_bytes(data + b"x" * (130 - len(data)))
-    assert all(b"evil" not in payload for payload in receiver.payloads())
+    # To a careless reader this is one packet of 130 bytes on topic `a`; it is one of 3, and more.
+    data = b"\x30\x80\x00\x01a\x00" + b"\x30\x08\x00\x01a\x00evil"
+    sender.send_bytes(data.ljust(130, b"\0"))
+    sender.assert_ended(ReasonCode.MALFORMED_PACKET)
+    assert receiver.take() == []
 
 
 PADDED = {

@@ -163,12 +163,20 @@ def test_what_is_in_use_survives_a_flood_of_topics() -> None:
     assert router.computed == 1_001
 
 
-@pytest.mark.parametrize("topic", [b"", b"a/+", b"#", b"a\0", b"\xff", b"a/a/a/a", b"a" * 21])
-def test_a_topic_that_is_none_has_no_route(topic: bytes) -> None:
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        *((topic, ReasonCode.TOPIC_NAME_INVALID) for topic in (b"", b"a/+", b"#", b"a/a/a/a")),
+        (b"a" * 21, ReasonCode.TOPIC_NAME_INVALID),
+        (b"a\0", ReasonCode.MALFORMED_PACKET),
+        (b"\xff", ReasonCode.MALFORMED_PACKET),
+    ],
+)
+def test_a_topic_that_is_none_has_no_route(topic: bytes, reason: ReasonCode) -> None:
     router = Router(Mqtt(topic_levels_max=3, topic_bytes_max=20))
     with pytest.raises(ClientError) as caught:
         router.find(topic)
-    assert caught.value.reason == ReasonCode.TOPIC_NAME_INVALID
+    assert caught.value.reason == reason
     router.prepare([topic, b"fine"])
     assert list(router.routes) == [b"fine"]
 

@@ -520,7 +520,7 @@ def test_a_backup_harms_nothing(store: Store, folder: Path, tmp_path: Path) -> N
     assert (tmp_path / "precious").read_text() == "precious"
     with pytest.raises(StoreError, match="holds no data of Dovetail"):
         backup(tmp_path, tmp_path / "copy.db")
-    with pytest.raises(StoreError, match="No such file or directory"):
+    with pytest.raises(StoreError, match="is not a folder that is there"):
         store.backup(tmp_path / "missing" / "copy.db")
     assert {path.name for path in tmp_path.iterdir()} == {"data", "precious"}
     store.commit(numbered(2))

@@ -147,8 +147,6 @@ class Broker:
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
                 "a session that is kept needs a client identifier",
             )
-        elif self.shared.gauges.clients_connected >= limits.connections_max:
-            link.refuse(ReasonCode.SERVER_BUSY, "there are as many clients as are allowed")
         else:
             self._authenticate(link, packet)
 
@@ -159,6 +157,9 @@ class Broker:
         assigned = None
         if not packet.client_id:  # [MQTT-3.1.3-6]
             assigned = packet.client_id = f"auto-{self._random.getrandbits(96):024x}"
+        if self._is_full_for(packet.client_id):
+            link.refuse(ReasonCode.SERVER_BUSY, "there are as many clients as are allowed")
+            return
         link.access = self.rules.for_client(user, packet.client_id)
         refusal = self._refuse_will(link, packet.will)
         if refusal is not None:
@@ -173,7 +174,7 @@ class Broker:
         if not link.takes(codec.encode(packet.version, answer)):  # [MQTT-3.1.2-24]
             link.refuse(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
             return
-        session, answer.session_present = self._session_for(packet)
+        session, answer.session_present = self._session_for(packet, user)
         if session is None:
             link.refuse(ReasonCode.QUOTA_EXCEEDED, "there are as many sessions as are allowed")
             return
@@ -193,6 +194,13 @@ class Broker:
         link.admitted(session, packet, answer)
         session.resume(link, min(packet.receive_max, self.shared.limits.inflight_max), now)
 
+    def _is_full_for(self, client_id: str) -> bool:
+        """Who takes over a connection needs no more room than there is."""
+        if self.shared.gauges.clients_connected < self.shared.limits.connections_max:
+            return False
+        session = self.sessions.get(client_id)
+        return session is None or session.link is None
+
     def _refuse_will(self, link: Link, will: Will | None) -> tuple[ReasonCode, str] | None:
         if will is None:
             return None
@@ -209,15 +217,18 @@ class Broker:
             return ReasonCode.NOT_AUTHORIZED, "the will may not be published to its topic"
         return None
 
-    def _session_for(self, packet: Connect) -> tuple[Session | None, bool]:
-        """The client's session, and was it there before? [MQTT-3.2.2-2], [MQTT-3.2.2-3]"""
+    def _session_for(self, packet: Connect, user: str | None) -> tuple[Session | None, bool]:
+        """The client's session, and was it there before? [MQTT-3.2.2-2], [MQTT-3.2.2-3]
+
+        What one user was promised is not for another who comes under the same client identifier.
+        """
         session = self.sessions.get(packet.client_id)
         if session is not None and session.link is not None:
             # [MQTT-3.1.4-3]; one that does not persist ends here.
             assert isinstance(session.link, Outlet)
             session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
             session = self.sessions.get(packet.client_id)
-        if session is not None and packet.clean_start:  # [MQTT-3.1.2-4]
+        if session is not None and (packet.clean_start or session.user != user):  # [MQTT-3.1.2-4]
             self._end(session)
             session = None
         if session is not None:  # [MQTT-3.1.2-5]
@@ -486,13 +497,8 @@ class Broker:
     def refusal(self, message: Message, origin: Session) -> ReasonCode | None:
         """Why a publication cannot be taken just now."""
         shared = self.shared
-        if message.retain and message.payload and self.retained.get(message.topic) is None:
-            limits = shared.limits
-            if (
-                len(self.retained) >= limits.retained_messages_max
-                or self.retained.nbytes + message.size > limits.retained_bytes_max
-            ):
-                return ReasonCode.QUOTA_EXCEEDED
+        if message.retain and message.payload and not self.dispatch.has_room_for(message):
+            return ReasonCode.QUOTA_EXCEEDED
         if shared.journal.failing and message.qos:
             if message.qos == 2 and origin.persistent:
                 return ReasonCode.QUOTA_EXCEEDED

@@ -135,7 +135,7 @@ class Dispatch:
 
         Returns the deliveries that have to be acknowledged, or None if nobody had subscribed.
         """
-        route = self._router.routes.get(message.topic) or self._router.find(message.topic)
+        route = self._router.routes.get(message.topic) or self._router.route(message.topic)
         if message.retain:
             self.retain(message)
         if not route.deliveries and not route.groups:
@@ -212,18 +212,10 @@ class Dispatch:
             self.forget_retained(message.topic)
             return
         retained = self._retained
-        limits = shared.limits
-        known = retained.get(message.topic)
-        if (
-            known is None
-            and not volatile
-            and (
-                len(retained) >= limits.retained_messages_max
-                or retained.nbytes + message.size > limits.retained_bytes_max
-            )
-        ):
+        if not volatile and not self.has_room_for(message):
             shared.counters.publishes_dropped += 1
             return
+        known = retained.get(message.topic)
         retained.put(message)  # [MQTT-3.3.1-5]
         if not volatile:
             number = shared.journal.keep(message)
@@ -231,6 +223,16 @@ class Dispatch:
             if known is not None:
                 shared.journal.release(known)
         self.count_retained()
+
+    def has_room_for(self, message: Message) -> bool:
+        """Would the retained messages stay within their limits with this one?"""
+        retained = self._retained
+        limits = self._shared.limits
+        known = retained.get(message.topic)
+        if known is None and len(retained) >= limits.retained_messages_max:
+            return False
+        replaced = 0 if known is None else known.size
+        return retained.nbytes - replaced + message.size <= limits.retained_bytes_max
 
     def forget_retained(self, topic: bytes) -> None:
         known = self._retained.remove(topic)

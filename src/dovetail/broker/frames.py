@@ -8,6 +8,7 @@ from dovetail.broker.codec import encode_publish
 from dovetail.broker.packets import MQTT_5
 from dovetail.messages import Message
 
+_EXPIRY_MAX = 0xFFFF_FFFF
 _NO_MESSAGE = Message(b"", b"")
 
 
@@ -85,4 +86,5 @@ def remaining_seconds(message: Message, now: float) -> int | None:
     """What is left of the expiry interval [MQTT-3.3.2-6]."""
     if message.expires_at is None:
         return None
-    return max(int(message.expires_at - now), 0)
+    # A clock may have been set back since.
+    return min(max(int(message.expires_at - now), 0), _EXPIRY_MAX)

@@ -153,12 +153,13 @@ class Intake(Outlet):
         counters.publish_bytes_received += len(topic) + len(payload) + len(properties)
         if qos and not self._begin_receiving(session, qos, packet_id):
             return
-        if not self.access.everything or topic[0] == _DOLLAR:
+        if topic not in self._router.routes:
             self._router.check(topic)
-            if not self._may_publish(topic):
-                counters.publishes_dropped += 1
-                self._refuse_publish(qos, packet_id, ReasonCode.NOT_AUTHORIZED)
-                return
+        is_free = self.access.everything and topic[0] != _DOLLAR
+        if not is_free and not self._may_publish(topic):
+            counters.publishes_dropped += 1
+            self._refuse_publish(qos, packet_id, ReasonCode.NOT_AUTHORIZED)
+            return
         message = Message(topic, payload, qos, retain, properties, expires_at, session.client_id)
         if retain or shared.journal.failing:
             refusal = self.broker.refusal(message, session)

@@ -227,6 +227,11 @@ class Journal:
         now.sessions = failed.sessions | now.sessions
         now.subscriptions = failed.subscriptions | now.subscriptions
         now.messages = failed.messages | now.messages
+        self.bytes_open = sum(
+            len(row.topic) + len(row.payload) + len(row.properties)
+            for row in now.messages.values()
+            if row is not None
+        )
         now.deliveries = failed.deliveries | now.deliveries
         now.incoming = failed.incoming | now.incoming
         now.retained = failed.retained | now.retained

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.broker import codec
 from dovetail.broker.access import ClientAccess, ClientFilters
+from dovetail.broker.frames import remaining_seconds
 from dovetail.broker.packets import (
     MQTT_5,
     Connack,
@@ -183,8 +184,7 @@ class Outlet:
         elif len(self._aliases_out) < self._alias_out_max:
             alias = len(self._aliases_out) + 1
             self._aliases_out[topic] = alias
-        expires_at = message.expires_at
-        left = None if expires_at is None else max(int(expires_at - self.broker.shared.now), 0)
+        left = remaining_seconds(message, self._shared.now)
         return codec.encode_publish(
             MQTT_5, topic, message.payload, qos, retain, duplicate, packet_id,
             message.properties, left, identifiers, alias,

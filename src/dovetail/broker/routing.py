@@ -12,6 +12,7 @@ in use moves over. Topics that are seen once fall out behind.
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+from dovetail.broker.datatypes import check_text
 from dovetail.broker.session import Session, Subscription
 from dovetail.config import ROUTE_TOPIC_BYTES_MAX
 from dovetail.errors import ClientError, ReasonCode
@@ -218,6 +219,10 @@ class Router:
         if route is not None:
             return route
         self.check(topic)
+        return self.route(topic)
+
+    def route(self, topic: bytes) -> Route:
+        """The same for a topic that was checked, or is our own: limits are for clients."""
         return self._resolve((topic,))[topic]
 
     def prepare(self, topics: Sequence[bytes]) -> None:
@@ -284,6 +289,7 @@ class Router:
             or b"#" in topic
             or b"\0" in topic
         ):
+            check_text(topic, "the topic name")  # what is no text is malformed, as in the codec
             check_name(topic)
             if len(topic) > limits.topic_bytes_max:
                 raise ClientError(

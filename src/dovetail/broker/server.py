@@ -117,7 +117,11 @@ class Server:
         for link in dirty:
             flush = link.flush
             if flush is not None:
-                flush()
+                try:
+                    flush()
+                except Exception:  # a bug, and of this connection only
+                    log.exception("cannot write to %s; closed", link.peer.address)
+                    self.connection_of(link).abort()
 
     def receive_calmly(self, link: Link, data: bytes) -> bool:
         """`receive_plain`, and what it leads to is written at once rather than with the turn's."""
@@ -215,6 +219,8 @@ class Server:
     def _tick(self) -> None:
         self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
         now = self.clock()
+        for connection in (*self._paused, *self.stalled):
+            connection.link.seen_at = now  # it is we who do not listen
         self.broker.tick(now)
         for connection in list(self.stalled):
             if connection.stalled_for(now) > self.shared.limits.write_stall_seconds:
@@ -234,7 +240,7 @@ class Server:
         """Clients get DISCONNECT, and everything that is owed is on disk when this returns."""
         self._ticker.cancel()
         self.broker.stop(self.clock())
-        self._end_of_turn()
+        self.flush()
         for connection in list(self.connections):
             connection.close()
         if self.connections:
@@ -260,6 +266,7 @@ class Connection(asyncio.Protocol):
         "_asking",
         "_bytes_given",
         "_bytes_taken",
+        "_choked",
         "_counters",
         "_file",
         "_name",
@@ -276,6 +283,7 @@ class Connection(asyncio.Protocol):
         self._name = name
         self.listener = listener
         self._asking = False
+        self._choked = False
         self._bytes_given = 0
         self._bytes_taken = -1  # of those, as last seen
         self._taken_at = 0.0
@@ -329,7 +337,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._asking and not self._transport.is_closing():
+        if not (self._asking or self._choked or self._transport.is_closing()):
             self._transport.resume_reading()
 
     def flush(self) -> None:
@@ -344,11 +352,24 @@ class Connection(asyncio.Protocol):
                 size = self.write(outgoing)
                 self._bytes_given += size
                 self._server.shared.counters.bytes_sent += size
-                link.written(transport.get_write_buffer_size())
+                link.written(self.unwritten())
         if link.state is State.CLOSED:
-            transport.close()
+            self.close()
             if transport.get_write_buffer_size():
                 self.pause_writing()  # the last bytes too have to be taken some time
+
+    def unwritten(self) -> int:
+        """Bytes that the client has not taken. If they are too many, it is not read from either.
+
+        Otherwise who asks and does not take the answers would fill our memory with them.
+        """
+        size = self._transport.get_write_buffer_size()
+        limit = self._server.shared.limits.backlog_bytes_max
+        # Above the high-water mark `resume_writing` is sure to come.
+        if size > WRITE_HIGH_WATER_BYTES and size > limit and not self._choked:
+            self._choked = True
+            self.pause_reading()
+        return size
 
     def flush_at_once(self) -> None:
         """`flush`, without the way through the transport if there is nothing to wait for."""
@@ -367,6 +388,8 @@ class Connection(asyncio.Protocol):
             self.flush()
             return
         link.outgoing = []
+        if link.congested:
+            link.written(0)
         link.unsent = 0
         self._bytes_given += written
         counters = self._counters
@@ -401,6 +424,9 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         if not self._transport.is_closing():
             self._server.stalled.discard(self)
+        if self._choked:
+            self._choked = False
+            self.resume_reading()
         self.link.written(self._transport.get_write_buffer_size())
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -88,6 +88,7 @@ class WebSocketConnection(Connection):
                 self._transport.write(data)
             else:
                 self._transport.close()
+        self.unwritten()
 
     def write(self, pieces: list[bytes]) -> int:
         data = b"".join(pieces)
