@@ -51,6 +51,9 @@ UNKNOWN_CONNECTIONS_MAX = 1_000
 """Connections above `mqtt.connections_max`, for clients that are not known yet and those that are
 told that there is no room."""
 
+FILTERS_PER_PACKET_MAX = 10_000
+"""Of one SUBSCRIBE, so that nobody else waits long for it; those beyond get reason 0x97."""
+
 HASHES_WAITING_MAX = 100
 """Passwords that wait to be checked. Each takes tens of milliseconds by design; who comes beyond is
 told to try again, rather than to wait until its time is over."""

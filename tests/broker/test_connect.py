@@ -588,3 +588,29 @@ def test_clients_are_told_when_the_broker_stops(version: int) -> None:
     client = world.client("c", version=version)
     world.broker.stop(world.now)
     client.assert_ended(ReasonCode.SERVER_SHUTTING_DOWN)
+
+
+# Whose session it is ------------------------------------------------------------------------------
+
+
+def test_a_session_is_not_for_another_user() -> None:
+    rules = (Rule(user="alice", subscribe=("#",)), Rule(publish=("#",)))
+    world = World(rules=rules)
+    alice = world.client("shared-id", user="alice", **KEPT)
+    alice.subscribe("secret/#", qos=1)
+    alice.lose()
+    world.client("publisher", user="carol").publish("secret/1", b"for alice", 1)
+    bob = world.client("shared-id", user="bob", **KEPT)
+    assert bob.connack is not None
+    assert not bob.connack.session_present
+    assert bob.early == []
+    world.client("publisher", user="carol").publish("secret/2", b"for alice", 1)
+    assert bob.messages() == []
+
+
+def test_who_takes_over_a_connection_needs_no_more_room() -> None:
+    world = World(connections_max=1)
+    world.client("only")
+    again = Client(world, "only")
+    assert again.connect().reason == ReasonCode.SUCCESS
+    assert Client(world, "other").connect().reason == ReasonCode.SERVER_BUSY

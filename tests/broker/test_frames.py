@@ -63,3 +63,8 @@ def test_as_the_codec_encodes(
 )
 def test_remaining_seconds(expires_at: float | None, left: int | None) -> None:
     assert remaining_seconds(Message(b"t", b"", expires_at=expires_at), NOW) == left
+
+
+def test_a_clock_that_was_set_back_makes_no_impossible_expiry() -> None:
+    message = Message(b"t", b"", expires_at=1_000.0 + 0xFFFF_FFFF)
+    assert remaining_seconds(message, 990.0) == 0xFFFF_FFFF

@@ -17,7 +17,9 @@ from dovetail.broker.packets import (
     SubscriptionRequest,
     Unsubscribe,
 )
+from dovetail.config import FILTERS_PER_PACKET_MAX
 from dovetail.errors import ReasonCode
+from dovetail.messages import Message
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 PUBACK = PacketType.PUBACK
@@ -298,3 +300,31 @@ def test_too_many_connections(version: int) -> None:
     assert second.connect().reason == refused
     first.disconnect()
     assert second.connect().reason == ReasonCode.SUCCESS
+
+
+def test_retained_bytes_are_bounded_when_messages_are_replaced_too() -> None:
+    world = World(retained_bytes_max=10_000)
+    publisher = world.client("publisher")
+    for number in range(50):
+        publisher.publish(f"a/{number}", b"x", 1, retain=True)
+    for number in range(50):
+        publisher.publish(f"a/{number}", bytes(5_000), 1, retain=True)
+    reasons = [packet.reason for packet in publisher.take() if isinstance(packet, Ack)]
+    assert world.broker.retained.nbytes <= 10_000
+    assert reasons.count(ReasonCode.QUOTA_EXCEEDED) == 49
+
+
+def test_one_packet_has_so_many_filters() -> None:
+    world = World()
+    client = world.client("c")
+    reasons = client.subscribe(*(str(number) for number in range(FILTERS_PER_PACKET_MAX + 2)))
+    assert reasons[:FILTERS_PER_PACKET_MAX] == [0] * FILTERS_PER_PACKET_MAX
+    assert reasons[FILTERS_PER_PACKET_MAX:] == [ReasonCode.QUOTA_EXCEEDED] * 2
+
+
+def test_limits_of_topics_are_for_clients() -> None:
+    world = World(topic_levels_max=2)
+    client = world.client("c")
+    client.subscribe("$SYS/#")
+    world.broker.publish(Message(b"$SYS/a/b/c/d", b"x", retain=True))
+    assert client.payloads() == [b"x"]

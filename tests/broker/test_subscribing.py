@@ -387,3 +387,35 @@ def test_messages_may_come_before_the_answer_and_do_come_after(version: int) -> 
     world.commit_all()
     publisher.publish("a", b"late")
     assert delivered(client)[-1:] == [b"late"]
+
+
+@pytest.mark.parametrize("first_is_stored", [True, False])
+@pytest.mark.parametrize("second_is_stored", [True, False])
+def test_two_subscribes_of_a_filter_whose_batches_may_fail(
+    first_is_stored: bool, second_is_stored: bool
+) -> None:
+    world = World(auto_commit=False)
+    client = world.client("c", **KEPT)
+    world.commit_all()
+    journal = world.shared.journal
+    client.send(Subscribe(1, [SubscriptionRequest("a", 1)]))
+    for packet_id, is_stored in ((2, first_is_stored), (3, second_is_stored)):
+        batch = journal.close()
+        assert batch is not None
+        if packet_id == 2:
+            client.send(Subscribe(2, [SubscriptionRequest("a", 2)]))
+        if is_stored:
+            world.disk.write(batch)
+        journal.finished(stored=is_stored)
+    granted = 2 if second_is_stored else 1 if first_is_stored else None
+    reasons = [packet.reasons[0] for packet in client.take() if isinstance(packet, Reasons)]
+    assert reasons == [
+        1 if first_is_stored else ReasonCode.QUOTA_EXCEEDED,
+        2 if second_is_stored else ReasonCode.QUOTA_EXCEEDED,
+    ]
+    world.commit_all()
+    known = world.broker.sessions["c"].subscriptions.get("a")
+    assert (None if known is None else known.qos) == granted
+    assert [row.options & 3 for row in world.disk.tables["subscriptions"].values()] == (
+        [] if granted is None else [granted]
+    )

@@ -9,7 +9,9 @@ who a client is, and call `admit` or `Link.refuse`), and calls `tick` at least o
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from random import Random
+from typing import NamedTuple
 
 from dovetail.broker import codec
 from dovetail.broker.access import AccessRules
@@ -36,6 +38,7 @@ from dovetail.broker.scanning import Scanner
 from dovetail.broker.session import Outgoing, Session, Subscription
 from dovetail.broker.state import Shared
 from dovetail.broker.timers import Timers
+from dovetail.config import FILTERS_PER_PACKET_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
 from dovetail.topics.names import split_shared
@@ -47,6 +50,13 @@ _TICK_SECONDS_MAX = 1.0
 
 _CONNECT_BYTES_MAX = 262_144
 """A CONNECT packet: nobody has to prove anything before sending one, so it is no large one."""
+
+
+class _Change(NamedTuple):
+    """A subscription on its way to disk: by which SUBSCRIBE last, and what the disk has of it."""
+
+    revision: int
+    before: SubscriptionRow | None
 
 
 class Broker:
@@ -74,6 +84,8 @@ class Broker:
         self.dirty: list[Outlet] = []
         """Links with something to write, or to close."""
         self.connect_bytes_max = min(_CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
+        self._changing: dict[tuple[int, str], _Change] = {}
+        self._revisions = count(1)
         self._authenticate = authenticate
         self._schedule = schedule
         self._random = random
@@ -366,26 +378,27 @@ class Broker:
         session = link.session
         assert session is not None
         reasons: list[int] = []
-        changes: list[tuple[str, SubscriptionRow | None]] = []
+        changed: dict[str, SubscriptionRow] = {}
         greet: list[Subscription] = []
-        for request in packet.requests:
-            refusal = self._refuse_subscription(link, session, request)
+        revision = next(self._revisions)
+        for position, request in enumerate(packet.requests):
+            refusal = self._refuse_subscription(link, session, request, position)
             if refusal is not None:
                 reasons.append(refusal)
                 continue
-            known = session.subscriptions.get(request.filter)
-            is_new = known is None
-            changes.append((request.filter, None if known is None else known.row()))
+            is_new = request.filter not in session.subscriptions
+            self._begin_change(session, request.filter, revision)
             subscription = self._subscribe(session, request, packet.identifier)
+            changed[request.filter] = subscription.row()
             reasons.append(subscription.qos)
             # [MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]
             if request.retain_handling == 0 or (request.retain_handling == 1 and is_new):
                 greet.append(subscription)
 
         def answer(stored: bool) -> None:
+            for topic_filter, row in changed.items():
+                self._end_change(session, topic_filter, revision, row if stored else None)
             if not stored:
-                for topic_filter, before in reversed(changes):
-                    self._restore_subscription(session, topic_filter, before)
                 reasons[:] = [
                     reason if reason >= 0x80 else ReasonCode.QUOTA_EXCEEDED for reason in reasons
                 ]
@@ -398,6 +411,33 @@ class Broker:
             self.shared.journal.when_stored(answer)
         else:
             answer(True)
+
+    def _begin_change(self, session: Session, topic_filter: str, revision: int) -> None:
+        """Remember what is on disk of a subscription until its change is there too."""
+        key = session.number, topic_filter
+        if not session.persistent:
+            return
+        if key in self._changing:
+            before = self._changing[key].before
+        else:
+            known = session.subscriptions.get(topic_filter)
+            before = None if known is None else known.row()
+        self._changing[key] = _Change(revision, before)
+
+    def _end_change(
+        self, session: Session, topic_filter: str, revision: int, stored: SubscriptionRow | None
+    ) -> None:
+        """What could not be stored has not been, unless a later SUBSCRIBE says otherwise."""
+        key = session.number, topic_filter
+        change = self._changing.get(key)
+        if change is None:
+            return
+        if change.revision == revision:
+            del self._changing[key]
+            if stored is None:
+                self._restore_subscription(session, topic_filter, change.before)
+        elif stored is not None:
+            self._changing[key] = _Change(change.revision, stored)
 
     def _subscribe(
         self, session: Session, request: SubscriptionRequest, identifier: int
@@ -425,8 +465,10 @@ class Broker:
             self.router.subscribe(session, topic_filter, before.options, before.identifier)
 
     def _refuse_subscription(
-        self, link: Link, session: Session, request: SubscriptionRequest
+        self, link: Link, session: Session, request: SubscriptionRequest, position: int
     ) -> ReasonCode | None:
+        if position >= FILTERS_PER_PACKET_MAX:
+            return ReasonCode.QUOTA_EXCEEDED
         limits = self.shared.limits
         topic_filter = request.filter
         shared = split_shared(topic_filter)
