@@ -12,6 +12,8 @@ from dovetail.broker.packets import (
     PacketType,
     Ping,
     Publish,
+    Subscribe,
+    SubscriptionRequest,
 )
 from dovetail.errors import ReasonCode
 
@@ -619,3 +621,27 @@ def test_a_restart_finds_the_whole_session(version: int) -> None:
     client.send(Publish(b"t", b"the same", 2, packet_id=9, duplicate=True))
     assert client.take() == [Ack(PUBREC, 9)]
     assert after.broker.router.count == 1
+
+
+def test_the_order_of_a_kept_session_that_resumes_without_an_expiry() -> None:
+    world = World(auto_commit=False)
+    client = world.client("c", **KEPT)
+    client.send(Subscribe(1, [SubscriptionRequest("t", 2)]))
+    world.commit_all()
+    client.lose()
+    publisher = world.client("publisher")
+    for number in range(3):
+        publisher.publish("t", b"%d" % number, 2)
+    world.commit_all()
+    again = Client(world, "c", clean_start=False)
+    connack = again.connect()
+    assert connack.session_present
+    publisher.publish("t", b"live", 2)
+    received = [packet for packet in (*again.early, *again.take()) if isinstance(packet, Publish)]
+    world.commit_all()
+    received += [packet for packet in again.take() if isinstance(packet, Publish)]
+    assert [message.payload for message in received] == [b"0", b"1", b"2", b"live"]
+    again.lose()
+    world.commit_all()
+    assert not any(world.disk.tables[name] for name in ("sessions", "deliveries", "messages"))
+    assert world.shared.gauges.queued_messages == 0

@@ -487,6 +487,8 @@ class Session:
 
     def save(self) -> None:
         """A session with nothing to keep has no row."""
+        if not self.persistent:
+            self._keep_in_memory_only()
         if not (self.persistent or self.will):
             if self.stored:
                 self.stored = False
@@ -503,6 +505,15 @@ class Session:
                 None if self.will is None else self.shared.encode_will(self.will),
             ),
         )
+
+    def _keep_in_memory_only(self) -> None:
+        """A kept session that will end with its connection: nothing of it waits for the disk."""
+        journal = self.shared.journal
+        for entry in (*self.inflight.values(), *self.queue):
+            if entry.first_batch:
+                journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
+                journal.release(entry.message)
+                entry.first_batch = 0
 
     def discard(self) -> None:
         """The end of the session: everything it held is given back."""
