@@ -7,6 +7,7 @@ import pytest
 
 from broker_harness import KEPT, Client, World
 from dovetail.broker import codec
+from dovetail.broker.access import AccessRules
 from dovetail.broker.link import Link
 from dovetail.broker.packets import (
     MQTT_3_1_1,
@@ -614,3 +615,19 @@ def test_who_takes_over_a_connection_needs_no_more_room() -> None:
     again = Client(world, "only")
     assert again.connect().reason == ReasonCode.SUCCESS
     assert Client(world, "other").connect().reason == ReasonCode.SERVER_BUSY
+
+
+def test_subscriptions_that_are_forbidden_by_now_are_not_resumed() -> None:
+    world = World()
+    client = world.client("c", **KEPT)
+    client.subscribe("open/#", "secret/#", qos=1)
+    world.broker.change_rules(AccessRules((Rule(publish=("#",), subscribe=("open/#",)),)))
+    client.lose()
+    again = world.client("c", **KEPT)
+    assert again.connack is not None
+    assert again.connack.session_present
+    publisher = world.client("publisher")
+    publisher.publish("secret/x", b"no", 1)
+    publisher.publish("open/x", b"yes", 1)
+    assert again.payloads() == [b"yes"]
+    assert [key[1] for key in world.disk.tables["subscriptions"]] == ["open/#"]

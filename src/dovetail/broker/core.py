@@ -131,7 +131,7 @@ class Broker:
             link.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
 
     def change_rules(self, rules: AccessRules) -> None:
-        """For everybody, also those who are connected; subscriptions that there are stay."""
+        """For everybody, also those who are connected; subscriptions stay until they reconnect."""
         self.rules = rules
         for link in self.links:
             if link.session is not None:
@@ -190,6 +190,7 @@ class Broker:
         if session is None:
             link.refuse(ReasonCode.QUOTA_EXCEEDED, "there are as many sessions as are allowed")
             return
+        self._drop_forbidden(session, link)
         now = self.shared.now
         session.user = user
         session.expiry_seconds = expiry_seconds
@@ -205,6 +206,13 @@ class Broker:
         log.debug("%r connected from %s", packet.client_id, link.peer.address)
         link.admitted(session, packet, answer)
         session.resume(link, min(packet.receive_max, self.shared.limits.inflight_max), now)
+
+    def _drop_forbidden(self, session: Session, link: Link) -> None:
+        """Rules may have changed since the session's subscriptions were made."""
+        if not link.access.everything:
+            for topic_filter in list(session.subscriptions):
+                if not link.access.may_subscribe(topic_filter):
+                    self._drop_subscription(session, topic_filter)
 
     def _is_full_for(self, client_id: str) -> bool:
         """Who takes over a connection needs no more room than there is."""
