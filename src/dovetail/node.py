@@ -41,7 +41,6 @@ from dovetail.web.http import HttpServer
 
 log = logging.getLogger("dovetail.node")
 
-_FILES_MIN = 1_024
 _GC_YOUNG = 50_000
 _GC_OLD = 1_000
 _NAME_TOPIC = b"$SYS/broker/dovetail/name"

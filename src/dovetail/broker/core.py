@@ -399,8 +399,7 @@ class Broker:
             subscription = self._subscribe(session, request, packet.identifier)
             changed[request.filter] = subscription.row()
             reasons.append(subscription.qos)
-            # [MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]
-            if request.retain_handling == 0 or (request.retain_handling == 1 and is_new):
+            if _wants_retained(request, is_new=is_new):
                 greet.append(subscription)
 
         def answer(stored: bool) -> None:

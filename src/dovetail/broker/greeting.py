@@ -48,8 +48,6 @@ class Greetings:
         self._waiting: dict[Outlet, OrderedDict[str, _Greeting]] = {}
 
     def begin(self, link: Outlet, subscription: Subscription) -> None:
-        if subscription.filter.startswith("$share/"):  # section 4.8.2
-            return
         greeting = _Greeting(subscription, self._retained.ordinal)
         waiting = self._waiting.get(link)
         if waiting is None:

@@ -36,8 +36,8 @@ from dovetail.errors import ClientError, ReasonCode
 SCAN_BYTES_MIN = 1_024
 """Smaller reads are walked in Python: a call of the kernel costs as much as a few packets."""
 
-CONNECT_BYTES_MAX = 2 * 65_535 + 1_024
-"""Before anybody has said who they are: room for two long texts, and not for much more."""
+EARLY_BYTES_MAX = 2 * 65_535 + 1_024
+"""What may come behind a CONNECT before we know who sent it: two long texts, and little more."""
 
 _SMALL_BYTES_MAX = 2 + 127  # whose length has one byte
 _PUBLISH_PLAIN = 0x30
@@ -257,8 +257,8 @@ class Link(Intake):
     def _take_connect(self, data: bytes) -> None:
         if self.state is State.ASKING:
             # Until we know who it is, nothing of it counts; the shell stops reading meanwhile.
-            self._keep(data, 0, CONNECT_BYTES_MAX)
-            if len(self._partial) > CONNECT_BYTES_MAX:
+            self._keep(data, 0, EARLY_BYTES_MAX)
+            if len(self._partial) > EARLY_BYTES_MAX:
                 self.close()
         elif self.state is State.EXPECTING:
             if data[0] != PacketType.CONNECT << 4:  # [MQTT-3.1.0-1]
