@@ -204,8 +204,10 @@ def run(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanning, "RUNS_MAX", runs_max)
         decoded, cut, whole = (Stage(version, receivers, rules=rules) for _ in range(3))
-        patch.setattr(link, "SCAN_BYTES_MIN", 1 << 30)
-        one_by_one(decoded, packets)
+        with patch.context() as unscanned:
+            unscanned.setattr(link, "SCAN_BYTES_MIN", 1 << 30)
+            unscanned.setattr(link, "SCANNED_FIRST", b"none")
+            one_by_one(decoded, packets)
         patch.setattr(link, "SCAN_BYTES_MIN", scan_bytes_min)
         in_pieces(cut, packets, cuts)
         in_pieces(whole, packets, [])
@@ -260,6 +262,36 @@ def test_more_runs_than_one_scan_has_room_for() -> None:
 @pytest.mark.parametrize("size", [121, 122, 123, 124, 125, 126, 127, 128])
 def test_around_the_length_of_one_byte(version: int, size: int) -> None:
     run(version, 0b11, [codec.encode_publish(version, b"a", bytes(size))] * 3, [1, 130])
+
+
+def alike(version: int, odd: Publish, at: int) -> list[bytes]:
+    """Ten packets of one topic and size, as a sensor sends them, but for one."""
+    packets = [Publish(b"a/b", b"%06d" % number) for number in range(10)]
+    packets[at:at] = [odd]
+    return [codec.encode(version, packet) for packet in packets]
+
+
+ODD_ONES = {
+    "alike": Publish(b"a/b", b"unlike"),
+    "other topic": Publish(b"a/c", b"000000"),
+    "longer topic, same size": Publish(b"a/bcd", b"0000"),
+    "longer payload": Publish(b"a/b", b"0000000"),
+    "retained": Publish(b"a/b", b"000000", retain=True),
+    "QoS 1": Publish(b"a/b", b"0000", qos=1, packet_id=1),
+    "properties": Publish(b"a/b", b"00", properties=forwardable_properties(content_type="t")),
+    "$ topic": Publish(b"$d/x", b"00000"),
+}
+
+
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+@pytest.mark.parametrize("at", [0, 1, 5, 10])
+@pytest.mark.parametrize("odd", ODD_ONES.values(), ids=ODD_ONES)
+def test_a_run_of_packets_that_are_nearly_alike(version: int, at: int, odd: Publish) -> None:
+    packets = alike(version, odd, at)
+    known = [codec.encode(version, Publish(b"a/b", b""))]  # so that its route is
+    size = len(known[0])
+    for cuts in ([], [size], [size, size + 3], [size, size + len(packets[0]) * at]):
+        run(version, every_receiver, [*known, *packets], cuts)
 
 
 def test_a_packet_within_a_packet_is_not_passed_on() -> None:

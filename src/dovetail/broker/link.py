@@ -34,12 +34,15 @@ from dovetail.broker.session import Session
 from dovetail.errors import ClientError, ReasonCode
 
 SCAN_BYTES_MIN = 1_024
-"""Smaller reads are walked in Python: a call of the kernel costs as much as a few packets."""
+"""Smaller reads are walked in Python, unless they begin with a plain publication: a call of the
+kernel costs as much as one of those, or a few acknowledgements."""
+SCANNED_FIRST = b"\x30"
 
 EARLY_BYTES_MAX = 2 * 65_535 + 1_024
 """What may come behind a CONNECT before we know who sent it: two long texts, and little more."""
 
-_SMALL_BYTES_MAX = 2 + 127  # whose length has one byte
+_RUN_BYTES_MAX = 4_096
+"""Of plain packets that are alike, compared in Python; the kernel takes longer ones."""
 _PUBLISH_PLAIN = 0x30
 _ACKS = {
     0x40: PacketType.PUBACK,
@@ -83,35 +86,44 @@ class Link(Intake):
             self.fail(error.reason, error.message)
 
     def receive_plain(self, data: bytes) -> bool:
-        """The commonest read of all: one small plain publication, on a topic that is known.
+        """The commonest reads of all: small plain publications, alike, on a topic that is known.
 
-        False, and nothing has happened, if it is not that. What needs no clock does not ask for it:
-        the time of the last event is good enough to tell that the client lives.
+        Alike: of one topic and one size, as a sensor sends them; mostly it is only one. False, and
+        nothing has happened, if it is not that. What needs no clock does not ask for it: the time
+        of the last event is good enough to tell that the client lives.
         """
         size = len(data)
         if (
             data[0] != _PUBLISH_PLAIN
-            or not 6 <= size <= _SMALL_BYTES_MAX
-            or data[1] != size - 2
+            or not 6 <= size <= _RUN_BYTES_MAX
+            or (length := data[1]) >= _LONG_LENGTH
             or data[4] == _DOLLAR
             or self._partial
             or not self.access.everything
         ):
             return False
+        end = length + 2
         topic_end = 4 + (data[2] << 8) + data[3]
         route = self._router.routes.get(data[4:topic_end])
         if route is None or not (
-            topic_end <= size
+            topic_end <= end
             if self.version == MQTT_3_1_1
-            else topic_end < size and not data[topic_end]
+            else topic_end < end and not data[topic_end]
         ):
             return False
+        count = 1
+        if end != size:
+            count = _count_alike(
+                data, end, topic_end if self.version == MQTT_3_1_1 else topic_end + 1
+            )
+            if not count:
+                return False
         self.seen_at = self._shared.now
-        self._dispatch.forward(route, data, self.version, 1, self.session)  # type: ignore[arg-type]
+        self._dispatch.forward(route, data, self.version, count, self.session)  # type: ignore[arg-type]
         return True
 
     def _take(self, data: bytes) -> None:
-        while len(data) >= SCAN_BYTES_MIN:
+        while len(data) >= SCAN_BYTES_MIN or data.startswith(SCANNED_FIRST):
             data = self._take_many(data)
         if data:
             self._take_few(data, 0)
@@ -368,6 +380,19 @@ class Link(Intake):
             self.send(data)
         else:
             self.disconnect(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
+
+
+def _count_alike(data: bytes, each: int, head_bytes: int) -> int:
+    """How many packets of `each` bytes it is that all begin with the first one's head; 0 if not."""
+    count, rest = divmod(len(data), each)
+    if rest:
+        return 0
+    head = data[:head_bytes]
+    starts_with = data.startswith
+    for at in range(each, len(data), each):
+        if not starts_with(head, at):
+            return 0
+    return count
 
 
 def _refuse_packet(link: Link, packet: Packet) -> None:
