@@ -49,6 +49,7 @@ class Contender:
     version_max: int = wire.MQTT_5
     is_broker: bool = True
     """The relay is none: it passes on what it gets to whoever subscribed to anything."""
+    only_for: Purpose | None = None
 
 
 def find_program(name: str) -> str | None:
@@ -64,11 +65,19 @@ def free_port() -> int:
 # Dovetail, Mosquitto, and the generator alone -----------------------------------------------------
 
 
-def dovetail() -> Contender:
+def dovetail(*, default_settings: bool = False) -> Contender:
     program = Path(sys.executable).with_name("dovetail")
 
-    def prepare(port: int, folder: Path, _purpose: Purpose) -> list[str]:
+    def prepare(port: int, folder: Path, purpose: Purpose) -> list[str]:
         place = ["--port", str(port), "--host", HOST, "--data", str(folder / "data")]
+        if purpose == "latency" and not default_settings:
+            configuration = folder / "dovetail.toml"
+            configuration.write_text(
+                "[http]\nenabled = false\n[mqtt]\nspin_microseconds = 500\n"
+                f'[[listeners]]\nkind = "tcp"\nhost = "{HOST}"\nport = {port}\n'
+            )
+            place = ["--data", str(folder / "data")]
+            place += ["--config", str(configuration)]
         return [str(program), "up", *place, "--quiet"]
 
     missing = None
@@ -79,6 +88,8 @@ def dovetail() -> Contender:
         not in subprocess.run([program, "up", "--help"], capture_output=True, check=False).stdout
     ):
         missing = "`dovetail up` is not there yet"
+    if default_settings:
+        return Contender("Dovetail as it comes", prepare, missing, only_for="latency")
     return Contender("Dovetail", prepare, missing)
 
 
@@ -207,7 +218,15 @@ def rabbitmq() -> Contender:
 
 
 def contenders() -> list[Contender]:
-    return [dovetail(), mosquitto(), amqtt(), nats(), rabbitmq(), relay()]
+    return [
+        dovetail(),
+        dovetail(default_settings=True),
+        mosquitto(),
+        amqtt(),
+        nats(),
+        rabbitmq(),
+        relay(),
+    ]
 
 
 # Running ------------------------------------------------------------------------------------------

@@ -64,6 +64,9 @@ class Scenario:
     held_filters: int = 0
     purpose: Purpose = "throughput"
     for_relay: bool = True
+    slices: int = 1
+    """Turns in each round, which share its seconds. What a machine does to single messages has to
+    hit everybody alike: many short turns, one after the other, see to that."""
 
 
 def throughput(scenario: Scenario, server: Server, seconds: float) -> Sample:
@@ -81,7 +84,7 @@ def throughput(scenario: Scenario, server: Server, seconds: float) -> Sample:
 def latency(scenario: Scenario, server: Server, seconds: float) -> Sample:
     traffic = scenario.traffic.at_version(server.contender.version_max)
     with Load(server.port, traffic) as load:
-        load.run_paced(LATENCY_RATE, WARM_UP_SECONDS)
+        load.run_paced(LATENCY_RATE, min(WARM_UP_SECONDS, seconds))
         latencies = load.run_paced(LATENCY_RATE, seconds)
     p50, p99 = np.percentile(latencies, (50, 99)) * 1e6
     return {"p50 µs": float(p50), "p99 µs": float(p99), "max µs": float(latencies.max() * 1e6)}
@@ -144,6 +147,7 @@ SCENARIOS = [
         judged=("p50 µs", "p99 µs"),
         measure=latency,
         purpose="latency",
+        slices=10,
     ),
     Scenario(
         "never-seen",
@@ -211,11 +215,15 @@ class Comparison:
 
     def run(self, chosen: list[Contender]) -> None:
         scenario = self.scenario
-        chosen = [one for one in chosen if one.is_broker or scenario.for_relay]
+        chosen = [
+            one
+            for one in chosen
+            if (one.is_broker or scenario.for_relay) and one.only_for in (None, scenario.purpose)
+        ]
         say(f"{scenario.name}: starting {', '.join(one.name for one in chosen)}")
         with running(chosen, scenario.purpose) as servers:
             holders = {name: self._prepare(server) for name, server in servers.items()}
-            for turn in range(self.rounds):
+            for turn in range(self.rounds * scenario.slices):
                 # Nobody always comes after the same one.
                 names = list(servers)[:: -1 if turn % 2 else 1]
                 for name in names:
@@ -261,13 +269,14 @@ class Comparison:
         name = server.contender.name
         try:
             measure = self.scenario.measure or throughput
-            sample = measure(self.scenario, server, self.seconds)
+            sample = measure(self.scenario, server, self.seconds / self.scenario.slices)
         except (LoadError, wire.WireError, OSError) as error:
             self._fail(server, error)
             return
         self.samples.setdefault(name, []).append(sample)
         figures = ", ".join(f"{value:,.4g} {figure}" for figure, value in sample.items())
-        say(f"  round {turn + 1} of {self.rounds}: {name}: {figures}")
+        turns = self.rounds * self.scenario.slices
+        say(f"  turn {turn + 1} of {turns}: {name}: {figures}")
 
     def against_peer(self, name: str, figure: str) -> float | None:
         ours, theirs = self.samples.get(name), self.samples.get(PEER)
@@ -292,7 +301,8 @@ class Comparison:
         head = ["contender"]
         for figure in figures:
             head += [figure, "range", f"/ {PEER}"] if figure in scenario.judged else [figure]
-        table(f"{scenario.name}: {scenario.title}; medians of {self.rounds} rounds", head, rows)
+        turns = self.rounds * scenario.slices
+        table(f"{scenario.name}: {scenario.title}; medians of {turns} turns", head, rows)
         for name in self._as_fast_as_generator():
             print(f"note: {name} is about as fast as the generator, and may be faster than this")
         for name, failure in self.failures.items():

@@ -401,6 +401,7 @@ level = "debug"
 [mqtt]
 connect_timeout_seconds = 1
 write_stall_seconds = 2
+spin_microseconds = 10_000
 backlog_bytes_max = {BACKLOG_BYTES_MAX}
 """
 
@@ -489,3 +490,13 @@ def test_who_reads_slowly_gets_all_of_qos_1(strict: BrokerProcess) -> None:
             message = slow.receive_message()
             assert message.payload.startswith(b"%d " % number)
             slow.acknowledge(message)
+
+
+def test_who_stays_awake_for_messages_sleeps_when_there_are_none(strict: BrokerProcess) -> None:
+    with WireClient(strict.port) as subscriber, WireClient(strict.port) as publisher:
+        subscriber.subscribe("spin")
+        for number in range(20):  # each after a pause, as long as its way takes
+            publisher.publish("spin", b"%d" % number)
+            assert subscriber.receive_message().payload == b"%d" % number
+        status = Path(f"/proc/{strict.pid}/stat")
+        wait_until(lambda: status.read_text().rpartition(")")[2].split()[0] == "S", "it sleeps")

@@ -80,6 +80,8 @@ class Server:
         self._joining = False
         self.reads = 0
         self.read_at = 0.0
+        self._spin_seconds = shared.limits.spin_microseconds / 1e6
+        self._is_spinning = False
         self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
         self._retry: asyncio.TimerHandle | None = None
         self._progress = asyncio.Event()  # a batch came back from the store
@@ -137,7 +139,17 @@ class Server:
             self.connection_of(dirty[0]).flush_at_once()
         elif dirty:
             self.flush()
+        if self._spin_seconds and not self._is_spinning:
+            self._is_spinning = True
+            self._spin()
         return handled
+
+    def _spin(self) -> None:
+        """Stay awake for the next read. Every turn of the loop looks at the sockets."""
+        if time.monotonic() - self.read_at < self._spin_seconds:
+            self.loop.call_soon(self._spin)
+        else:
+            self._is_spinning = False
 
     def rows_may_wait(self) -> None:
         """Called after every read: there may be rows to write though nobody has been answered."""

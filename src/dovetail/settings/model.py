@@ -407,6 +407,16 @@ class Mqtt(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         float,
         _number(0, 86_400, "How often the topics below $SYS are published. 0: there are none."),
     ] = 10
+    spin_microseconds: Annotated[
+        int,
+        _number(
+            0,
+            10_000,
+            "How long the broker looks for more after a message, rather than sleep until it is "
+            "woken. Longer than the gaps between messages, it saves each of them the time of "
+            "waking up, and takes a whole processor meanwhile. 0: it sleeps at once.",
+        ),
+    ] = 0
     routes_max: Annotated[
         int,
         _number(
