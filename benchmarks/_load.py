@@ -32,6 +32,8 @@ SEND_BYTES = 64 << 10
 """At most, in one send: small enough that broker and generator overlap."""
 PACKET_IDS = 65_536
 SESSION_EXPIRY_SECONDS = 3_600
+CONGESTION_CONTROL = b"reno"
+"""Of what we send, and always there. Others keep a timer for every packet, at our core's cost."""
 CONNECTIONS_AT_ONCE = 50
 FILTERS_AT_ONCE = 500
 HOLD_SECONDS_MAX = 60.0
@@ -97,6 +99,7 @@ class Client:
         self.version = version
         self.socket = socket.create_connection((HOST, port), timeout=STALL_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_CONTROL)
         self._unread = b""
         self._packet_id = 0
         expiry = SESSION_EXPIRY_SECONDS if persistent else 0
