@@ -81,3 +81,35 @@ JOURNAL_BYTES_MAX = 33_554_432
 
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to write to a disk that refused."""
+
+# The cluster -------------------------------------------------------------------------------------
+
+NODE_NAME_BYTES_MAX = 128
+"""Of a node's name, in characters."""
+
+CLUSTER_NODES_MAX = 1_000
+"""Nodes that one table holds. Further ones are not taken in."""
+
+NODE_RECORDS_MAX = 64
+"""Different things that one node tells of itself by gossip."""
+
+RECORD_KEY_BYTES_MAX = 64
+"""Of a record's key, in characters."""
+
+RECORD_BYTES_MAX = 16_384
+"""Of a record's value. Larger things are announced by gossip, and fetched."""
+
+GOSSIP_BYTES_MAX = 65_536
+"""Records in one message, about. What does not fit comes with another; one record always fits."""
+
+GOSSIP_INTERVAL_SECONDS = 1.0
+"""Between two rounds of one node, and between its heartbeats."""
+
+DETECTOR_WINDOW = 100
+"""Intervals between signs of life that a node is judged by."""
+
+PHI_DEAD = 8.0
+"""Suspicion at which a node counts as dead: wrong once in a hundred million intervals."""
+
+FORGET_SECONDS = 86_400.0
+"""A node that has been dead, or has left, for so long is not known any more."""

@@ -85,6 +85,10 @@ class ClientError(DovetailError):
         self.reason = reason
 
 
+class PeerError(DovetailError):
+    """Another node, or somebody who poses as one, sent what it must not. Its connection ends."""
+
+
 class SketchError(DovetailError):
     """Sketches that do not fit each other, or an operation that a sketch cannot do."""
 
