@@ -23,7 +23,7 @@ class SessionRow(NamedTuple):
     expiry_seconds: int
     ended_at: float | None
     user: str | None
-    will: bytes | None  # as broker.core encodes it
+    will: bytes | None  # as state.Shared encodes it
     """The will that is owed if the client does not come back."""
 
 

@@ -1,0 +1,161 @@
+"""From CONNECT to CONNACK: who is let in, and on which terms. Pure.
+
+- What can be refused without knowing who it is, is (`refusal`); then the shell finds out.
+- Who is known may still be too many, have a will that could not be published, or not take packets
+  as large as our answer.
+- Only then does the client get its session (lifetimes.py): who is refused leaves all as it was.
+"""
+
+import logging
+from random import Random
+
+from dovetail.broker import codec
+from dovetail.broker.access import AccessRules
+from dovetail.broker.keep_alive import KeepAlive
+from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.link import Link
+from dovetail.broker.outlet import State
+from dovetail.broker.packets import (
+    MQTT_3_1_1,
+    MQTT_5,
+    SESSION_NEVER_EXPIRES,
+    Connack,
+    Connect,
+    Will,
+)
+from dovetail.broker.routing import Router
+from dovetail.broker.state import Shared
+from dovetail.broker.subscribing import Subscribing
+from dovetail.errors import ClientError, ReasonCode
+
+log = logging.getLogger("dovetail.broker")
+
+Refusal = tuple[ReasonCode, str]
+
+
+class Admission:
+    """The door of one broker."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        router: Router,
+        lifetimes: Lifetimes,
+        subscribing: Subscribing,
+        keep_alive: KeepAlive,
+        random: Random,
+    ) -> None:
+        self._shared = shared
+        self._router = router
+        self._lifetimes = lifetimes
+        self._subscribing = subscribing
+        self._keep_alive = keep_alive
+        self._random = random
+
+    def refusal(self, packet: Connect) -> Refusal | None:
+        """What is wrong with this CONNECT, whoever sent it."""
+        limits = self._shared.limits
+        if packet.authentication_method is not None:
+            # There is no method we know [MQTT-4.12.0-1].
+            return (
+                ReasonCode.BAD_AUTHENTICATION_METHOD,
+                "no enhanced authentication is supported here",
+            )
+        if len(packet.client_id.encode()) > limits.client_id_bytes_max:
+            return (
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+                f"a client identifier has at most {limits.client_id_bytes_max:,} bytes here",
+            )
+        if not packet.client_id and packet.version == MQTT_3_1_1 and not packet.clean_start:
+            # [MQTT3-3.1.3-8]
+            return (
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+                "a session that is kept needs a client identifier",
+            )
+        return None
+
+    def admit(self, link: Link, packet: Connect, user: str | None, rules: AccessRules) -> None:
+        """The client is who it says: give it its session [MQTT-3.1.4-4]."""
+        if link.state is not State.ASKING:
+            return
+        assigned = None
+        if not packet.client_id:  # [MQTT-3.1.3-6]
+            assigned = packet.client_id = f"auto-{self._random.getrandbits(96):024x}"
+        if self._is_full_for(packet.client_id):
+            link.refuse(ReasonCode.SERVER_BUSY, "there are as many clients as are allowed")
+            return
+        link.access = rules.for_client(user, packet.client_id)
+        refusal = self._refuse_will(link, packet.will)
+        if refusal is not None:
+            link.refuse(*refusal)
+            return
+        wanted = packet.session_expiry_seconds
+        if packet.version == MQTT_3_1_1:
+            wanted = 0 if packet.clean_start else SESSION_NEVER_EXPIRES
+        expiry_seconds = min(wanted, self._shared.limits.session_expiry_max_seconds)
+        link.keep_alive_seconds = self._keep_alive_seconds(packet)
+        answer = self._connack(packet, expiry_seconds, assigned, link)
+        if not link.takes(codec.encode(packet.version, answer)):  # [MQTT-3.1.2-24]
+            link.refuse(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
+            return
+        session, answer.session_present = self._lifetimes.session_for(packet, user)
+        if session is None:
+            link.refuse(ReasonCode.QUOTA_EXCEEDED, "there are as many sessions as are allowed")
+            return
+        self._subscribing.drop_forbidden(session, link.access)
+        self._lifetimes.begin(session, user, expiry_seconds, packet.will)
+        self._keep_alive.begin(link)
+        self._shared.gauges.clients_connected += 1
+        self._shared.counters.connections_accepted += 1
+        log.debug("%r connected from %s", packet.client_id, link.peer.address)
+        link.admitted(session, packet, answer)
+        window = min(packet.receive_max, self._shared.limits.inflight_max)
+        session.resume(link, window, self._shared.now)
+
+    def _is_full_for(self, client_id: str) -> bool:
+        """Who takes over a connection needs no more room than there is."""
+        if self._shared.gauges.clients_connected < self._shared.limits.connections_max:
+            return False
+        session = self._lifetimes.sessions.get(client_id)
+        return session is None or session.link is None
+
+    def _refuse_will(self, link: Link, will: Will | None) -> Refusal | None:
+        if will is None:
+            return None
+        limits = self._shared.limits
+        try:
+            self._router.check(will.topic)
+        except ClientError as error:
+            return error.reason, error.message
+        if will.qos > limits.maximum_qos:  # [MQTT-3.2.2-12]
+            return ReasonCode.QOS_NOT_SUPPORTED, "the will's QoS is not supported here"
+        if will.retain and not limits.retain_available:  # [MQTT-3.2.2-13]
+            return ReasonCode.RETAIN_NOT_SUPPORTED, "retained messages are switched off here"
+        if not link.access.may_publish(will.topic) or will.topic.startswith(b"$SYS/"):
+            return ReasonCode.NOT_AUTHORIZED, "the will may not be published to its topic"
+        return None
+
+    def _keep_alive_seconds(self, packet: Connect) -> int:
+        limit = self._shared.limits.keep_alive_max_seconds
+        # 3.1.1 has no words for a server's keep alive.
+        if packet.version == MQTT_5 and limit and not 0 < packet.keep_alive_seconds <= limit:
+            return limit
+        return packet.keep_alive_seconds
+
+    def _connack(
+        self, packet: Connect, expiry_seconds: int, assigned: str | None, link: Link
+    ) -> Connack:
+        limits = self._shared.limits
+        answer = Connack(session_present=False, reason=ReasonCode.SUCCESS)
+        if packet.version == MQTT_5:
+            if expiry_seconds != packet.session_expiry_seconds:
+                answer.session_expiry_seconds = expiry_seconds
+            answer.receive_max = limits.receive_max
+            answer.maximum_qos = limits.maximum_qos if limits.maximum_qos < 2 else None
+            answer.retain_available = limits.retain_available
+            answer.packet_bytes_max = limits.packet_bytes_max
+            answer.assigned_client_id = assigned
+            answer.alias_max = limits.alias_in_max
+            if link.keep_alive_seconds != packet.keep_alive_seconds:  # [MQTT-3.2.2-21]
+                answer.keep_alive_seconds = link.keep_alive_seconds
+        return answer

@@ -1,0 +1,173 @@
+"""The life of sessions (section 4.1): from a client's first CONNECT to their end. Pure.
+
+    begin --> connected --close--> waiting --expiry--> end
+                  ^                   |
+                  +---- CONNECT ------+
+
+- One session per client identifier. Who connects takes over from who is connected.
+- A session without an expiry interval ends with its connection, one that has it when it is over.
+- A will is published once: when the connection is lost and its delay over, or with the session's
+  end if that is earlier.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from dovetail.broker.outlet import Outlet
+from dovetail.broker.packets import Connect, Will
+from dovetail.broker.routing import Router
+from dovetail.broker.session import Session
+from dovetail.broker.state import Shared
+from dovetail.broker.timers import Timers
+from dovetail.errors import ReasonCode
+from dovetail.messages import Message
+
+log = logging.getLogger("dovetail.broker")
+
+
+class Lifetimes:
+    """The sessions of one broker. `publish` is for their wills."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        router: Router,
+        timers: Timers,
+        publish: Callable[[Message, Session], None],
+    ) -> None:
+        self.sessions: dict[str, Session] = {}
+        """By client identifier."""
+        self._shared = shared
+        self._router = router
+        self._timers = timers
+        self._publish = publish
+
+    # A client comes -----------------------------------------------------------------------------
+
+    def session_for(self, packet: Connect, user: str | None) -> tuple[Session | None, bool]:
+        """The client's session, and was it there before? [MQTT-3.2.2-2], [MQTT-3.2.2-3]
+
+        None if there are as many as are allowed. What one user was promised is not for another who
+        comes under the same client identifier.
+        """
+        session = self.sessions.get(packet.client_id)
+        if session is not None and session.link is not None:
+            # [MQTT-3.1.4-3]; one that does not persist ends here.
+            assert isinstance(session.link, Outlet)
+            session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
+            session = self.sessions.get(packet.client_id)
+        if session is not None and (packet.clean_start or session.user != user):  # [MQTT-3.1.2-4]
+            self._end(session)
+            session = None
+        if session is not None:  # [MQTT-3.1.2-5]
+            self._timers.cancel(("expiry", session.number))
+            self._timers.cancel(("will", session.number))  # [MQTT-3.1.3-9]
+            return session, True
+        if len(self.sessions) >= self._shared.limits.sessions_max:
+            return None, False
+        number = self._shared.journal.new_session_number()
+        session = self.sessions[packet.client_id] = Session(self._shared, number, packet.client_id)
+        return session, False
+
+    def begin(
+        self, session: Session, user: str | None, expiry_seconds: int, will: Will | None
+    ) -> None:
+        """A session on the terms of the connection that has it from now on."""
+        session.user = user
+        session.expiry_seconds = expiry_seconds
+        session.ended_at = None
+        session.will = will
+        if session.persistent or session.stored or will is not None:
+            session.save()
+
+    # A client goes ------------------------------------------------------------------------------
+
+    def leave(self, session: Session, *, with_will: bool) -> None:
+        """Its connection is closed, or lost."""
+        session.link = None
+        now = self._shared.now
+        log.debug("%r is gone", session.client_id)
+        if not with_will:
+            session.will = None  # [MQTT-3.1.2-10]
+        if not session.persistent:
+            self._end(session)
+            return
+        if session.will is not None:
+            delay = session.will.delay_seconds
+            if delay:
+                self._publish_will_at(session, now + delay)
+            else:
+                self._publish_will(session)
+        session.ended_at = now
+        session.save()
+        self._expire_later(session)
+
+    def suspend(self, session: Session) -> None:
+        """The broker stops: a session that persists, and its will, wait for the next start.
+
+        The will stays in the session's row: it is owed if the client does not come back.
+        """
+        session.link = None
+        session.ended_at = self._shared.now
+        session.save()
+
+    def restored(self, session: Session) -> None:
+        """A session from disk whose client is not there, as if its connection had been lost."""
+        if session.ended_at is None:
+            session.ended_at = self._shared.now
+            session.save()
+        if not session.persistent:
+            self._end(session)
+            return
+        if session.will is not None:
+            self._publish_will_at(session, session.ended_at + session.will.delay_seconds)
+        self._expire_later(session)
+
+    # The end ------------------------------------------------------------------------------------
+
+    def _expire_later(self, session: Session) -> None:
+        if not session.never_expires and session.ended_at is not None:
+            when = session.ended_at + session.expiry_seconds
+            self._timers.set(("expiry", session.number), when, partial(self._expire, session))
+
+    def _expire(self, session: Session) -> None:
+        if session.link is None and self.sessions.get(session.client_id) is session:
+            self._shared.counters.sessions_expired += 1
+            self._end(session)  # [MQTT-4.1.0-2]
+
+    def _end(self, session: Session) -> None:
+        """The session is over, and a will that waited is due [MQTT-3.1.2-8]."""
+        self._timers.cancel(("expiry", session.number))
+        self._timers.cancel(("will", session.number))
+        del self.sessions[session.client_id]
+        for topic_filter in list(session.subscriptions):
+            self._router.unsubscribe(session, topic_filter)
+        will, session.will = session.will, None
+        session.discard()
+        if will is not None:
+            self._publish(self._will_message(will, session), session)
+
+    # Wills --------------------------------------------------------------------------------------
+
+    def _publish_will_at(self, session: Session, when: float) -> None:
+        self._timers.set(("will", session.number), when, partial(self._publish_will, session))
+
+    def _publish_will(self, session: Session) -> None:
+        will, session.will = session.will, None
+        if will is not None:
+            if session.stored:
+                session.save()
+            self._publish(self._will_message(will, session), session)
+
+    def _will_message(self, will: Will, session: Session) -> Message:
+        expiry = will.expiry_seconds
+        return Message(
+            will.topic,
+            will.payload,
+            will.qos,
+            will.retain,
+            will.properties,
+            None if expiry is None else self._shared.now + expiry,
+            session.client_id,
+        )

@@ -1,0 +1,70 @@
+"""What an earlier process promised: rows to sessions, queues and retained messages. Pure.
+
+Sessions come back as if every connection had just been lost: wills and expiry go on from when the
+client was last there. Order matters: messages before who refers to them, sessions before what is
+theirs, and what is due by now comes last.
+"""
+
+from collections.abc import Callable
+
+from dovetail.broker.journal import MessageRow, SessionRow, StoredState
+from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.retained import RetainedMessages
+from dovetail.broker.routing import Router
+from dovetail.broker.session import Outgoing, Session
+from dovetail.broker.state import Shared
+from dovetail.messages import Message
+
+
+def restore(
+    state: StoredState,
+    shared: Shared,
+    router: Router,
+    lifetimes: Lifetimes,
+    retained: RetainedMessages,
+    expire_retained: Callable[[Message], None],
+) -> None:
+    """Into a broker that is empty. `expire_retained` sees to retained messages that have an end."""
+    messages = {number: _message(number, row) for number, row in state.messages.items()}
+    sessions = {number: _session(shared, number, row) for number, row in state.sessions.items()}
+    lifetimes.sessions.update((session.client_id, session) for session in sessions.values())
+    for (number, topic_filter), row in state.subscriptions.items():
+        router.subscribe(sessions[number], topic_filter, row.options, row.identifier)
+    for (number, sequence), delivery in sorted(state.deliveries.items()):
+        entry = Outgoing(
+            messages[delivery.message],
+            delivery.qos,
+            delivery.retain,
+            delivery.identifiers,
+            sequence,
+        )
+        entry.packet_id = delivery.packet_id
+        entry.released = delivery.released
+        entry.first_batch = -1
+        sessions[number].restore(entry)
+    for number, packet_id in state.incoming:
+        sessions[number].incoming.add(packet_id)
+    for number in state.retained.values():
+        message = messages[number]
+        message.references += 1
+        retained.put(message)
+        if message.expires_at is not None:
+            expire_retained(message)
+    for session in sessions.values():
+        lifetimes.restored(session)
+
+
+def _message(number: int, row: MessageRow) -> Message:
+    message = Message(*row)
+    message.number = number
+    return message
+
+
+def _session(shared: Shared, number: int, row: SessionRow) -> Session:
+    session = Session(shared, number, row.client_id)
+    session.user = row.user
+    session.expiry_seconds = row.expiry_seconds
+    session.ended_at = row.ended_at
+    session.will = None if row.will is None else shared.decode_will(row.will)
+    session.stored = True
+    return session

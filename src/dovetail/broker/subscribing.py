@@ -1,0 +1,194 @@
+"""SUBSCRIBE and UNSUBSCRIBE: what is granted, and what the answer promises. Pure.
+
+- Every filter has its reason code, in its place; one that is refused does not hold up others.
+- A subscription counts at once. The SUBACK of a kept session waits until it is on disk; if the disk
+  refuses, it is taken back to what is there, and the SUBACK says so.
+- Retained messages follow the SUBACK (greeting.py).
+"""
+
+from itertools import count
+from typing import NamedTuple
+
+from dovetail.broker.access import ClientAccess
+from dovetail.broker.greeting import Greetings
+from dovetail.broker.journal import SubscriptionRow
+from dovetail.broker.link import Link
+from dovetail.broker.packets import PacketType, Subscribe, SubscriptionRequest, Unsubscribe
+from dovetail.broker.routing import Router
+from dovetail.broker.session import Session, Subscription
+from dovetail.broker.state import Shared
+from dovetail.config import FILTERS_PER_PACKET_MAX
+from dovetail.errors import ReasonCode
+from dovetail.topics.names import split_shared
+
+
+class _Change(NamedTuple):
+    """A subscription on its way to disk: by which SUBSCRIBE last, and what the disk has of it."""
+
+    revision: int
+    before: SubscriptionRow | None
+
+
+class Subscribing:
+    """The subscriptions of all sessions, as their clients ask for them."""
+
+    def __init__(self, shared: Shared, router: Router, greetings: Greetings) -> None:
+        self._shared = shared
+        self._router = router
+        self._greetings = greetings
+        self._changing: dict[tuple[int, str], _Change] = {}
+        self._revisions = count(1)
+
+    # A client asks ------------------------------------------------------------------------------
+
+    def subscribe(self, link: Link, packet: Subscribe) -> None:
+        session = link.session
+        assert session is not None
+        reasons: list[int] = []
+        changed: dict[str, SubscriptionRow] = {}
+        greet: list[Subscription] = []
+        revision = next(self._revisions)
+        for position, request in enumerate(packet.requests):
+            refusal = self._refuse(link, session, request, position)
+            if refusal is not None:
+                reasons.append(refusal)
+                continue
+            is_new = request.filter not in session.subscriptions
+            self._begin_change(session, request.filter, revision)
+            subscription = self._subscribe(session, request, packet.identifier)
+            changed[request.filter] = subscription.row()
+            reasons.append(subscription.qos)
+            if _wants_retained(request, is_new=is_new):
+                greet.append(subscription)
+
+        def answer(stored: bool) -> None:
+            for topic_filter, row in changed.items():
+                self._end_change(session, topic_filter, revision, row if stored else None)
+            if not stored:
+                reasons[:] = [
+                    reason if reason >= 0x80 else ReasonCode.QUOTA_EXCEEDED for reason in reasons
+                ]
+            if link.is_connected:
+                link.answer_reasons(PacketType.SUBACK, packet.packet_id, reasons)  # [MQTT-3.8.4-1]
+                for subscription in greet if stored else ():
+                    self._greetings.begin(link, subscription)
+
+        if session.persistent:
+            self._shared.journal.when_stored(answer)
+        else:
+            answer(True)
+
+    def unsubscribe(self, link: Link, packet: Unsubscribe) -> None:
+        session = link.session
+        assert session is not None
+        reasons: list[int] = [
+            ReasonCode.SUCCESS
+            if self._drop(session, topic_filter)
+            else ReasonCode.NO_SUBSCRIPTION_EXISTED
+            for topic_filter in packet.filters
+        ]
+
+        def answer(stored: bool) -> None:
+            del stored  # what is gone from memory will be gone from disk with the next batch
+            if link.is_connected:
+                link.answer_reasons(PacketType.UNSUBACK, packet.packet_id, reasons)
+
+        if session.persistent:
+            self._shared.journal.when_stored(answer)
+        else:
+            answer(True)
+
+    def drop_forbidden(self, session: Session, access: ClientAccess) -> None:
+        """Rules may have changed since the session's subscriptions were made."""
+        if not access.everything:
+            for topic_filter in list(session.subscriptions):
+                if not access.may_subscribe(topic_filter):
+                    self._drop(session, topic_filter)
+
+    def _refuse(
+        self, link: Link, session: Session, request: SubscriptionRequest, position: int
+    ) -> ReasonCode | None:
+        if position >= FILTERS_PER_PACKET_MAX:
+            return ReasonCode.QUOTA_EXCEEDED
+        limits = self._shared.limits
+        topic_filter = request.filter
+        shared = split_shared(topic_filter)
+        inner = topic_filter if shared is None else shared.filter
+        if (
+            inner.count("/") >= limits.topic_levels_max
+            or len(inner.encode()) > limits.topic_bytes_max
+        ):
+            return ReasonCode.TOPIC_FILTER_INVALID
+        if not link.access.may_subscribe(topic_filter):
+            return ReasonCode.NOT_AUTHORIZED
+        if topic_filter not in session.subscriptions and (
+            len(session.subscriptions) >= limits.subscriptions_per_session_max
+            or self._router.count >= limits.subscriptions_max
+            or (session.persistent and self._shared.journal.failing)
+        ):
+            return ReasonCode.QUOTA_EXCEEDED
+        return None
+
+    def _subscribe(
+        self, session: Session, request: SubscriptionRequest, identifier: int
+    ) -> Subscription:
+        options = (
+            min(request.qos, self._shared.limits.maximum_qos)  # [MQTT-3.8.4-7]
+            | request.no_local << 2
+            | request.retain_as_published << 3
+            | request.retain_handling << 4
+        )
+        if session.persistent:
+            self._shared.journal.save_subscription(
+                session.number, request.filter, SubscriptionRow(options, identifier)
+            )
+        return self._router.subscribe(session, request.filter, options, identifier)
+
+    def _drop(self, session: Session, topic_filter: str) -> bool:
+        known = self._router.unsubscribe(session, topic_filter)
+        if known and session.persistent:
+            self._shared.journal.save_subscription(session.number, topic_filter, None)
+        return known
+
+    # Until it is on disk ------------------------------------------------------------------------
+
+    def _begin_change(self, session: Session, topic_filter: str, revision: int) -> None:
+        """Remember what is on disk of a subscription until its change is there too."""
+        key = session.number, topic_filter
+        if not session.persistent:
+            return
+        if key in self._changing:
+            before = self._changing[key].before
+        else:
+            known = session.subscriptions.get(topic_filter)
+            before = None if known is None else known.row()
+        self._changing[key] = _Change(revision, before)
+
+    def _end_change(
+        self, session: Session, topic_filter: str, revision: int, stored: SubscriptionRow | None
+    ) -> None:
+        """What could not be stored has not been, unless a later SUBSCRIBE says otherwise."""
+        key = session.number, topic_filter
+        change = self._changing.get(key)
+        if change is None:
+            return
+        if change.revision == revision:
+            del self._changing[key]
+            if stored is None:
+                self._restore(session, topic_filter, change.before)
+        elif stored is not None:
+            self._changing[key] = _Change(change.revision, stored)
+
+    def _restore(self, session: Session, topic_filter: str, before: SubscriptionRow | None) -> None:
+        """What could not be stored has not been."""
+        if before is None:
+            self._drop(session, topic_filter)
+        elif topic_filter in session.subscriptions:
+            self._shared.journal.save_subscription(session.number, topic_filter, before)
+            self._router.subscribe(session, topic_filter, before.options, before.identifier)
+
+
+def _wants_retained(request: SubscriptionRequest, *, is_new: bool) -> bool:
+    # [MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]
+    wanted = request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
+    return wanted and split_shared(request.filter) is None  # section 4.8.2
