@@ -1,0 +1,104 @@
+"""Messages of gossip, one node at a time. The whole of it is tried in tests/sim."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.cluster.gossip import Ask, Give, Gossip, Presence, Tell, decode, encode
+from dovetail.cluster.membership import Delta, Digest, Record
+from dovetail.config import CLUSTER_NODES_MAX
+from dovetail.errors import PeerError
+
+
+def a_node(name: str, now: float = 0.0) -> Gossip:
+    return Gossip(name, 1, now, Random(1))
+
+
+def exchange(asking: Gossip, asked: Gossip, now: float) -> None:
+    tell = asked.receive(decode(encode(Ask(asking.table.digests()))), now)
+    assert isinstance(tell, Tell)
+    give = asking.receive(decode(encode(tell)), now)
+    if give is not None:
+        assert asked.receive(decode(encode(give)), now) is None
+
+
+def test_one_exchange_brings_both_up_to_date() -> None:
+    one, other = a_node("one"), a_node("other")
+    one.put("address", b"1")
+    other.put("address", b"2")
+    exchange(one, other, 1.0)
+    for node, name, value in ((one, "other", b"2"), (other, "one", b"1")):
+        state = node.state(name)
+        assert state is not None
+        assert state.value("address") == value
+        assert node.live() == [name]
+        (event,) = node.take_events()
+        assert event == (name, Presence.ALIVE, True, ("address",))
+    exchange(one, other, 1.1)
+    assert one.take_events() == other.take_events() == []
+
+
+def test_news_are_events_with_their_keys() -> None:
+    one, other = a_node("one"), a_node("other")
+    exchange(one, other, 1.0)
+    one.take_events()
+    other.put("load", b"5")
+    exchange(one, other, 1.5)
+    assert one.take_events() == [("other", Presence.ALIVE, False, ("load",))]
+
+
+def test_another_life_is_told_as_one() -> None:
+    one, other = a_node("one"), a_node("other")
+    exchange(one, other, 1.0)
+    one.take_events()
+    exchange(one, Gossip("other", 2, 0.0, Random(2)), 2.0)
+    (event,) = one.take_events()
+    assert event.is_new
+
+
+def test_who_is_met_is_there_and_is_asked_first() -> None:
+    node = a_node("one")
+    node.introduce("other", 7, 0.0)
+    node.introduce("other", 7, 0.0)
+    node.introduce("one", 7, 0.0)
+    assert [event.name for event in node.take_events()] == ["other"]
+    ((receiver, message),) = node.tick(0.5)
+    assert receiver == "other"
+    assert isinstance(message, Ask)
+    assert Digest("other", 7, 0) in message.digests
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_gossip(data: bytes) -> None:
+    try:
+        message = decode(data)
+    except PeerError:
+        return
+    a_node("one").receive(message, 1.0)
+
+
+SOME = Tell(
+    [Delta("x", 3, 1, 5, (Record("a", 2, b"value"), Record("b", 5, b"")))], [Digest("y", 1, 2)]
+)
+
+
+@given(st.data())
+def test_mutated_gossip(data: st.DataObject) -> None:
+    encoded = bytearray(encode(data.draw(st.sampled_from([SOME, Give(SOME.deltas)]))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        message = decode(bytes(encoded))
+    except PeerError:
+        return
+    node = a_node("one")
+    node.receive(message, 1.0)
+    node.tick(1.0)
+
+
+def test_gossip_about_too_many() -> None:
+    digests = [Digest(f"node {number}", 1, 1) for number in range(CLUSTER_NODES_MAX + 1)]
+    with pytest.raises(PeerError, match="more than"):
+        decode(encode(Ask(digests)))
