@@ -522,6 +522,22 @@ def test_a_data_folder_that_is_moved_away_and_back(tmp_path: Path) -> None:
         shop.check_recovery(publisher)
 
 
+def test_a_session_that_was_ended_does_not_come_back(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, WITHOUT_HTTP) as broker:
+        for number in range(3):
+            with WireClient(broker.port, "c", kept=True) as client:
+                assert not client.connack.session_present
+                assert client.subscribe("a", 1) == 1
+            with WireClient(broker.port, "c") as client:
+                if number < 2:
+                    assert client.subscribe("b", 1) == 1  # it is read from again
+                    continue
+                broker.kill()
+        broker.start()
+        with WireClient(broker.port, "c", kept=True) as client:
+            assert not client.connack.session_present
+
+
 def test_durability_power(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, f'durability = "power"\n{WITH_HTTP}') as broker:
         assert "(survives a power failure)" in broker.printed()

@@ -20,6 +20,7 @@ from dovetail.broker.packets import (
     MQTT_3_1_1,
     MQTT_5,
     Ack,
+    Connack,
     Packet,
     PacketType,
     Ping,
@@ -28,6 +29,7 @@ from dovetail.broker.packets import (
     Subscribe,
     SubscriptionRequest,
     Unsubscribe,
+    Will,
 )
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
@@ -235,6 +237,64 @@ def test_subscribing_and_unsubscribing_wait_for_the_disk(version: int) -> None:
         assert len(world.disk.tables["subscriptions"]) == rows
 
 
+def coming(world: World, client_id: str, version: int = MQTT_5, **fields: object) -> Client:
+    """A client that has sent CONNECT, and PINGREQ behind it."""
+    client = Client(world, client_id, version=version, **fields)
+    client.open()
+    client.send(client.connect_packet, Ping(PacketType.PINGREQ))
+    return client
+
+
+@both
+def test_connack_waits_until_the_session_that_it_ends_is_off_the_disk(version: int) -> None:
+    world, subscriber, _ = settled(version)
+    subscriber.lose()
+    again = coming(world, "s", version)
+    assert again.take() == []
+    assert "s" in {row.client_id for row in world.disk.tables["sessions"].values()}
+    world.commit_all()
+    connack, ping = again.take()
+    assert isinstance(connack, Connack)
+    assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, False)
+    assert ping == Ping(PacketType.PINGRESP)
+    after = world.crash()
+    assert "s" not in after.broker.sessions
+    assert after.broker.router.count == 0
+
+
+@both
+def test_connack_of_who_had_no_session_that_is_kept_does_not_wait(version: int) -> None:
+    world = World(auto_commit=False)
+    for _ in range(2):
+        connack = world.client("c", version=version, will=Will(b"w", b"x")).connack
+        assert connack is not None
+        assert connack.reason == ReasonCode.SUCCESS
+
+
+def test_connack_waits_however_the_session_ended() -> None:
+    world, subscriber, _ = settled()
+    subscriber.disconnect(session_expiry_seconds=0)
+    again = coming(world, "s", **KEPT)
+    assert again.take() == []
+    world.commit_all()
+    connack = again.take()[0]
+    assert isinstance(connack, Connack)
+    assert not connack.session_present
+
+
+@both
+def test_who_comes_last_is_let_in(version: int) -> None:
+    world, subscriber, _ = settled(version)
+    subscriber.lose()
+    first, lost, last = (coming(world, "s", version) for _ in range(3))
+    lost.lose()
+    world.commit_all()
+    assert first.is_closed
+    assert isinstance(last.take()[0], Connack)
+    assert not last.is_closed
+    assert world.shared.gauges.clients_connected == 2  # and the publisher
+
+
 @both
 def test_what_needs_no_disk_does_not_wait(version: int) -> None:
     world = World(auto_commit=False)
@@ -417,6 +477,37 @@ def test_a_window_that_a_large_message_leaves_is_used(version: int) -> None:
     publisher.publish("t", b"fits", 2)
     world.commit_all()
     assert subscriber.payloads() == [b"fits"]
+
+
+@both
+def test_who_had_a_session_that_stays_on_disk_is_kept_out(version: int) -> None:
+    world, subscriber, _ = failing(version)
+    subscriber.lose()
+    for _ in range(2):
+        again = coming(world, "s", version)
+        assert again.take() == []
+        world.commit()
+        connack = again.take_one()
+        assert isinstance(connack, Connack)
+        assert connack.reason == ReasonCode.SERVER_UNAVAILABLE
+        assert again.is_closed
+    waiting = coming(world, "s", version)
+    heal(world)
+    connack = waiting.take()[0]
+    assert isinstance(connack, Connack)
+    assert connack.reason == ReasonCode.SUCCESS
+
+
+def test_a_disk_that_does_not_answer_in_time() -> None:
+    world, subscriber, _ = settled()
+    subscriber.lose()
+    again = coming(world, "s")
+    world.pass_time(world.shared.limits.connect_timeout_seconds)
+    connack = again.take_one()
+    assert isinstance(connack, Connack)
+    assert connack.reason == ReasonCode.SERVER_UNAVAILABLE
+    world.commit_all()
+    assert "s" not in world.broker.sessions
 
 
 @both

@@ -4,6 +4,8 @@
 - Who is known may still be too many, have a will that could not be published, or not take packets
   as large as our answer.
 - Only then does the client get its session (lifetimes.py): who is refused leaves all as it was.
+- Who had a kept session that has ended is let in when it is off the disk: after CONNACK it does not
+  come back, whatever happens to us. A disk that refuses keeps the client out.
 """
 
 import logging
@@ -44,7 +46,9 @@ class Admission:
         subscribing: Subscribing,
         keep_alive: KeepAlive,
         random: Random,
+        rules: AccessRules,
     ) -> None:
+        self.rules = rules
         self._shared = shared
         self._router = router
         self._lifetimes = lifetimes
@@ -74,7 +78,7 @@ class Admission:
             )
         return None
 
-    def admit(self, link: Link, packet: Connect, user: str | None, rules: AccessRules) -> None:
+    def admit(self, link: Link, packet: Connect, user: str | None) -> None:
         """The client is who it says: give it its session [MQTT-3.1.4-4]."""
         if link.state is not State.ASKING:
             return
@@ -84,7 +88,7 @@ class Admission:
         if self._is_full_for(packet.client_id):
             link.refuse(ReasonCode.SERVER_BUSY, "there are as many clients as are allowed")
             return
-        link.access = rules.for_client(user, packet.client_id)
+        link.access = self.rules.for_client(user, packet.client_id)
         refusal = self._refuse_will(link, packet.will)
         if refusal is not None:
             link.refuse(*refusal)
@@ -98,7 +102,11 @@ class Admission:
         if not link.takes(codec.encode(packet.version, answer)):  # [MQTT-3.1.2-24]
             link.refuse(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
             return
-        session, answer.session_present = self._lifetimes.session_for(packet, user)
+        self._lifetimes.make_way(packet, user)
+        if self._lifetimes.is_leaving(packet.client_id):
+            self._admit_later(link, packet, user)
+            return
+        session, answer.session_present = self._lifetimes.session_for(packet.client_id)
         if session is None:
             link.refuse(ReasonCode.QUOTA_EXCEEDED, "there are as many sessions as are allowed")
             return
@@ -111,6 +119,20 @@ class Admission:
         link.admitted(session, packet, answer)
         window = min(packet.receive_max, self._shared.limits.inflight_max)
         session.resume(link, window, self._shared.now)
+
+    def _admit_later(self, link: Link, packet: Connect, user: str | None) -> None:
+        def act(gone: bool) -> None:
+            if link.state is not State.ASKING:
+                return
+            if gone:
+                self.admit(link, packet, user)
+                link.go_on()
+            else:
+                link.refuse(
+                    ReasonCode.SERVER_UNAVAILABLE, "the client's last session is still on disk"
+                )
+
+        self._lifetimes.when_gone(packet.client_id, act)
 
     def _is_full_for(self, client_id: str) -> bool:
         """Who takes over a connection needs no more room than there is."""

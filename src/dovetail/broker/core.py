@@ -53,7 +53,6 @@ class Broker:
         rules: AccessRules | None = None,
     ) -> None:
         self.shared = shared
-        self.rules = rules or AccessRules(())
         self.router = Router(shared.limits)
         self.retained = RetainedMessages()
         self.dispatch = Dispatch(shared, self.router, self.retained)
@@ -68,7 +67,13 @@ class Broker:
         self._lifetimes = Lifetimes(shared, self.router, self.timers, self.publish)
         self._subscribing = Subscribing(shared, self.router, self.greetings)
         self._admission = Admission(
-            shared, self.router, self._lifetimes, self._subscribing, self._keep_alive, random
+            shared,
+            self.router,
+            self._lifetimes,
+            self._subscribing,
+            self._keep_alive,
+            random,
+            rules or AccessRules(()),
         )
         self._authenticate = authenticate
         self._schedule = schedule
@@ -90,7 +95,7 @@ class Broker:
 
     def admit(self, link: Link, packet: Connect, user: str | None) -> None:
         """The client is who it says."""
-        self._admission.admit(link, packet, user, self.rules)
+        self._admission.admit(link, packet, user)
 
     def tick(self, now: float) -> None:
         self.shared.now = now
@@ -103,7 +108,7 @@ class Broker:
 
     def change_rules(self, rules: AccessRules) -> None:
         """For everybody, also those who are connected; subscriptions stay until they reconnect."""
-        self.rules = rules
+        self._admission.rules = rules
         for link in self.links:
             if link.session is not None:
                 link.access = rules.for_client(link.session.user, link.session.client_id)

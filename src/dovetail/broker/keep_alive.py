@@ -9,7 +9,7 @@ A link is a timer's key, so there is one deadline at a time.
 import logging
 from functools import partial
 
-from dovetail.broker.outlet import Outlet
+from dovetail.broker.outlet import Outlet, State
 from dovetail.broker.state import Shared
 from dovetail.broker.timers import Timers
 from dovetail.errors import ReasonCode
@@ -42,6 +42,9 @@ class KeepAlive:
         self._timers.cancel(link)
 
     def _too_slow(self, link: Outlet) -> None:
+        if link.state is State.ASKING:  # it is we who are too slow
+            link.refuse(ReasonCode.SERVER_UNAVAILABLE, "the broker could not answer in time")
+            return
         log.debug("%s did not connect in time", link.peer.address)
         link.close()
 

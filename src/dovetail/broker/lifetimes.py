@@ -6,6 +6,8 @@
 
 - One session per client identifier. Who connects takes over from who is connected.
 - A session without an expiry interval ends with its connection, one that has it when it is over.
+- A session that ended is gone when the disk has forgotten it too (`is_leaving`): before that nobody
+  is told that there is none, or a crash would bring it back.
 - A will is published once: when the connection is lost and its delay over, or with the session's
   end if that is earlier.
 """
@@ -38,6 +40,8 @@ class Lifetimes:
     ) -> None:
         self.sessions: dict[str, Session] = {}
         """By client identifier."""
+        self._leaving: dict[str, Callable[[bool], None] | None] = {}
+        """Those that ended and are still on disk, by client identifier, and who waits for it."""
         self._shared = shared
         self._router = router
         self._timers = timers
@@ -45,11 +49,10 @@ class Lifetimes:
 
     # A client comes -----------------------------------------------------------------------------
 
-    def session_for(self, packet: Connect, user: str | None) -> tuple[Session | None, bool]:
-        """The client's session, and was it there before? [MQTT-3.2.2-2], [MQTT-3.2.2-3]
+    def make_way(self, packet: Connect, user: str | None) -> None:
+        """End what this CONNECT ends: the client's other connection, and maybe its session.
 
-        None if there are as many as are allowed. What one user was promised is not for another who
-        comes under the same client identifier.
+        What one user was promised is not for another who comes under the same client identifier.
         """
         session = self.sessions.get(packet.client_id)
         if session is not None and session.link is not None:
@@ -59,7 +62,13 @@ class Lifetimes:
             session = self.sessions.get(packet.client_id)
         if session is not None and (packet.clean_start or session.user != user):  # [MQTT-3.1.2-4]
             self._end(session)
-            session = None
+
+    def session_for(self, client_id: str) -> tuple[Session | None, bool]:
+        """The client's session, and was it there before? [MQTT-3.2.2-2], [MQTT-3.2.2-3]
+
+        None if there are as many as are allowed.
+        """
+        session = self.sessions.get(client_id)
         if session is not None:  # [MQTT-3.1.2-5]
             self._timers.cancel(("expiry", session.number))
             self._timers.cancel(("will", session.number))  # [MQTT-3.1.3-9]
@@ -67,7 +76,7 @@ class Lifetimes:
         if len(self.sessions) >= self._shared.limits.sessions_max:
             return None, False
         number = self._shared.journal.new_session_number()
-        session = self.sessions[packet.client_id] = Session(self._shared, number, packet.client_id)
+        session = self.sessions[client_id] = Session(self._shared, number, client_id)
         return session, False
 
     def begin(
@@ -145,8 +154,39 @@ class Lifetimes:
             self._router.unsubscribe(session, topic_filter)
         will, session.will = session.will, None
         session.discard()
+        if session.was_kept:
+            self._leave_disk(session.client_id)
         if will is not None:
             self._publish(self._will_message(will, session), session)
+
+    def is_leaving(self, client_id: str) -> bool:
+        """Did this client's session end, and would a crash bring it back?"""
+        return client_id in self._leaving
+
+    def when_gone(self, client_id: str, act: Callable[[bool], None]) -> None:
+        """Act when it is off the disk (True), or could not be taken from there.
+
+        Who asked before for the same client is told the latter: it was not fast enough.
+        """
+        before = self._leaving[client_id]
+        self._leaving[client_id] = act
+        if before is not None:
+            before(False)
+
+    def _leave_disk(self, client_id: str) -> None:
+        self._leaving[client_id] = None
+
+        def told(stored: bool) -> None:
+            act = self._leaving[client_id]
+            if stored:
+                del self._leaving[client_id]
+            else:
+                self._leaving[client_id] = None
+                self._shared.journal.wait_on(told)
+            if act is not None:
+                act(stored)
+
+        self._shared.journal.when_stored(told)
 
     # Wills --------------------------------------------------------------------------------------
 

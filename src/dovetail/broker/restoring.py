@@ -67,4 +67,5 @@ def _session(shared: Shared, number: int, row: SessionRow) -> Session:
     session.ended_at = row.ended_at
     session.will = None if row.will is None else shared.decode_will(row.will)
     session.stored = True
+    session.was_kept = session.persistent
     return session

@@ -4,7 +4,7 @@ A turn of the loop: every readable connection hands its bytes to its link; what 
 clients is written once at the end of the turn, joined per connection; rows go to the store's thread
 when it is idle, and whoever waits for them is told when they are on disk.
 
-A connection stops being read while its client is asked who it is, and while the journal is full: a
+A connection stops being read until its client is let in, and while the journal is full: a
 publisher faster than the disk is slowed by TCP.
 """
 
@@ -338,10 +338,11 @@ class Connection(asyncio.Protocol):
             self.pause_reading()
 
     def answered(self) -> None:
-        """We know who the client is: read on."""
-        self._asking = False
-        self.resume_reading()
-        self.link.go_on()
+        """We know who the client is: read on, unless it has to wait for the disk."""
+        if self.link.state is not State.ASKING:
+            self._asking = False
+            self.resume_reading()
+            self.link.go_on()
         self._server.rows_may_wait()
 
     def pause_reading(self) -> None:
@@ -369,6 +370,8 @@ class Connection(asyncio.Protocol):
             self.close()
             if transport.get_write_buffer_size():
                 self.pause_writing()  # the last bytes too have to be taken some time
+        elif self._asking:
+            self.answered()
 
     def unwritten(self) -> int:
         """Bytes that the client has not taken. If they are too many, it is not read from either.

@@ -154,6 +154,7 @@ class Session:
         "stored",
         "subscriptions",
         "user",
+        "was_kept",
         "will",
         "window",
     )
@@ -167,6 +168,7 @@ class Session:
         self.ended_at: float | None = None
         self.will: Will | None = None
         self.stored = False  # there is a row of it on disk
+        self.was_kept = False  # and there was one that outlives the connection
         self.link: Receiver | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.queue: deque[Outgoing] = deque()
@@ -495,6 +497,7 @@ class Session:
                 self.shared.journal.drop_session(self.number)
             return
         self.stored = True
+        self.was_kept = self.was_kept or self.persistent
         self.shared.journal.save_session(
             self.number,
             SessionRow(
