@@ -3,6 +3,7 @@
 import pytest
 
 from broker_harness import KEPT, Client, World
+from dovetail.broker import expiring
 from dovetail.broker.codec import encode_publish
 from dovetail.broker.packets import (
     MQTT_3_1_1,
@@ -223,6 +224,67 @@ def test_what_is_under_way_counts_as_waiting() -> None:
     assert client.payloads() == [b"2"]
     publisher.publish("t", b"room", 1)
     assert world.shared.counters.publishes_dropped == 2
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_has_expired_gives_way_in_a_full_queue(restart: bool) -> None:
+    world = World(queue_messages_max=3)
+    client = world.client("c", **KEPT)
+    client.subscribe("t", qos=1)
+    client.lose()
+    publisher = world.client("publisher")
+    for number, expiry in enumerate((None, 10, 20)):
+        publisher.publish("t", b"%d" % number, 1, expiry_seconds=expiry)
+    if restart:
+        world = world.crash(queue_messages_max=3)
+        publisher = world.client("publisher")
+    publisher.publish("t", b"too early", 1)
+    world.now += 10  # and nothing else happens
+    publisher.publish("t", b"3", 1)
+    publisher.publish("t", b"too many", 1)
+    counters = world.shared.counters
+    assert (counters.publishes_dropped, counters.publishes_expired) == (2, 1)
+    assert texts(world.client("c", **KEPT).early) == [b"0", b"2", b"3"]
+
+
+def test_what_has_expired_goes_with_time() -> None:
+    world = World()
+    client = world.client("c", **KEPT)
+    client.subscribe("t", qos=2)
+    client.lose()
+    publisher = world.client("publisher")
+    for qos, expiry in ((1, 10), (2, 20), (1, None)):
+        publisher.publish("t", b"x", qos, expiry_seconds=expiry)
+    for waiting in (3, 2, 1, 1):
+        assert world.shared.gauges.queued_messages == waiting
+        assert len(world.disk.tables["deliveries"]) == waiting
+        world.pass_time(10)
+    assert len(world.shared.expiring) == 0
+
+
+def test_a_tick_looks_at_so_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiring, "_CHECKS_PER_TICK_MAX", 4)
+    world = World()
+    for name in ("one", "two", "three"):
+        client = world.client(name, **KEPT)
+        client.subscribe("t", qos=1)
+        client.lose()
+    publisher = world.client("publisher")
+    for _ in range(3):
+        publisher.publish("t", b"x", 1, expiry_seconds=1)
+    for waiting in (9, 3, 0):
+        assert world.shared.gauges.queued_messages == waiting
+        world.pass_time(1)
+
+
+def test_a_session_that_ends_leaves_nothing_that_expires() -> None:
+    world = World()
+    client = world.client("c", **KEPT)
+    client.subscribe("t", qos=1)
+    client.lose()
+    world.client("publisher").publish("t", b"x", 1, expiry_seconds=10)
+    world.client("c")
+    assert len(world.shared.expiring) == 0
 
 
 @pytest.mark.parametrize("limit", ["queue_bytes_max", "queued_bytes_total_max"])

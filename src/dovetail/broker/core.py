@@ -100,6 +100,7 @@ class Broker:
     def tick(self, now: float) -> None:
         self.shared.now = now
         self.timers.run(now)
+        self.shared.expiring.tick(now)
         self.greetings.go_on_all()
         gauges = self.shared.gauges
         gauges.sessions = len(self.sessions)

@@ -195,7 +195,10 @@ class Session:
     def offer(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
     ) -> Outgoing | None:
-        """A QoS 1 or 2 message for this session; None if its queue is full, and it was dropped."""
+        """A QoS 1 or 2 message for this session; None if its queue is full, and it was dropped.
+
+        What has expired gives way first.
+        """
         shared = self.shared
         size = message.size
         limits = shared.limits
@@ -205,6 +208,8 @@ class Session:
             or self.queued_bytes + size > limits.queue_bytes_max
             or shared.gauges.queued_bytes + size > limits.queued_bytes_total_max
         ):
+            if shared.expiring.drop(self, shared.now):
+                return self.offer(message, qos, retain, identifiers)
             shared.counters.publishes_dropped += 1
             return None
         entry = Outgoing(message, qos, retain, identifiers, self.next_sequence)
@@ -228,8 +233,13 @@ class Session:
         else:
             if persistent:
                 shared.journal.save_delivery(self.number, entry.sequence, entry.row())
-            self.queue.append(entry)
+            self._enqueue(entry)
         return entry
+
+    def _enqueue(self, entry: Outgoing) -> None:
+        self.queue.append(entry)
+        if entry.message.expires_at is not None:
+            self.shared.expiring.note(self, entry.message.expires_at)
 
     def _start(self, entry: Outgoing, link: Receiver) -> None:
         packet_id = self.next_packet_id
@@ -301,6 +311,22 @@ class Session:
                 self._start(entry, link)
             else:
                 return
+
+    def drop_expired(self, now: float) -> float | None:
+        """Take what has expired out of the queue; returns when the next of it will, if any."""
+        expires_next: float | None = None
+        kept: deque[Outgoing] = deque()
+        for entry in self.queue:
+            expires_at = entry.message.expires_at
+            if expires_at is not None and expires_at <= now:
+                self.shared.counters.publishes_expired += 1
+                self._forget(entry)
+                continue
+            kept.append(entry)
+            if expires_at is not None and (expires_next is None or expires_at < expires_next):
+                expires_next = expires_at
+        self.queue = kept
+        return expires_next
 
     def takes_light(self, version: int, congestion_bytes: int) -> bool:
         """Can a plain frame be passed on to it at once, and forgotten but for its identifier?"""
@@ -449,7 +475,7 @@ class Session:
             self.inflight[entry.packet_id] = entry
             self.next_packet_id = entry.packet_id % PACKET_ID_MAX + 1
         else:
-            self.queue.append(entry)
+            self._enqueue(entry)
         self.next_sequence = entry.sequence + 1
         entry.message.references += 1
         size = entry.message.size
@@ -527,6 +553,7 @@ class Session:
         self.queue.clear()
         self.resending.clear()
         self.incoming.clear()
+        self.shared.expiring.forget(self)
         if self.stored:
             self.stored = False
             self.shared.journal.drop_session(self.number)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from dovetail.broker.expiring import Expiring
 from dovetail.broker.frames import Frames
 from dovetail.broker.journal import Journal
 from dovetail.broker.packets import Will
@@ -20,6 +21,7 @@ class Shared:
     counters: Counters = field(default_factory=Counters)
     gauges: Gauges = field(default_factory=Gauges)
     frames: Frames = field(default_factory=Frames)
+    expiring: Expiring = field(default_factory=Expiring)
     now: float = 0.0
 
     @staticmethod
