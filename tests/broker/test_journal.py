@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from broker_harness import KEPT, Client, World
+from dovetail.broker.access import AccessRules
 from dovetail.broker.journal import Batch, DeliveryRow, Journal, SessionRow, SubscriptionRow
 from dovetail.broker.packets import (
     MQTT_3_1_1,
@@ -33,6 +34,7 @@ from dovetail.broker.packets import (
 )
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
+from dovetail.settings import Rule
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 PUBACK, PUBREC, PUBREL, PUBCOMP = (
@@ -531,6 +533,61 @@ def test_a_subscription_that_cannot_be_stored_is_not_made(version: int) -> None:
     assert {key[1]: row.options for key, row in world.disk.tables["subscriptions"].items()} == {
         "old": 1
     }
+
+
+@both
+def test_a_subscription_that_cannot_be_removed_stays(version: int) -> None:
+    world, client, publisher = failing(version)
+    client.send(Unsubscribe(7, ["t", "unknown"]))
+    assert client.take() == []
+    world.commit()
+    if version == MQTT_5:
+        (answer,) = client.take()
+        assert isinstance(answer, Reasons)
+        assert answer.reasons == [
+            ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+            ReasonCode.NO_SUBSCRIPTION_EXISTED,
+        ]
+    else:
+        client.assert_ended(ReasonCode.QUOTA_EXCEEDED)
+    heal(world)
+    assert [key[1] for key in world.disk.tables["subscriptions"]] == ["t"]
+    if version == MQTT_3_1_1:
+        client.connect()
+    publisher.publish("t", b"x")
+    assert client.payloads() == [b"x"]
+
+
+@both
+def test_unsubscribing_from_nothing_needs_no_disk(version: int) -> None:
+    world, client, _ = failing(version)
+    client.send(Unsubscribe(7, ["unknown"]))
+    world.commit()
+    answer = client.take_one()
+    assert isinstance(answer, Reasons)
+    assert not client.is_closed
+
+
+def test_a_session_that_has_ended_gets_no_subscription_back() -> None:
+    world, client, _ = failing(MQTT_5)
+    client.send(Unsubscribe(7, ["t"]))
+    client.disconnect(session_expiry_seconds=0)
+    world.commit()
+    heal(world)
+    assert world.broker.router.count == 0
+    assert world.disk.tables["subscriptions"] == {}
+
+
+def test_a_subscription_that_is_forbidden_by_now_does_not_come_back() -> None:
+    world, client, _ = failing(MQTT_5)
+    client.send(Unsubscribe(7, ["t"]), Subscribe(8, [SubscriptionRequest("t")]))
+    client.lose()
+    world.broker.change_rules(AccessRules((Rule(subscribe=("other",)),)))
+    client.connect()
+    world.commit()
+    heal(world)
+    assert world.broker.router.count == 0
+    assert world.disk.tables["subscriptions"] == {}
 
 
 @both

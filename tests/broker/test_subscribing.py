@@ -1,8 +1,11 @@
 """SUBSCRIBE and UNSUBSCRIBE: their answers, options, identifiers, and overlapping filters."""
 
+from itertools import product
+
 import pytest
 
 from broker_harness import KEPT, Client, World
+from dovetail.broker.journal import Batch
 from dovetail.broker.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -418,4 +421,56 @@ def test_two_subscribes_of_a_filter_whose_batches_may_fail(
     assert (None if known is None else known.qos) == granted
     assert [row.options & 3 for row in world.disk.tables["subscriptions"].values()] == (
         [] if granted is None else [granted]
+    )
+
+
+@pytest.mark.parametrize("are_stored", list(product([True, False], repeat=3)))
+@pytest.mark.parametrize("wanted", list(product([None, 1, 2], repeat=3)))
+def test_changes_of_a_filter_whose_batches_may_fail(
+    wanted: tuple[int | None, ...], are_stored: tuple[bool, ...]
+) -> None:
+    """It ends in the state that the answers say. None unsubscribes.
+
+    Each packet comes when the batch of the one before is on its way to the disk.
+    """
+    world = World(auto_commit=False)
+    client = world.client("c", **KEPT)
+    client.send(Subscribe(1, [SubscriptionRequest("a")]))
+    world.commit_all()
+    client.take()
+    journal = world.shared.journal
+
+    def ask(packet_id: int, qos: int | None) -> None:
+        if qos is None:
+            client.send(Unsubscribe(packet_id, ["a"]))
+        else:
+            client.send(Subscribe(packet_id, [SubscriptionRequest("a", qos)]))
+
+    def finish(batch: Batch | None, is_stored: bool) -> None:
+        assert batch is not None
+        if is_stored:
+            world.disk.write(batch)
+        journal.finished(stored=is_stored)
+
+    ask(2, wanted[0])
+    for packet_id, is_stored in zip((3, 4), are_stored, strict=False):
+        batch = journal.close()
+        ask(packet_id, wanted[packet_id - 2])
+        finish(batch, is_stored)
+    finish(journal.close(), are_stored[2])
+    answers = {
+        packet.packet_id: packet.reasons[0]
+        for packet in client.take()
+        if isinstance(packet, Reasons)
+    }
+    assert sorted(answers) == [2, 3, 4]
+    expected: int | None = 0
+    for packet_id, qos in zip((2, 3, 4), wanted, strict=True):
+        if answers[packet_id] < 0x80:
+            expected = qos
+    world.commit_all()
+    known = world.broker.sessions["c"].subscriptions.get("a")
+    assert (None if known is None else known.qos) == expected
+    assert [row.options & 3 for row in world.disk.tables["subscriptions"].values()] == (
+        [] if expected is None else [expected]
     )

@@ -1,8 +1,8 @@
 """SUBSCRIBE and UNSUBSCRIBE: what is granted, and what the answer promises. Pure.
 
 - Every filter has its reason code, in its place; one that is refused does not hold up others.
-- A subscription counts at once. The SUBACK of a kept session waits until it is on disk; if the disk
-  refuses, it is taken back to what is there, and the SUBACK says so.
+- A change counts at once. The answer to a kept session waits until it is on disk; if the disk
+  refuses, the subscription is again what is there, and the answer says so.
 - Retained messages follow the SUBACK (greeting.py).
 """
 
@@ -13,7 +13,13 @@ from dovetail.broker.access import ClientAccess
 from dovetail.broker.greeting import Greetings
 from dovetail.broker.journal import SubscriptionRow
 from dovetail.broker.link import Link
-from dovetail.broker.packets import PacketType, Subscribe, SubscriptionRequest, Unsubscribe
+from dovetail.broker.packets import (
+    MQTT_3_1_1,
+    PacketType,
+    Subscribe,
+    SubscriptionRequest,
+    Unsubscribe,
+)
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Session, Subscription
 from dovetail.broker.state import Shared
@@ -23,7 +29,7 @@ from dovetail.topics.names import split_shared
 
 
 class _Change(NamedTuple):
-    """A subscription on its way to disk: by which SUBSCRIBE last, and what the disk has of it."""
+    """A subscription on its way to disk: by which packet last, and what the disk has of it."""
 
     revision: int
     before: SubscriptionRow | None
@@ -63,7 +69,7 @@ class Subscribing:
 
         def answer(stored: bool) -> None:
             for topic_filter, row in changed.items():
-                self._end_change(session, topic_filter, revision, row if stored else None)
+                self._end_change(session, topic_filter, revision, row, stored)
             if not stored:
                 reasons[:] = [
                     reason if reason >= 0x80 else ReasonCode.QUOTA_EXCEEDED for reason in reasons
@@ -81,16 +87,31 @@ class Subscribing:
     def unsubscribe(self, link: Link, packet: Unsubscribe) -> None:
         session = link.session
         assert session is not None
-        reasons: list[int] = [
-            ReasonCode.SUCCESS
-            if self._drop(session, topic_filter)
-            else ReasonCode.NO_SUBSCRIPTION_EXISTED
-            for topic_filter in packet.filters
-        ]
+        reasons: list[int] = []
+        changed: set[str] = set()
+        revision = next(self._revisions)
+        for topic_filter in packet.filters:
+            is_known = topic_filter in session.subscriptions
+            if is_known or (session.number, topic_filter) in self._changing:
+                self._begin_change(session, topic_filter, revision)
+                changed.add(topic_filter)
+            self._drop(session, topic_filter)
+            reasons.append(ReasonCode.SUCCESS if is_known else ReasonCode.NO_SUBSCRIPTION_EXISTED)
 
         def answer(stored: bool) -> None:
-            del stored  # what is gone from memory will be gone from disk with the next batch
-            if link.is_connected:
+            for topic_filter in changed:
+                self._end_change(session, topic_filter, revision, None, stored)
+            if not stored:
+                # UNSUBACK has no word for a quota.
+                reasons[:] = [
+                    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR if topic_filter in changed else reason
+                    for topic_filter, reason in zip(packet.filters, reasons, strict=True)
+                ]
+            if not link.is_connected:
+                return
+            if changed and not stored and link.version == MQTT_3_1_1:  # which has no words at all
+                link.fail(ReasonCode.QUOTA_EXCEEDED, "what cannot be stored is not acknowledged")
+            else:
                 link.answer_reasons(PacketType.UNSUBACK, packet.packet_id, reasons)
 
         if session.persistent:
@@ -103,6 +124,7 @@ class Subscribing:
         if not access.everything:
             for topic_filter in list(session.subscriptions):
                 if not access.may_subscribe(topic_filter):
+                    self._changing.pop((session.number, topic_filter), None)  # for good
                     self._drop(session, topic_filter)
 
     def _refuse(
@@ -165,25 +187,30 @@ class Subscribing:
         self._changing[key] = _Change(revision, before)
 
     def _end_change(
-        self, session: Session, topic_filter: str, revision: int, stored: SubscriptionRow | None
+        self,
+        session: Session,
+        topic_filter: str,
+        revision: int,
+        row: SubscriptionRow | None,
+        stored: bool,
     ) -> None:
-        """What could not be stored has not been, unless a later SUBSCRIBE says otherwise."""
+        """What could not be stored has not been, unless a later packet says otherwise."""
         key = session.number, topic_filter
         change = self._changing.get(key)
         if change is None:
             return
         if change.revision == revision:
             del self._changing[key]
-            if stored is None:
+            if not stored:
                 self._restore(session, topic_filter, change.before)
-        elif stored is not None:
-            self._changing[key] = _Change(change.revision, stored)
+        elif stored:
+            self._changing[key] = _Change(change.revision, row)
 
     def _restore(self, session: Session, topic_filter: str, before: SubscriptionRow | None) -> None:
-        """What could not be stored has not been."""
+        """As it is on disk; a session that has ended is not there any more."""
         if before is None:
             self._drop(session, topic_filter)
-        elif topic_filter in session.subscriptions:
+        elif session.stored:
             self._shared.journal.save_subscription(session.number, topic_filter, before)
             self._router.subscribe(session, topic_filter, before.options, before.identifier)
 
