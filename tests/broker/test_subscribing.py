@@ -366,6 +366,21 @@ def test_subscriptions_of_a_session_have_a_limit(version: int) -> None:
 
 
 @both
+@pytest.mark.parametrize("restart", [False, True])
+def test_filters_of_a_session_have_a_limit_in_bytes(version: int, restart: bool) -> None:
+    limits = {"subscriptions_bytes_per_session_max": 21}
+    world = World(**limits)  # type: ignore[arg-type]
+    client = world.client("c", version=version, **KEPT)
+    refused = ReasonCode.QUOTA_EXCEEDED if version == MQTT_5 else 0x80
+    assert client.subscribe("a" * 10, "$share/g/é", "b", "a" * 10) == [0, 0, refused, 0]
+    if restart:
+        client = world.crash(**limits).client("c", version=version, **KEPT)
+        assert client.subscribe("b") == [refused]
+    client.unsubscribe("a" * 10)
+    assert client.subscribe("b" * 10, "c") == [0, refused]
+
+
+@both
 def test_subscriptions_of_all_have_a_limit(version: int) -> None:
     world = World(subscriptions_max=2)
     first, second = (world.client(name, version=version) for name in ("one", "two"))

@@ -135,6 +135,7 @@ class Router:
             return known
         subscription = Subscription(session, topic_filter, options, identifier)
         session.subscriptions[topic_filter] = subscription
+        session.filter_bytes += len(topic_filter.encode())
         self.count += 1
         key: int | str = session.number if shared is None else shared.group
         at = self._trie.get(inner)
@@ -153,6 +154,7 @@ class Router:
         """False if there was no such subscription."""
         if session.subscriptions.pop(topic_filter, None) is None:
             return False
+        session.filter_bytes -= len(topic_filter.encode())
         self.count -= 1
         shared = split_shared(topic_filter)
         inner = topic_filter if shared is None else shared.filter

@@ -139,6 +139,7 @@ class Session:
         "client_id",
         "ended_at",
         "expiry_seconds",
+        "filter_bytes",
         "incoming",
         "inflight",
         "light",
@@ -171,6 +172,7 @@ class Session:
         self.was_kept = False  # and there was one that outlives the connection
         self.link: Receiver | None = None
         self.subscriptions: dict[str, Subscription] = {}
+        self.filter_bytes = 0  # of their filters together
         self.queue: deque[Outgoing] = deque()
         self.inflight: dict[int, Outgoing] = {}
         self.light: dict[int, int] = {}  # packet identifier -> what we wait for, see below

@@ -145,6 +145,8 @@ class Subscribing:
             return ReasonCode.NOT_AUTHORIZED
         if topic_filter not in session.subscriptions and (
             len(session.subscriptions) >= limits.subscriptions_per_session_max
+            or session.filter_bytes + len(topic_filter.encode())
+            > limits.subscriptions_bytes_per_session_max
             or self._router.count >= limits.subscriptions_max
             or (session.persistent and self._shared.journal.failing)
         ):

@@ -350,6 +350,15 @@ class Mqtt(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             "Subscriptions of one session. Beyond, a further one is refused with reason 0x97.",
         ),
     ] = 100_000
+    subscriptions_bytes_per_session_max: Annotated[
+        int,
+        _number(
+            1,
+            1_000_000_000_000,
+            "Bytes of the filters of one session together. Beyond, a further subscription is "
+            "refused with reason 0x97.",
+        ),
+    ] = 16_777_216
     subscriptions_max: Annotated[
         int,
         _number(
