@@ -180,6 +180,72 @@ def test_qos_2_goes_to_nobody_else_when_the_session_ends() -> None:
     assert received(other) == []
 
 
+@pytest.mark.parametrize("end", ["disconnect", "expiry", "clean start"])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_waited_for_a_session_that_ends_goes_to_another_member(qos: int, end: str) -> None:
+    world = World()
+    (ending,) = members(world, "m1", qos=2)
+    ending.lose()
+    if end == "disconnect":
+        ending.connect_packet.receive_max = 1
+        ending.connect()
+    publish(world, 3, qos=qos)
+    (staying,) = members(world, "m2", qos=2)
+    if end == "disconnect":
+        assert len(received(ending)) == 1  # and two wait
+        ending.disconnect(session_expiry_seconds=0)
+    elif end == "expiry":
+        world.pass_time(KEPT["session_expiry_seconds"])
+    else:
+        world.client("m1")
+    under_way = int(end == "disconnect" and qos == 2)
+    messages = [packet for packet in staying.take() if isinstance(packet, Publish)]
+    assert [message.payload for message in messages] == [b"0", b"1", b"2"][under_way:]
+    assert {(message.qos, message.duplicate) for message in messages} == {(qos, False)}
+    assert len(world.disk.tables["deliveries"]) == len(messages)
+
+
+def test_what_was_not_acknowledged_goes_to_another_member() -> None:
+    world = World()
+    ending = world.client("m1")  # not kept: it ends with its connection
+    ending.subscribe("$share/g/a/#", qos=1)
+    publish(world, 3)
+    first, *_ = ending.messages()
+    ending.send(Ack(PacketType.PUBACK, first.packet_id))
+    (staying,) = members(world, "m2")
+    staying.lose()
+    ending.lose()
+    staying.connect()
+    assert [packet.payload for packet in staying.early if isinstance(packet, Publish)] == [
+        b"1",
+        b"2",
+    ]
+
+
+def test_what_waits_ends_with_the_last_member() -> None:
+    world = World()
+    (ending,) = members(world, "m1")
+    plain = world.client("plain", **KEPT)
+    plain.subscribe("a/#", qos=1)
+    ending.lose()
+    publish(world, 2)
+    received(plain)
+    world.client("m1").disconnect()
+    assert received(plain) == []
+    assert len(world.disk.tables["deliveries"]) == 2  # of the one without a group
+
+
+def test_what_has_expired_goes_to_nobody_else() -> None:
+    world = World()
+    (ending,) = members(world, "m1")
+    ending.lose()
+    world.client("publisher").publish("a/t", b"x", 1, expiry_seconds=10)
+    (staying,) = members(world, "m2")
+    world.now += 10
+    world.client("m1")
+    assert received(staying) == []
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_a_member_refuses_goes_to_nobody_else(qos: int) -> None:
     world = World()

@@ -64,7 +64,7 @@ class Broker:
         """Links with something to write, or to close."""
         self.connect_bytes_max = min(_CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
         self._keep_alive = KeepAlive(shared, self.timers)
-        self._lifetimes = Lifetimes(shared, self.router, self.timers, self.publish)
+        self._lifetimes = Lifetimes(shared, self.router, self.timers, self.dispatch, self.publish)
         self._subscribing = Subscribing(shared, self.router, self.greetings)
         self._admission = Admission(
             shared,

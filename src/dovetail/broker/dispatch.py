@@ -13,7 +13,7 @@ import numpy as np
 from dovetail.broker.kernels.scan import transcode
 from dovetail.broker.packets import MQTT_5
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routing import Delivery, Route, Router
+from dovetail.broker.routing import Delivery, Group, Route, Router
 from dovetail.broker.session import Outgoing, Session
 from dovetail.broker.state import Shared
 from dovetail.messages import Message
@@ -176,14 +176,28 @@ class Dispatch:
                 delivery, message, message.retain and delivery.retain_as_published, entries
             )
         for group in route.groups:
-            member = group.pick(message.qos)  # section 4.8.2
-            if member is not None:
+            if self._share(group, message, entries):
                 matched = True
-                chosen = Delivery(member.session, (member,))
-                self.deliver(
-                    chosen, message, message.retain and chosen.retain_as_published, entries
-                )
         return matched
+
+    def _share(self, group: Group, message: Message, entries: Entries) -> bool:
+        """To one member of a group (section 4.8.2); False if there is nobody."""
+        member = group.pick(message.qos)
+        if member is None:
+            return False
+        chosen = Delivery(member.session, (member,))
+        known = len(entries)
+        self.deliver(chosen, message, message.retain and chosen.retain_as_published, entries)
+        for _, entry in entries[known:]:
+            entry.group = group
+        return True
+
+    def share_again(self, session: Session) -> None:
+        """A session ends: what it has not got of its groups goes to other members."""
+        for entry in session.shares():
+            expires_at = entry.message.expires_at
+            if entry.group is not None and (expires_at is None or expires_at > self._shared.now):
+                self._share(entry.group, entry.message, [])
 
     def deliver(self, delivery: Delivery, message: Message, retain: bool, entries: Entries) -> None:
         """One message to one session, at the lower of two QoS [MQTT-3.8.4-8]."""

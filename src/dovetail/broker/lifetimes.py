@@ -8,6 +8,7 @@
 - A session without an expiry interval ends with its connection, one that has it when it is over.
 - A session that ended is gone when the disk has forgotten it too (`is_leaving`): before that nobody
   is told that there is none, or a crash would bring it back.
+- What a group picked an ended session for, and it has not got, goes to another member.
 - A will is published once: when the connection is lost and its delay over, or with the session's
   end if that is earlier.
 """
@@ -16,6 +17,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.packets import Connect, Will
 from dovetail.broker.routing import Router
@@ -36,6 +38,7 @@ class Lifetimes:
         shared: Shared,
         router: Router,
         timers: Timers,
+        dispatch: Dispatch,
         publish: Callable[[Message, Session], None],
     ) -> None:
         self.sessions: dict[str, Session] = {}
@@ -45,6 +48,7 @@ class Lifetimes:
         self._shared = shared
         self._router = router
         self._timers = timers
+        self._dispatch = dispatch
         self._publish = publish
 
     # A client comes -----------------------------------------------------------------------------
@@ -152,6 +156,7 @@ class Lifetimes:
         del self.sessions[session.client_id]
         for topic_filter in list(session.subscriptions):
             self._router.unsubscribe(session, topic_filter)
+        self._dispatch.share_again(session)
         will, session.will = session.will, None
         session.discard()
         if session.was_kept:

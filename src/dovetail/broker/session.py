@@ -29,6 +29,7 @@ from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 
 if TYPE_CHECKING:
+    from dovetail.broker.routing import Group
     from dovetail.broker.state import Shared
 
 PACKET_ID_MAX = 65_535
@@ -100,6 +101,7 @@ class Outgoing:
 
     __slots__ = (
         "first_batch",
+        "group",
         "identifiers",
         "message",
         "packet_id",
@@ -120,6 +122,7 @@ class Outgoing:
         self.packet_id = 0
         self.released = False
         self.first_batch = 0  # of the journal; 0: not on disk
+        self.group: Group | None = None  # which picked this session; not on disk
 
     def row(self) -> DeliveryRow:
         return DeliveryRow(
@@ -545,6 +548,17 @@ class Session:
                 journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
                 journal.release(entry.message)
                 entry.first_batch = 0
+
+    def shares(self) -> list[Outgoing]:
+        """What groups picked this session for, and may give to another: it has not got it.
+
+        QoS 2 that is under way is nobody else's [MQTT-4.8.2-5].
+        """
+        return [
+            entry
+            for entry in (*self.inflight.values(), *self.queue)
+            if entry.group is not None and not (entry.packet_id and entry.qos == 2)
+        ]
 
     def discard(self) -> None:
         """The end of the session: everything it held is given back."""
