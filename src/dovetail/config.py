@@ -51,6 +51,12 @@ UNKNOWN_CONNECTIONS_MAX = 1_000
 """Connections above `mqtt.connections_max`, for clients that are not known yet and those that are
 told that there is no room."""
 
+CONNECT_BYTES_MAX = 262_144
+"""A CONNECT packet: nobody has to prove anything before sending one, so it is no large one."""
+
+EARLY_BYTES_MAX = 2 * 65_535 + 1_024
+"""What may come behind a CONNECT before we know who sent it: two long texts, and little more."""
+
 FILTERS_PER_PACKET_MAX = 10_000
 """Of one SUBSCRIBE, so that nobody else waits long for it; those beyond get reason 0x97."""
 

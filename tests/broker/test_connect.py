@@ -27,6 +27,7 @@ from dovetail.broker.packets import (
     Unsubscribe,
     Will,
 )
+from dovetail.config import CONNECT_BYTES_MAX, EARLY_BYTES_MAX
 from dovetail.errors import ReasonCode
 from dovetail.settings import Rule
 
@@ -253,6 +254,17 @@ def test_a_connect_that_is_too_large() -> None:
     assert_silence(say(world, MQTT_3_1_1, huge))
 
 
+def test_a_connect_is_smaller_than_other_packets() -> None:
+    world = World()
+    packet = Connect(MQTT_5, "c", will=Will(b"w", bytes(60_000)), user="u" * 65_535)
+    packet.password = bytes(65_535)
+    data = codec.encode(MQTT_5, packet)
+    assert len(data) < CONNECT_BYTES_MAX < world.shared.limits.packet_bytes_max
+    assert not say(world, MQTT_5, data).is_closed
+    head = b"\x10" + codec.encode_length(CONNECT_BYTES_MAX)
+    assert say(world, MQTT_5, head).is_closed
+
+
 @both
 def test_a_length_of_five_bytes_is_none(version: int) -> None:
     assert_silence(say(World(), version, b"\x10\xff\xff\xff\xff\x01"))
@@ -430,6 +442,17 @@ def test_bytes_that_come_while_we_ask_wait_for_the_answer(version: int) -> None:
     link.go_on()
     kinds = [type(packet) for packet in client.take()]
     assert kinds == [Connack, Ping, Ping]
+
+
+@both
+def test_so_many_bytes_may_come_while_we_ask(version: int) -> None:
+    world = World()
+    world.broker._authenticate = lambda _link, _packet: None
+    client = say(world, version, Connect(version, "c"), bytes(EARLY_BYTES_MAX - 1))
+    client.send_bytes(b"x")
+    assert not client.is_closed
+    client.send_bytes(b"x")
+    assert_silence(client)
 
 
 @both

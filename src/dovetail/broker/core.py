@@ -31,13 +31,11 @@ from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
 from dovetail.broker.subscribing import Subscribing
 from dovetail.broker.timers import Timers
+from dovetail.config import CONNECT_BYTES_MAX
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 
 log = logging.getLogger("dovetail.broker")
-
-_CONNECT_BYTES_MAX = 262_144
-"""A CONNECT packet: nobody has to prove anything before sending one, so it is no large one."""
 
 
 class Broker:
@@ -62,7 +60,7 @@ class Broker:
         self.links: set[Outlet] = set()
         self.dirty: list[Outlet] = []
         """Links with something to write, or to close."""
-        self.connect_bytes_max = min(_CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
+        self.connect_bytes_max = min(CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
         self._keep_alive = KeepAlive(shared, self.timers)
         self._lifetimes = Lifetimes(shared, self.router, self.timers, self.dispatch, self.publish)
         self._subscribing = Subscribing(shared, self.router, self.greetings)

@@ -31,15 +31,13 @@ from dovetail.broker.packets import (
     Unsubscribe,
 )
 from dovetail.broker.session import Session
+from dovetail.config import EARLY_BYTES_MAX
 from dovetail.errors import ClientError, ReasonCode
 
 SCAN_BYTES_MIN = 1_024
 """Smaller reads are walked in Python, unless they begin with a plain publication: a call of the
 kernel costs as much as one of those, or a few acknowledgements."""
 SCANNED_FIRST = b"\x30"
-
-EARLY_BYTES_MAX = 2 * 65_535 + 1_024
-"""What may come behind a CONNECT before we know who sent it: two long texts, and little more."""
 
 _RUN_BYTES_MAX = 4_096
 """Of plain packets that are alike, compared in Python; the kernel takes longer ones."""
