@@ -119,3 +119,58 @@ PHI_DEAD = 8.0
 
 FORGET_SECONDS = 86_400.0
 """A node that has been dead, or has left, for so long is not known any more."""
+
+CLUSTER_PORT = 7_883
+"""Where nodes listen for each other: MQTT's port for TLS less a thousand."""
+
+HOST_BYTES_MAX = 255
+"""Of a host name (RFC 1035 section 2.3.4) or address that a node advertises."""
+
+SECRET_BYTES_MIN = 16
+"""Of a cluster's secret. As random bytes, or as many random letters, it cannot be guessed."""
+
+SECRET_BYTES_MAX = 4_096
+"""A file with more than that is another file."""
+
+HANDSHAKE_BYTES_MAX = 4_096
+"""Of a frame from a peer that has not proven itself: the largest HELLO is a quarter of it."""
+
+HANDSHAKE_SECONDS_MAX = 5.0
+"""From the opening of a connection between nodes, TLS included, to its last proof."""
+
+HANDSHAKES_MAX = 128
+"""Connections from peers that have not proven themselves; who comes beyond is closed."""
+
+REFUSAL_CHARACTERS_MAX = 300
+"""Of the sentence in which a peer says why it refuses us; the rest is not read."""
+
+PEER_FRAME_BYTES_MAX = 16_777_216
+"""Of a frame between nodes that have proven themselves, its header included."""
+
+PEER_BACKLOG_BYTES_MAX = 67_108_864
+"""Bytes on their way to one peer that it has not taken; beyond, nothing more is taken for it."""
+
+PEER_STALL_SECONDS_MAX = 30.0
+"""A peer that takes no byte for so long, while bytes wait for it, is closed."""
+
+LINK_PING_SECONDS = 0.25
+"""Between two pings on a connection. A detector wants some of them before it calls a node dead,
+and a node with a thousand peers has to answer four thousand a second."""
+
+LINK_SILENCE_SECONDS_MAX = 5.0
+"""A connection on which nothing was heard for so long is closed, and dialed anew."""
+
+LINK_STEADY_SECONDS = 1.0
+"""A connection that lived for so long was a good one: the next attempts begin quickly again."""
+
+DIAL_SECONDS_MIN = 0.1
+"""Before the second attempt to reach a peer, at most; it doubles with each one..."""
+
+DIAL_SECONDS_MAX = 10.0
+"""...up to here. A node that comes back also dials by itself, and wakes those who wait for it."""
+
+GRIEVANCES_MAX = 1_000
+"""Refusals that are remembered so that a peer's next attempt is not a line in the log again."""
+
+GRIEVANCE_SECONDS = 60.0
+"""After so long the same refusal is logged once more."""

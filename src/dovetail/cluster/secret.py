@@ -1,0 +1,65 @@
+"""The secret that the nodes of a cluster share: its file, and the key that is made of it.
+
+The secret itself is never sent, nor is anything made of it but proofs (`handshake.py`). Who has a
+proof could try secrets on it at leisure, so the key comes from scrypt, which makes every guess cost
+16 MiB and tens of milliseconds; a node pays that once, when it starts. The cluster's name is the
+salt: what was tried on one cluster is of no use against another.
+"""
+
+import hashlib
+import stat
+from pathlib import Path
+
+from dovetail.config import SECRET_BYTES_MAX, SECRET_BYTES_MIN
+from dovetail.errors import ConfigError
+
+_SALT = b"dovetail cluster "
+_SCRYPT_COST = 1 << 14
+_SCRYPT_BLOCKS = 8
+_KEY_BYTES = 32
+
+_MAKE_ONE = "`(umask 077; openssl rand -hex 32 > FILE)` makes a good one."
+
+
+def read_secret(path: Path | str) -> bytes:
+    """The content of the file, without the line break at its end."""
+    try:
+        with Path(path).open("rb") as file:
+            mode = Path(path).stat().st_mode
+            content = file.read(SECRET_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the cluster's secret {path}: {error.strerror}.", hint=_MAKE_ONE
+        ) from None
+    if mode & stat.S_IROTH:
+        raise ConfigError(
+            f"every user of this machine may read the cluster's secret {path}.",
+            hint=f"`chmod o-rwx {path}` mends it.",
+        )
+    if len(content) > SECRET_BYTES_MAX:
+        raise ConfigError(f"{path} has more than {SECRET_BYTES_MAX:,} bytes, and is no secret.")
+    secret = content.rstrip(b"\r\n")
+    check_secret(secret, str(path))
+    return secret
+
+
+def check_secret(secret: bytes, source: str) -> None:
+    """A ConfigError if it is too short to be one."""
+    if len(secret) < SECRET_BYTES_MIN:
+        raise ConfigError(
+            f"the cluster's secret in {source} has {len(secret)} bytes; "
+            f"it takes {SECRET_BYTES_MIN} at least.",
+            hint=_MAKE_ONE,
+        )
+
+
+def key_of(secret: bytes, cluster: str) -> bytes:
+    """The key of the proofs in this cluster. Slow by design."""
+    return hashlib.scrypt(
+        secret,
+        salt=_SALT + cluster.encode(),
+        n=_SCRYPT_COST,
+        r=_SCRYPT_BLOCKS,
+        p=1,
+        dklen=_KEY_BYTES,
+    )
