@@ -47,6 +47,9 @@ class Disk:
                 "deliveries",
                 "incoming",
                 "retained",
+                "owed",
+                "heard",
+                "members",
             )
         }
 
@@ -96,8 +99,12 @@ class World:
             random=Random(1),
             rules=AccessRules(rules),
         )
+        self.prepare()
         self.broker.restore(self.disk.state(), now)
         self.settle()
+
+    def prepare(self) -> None:
+        """What a kind of world has to do before its broker remembers."""
 
     def settle(self) -> None:
         """Let everything that can happen without time happen."""

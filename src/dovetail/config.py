@@ -10,6 +10,9 @@ TOPIC_BYTES_MAX = 65_535
 SKETCH_FALSE_POSITIVE_RATE = 0.001
 """Per query; the wildcard paper's example (section IV-A)."""
 
+SKETCH_ELEMENTS_START = 4_096
+"""Room in a broker's sketch when it starts; it doubles as it fills, so sizes of peers meet."""
+
 SKETCH_BITS_MIN = 1_024
 """Planned at least: in fewer bits a key's hashes run into each other, and rates into the sky."""
 
@@ -116,6 +119,19 @@ DETECTOR_WINDOW = 100
 
 PHI_DEAD = 8.0
 """Suspicion at which a node counts as dead: wrong once in a hundred million intervals."""
+
+SUBACK_WAIT_SECONDS = 0.2
+"""For other brokers to know of a subscription before it is acknowledged without them."""
+
+OUTBOX_MESSAGES_MAX = 100_000
+"""QoS 1 and 2 publications that one peer is owed, in memory and, while it is down, on disk. Beyond,
+the newest is dropped for it, and counted."""
+
+OUTBOX_BYTES_MAX = 268_435_456
+"""The same in bytes."""
+
+OUTBOX_WINDOW_MESSAGES = 2_000
+"""Of those, sent to a peer and not acknowledged."""
 
 FORGET_SECONDS = 86_400.0
 """A node that has been dead, or has left, for so long is not known any more."""

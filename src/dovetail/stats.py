@@ -36,6 +36,14 @@ class Counters:
     """Transactions of the store."""
     commit_failures: int = 0
     sessions_expired: int = 0
+    publishes_forwarded: int = 0
+    """Publications sent or owed to peers, once for each peer."""
+    publishes_from_peers: int = 0
+    publishes_in_vain: int = 0
+    """Of those, the ones that nobody here had subscribed to."""
+    peer_messages_dropped: int = 0
+    """Publications that a peer did not get: QoS 0 while it was down or did not keep up, others
+    beyond what may be owed to it."""
 
     def as_dict(self) -> dict[str, int]:
         return {item.name: getattr(self, item.name) for item in fields(self)}

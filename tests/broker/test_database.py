@@ -195,3 +195,16 @@ def test_another_program_in_the_middle_of_a_change(
 def test_an_old_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "SQLITE_VERSION_MIN", (99, 1, 2))
     assert "Dovetail needs 99.1.2" in refusal(folder).message
+
+
+def test_a_file_of_an_older_version_is_brought_up_to_date(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / DATABASE_FILE)) as old:
+        old.executescript(
+            "DROP TABLE owed; DROP TABLE heard; DROP TABLE members; PRAGMA user_version = 1;"
+            "DELETE FROM numbers WHERE kind IN ('incarnation', 'stream');"
+        )
+    with closing(Store.open(folder, "process")) as store:
+        state = store.load()
+        assert len(state.subscriptions) == 100
+        assert state.owed == {}
+        assert store.begin_life(1.0)[1] == 1_000

@@ -120,6 +120,9 @@ BATCHES = st.builds(
     ),
     incoming=rows_or_none(st.tuples(SESSIONS, st.integers(1, 3)), st.booleans()),
     retained=rows_or_none(TOPICS, MESSAGES),
+    owed=rows_or_none(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), MESSAGES),
+    heard=rows_or_none(st.integers(1, 3), st.integers(1, 2**62)),
+    members=rows_or_none(st.sampled_from(["a", "b"]), st.just(True)),
 )
 
 
@@ -135,7 +138,7 @@ def test_holds_what_dicts_would(steps: list[tuple[Batch, str]]) -> None:
         try:
             for batch, step in steps:
                 if step == "spoil":  # the last table that is written has what cannot be
-                    batch.retained[b"spoilt"] = 2**63
+                    batch.heard[4] = 2**63
                     with pytest.raises(OverflowError):
                         store.commit(batch)
                     continue
@@ -222,12 +225,25 @@ def test_a_session_takes_everything_with_it_but_messages(store: Store) -> None:
         assert rows.fetchall() == [(2,)], table
 
 
+def test_every_life_has_a_higher_number(tmp_path: Path) -> None:
+    lives = []
+    for now in (100.0, 50.0, 50.0, 200.0):  # the clock goes back, and stands still
+        with closing(Store.open(tmp_path, "process")) as store:
+            lives.append(store.begin_life(now))
+    streams, incarnations = zip(*lives, strict=True)
+    assert incarnations == (100_000, 100_001, 100_002, 200_000)
+    assert len(set(streams)) == 1
+    with closing(Store.open(tmp_path / "other", "process")) as store:
+        assert store.begin_life(1.0)[0] != streams[0]
+
+
 def test_garbage_is_removed_and_counted(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     batch = Batch(1)
     batch.sessions[1] = session()
     batch.messages = {number: message() for number in range(1, 8)}
     batch.deliveries = {(1, 1): delivery(1), (1, 2): delivery(99), (9, 1): delivery(5)}
     batch.retained = {b"here": 2, b"nowhere": 98}
+    batch.owed = {("peer", 1): 3, ("peer", 2): 97}
     batch.subscriptions = {(1, "a"): SubscriptionRow(0, 0), (9, "a"): SubscriptionRow(0, 0)}
     batch.incoming = {(1, 1): True, (8, 1): True, (9, 1): True}
     store.commit(batch)
@@ -236,9 +252,10 @@ def test_garbage_is_removed_and_counted(store: Store, caplog: pytest.LogCaptureF
     (line,) = caplog.messages
     assert line == (
         f"Removed from {store.file} what nothing refers to: 1 subscriptions, 2 incoming, "
-        "2 deliveries, 1 retained, 5 messages."
+        "2 deliveries, 1 retained, 1 owed, 4 messages."
     )
-    assert set(state.messages) == {1, 2}
+    assert set(state.messages) == {1, 2, 3}
+    assert state.owed == {("peer", 1): 3}
     assert set(state.deliveries) == {(1, 1)}
     assert set(state.subscriptions) == {(1, "a")}
     assert state.incoming == {(1, 1): True}

@@ -8,19 +8,22 @@ from hypothesis import strategies as st
 
 from dovetail.broker.tables import (
     DELIVERIES,
+    HEARD,
     INCOMING,
+    MEMBERS,
     MESSAGES,
+    OWED,
     RETAINED,
-    SCHEMA,
     SESSIONS,
     SUBSCRIPTIONS,
+    UPGRADES,
     Table,
     pack_identifiers,
     remove_statement,
     unpack_identifiers,
 )
 
-TABLES = [SESSIONS, SUBSCRIPTIONS, MESSAGES, DELIVERIES, INCOMING, RETAINED]
+TABLES = [SESSIONS, SUBSCRIPTIONS, MESSAGES, DELIVERIES, INCOMING, RETAINED, OWED, HEARD, MEMBERS]
 
 
 @given(st.lists(st.integers(0, 268_435_455)).map(tuple))
@@ -41,7 +44,7 @@ def test_identifiers_are_packed_as_on_the_wire() -> None:
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_rows_have_the_columns_of_their_table(table: Table) -> None:
     database = sqlite3.connect(":memory:")
-    database.executescript(SCHEMA)
+    database.executescript("".join(UPGRADES.values()))
     columns = [row[1] for row in database.execute(f"PRAGMA table_info({table.name})")]
     assert [*table.keys, *table.values] == columns
 
@@ -50,7 +53,7 @@ def test_rows_have_the_columns_of_their_table(table: Table) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 256])
 def test_rows_are_found_by_their_keys(table: Table, rows: int) -> None:
     database = sqlite3.connect(":memory:")
-    database.executescript(SCHEMA)
+    database.executescript("".join(UPGRADES.values()))
     for keys in {1, len(table.keys)}:
         plan = [
             row[3]

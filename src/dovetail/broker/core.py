@@ -23,6 +23,7 @@ from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.link import Link
 from dovetail.broker.outlet import Outlet, Peer
 from dovetail.broker.packets import Connect, Subscribe, Unsubscribe
+from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.restoring import restore
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Router
@@ -112,11 +113,45 @@ class Broker:
             if link.session is not None:
                 link.access = rules.for_client(link.session.user, link.session.client_id)
 
+    def join(
+        self,
+        *,
+        stream: int,
+        incarnation: int,
+        seed: int,
+        send: Callable[[str, int, bytes], bool],
+    ) -> Mesh:
+        """Be one broker of several. Called before anything is restored.
+
+        `stream` is the data folder's, `incarnation` this life's, `seed` the cluster's; `send` gets
+        a frame to a peer.
+        """
+        mesh = Mesh(
+            self.shared,
+            self.router,
+            self.dispatch,
+            stream=stream,
+            incarnation=incarnation,
+            seed=seed,
+            send=send,
+        )
+        self.dispatch.mesh = mesh
+        self._subscribing.mesh = mesh
+        self.router.search_peers = mesh.exchange.search
+        self.router.filter_changed = mesh.exchange.filter_changed
+        return mesh
+
     def restore(self, state: StoredState, now: float) -> None:
         """What an earlier process promised."""
         self.shared.now = now
         restore(
-            state, self.shared, self.router, self._lifetimes, self.retained, self.expire_retained
+            state,
+            self.shared,
+            self.router,
+            self._lifetimes,
+            self.retained,
+            self.expire_retained,
+            self.dispatch.mesh,
         )
         self.dispatch.count_retained()
         self.timers.run(now)

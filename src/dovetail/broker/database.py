@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from dovetail.broker.tables import SCHEMA, SCHEMA_VERSION
+from dovetail.broker.tables import SCHEMA_VERSION, UPGRADES
 from dovetail.errors import StoreError
 
 Durability = Literal["process", "power"]
@@ -138,9 +138,10 @@ def _configure(connection: sqlite3.Connection, file: Path, durability: Durabilit
         "trusted_schema = OFF",
     ):
         connection.execute(f"PRAGMA {pragma}")
-    if not version:
+    if version < SCHEMA_VERSION:
+        steps = "".join(script for number, script in UPGRADES.items() if number > version)
         connection.executescript(
-            f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID};"
+            f"BEGIN IMMEDIATE; {steps} PRAGMA application_id = {APPLICATION_ID};"
             f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
         )
     # SQLite opens a file that may only be read without a word, and begins transactions on it.

@@ -7,6 +7,7 @@ too.
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from dovetail.broker.routing import Delivery, Group, Route, Router
 from dovetail.broker.session import Outgoing, Session
 from dovetail.broker.state import Shared
 from dovetail.messages import Message
+
+if TYPE_CHECKING:
+    from dovetail.broker.peering.mesh import Mesh, Ticket
 
 _DUPLICATE = 0x08
 _VOLATILE = b"$SYS/"  # published anew at every start
@@ -35,18 +39,26 @@ class Dispatch:
         self._backlog_bytes_max = shared.limits.backlog_bytes_max
         self._router = router
         self._retained = retained
+        self.mesh: Mesh | None = None
+        """The other brokers, if there are some."""
 
     # Plain packets, as they came ----------------------------------------------------------------
 
-    def forward(  # noqa: C901
-        self, route: Route, data: bytes, version: int, count: int, origin: Session
+    def forward(  # noqa: C901, PLR0912
+        self, route: Route, data: bytes, version: int, count: int, origin: Session | None
     ) -> None:
-        """Packets without QoS, properties or retain flag, all on topics of this route."""
+        """Packets without QoS, properties or retain flag, all on topics of this route.
+
+        Without an origin they come from another broker, and go no further than here.
+        """
         counters = self._counters
         size = len(data)
-        counters.packets_received += count
-        counters.publishes_received += count
-        counters.publish_bytes_received += size
+        if origin is not None:
+            counters.packets_received += count
+            counters.publishes_received += count
+            counters.publish_bytes_received += size
+            if route.peers and self.mesh is not None:
+                self.mesh.forward(route.peers, data, version, count)
         if route.groups or (route.own and origin in route.own):
             self._forward_each(route, data, version, origin)
             return
@@ -99,7 +111,7 @@ class Dispatch:
         of them needs more than that.
         """
         deliveries = route.deliveries
-        if not deliveries or route.groups or (route.own and origin in route.own):
+        if not deliveries or route.groups or route.peers or (route.own and origin in route.own):
             return False
         qos = data[start] >> 1 & 3
         congestion_bytes = self._backlog_bytes_max // 2
@@ -124,21 +136,38 @@ class Dispatch:
         counters.publish_bytes_sent += size * len(deliveries)
         return True
 
-    def _forward_each(self, route: Route, data: bytes, version: int, origin: Session) -> None:
+    def _forward_each(
+        self, route: Route, data: bytes, version: int, origin: Session | None
+    ) -> None:
         for topic, payload in packets_of(data, version):
             self._spread(route, Message(topic, payload), origin, [])
 
     # One message at a time ----------------------------------------------------------------------
 
-    def publish(self, message: Message, origin: Session | None) -> Entries | None:
+    def publish(
+        self, message: Message, origin: Session | None
+    ) -> "tuple[Entries | None, Ticket | None]":
         """To everybody whose subscription matches, and into the retained messages if it says so.
 
-        Returns the deliveries that have to be acknowledged, or None if nobody had subscribed.
+        Returns the deliveries that have to be acknowledged, or None if nobody had subscribed; and
+        what other brokers have to take before it is.
         """
         route = self._router.routes.get(message.topic) or self._router.route(message.topic)
+        ticket = None
+        if self.mesh is not None and not message.topic.startswith(_VOLATILE):
+            # What is retained is retained everywhere.
+            peers = self.mesh.names() if message.retain else route.peers
+            ticket = self.mesh.publish(peers, message) if peers else None
+        entries = self.publish_here(route, message, origin)
+        return ([] if entries is None and route.peers else entries), ticket
+
+    def publish_here(
+        self, route: Route, message: Message, origin: Session | None = None
+    ) -> Entries | None:
+        """The same for who is connected here. Without an origin it is another broker's, or ours."""
         if message.retain:
             self.retain(message)
-        if not route.deliveries and not route.groups:
+        if route.is_empty_here:
             return None
         entries: Entries = []
         return entries if self._spread(route, message, origin, entries) else None

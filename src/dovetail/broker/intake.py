@@ -4,13 +4,16 @@
     PUBLISH, QoS 1 -> dispatch -> (disk) -> PUBACK
     PUBLISH, QoS 2 -> dispatch -> (disk) -> PUBREC;  PUBREL -> (disk) -> PUBCOMP
 
-What an acknowledgement promises is on disk before it goes out, where a persistent session needs it;
-what the disk refuses is taken back, and the client is told.
+What an acknowledgement promises is on disk before it goes out, where a persistent session needs it,
+and with every other broker that needs it; what the disk refuses is taken back, and the client is
+told.
 """
+
+from typing import TYPE_CHECKING
 
 from dovetail.broker import codec
 from dovetail.broker.dispatch import Entries
-from dovetail.broker.outlet import Outlet, State
+from dovetail.broker.outlet import Acknowledgement, Outlet, State
 from dovetail.broker.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -20,6 +23,9 @@ from dovetail.broker.packets import (
 from dovetail.broker.session import Session
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
+
+if TYPE_CHECKING:
+    from dovetail.broker.peering.mesh import Ticket
 
 _ACK_HEADS = {
     PacketType.PUBACK: b"\x40\x02",
@@ -168,7 +174,7 @@ class Intake(Outlet):
                 self._refuse_storage(qos, packet_id, refusal)
                 return
         rows_before = shared.journal.rows_written
-        entries = self._dispatch.publish(message, session)
+        entries, ticket = self._dispatch.publish(message, session)
         if qos == 2:
             session.hold_incoming(packet_id)
         if retain:
@@ -180,6 +186,7 @@ class Intake(Outlet):
                 ReasonCode.NO_MATCHING_SUBSCRIBERS if entries is None else 0,
                 entries,
                 wait=shared.journal.rows_written != rows_before,
+                ticket=ticket,
             )
 
     def _begin_receiving(self, session: Session, qos: int, packet_id: int) -> bool:
@@ -227,38 +234,47 @@ class Intake(Outlet):
         entries: Entries | None,
         *,
         wait: bool,
+        ticket: "Ticket | None" = None,
     ) -> None:
-        """PUBACK, PUBREC or PUBCOMP, when what it promises is on disk.
+        """PUBACK, PUBREC or PUBCOMP, when what it promises is on disk, and with other brokers.
 
         They go out in the order of what they answer [MQTT-4.6.0-2].
         """
-        if not (wait or self._acks_waiting or reason):
+        if not (wait or self._acks or reason or ticket):
             # The short way, for nearly all of them.
             if answer != PacketType.PUBREC and self._receiving:
                 self._receiving -= 1
             self.send(_ACK_HEADS[answer] + packet_id.to_bytes(2))
             return
-        ends_here = answer != PacketType.PUBREC or reason >= _FAILURE
-        if not wait and not self._acks_waiting:
-            if ends_here and self._receiving:
-                self._receiving -= 1
-            self.send(codec.encode_ack(self.version, answer, packet_id, reason))
-            return
-        self._acks_waiting += 1
         session = self.session
         assert session is not None
+        owed = Acknowledgement(int(wait) + (ticket is not None))
+        owed.ends = answer != PacketType.PUBREC or reason >= _FAILURE
+        owed.data = codec.encode_ack(self.version, answer, packet_id, reason)
+        self._acks.append(owed)
 
-        def act(stored: bool) -> None:
-            self._acks_waiting -= 1
-            if not stored and wait:
-                self._take_back(session, answer, packet_id, entries)
-                return
-            if self.state is State.CONNECTED:
-                if ends_here and self._receiving:
-                    self._receiving -= 1
-                self.send(codec.encode_ack(self.version, answer, packet_id, reason))
+        def settle(taken: bool) -> None:
+            owed.waiting -= 1
+            if not taken and owed.data is not None:
+                self._take_back(owed, session, answer, packet_id, entries)
+            self._send_acks()
 
-        self.broker.shared.journal.when_stored(act)
+        if wait:
+            self.broker.shared.journal.when_stored(settle)
+        if ticket is not None:
+            ticket.close(settle)
+        if not owed.waiting:
+            self._send_acks()
+
+    def _send_acks(self) -> None:
+        """Those that wait for nothing, up to the first that does."""
+        while self._acks and not self._acks[0].waiting:
+            owed = self._acks.popleft()
+            if self.state is not State.CONNECTED or owed.data is None:
+                continue
+            if owed.ends and self._receiving:  # a message that came twice counts once
+                self._receiving -= 1
+            self.send(owed.data)
 
     def _acknowledge_again(self, session: Session, packet_id: int) -> None:
         """PUBREC of a QoS 2 message that came before [MQTT-4.3.3-10], maybe over another link."""
@@ -266,37 +282,43 @@ class Intake(Outlet):
             self._acknowledge(PacketType.PUBREC, packet_id, 0, None, wait=False)
             return
         journal = self._shared.journal
-        self._acks_waiting += 1
+        owed = Acknowledgement(1)
+        owed.data = codec.encode_ack(self.version, PacketType.PUBREC, packet_id)
+        self._acks.append(owed)
 
         def act(stored: bool) -> None:
             known = packet_id in session.incoming
             if known and not stored:
                 journal.wait_on(act)  # the message itself is on disk, or waits before us
                 return
-            self._acks_waiting -= 1
+            owed.waiting = 0
             if not known:
-                self._take_back(session, PacketType.PUBREC, packet_id, None)
-            elif self.state is State.CONNECTED:
-                self.send(codec.encode_ack(self.version, PacketType.PUBREC, packet_id))
+                self._take_back(owed, session, PacketType.PUBREC, packet_id, None)
+            self._send_acks()
 
         journal.when_stored(act)
 
     def _take_back(
-        self, own: Session, answer: PacketType, packet_id: int, entries: Entries | None
+        self,
+        owed: Acknowledgement,
+        own: Session,
+        answer: PacketType,
+        packet_id: int,
+        entries: Entries | None,
     ) -> None:
         """The disk did not take it: as if it had not come."""
         for session, entry in entries or ():
             session.cancel(entry)
         if answer == PacketType.PUBREC:
             own.release_incoming(packet_id)
+        owed.data = None
         if self.state is not State.CONNECTED:
             return
         if self.version == MQTT_3_1_1 or answer == PacketType.PUBCOMP:
             self.fail(ReasonCode.QUOTA_EXCEEDED, "what cannot be stored is not acknowledged")
             return
-        if self._receiving:  # a message that came twice counts once
-            self._receiving -= 1
-        self.send(codec.encode_ack(self.version, answer, packet_id, ReasonCode.QUOTA_EXCEEDED))
+        owed.ends = True
+        owed.data = codec.encode_ack(self.version, answer, packet_id, ReasonCode.QUOTA_EXCEEDED)
 
     def _take_ack(self, kind: PacketType, packet_id: int, reason: int) -> None:
         session = self.session

@@ -69,6 +69,12 @@ class Batch:
     """Packet identifiers of QoS 2 publications received and not released, by session."""
     retained: dict[bytes, int | None] = field(default_factory=dict)
     """The number of the retained message, by topic."""
+    owed: dict[tuple[str, int], int | None] = field(default_factory=dict)
+    """The number of a message, by the peer that has not got it and its place in our stream."""
+    heard: dict[int, int | None] = field(default_factory=dict)
+    """How far we have taken the streams of peers."""
+    members: dict[str, bool | None] = field(default_factory=dict)
+    """Brokers that belong to the cluster, by name."""
     waiting: list[Callable[[bool], None]] = field(default_factory=list)
     """Called with True when the batch is on disk, with False when it could not be written."""
 
@@ -82,6 +88,9 @@ class Batch:
             or self.retained
             or self.subscriptions
             or self.sessions
+            or self.owed
+            or self.heard
+            or self.members
         )
 
 
@@ -94,6 +103,9 @@ class StoredState(NamedTuple):
     deliveries: dict[tuple[int, int], DeliveryRow]
     incoming: dict[tuple[int, int], bool]
     retained: dict[bytes, int]
+    owed: dict[tuple[str, int], int]
+    heard: dict[int, int]
+    members: dict[str, bool]
 
 
 class Journal:
@@ -184,6 +196,24 @@ class Journal:
         self.open.retained[topic] = message_number
         self.rows_written += 1
 
+    def save_owed(self, peer: str, sequence: int, message_number: int) -> None:
+        self.open.owed[peer, sequence] = message_number
+        self.rows_written += 1
+
+    def drop_owed(self, peer: str, sequence: int) -> None:
+        # Its row is written once, so one in the open batch is not on disk.
+        if self.open.owed.pop((peer, sequence), None) is None:
+            self.open.owed[peer, sequence] = None
+        self.rows_written += 1
+
+    def save_heard(self, stream: int, sequence: int) -> None:
+        self.open.heard[stream] = sequence
+        self.rows_written += 1
+
+    def save_member(self, name: str, is_member: bool | None) -> None:
+        self.open.members[name] = is_member
+        self.rows_written += 1
+
     def when_stored(self, act: Callable[[bool], None]) -> None:
         """Act when everything written so far is on disk (True), or could not be put there."""
         self.open.waiting.append(act)
@@ -235,3 +265,6 @@ class Journal:
         now.deliveries = failed.deliveries | now.deliveries
         now.incoming = failed.incoming | now.incoming
         now.retained = failed.retained | now.retained
+        now.owed = failed.owed | now.owed
+        now.heard = failed.heard | now.heard
+        now.members = failed.members | now.members

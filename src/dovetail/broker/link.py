@@ -117,7 +117,7 @@ class Link(Intake):
             if not count:
                 return False
         self.seen_at = self._shared.now
-        self._dispatch.forward(route, data, self.version, count, self.session)  # type: ignore[arg-type]
+        self._dispatch.forward(route, data, self.version, count, self.session)
         return True
 
     def _take(self, data: bytes) -> None:

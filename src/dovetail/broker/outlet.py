@@ -4,6 +4,7 @@ Bytes pile up in `outgoing`; the shell is woken, writes them, and says in `unsen
 still on this side. A link that is closed has its last bytes there.
 """
 
+from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
@@ -58,11 +59,24 @@ class Peer(NamedTuple):
     listener: str = ""
 
 
+class Acknowledgement:
+    """A PUBACK, PUBREC or PUBCOMP that is owed, and may have to wait for several things."""
+
+    __slots__ = ("data", "ends", "waiting")
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting = waiting
+        self.data: bytes | None = None
+        """None: there is nothing to be said any more."""
+        self.ends = False
+        """Does the publication stop counting against the client's window?"""
+
+
 class Outlet:
     """A client's connection. Its public fields are its contract with sessions and the shell."""
 
     __slots__ = (
-        "_acks_waiting",
+        "_acks",
         "_alias_out_max",
         "_aliases_in",
         "_aliases_out",
@@ -118,7 +132,7 @@ class Outlet:
         self._partial = bytearray()
         self._partial_needs = 0
         self._receiving = 0  # QoS 1 and 2 publications that are not acknowledged to the end
-        self._acks_waiting = 0
+        self._acks: deque[Acknowledgement] = deque()
 
     @property
     def is_connected(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from dovetail.broker.journal import MessageRow, SessionRow, StoredState
 from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Outgoing, Session
@@ -23,6 +24,7 @@ def restore(
     lifetimes: Lifetimes,
     retained: RetainedMessages,
     expire_retained: Callable[[Message], None],
+    mesh: Mesh | None = None,
 ) -> None:
     """Into a broker that is empty. `expire_retained` sees to retained messages that have an end."""
     messages = {number: _message(number, row) for number, row in state.messages.items()}
@@ -50,6 +52,11 @@ def restore(
         retained.put(message)
         if message.expires_at is not None:
             expire_retained(message)
+    if mesh is not None:
+        mesh.restore(state.members, state.heard)
+        for (peer, sequence), number in sorted(state.owed.items()):
+            messages[number].references += 1
+            mesh.owed(peer).restore(sequence, messages[number])
     for session in sessions.values():
         lifetimes.restored(session)
 

@@ -5,11 +5,14 @@ same filters share one route object, so a run of packets on different topics to 
 is seen as one. Routes are cached by topic until a subscription changes that could matter to them: a
 filter without wildcards matters to one topic only.
 
+In a cluster a route also names the other brokers that may have a receiver; which they are is asked
+of their sketches (peering/), once for each topic, until one of those changes.
+
 The cache has two generations: when the young one is full it becomes the old one, and what is still
 in use moves over. Topics that are seen once fall out behind.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from dovetail.broker.datatypes import check_text
@@ -81,20 +84,30 @@ class Group:
 class Route:
     """Who gets a publication. Does not change: a new subscription makes new routes."""
 
-    __slots__ = ("deliveries", "groups", "own")
+    __slots__ = ("deliveries", "groups", "own", "peers")
 
-    def __init__(self, subscriptions: Iterable[Subscription], groups: tuple[Group, ...]) -> None:
+    def __init__(
+        self,
+        subscriptions: Iterable[Subscription],
+        groups: tuple[Group, ...],
+        peers: tuple[str, ...] = (),
+    ) -> None:
         by_session: dict[Session, list[Subscription]] = {}
         for subscription in subscriptions:
             by_session.setdefault(subscription.session, []).append(subscription)
         self.deliveries = tuple(Delivery(session, found) for session, found in by_session.items())
         self.groups = groups
+        self.peers = peers
         # What a session with No Local gets of its own publications [MQTT-3.8.3-3].
         self.own: dict[Session, Delivery | None] = {}
         for session, found in by_session.items():
             others = [subscription for subscription in found if not subscription.no_local]
             if len(others) < len(found):
                 self.own[session] = Delivery(session, others) if others else None
+
+    @property
+    def is_empty_here(self) -> bool:
+        return not (self.deliveries or self.groups)
 
     def deliveries_from(self, origin: Session | None) -> Iterable[Delivery]:
         if origin is None or origin not in self.own:
@@ -114,10 +127,14 @@ class Router:
         self.routes: dict[bytes, Route] = {}
         self.count = 0
         self._old_routes: dict[bytes, Route] = {}
-        self._by_filters: dict[tuple[int, ...], Route] = {}
+        self._by_filters: dict[tuple[tuple[int, ...], tuple[str, ...]], Route] = {}
         self._limits = limits
         self._trie: FilterTrie[Subscription | Group | _Several] = FilterTrie()
         self.computed = 0
+        self.search_peers: Callable[[Sequence[bytes]], Sequence[tuple[str, ...]]] | None = None
+        """In a cluster: for each topic the brokers that may have a receiver."""
+        self.filter_changed: Callable[[str, bool], None] | None = None
+        """In a cluster: told of a filter before its first subscription, and after its last."""
 
     # Tables -------------------------------------------------------------------------------------
 
@@ -167,12 +184,12 @@ class Router:
             if group.members:
                 self._changed(inner)
                 return True
-        if isinstance(at, dict):
+        if isinstance(at, dict) and len(at) > 1:
             del at[key]
-            if not at:
-                del self._trie[inner]
         else:
             del self._trie[inner]
+            if self.filter_changed is not None:
+                self.filter_changed(inner, False)
         self._changed(inner)
         return True
 
@@ -197,11 +214,23 @@ class Router:
         entry: Subscription | Group,
     ) -> None:
         if at is None:
+            if self.filter_changed is not None:
+                self.filter_changed(inner, True)
             self._trie[inner] = entry
         elif isinstance(at, dict):
             at[key] = entry
         else:
             self._trie[inner] = {_key_of(at): at, key: entry}
+
+    def filters(self) -> Iterable[bytes]:
+        """All that somebody here has subscribed to."""
+        return iter(self._trie)
+
+    def peers_changed(self) -> None:
+        """A sketch of another broker has: any topic may lead elsewhere now."""
+        self._by_filters = {}
+        self.routes.clear()
+        self._old_routes = {}
 
     def _changed(self, inner: str) -> None:
         self._by_filters = {}
@@ -246,10 +275,13 @@ class Router:
         if unknown:
             self.computed += len(unknown)
             by_filters = self._by_filters
-            for topic, numbers in zip(unknown, self._trie.match_many(unknown), strict=True):
-                route = by_filters.get(numbers)
+            search = self.search_peers
+            peers = [()] * len(unknown) if search is None else search(unknown)
+            matched = self._trie.match_many(unknown)
+            for topic, key in zip(unknown, zip(matched, peers, strict=True), strict=True):
+                route = by_filters.get(key)
                 if route is None:
-                    route = by_filters[numbers] = self._build(numbers)
+                    route = by_filters[key] = self._build(*key)
                 found[topic] = route
         self._keep(found)
         return found
@@ -268,7 +300,7 @@ class Router:
             if len(topic) <= ROUTE_TOPIC_BYTES_MAX
         )
 
-    def _build(self, numbers: tuple[int, ...]) -> Route:
+    def _build(self, numbers: tuple[int, ...], peers: tuple[str, ...]) -> Route:
         subscriptions: list[Subscription] = []
         groups: list[Group] = []
         for number in dict.fromkeys(numbers):
@@ -278,7 +310,7 @@ class Router:
                     groups.append(entry)
                 else:
                     subscriptions.append(entry)
-        return Route(subscriptions, tuple(groups))
+        return Route(subscriptions, tuple(groups), peers)
 
     def check(self, topic: bytes) -> None:
         """A ClientError if a client may not publish to it whatever the access rules say."""

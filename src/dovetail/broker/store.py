@@ -98,6 +98,9 @@ class Store:
                 deliveries=tables.read_deliveries(self._rows(tables.DELIVERIES)),
                 incoming=tables.read_incoming(self._rows(tables.INCOMING)),
                 retained=dict(self._rows(tables.RETAINED)),
+                owed={(peer, number): row for peer, number, row in self._rows(tables.OWED)},
+                heard=dict(self._rows(tables.HEARD)),
+                members={name: bool(row) for name, row in self._rows(tables.MEMBERS)},
             )
 
     def highest_numbers(self) -> tuple[int, int]:
@@ -106,6 +109,16 @@ class Store:
         What begins above them meets no number again, though some are passed over.
         """
         return self._reserved["sessions"], self._reserved["messages"]
+
+    def begin_life(self, now: float) -> tuple[int, int]:
+        """The folder's own number, and one for this process: higher than that of any before."""
+        with sqlite_explained(self.file):
+            incarnation = max(self._reserved["incarnation"] + 1, int(now * 1_000))
+            self._connection.execute(
+                "UPDATE numbers SET reserved = ? WHERE kind = 'incarnation'", (incarnation,)
+            )
+        self._reserved["incarnation"] = incarnation
+        return self._reserved["stream"], incarnation
 
     def commit(self, batch: Batch) -> None:
         """Write the batch, or raise and leave the store as it was.
@@ -171,6 +184,9 @@ class Store:
         self._put_and_remove(tables.DELIVERIES, batch.deliveries)
         self._put_and_remove(tables.INCOMING, batch.incoming)
         self._put_and_remove(tables.RETAINED, batch.retained)
+        self._put_and_remove(tables.OWED, batch.owed)
+        self._put_and_remove(tables.HEARD, batch.heard)
+        self._put_and_remove(tables.MEMBERS, batch.members)
         # Last, so that rows which the batch still has for a session that goes leave with it.
         gone = [(number,) for number, row in batch.sessions.items() if row is None]
         for table in (tables.SUBSCRIPTIONS, tables.DELIVERIES, tables.INCOMING):

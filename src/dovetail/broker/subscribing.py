@@ -3,9 +3,12 @@
 - Every filter has its reason code, in its place; one that is refused does not hold up others.
 - A change counts at once. The answer to a kept session waits until it is on disk; if the disk
   refuses, the subscription is again what is there, and the answer says so.
+- In a cluster SUBACK also waits, for a while, until the other brokers know: what is published
+  anywhere after it comes here.
 - Retained messages follow the SUBACK (greeting.py).
 """
 
+from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
 
@@ -20,10 +23,11 @@ from dovetail.broker.packets import (
     SubscriptionRequest,
     Unsubscribe,
 )
+from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Session, Subscription
 from dovetail.broker.state import Shared
-from dovetail.config import FILTERS_PER_PACKET_MAX
+from dovetail.config import FILTERS_PER_PACKET_MAX, SUBACK_WAIT_SECONDS
 from dovetail.errors import ReasonCode
 from dovetail.topics.names import split_shared
 
@@ -42,6 +46,8 @@ class Subscribing:
         self._shared = shared
         self._router = router
         self._greetings = greetings
+        self.mesh: Mesh | None = None
+        """The other brokers, if there are some."""
         self._changing: dict[tuple[int, str], _Change] = {}
         self._revisions = count(1)
 
@@ -74,15 +80,28 @@ class Subscribing:
                 reasons[:] = [
                     reason if reason >= 0x80 else ReasonCode.QUOTA_EXCEEDED for reason in reasons
                 ]
-            if link.is_connected:
-                link.answer_reasons(PacketType.SUBACK, packet.packet_id, reasons)  # [MQTT-3.8.4-1]
-                for subscription in greet if stored else ():
-                    self._greetings.begin(link, subscription)
+            to_greet = greet if stored else []
+            self._when_known(lambda: self._acknowledge(link, packet.packet_id, reasons, to_greet))
 
         if session.persistent:
             self._shared.journal.when_stored(answer)
         else:
             answer(True)
+
+    def _acknowledge(
+        self, link: Link, packet_id: int, reasons: list[int], greet: list[Subscription]
+    ) -> None:
+        if link.is_connected:
+            link.answer_reasons(PacketType.SUBACK, packet_id, reasons)  # [MQTT-3.8.4-1]
+            for subscription in greet:
+                self._greetings.begin(link, subscription)
+
+    def _when_known(self, act: Callable[[], None]) -> None:
+        """When the other brokers know of all that is subscribed to here."""
+        if self.mesh is None:
+            act()
+        else:
+            self.mesh.exchange.when_known(self._shared.now + SUBACK_WAIT_SECONDS, act)
 
     def unsubscribe(self, link: Link, packet: Unsubscribe) -> None:
         session = link.session

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from dovetail.broker.journal import DeliveryRow, MessageRow, SessionRow, SubscriptionRow
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """In PRAGMA user_version; 0 is a file that has nothing in it yet."""
 
 # Numbered rows are SQLite's own kind: large ones do no harm to the inner pages of their trees. The
 # others are small, and would have an index besides the table if they were numbered too.
-SCHEMA = """
+_SCHEMA_1 = """
 CREATE TABLE sessions (
     session INTEGER PRIMARY KEY,
     client_id TEXT NOT NULL,
@@ -68,6 +68,25 @@ CREATE TABLE numbers (
 ) STRICT, WITHOUT ROWID;
 INSERT INTO numbers VALUES ('sessions', 0), ('messages', 0);
 """
+_SCHEMA_2 = """
+CREATE TABLE owed (
+    peer TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    message INTEGER NOT NULL,
+    PRIMARY KEY (peer, sequence)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE heard (
+    stream INTEGER PRIMARY KEY,
+    sequence INTEGER NOT NULL
+) STRICT;
+CREATE TABLE members (
+    name TEXT PRIMARY KEY,
+    is_member INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO numbers VALUES ('incarnation', 0), ('stream', random() & 0x7fffffffffffffff);
+"""
+UPGRADES = {1: _SCHEMA_1, 2: _SCHEMA_2}
+"""What leads to each version from the one before; a new file goes through all of them."""
 
 # In this order: what is removed first may be all that kept a row of a later table.
 _GARBAGE = {
@@ -78,9 +97,11 @@ _GARBAGE = {
         " OR message NOT IN (SELECT message FROM messages)"
     ),
     "retained": "message NOT IN (SELECT message FROM messages)",
+    "owed": "message NOT IN (SELECT message FROM messages)",
     "messages": (
         "message NOT IN (SELECT message FROM deliveries)"
         " AND message NOT IN (SELECT message FROM retained)"
+        " AND message NOT IN (SELECT message FROM owed)"
     ),
 }
 
@@ -113,6 +134,9 @@ MESSAGES = Table("messages", ("message",), MessageRow._fields, _as_it_is, has_pa
 DELIVERIES = Table("deliveries", ("session", "sequence"), DeliveryRow._fields, _flat_delivery)
 INCOMING = Table("incoming", ("session", "packet_id"), ("held",), _alone)
 RETAINED = Table("retained", ("topic",), ("message",), _alone)
+OWED = Table("owed", ("peer", "sequence"), ("message",), _alone)
+HEARD = Table("heard", ("stream",), ("sequence",), _alone)
+MEMBERS = Table("members", ("name",), ("is_member",), _alone)
 
 
 # Statements. The names in them are ours, hence the silence about injections (S608).

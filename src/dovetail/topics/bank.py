@@ -44,7 +44,11 @@ class SketchBank(Generic[Peer]):
         return sum(slab.slices.nbytes for slab in self._slabs)
 
     def version_of(self, peer: Peer) -> int:
-        return self._place(peer).versions[peer][1]
+        return self.state_of(peer)[1]
+
+    def state_of(self, peer: Peer) -> tuple[int, int]:
+        """Lineage and version."""
+        return self._place(peer).versions[peer]
 
     def put(self, peer: Peer, sketch: Sketch) -> None:
         """A peer's sketch, in place of the one it had, if any."""

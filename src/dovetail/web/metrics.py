@@ -40,6 +40,11 @@ HELP: Mapping[str, str] = {
     "commits": "Transactions of the store.",
     "commit_failures": "Transactions that the store could not make.",
     "sessions_expired": "Sessions that were ended because their client did not come back in time.",
+    "publishes_forwarded": "Publications sent or owed to other brokers, once for each of them.",
+    "publishes_from_peers": "Publications that came from other brokers.",
+    "publishes_in_vain": "Publications from other brokers that nobody here had subscribed to.",
+    "peer_messages_dropped": "Publications that another broker did not get: QoS 0 while it was "
+    "down or did not keep up, others beyond what may be owed to it.",
     "clients_connected": "Clients that are connected.",
     "sessions": "Sessions, of clients connected or not.",
     "subscriptions": "Subscriptions of all sessions.",

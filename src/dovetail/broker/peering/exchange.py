@@ -1,0 +1,280 @@
+"""Sketches travel: ours to all peers as it changes, theirs into the bank that routes are found in.
+
+    owner                                     peer
+      | -- WHOLE: all bits, at version v ----> |   when a connection comes about, or bits were
+      | <- KNOWN: lineage, version ----------- |   laid out anew
+      | -- DELTA: what changed since v ------> |   at once, but one at a time: what changes while
+      | <- KNOWN, or LOST: I lack what it      |   one is on its way goes with the next
+      |    builds on ------------------------- |
+
+Rules:
+
+- Our sketch covers every filter of ours from before it is in the table of subscriptions until after
+  it is out of it. A sketch that grows is replaced whole at the peer's, so there is no moment when a
+  subscription that was known is not.
+- A subscription counts as known when every live peer has said KNOWN of a version that has it. Who
+  waits for that (SUBACK does) waits for so long and no longer: a peer that hangs holds nobody up.
+- A peer's sketch stays while the peer may come back: what is owed to it is found by it. Of a peer
+  that is known and whose sketch is not, as after a start, everything is owed.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from dovetail.config import SKETCH_ELEMENTS_START, SKETCH_FALSE_POSITIVE_RATE
+from dovetail.errors import PeerError, SketchError
+from dovetail.topics.bank import SketchBank
+from dovetail.topics.columns import Column
+from dovetail.topics.sketches.lines import LinesSketch
+from dovetail.topics.sketches.wire import (
+    delta_from_bytes,
+    delta_to_bytes,
+    sketch_from_bytes,
+    sketch_to_bytes,
+)
+
+WHOLE, DELTA, KNOWN, LOST = range(16, 20)
+"""Kinds of frames."""
+
+Send = Callable[[str, int, bytes], bool]
+"""To a peer, a frame of this kind; False if it cannot go now."""
+
+
+class Known(Struct, frozen=True, array_like=True):
+    """What a peer has of our sketch, and how far its own has come."""
+
+    lineage: int
+    version: int
+    own_lineage: int
+    own_version: int
+
+
+_decode_known = msgspec.msgpack.Decoder(Known).decode
+
+
+_NOTHING = -1
+
+
+class _Copy:
+    """Our sketch at one peer's."""
+
+    __slots__ = ("is_live", "is_up", "is_waiting", "known", "theirs")
+
+    def __init__(self) -> None:
+        self.is_up = False  # there is a connection to it
+        self.is_live = False  # the cluster counts it in
+        self.is_waiting = False  # something is on its way to it
+        self.known = _NOTHING  # version
+        self.theirs = (0, 0)  # lineage and version of its own, when it first knew of us
+
+
+class _Waiter:
+    __slots__ = ("act", "deadline", "version")
+
+    def __init__(self, version: int, deadline: float, act: Callable[[], None]) -> None:
+        self.version = version
+        self.deadline = deadline
+        self.act = act
+
+
+class Exchange:
+    """One broker's side of it."""
+
+    def __init__(self, *, seed: int, lineage: int, send: Send, changed: Callable[[], None]) -> None:
+        """`seed` is the cluster's, `lineage` this life's. `changed`: routes may be others now."""
+        self._send = send
+        self._changed = changed
+        self._planned = SKETCH_ELEMENTS_START
+        self.sketch = LinesSketch.sized_for(
+            self._planned, SKETCH_FALSE_POSITIVE_RATE, seed=seed, lineage=lineage
+        )
+        self.bank: SketchBank[str] = SketchBank()
+        self._copies: dict[str, _Copy] = {}
+        self._waiters: list[_Waiter] = []
+        self._unknown: tuple[str, ...] = ()
+        self._rebuilt_at = 0
+
+    # Our filters ----------------------------------------------------------------------------------
+
+    def add(self, topic_filter: str) -> None:
+        """It will be subscribed to here, and was not."""
+        self.sketch.add(topic_filter)
+        if self.sketch.elements > self._planned:
+            self._planned *= 2
+            layout = LinesSketch.plan(self._planned, SKETCH_FALSE_POSITIVE_RATE)
+            self.sketch = self.sketch.resized(*layout)
+            self._rebuilt_at = self.sketch.version
+
+    def discard(self, topic_filter: str) -> None:
+        """Nobody subscribes to it here any more."""
+        self.sketch.discard(topic_filter)
+
+    def filter_changed(self, topic_filter: str, is_there: bool) -> None:
+        if is_there:
+            self.add(topic_filter)
+        else:
+            self.discard(topic_filter)
+
+    # To the peers ---------------------------------------------------------------------------------
+
+    def peer_is_live(self, name: str, is_live: bool) -> None:
+        self._copy(name).is_live = is_live
+        self._settle()
+
+    def peer_is_up(self, name: str, is_up: bool) -> None:
+        """A new connection begins with the whole: who is at its end may know nothing."""
+        copy = self._copy(name)
+        copy.is_up = is_up
+        copy.is_waiting = False
+        copy.known = _NOTHING
+        copy.theirs = (0, 0)
+        self._settle()
+        if is_up:
+            self.flush()
+
+    def expect(self, name: str) -> None:
+        """A peer is known. Until its sketch is, it may have subscribed to anything."""
+        self._copy(name)
+        if name not in self.bank and name not in self._unknown:
+            self._unknown = (*self._unknown, name)
+            self._changed()
+
+    @property
+    def is_synchronous(self) -> bool:
+        """We have all live peers' sketches, as far as they had come when they first knew of us.
+
+        What was subscribed to there since then was not acknowledged before we knew.
+        """
+        return all(
+            copy.theirs[0] and name in self.bank and self.bank.state_of(name) >= copy.theirs
+            for name, copy in self._copies.items()
+            if copy.is_live
+        )
+
+    def forget(self, name: str) -> None:
+        """It will not come back."""
+        self._copies.pop(name, None)
+        self._unknown = tuple(other for other in self._unknown if other != name)
+        if name in self.bank:
+            self.bank.remove(name)
+            self._changed()
+        self._settle()
+
+    def flush(self) -> None:
+        """Tell the peers what changed. For the end of a turn: many changes, one delta."""
+        bodies: dict[int, tuple[int, bytes]] = {}
+        for name, copy in self._copies.items():
+            if not copy.is_up or copy.is_waiting or copy.known >= self.sketch.version:
+                continue
+            body = bodies.get(copy.known)
+            if body is None:
+                body = bodies[copy.known] = self._news(copy.known)
+            copy.is_waiting = self._send(name, *body)
+
+    def _news(self, known: int) -> tuple[int, bytes]:
+        if known == _NOTHING or known < self._rebuilt_at:
+            return WHOLE, sketch_to_bytes(self.sketch)
+        return DELTA, delta_to_bytes(self.sketch.delta(known))
+
+    def answered(self, name: str, kind: int, body: bytes) -> None:
+        """KNOWN or LOST came from a peer."""
+        copy = self._copies.get(name)
+        if copy is None:
+            return
+        copy.is_waiting = False
+        copy.known = _NOTHING
+        if kind == KNOWN:
+            try:
+                known = _decode_known(body)
+            except msgspec.DecodeError as error:
+                raise PeerError(f"an answer about a sketch that cannot be read: {error}") from error
+            if known.lineage == self.sketch.lineage and known.version <= self.sketch.version:
+                copy.known = known.version
+                if not copy.theirs[0]:
+                    copy.theirs = (known.own_lineage, known.own_version)
+        self._settle()
+        self.flush()
+
+    # Who waits ------------------------------------------------------------------------------------
+
+    def when_known(self, deadline: float, act: Callable[[], None]) -> None:
+        """Act when all live peers know our filters as they are now, or it is this late."""
+        version = self.sketch.version
+        if self._is_known(version) and not self._waiters:
+            act()
+        else:
+            self._waiters.append(_Waiter(version, deadline, act))
+
+    def tick(self, now: float) -> int:
+        """How many had to go without."""
+        late = [waiter for waiter in self._waiters if waiter.deadline <= now]
+        if late:
+            # In their order: who came before a late one has waited for less.
+            last = self._waiters.index(late[-1])
+            ready, self._waiters = self._waiters[: last + 1], self._waiters[last + 1 :]
+            for waiter in ready:
+                waiter.act()
+        return len(late)
+
+    def next_deadline(self) -> float | None:
+        return min((waiter.deadline for waiter in self._waiters), default=None)
+
+    def _is_known(self, version: int) -> bool:
+        return all(copy.known >= version for copy in self._copies.values() if copy.is_live)
+
+    def _settle(self) -> None:
+        while self._waiters and self._is_known(self._waiters[0].version):
+            self._waiters.pop(0).act()
+
+    # From the peers -------------------------------------------------------------------------------
+
+    def receive(self, name: str, kind: int, body: bytes) -> tuple[int, bytes]:
+        """WHOLE or DELTA came from a peer; the answer to it."""
+        try:
+            if kind == WHOLE:
+                sketch = sketch_from_bytes(body)
+                if sketch.geometry.seed != self.sketch.geometry.seed:
+                    raise PeerError("a sketch with another cluster's seed")
+                self.bank.put(name, sketch)
+                self._unknown = tuple(other for other in self._unknown if other != name)
+                state = sketch.lineage, sketch.version
+            else:
+                delta = delta_from_bytes(body)
+                if name not in self.bank:
+                    return LOST, b""
+                try:
+                    self.bank.apply(name, delta)
+                except SketchError:
+                    return LOST, b""
+                state = self.bank.state_of(name)
+        except SketchError as error:
+            raise PeerError(f"a sketch that cannot be used: {error.message}") from error
+        self._changed()
+        known = Known(*state, self.sketch.lineage, self.sketch.version)
+        return KNOWN, msgspec.msgpack.encode(known)
+
+    def search(self, topics: Sequence[bytes]) -> list[tuple[str, ...]]:
+        """For each topic the peers that may have a subscriber."""
+        if not len(self.bank):
+            return [self._unknown] * len(topics)
+        peers, answers = self.bank.search_column(Column.of(topics))
+        found: dict[bytes, tuple[str, ...]] = {}
+        routes = []
+        for row in answers:
+            key = row.tobytes()
+            names = found.get(key)
+            if names is None:
+                names = found[key] = (
+                    *(peer for peer, may_match in zip(peers, row, strict=True) if may_match),
+                    *self._unknown,
+                )
+            routes.append(names)
+        return routes
+
+    def _copy(self, name: str) -> _Copy:
+        copy = self._copies.get(name)
+        if copy is None:
+            copy = self._copies[name] = _Copy()
+        return copy

@@ -1,0 +1,354 @@
+"""All peers of a broker: publications go out to those that may need them, and come in. Pure.
+
+    here                                            peer
+      | -- RESUME: our stream --------------------> |   when a connection comes about
+      | <- HEARD: the last number taken of it ----- |
+      | -- PLAIN: QoS 0 packets as they came -----> |   lost with the connection
+      | -- MESSAGE: number, and all of it --------> |
+      | <- HEARD: up to this number --------------- |   when it is on disk for who needs it there
+
+Rules:
+
+- What comes from a peer is delivered here and goes nowhere else, so nothing can go in circles.
+- QoS 0 is dropped and counted where a peer is down or does not keep up. QoS 1 and 2 wait in the
+  peer's outbox (outbox.py).
+- A number is taken once: deliveries to kept sessions and the number are written in one batch.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from dovetail.broker.dispatch import Dispatch
+from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
+from dovetail.broker.peering.exchange import DELTA, KNOWN, LOST, WHOLE, Exchange
+from dovetail.broker.peering.outbox import Done, Outbox
+from dovetail.broker.routing import Route, Router
+from dovetail.broker.scanning import Scanner
+from dovetail.broker.state import Shared
+from dovetail.config import PEER_FRAME_BYTES_MAX
+from dovetail.errors import ClientError, PeerError
+from dovetail.messages import Message
+
+RESUME, HEARD, PLAIN, MESSAGE = range(32, 36)
+"""Kinds of frames, besides those of the exchange."""
+
+_VERSIONS = (MQTT_3_1_1, MQTT_5)
+
+
+class Resume(Struct, frozen=True, array_like=True):
+    """Who numbers the publications that follow: one data folder, through all its lives."""
+
+    stream: int
+
+
+class Heard(Struct, frozen=True, array_like=True):
+    sequence: int
+
+
+class Publication(Struct, frozen=True, array_like=True):
+    """A message as it travels. Expiry in seconds left: clocks differ."""
+
+    sequence: int
+    topic: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    expiry_seconds: float | None
+    origin: str
+
+
+Body = TypeVar("Body")
+
+_encode = msgspec.msgpack.Encoder().encode
+_resume_decoder = msgspec.msgpack.Decoder(Resume)
+_heard_decoder = msgspec.msgpack.Decoder(Heard)
+_publication_decoder = msgspec.msgpack.Decoder(Publication)
+
+
+class Ticket:
+    """A publication that several have to take before it is acknowledged."""
+
+    __slots__ = ("_act", "_refused", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting = 1
+        self._refused = False
+        self._act: Done | None = None
+
+    def expect(self) -> Done:
+        self._waiting += 1
+        return self._one
+
+    def close(self, act: Done) -> None:
+        """No more are expected. Acts when all have answered, maybe now."""
+        self._act = act
+        self._one(True)
+
+    def _one(self, taken: bool) -> None:
+        self._waiting -= 1
+        self._refused = self._refused or not taken
+        if not self._waiting and self._act is not None:
+            self._act(not self._refused)
+
+
+class _Peer:
+    """Another broker."""
+
+    __slots__ = ("acks_waiting", "outbox", "stream")
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.outbox = outbox
+        self.stream = 0  # whose publications come over its connection; 0: it has not said
+        self.acks_waiting = 0
+
+
+class Mesh:
+    """This broker's place among the others."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        router: Router,
+        dispatch: Dispatch,
+        *,
+        stream: int,
+        incarnation: int,
+        seed: int,
+        send: Callable[[str, int, bytes], bool],
+    ) -> None:
+        self.stream = stream
+        self.exchange = Exchange(
+            seed=seed, lineage=incarnation, send=send, changed=router.peers_changed
+        )
+        self.heard: dict[int, int] = {}
+        self._shared = shared
+        self._router = router
+        self._dispatch = dispatch
+        self._send = send
+        self._scan = Scanner()
+        self._peers: dict[str, _Peer] = {}
+        # No life of this broker takes a million of them in a millisecond.
+        self._next_sequence = (incarnation << 20) + 1
+
+    def restore(self, members: Iterable[str], heard: dict[int, int]) -> None:
+        """Those who were known may be owed what nobody else can tell them."""
+        for name in members:
+            self._peer(name)
+        self.heard.update(heard)
+
+    # Who is there ---------------------------------------------------------------------------------
+
+    def peer_is_live(self, name: str, is_live: bool) -> None:
+        """What gossip says."""
+        self._peer(name)
+        self.exchange.peer_is_live(name, is_live)
+
+    def peer_is_up(self, name: str) -> None:
+        """There is a connection to it, which is a sign of life, too."""
+        self.peer_is_live(name, True)
+        self._send(name, RESUME, _encode(Resume(self.stream)))
+        self.exchange.peer_is_up(name, True)
+
+    def peer_is_down(self, name: str) -> None:
+        self._peer(name).outbox.peer_is_down()
+        self.exchange.peer_is_up(name, False)
+
+    def forget(self, name: str) -> int:
+        """It will not come back; how many publications it never got."""
+        peer = self._peers.pop(name, None)
+        self.exchange.forget(name)
+        self._shared.journal.save_member(name, None)
+        return 0 if peer is None else peer.outbox.clear()
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._peers)
+
+    def owed(self, name: str) -> Outbox:
+        return self._peer(name).outbox
+
+    def _peer(self, name: str) -> _Peer:
+        peer = self._peers.get(name)
+        if peer is None:
+
+            def send(sequence: int, message: Message) -> bool:
+                return self._send(name, MESSAGE, self._encoded(sequence, message))
+
+            peer = self._peers[name] = _Peer(Outbox(name, self._shared, send))
+            self.exchange.expect(name)
+            self._shared.journal.save_member(name, True)
+        return peer
+
+    # Out ------------------------------------------------------------------------------------------
+
+    def forward(self, names: Iterable[str], data: bytes, version: int, count: int) -> None:
+        """Plain QoS 0 packets, as they came."""
+        counters = self._shared.counters
+        body = bytes([version]) + data
+        for name in names:
+            if self._send(name, PLAIN, body):
+                counters.publishes_forwarded += count
+            else:
+                counters.peer_messages_dropped += count
+
+    def publish(self, names: Iterable[str], message: Message) -> Ticket | None:
+        """Anything else. At QoS 1 and 2 the ticket tells when all of them have it."""
+        if not message.qos and not message.retain:
+            body = self._encoded(0, message)
+            for name in names:
+                if self._send(name, MESSAGE, body):
+                    self._shared.counters.publishes_forwarded += 1
+                else:
+                    self._shared.counters.peer_messages_dropped += 1
+            return None
+        ticket = Ticket()
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        for name in names:
+            self._shared.counters.publishes_forwarded += 1
+            self._peer(name).outbox.put(sequence, message, ticket.expect())
+        return ticket
+
+    def _encoded(self, sequence: int, message: Message) -> bytes:
+        left = None
+        if message.expires_at is not None:
+            left = max(message.expires_at - self._shared.now, 0.0)
+        return _encode(
+            Publication(
+                sequence,
+                message.topic,
+                message.payload,
+                message.qos,
+                message.retain,
+                message.properties,
+                left,
+                message.origin,
+            )
+        )
+
+    def answered(self, name: str, kind: int, body: bytes) -> None:
+        """What a peer says to what we sent it."""
+        if kind in (KNOWN, LOST):
+            self.exchange.answered(name, kind, body)
+        elif kind == HEARD:
+            heard = _decoded(_heard_decoder, body)
+            outbox = self._peer(name).outbox
+            if outbox.is_up:
+                outbox.acknowledged(heard.sequence)
+            else:
+                outbox.peer_is_up(heard.sequence)
+        else:
+            raise PeerError(f"an answer of kind {kind}, which there is not")
+
+    # In -------------------------------------------------------------------------------------------
+
+    def receive(
+        self, name: str, kind: int, body: bytes, answer: Callable[[int, bytes], None]
+    ) -> None:
+        """A frame from a peer, over a connection that it has opened."""
+        if kind == PLAIN:
+            self._take_plain(body)
+        elif kind == MESSAGE:
+            self._take_publication(self._peer(name), _decoded(_publication_decoder, body), answer)
+        elif kind in (WHOLE, DELTA):
+            answer(*self.exchange.receive(name, kind, body))
+        elif kind == RESUME:
+            peer = self._peer(name)
+            peer.stream = _decoded(_resume_decoder, body).stream
+            self.exchange.peer_is_live(name, True)  # from now on who subscribes waits for it
+            answer(HEARD, _encode(Heard(self.heard.get(peer.stream, 0))))
+        else:
+            raise PeerError(f"a frame of kind {kind}, which there is not")
+
+    def _take_plain(self, body: bytes) -> None:
+        if not body or body[0] not in _VERSIONS:
+            raise PeerError("publications of no MQTT version")
+        version, data = body[0], body[1:]
+        router, dispatch = self._router, self._dispatch
+        counters = self._shared.counters
+        while data:
+            runs, at, _, _ = self._scan(data, version, PEER_FRAME_BYTES_MAX)
+            if not runs:
+                raise PeerError("publications that are cut short")
+            for start, first, end, count, topic_end in runs:
+                if not topic_end:
+                    raise PeerError("a packet among publications that is none")
+                route = router.routes.get(data[first + 2 : topic_end])
+                if route is None:
+                    route = self._route(data[first + 2 : topic_end])
+                counters.publishes_from_peers += count
+                if route.is_empty_here:
+                    counters.publishes_in_vain += count
+                else:
+                    dispatch.forward(route, data[start:end], version, count, None)
+            data = data[at:]
+
+    def _route(self, topic: bytes) -> Route:
+        try:
+            return self._router.find(topic)
+        except ClientError as error:
+            raise PeerError(f"a publication that no client could have sent: {error}") from error
+
+    def _take_publication(
+        self, peer: _Peer, publication: Publication, answer: Callable[[int, bytes], None]
+    ) -> None:
+        shared = self._shared
+        sequence = publication.sequence
+        if sequence and not peer.stream:
+            raise PeerError("a numbered publication before its stream was named")
+        if sequence and sequence <= self.heard.get(peer.stream, 0):
+            self._confirm(peer, sequence, answer, wait=bool(peer.acks_waiting))
+            return
+        expiry = publication.expiry_seconds
+        message = Message(
+            publication.topic,
+            publication.payload,
+            publication.qos,
+            publication.retain,
+            publication.properties,
+            None if expiry is None else shared.now + expiry,
+            publication.origin,
+        )
+        route = self._route(message.topic)
+        shared.counters.publishes_from_peers += 1
+        if route.is_empty_here and not message.retain:
+            shared.counters.publishes_in_vain += 1
+        rows_before = shared.journal.rows_written
+        self._dispatch.publish_here(route, message)
+        if not sequence:
+            return
+        self.heard[peer.stream] = sequence
+        has_rows = shared.journal.rows_written != rows_before
+        if has_rows:
+            shared.journal.save_heard(peer.stream, sequence)
+        self._confirm(peer, sequence, answer, wait=has_rows or bool(peer.acks_waiting))
+
+    def _confirm(
+        self, peer: _Peer, sequence: int, answer: Callable[[int, bytes], None], *, wait: bool
+    ) -> None:
+        """In order: a number stands for all before it."""
+        body = _encode(Heard(sequence))
+        if not wait:
+            answer(HEARD, body)
+            return
+        peer.acks_waiting += 1
+        journal = self._shared.journal
+
+        def act(stored: bool) -> None:
+            if not stored:
+                journal.wait_on(act)  # the sender keeps it until our disk is well
+                return
+            peer.acks_waiting -= 1
+            answer(HEARD, body)
+
+        journal.when_stored(act)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PeerError(f"a frame that cannot be read: {error}") from error

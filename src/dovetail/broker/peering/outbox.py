@@ -1,0 +1,177 @@
+"""What one peer is owed: QoS 1 and 2 publications, in order, until it says that it has them. Pure.
+
+    put -> (QoS 2: on disk) -> sent -> acknowledged
+             |                  |
+             +-- peer is down --+--> on disk, until it is back
+
+Rules:
+
+- A publication has one sequence number for all peers, higher than those before it and never used
+  again, not by a later life of this broker either. Each peer gets them in this order.
+- A peer remembers the last number that it took; what comes again with it or below is not new.
+- A QoS 2 publication is on disk before it is sent: if we die, it is sent again under its number,
+  and not as another one.
+- What a peer that is down is owed is on disk. Then whoever published it need not wait for the peer.
+- What does not fit any more is counted and not kept, and nobody waits for it either.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from dovetail.broker.state import Shared
+from dovetail.config import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX, OUTBOX_WINDOW_MESSAGES
+from dovetail.messages import Message
+
+Done = Callable[[bool], None]
+"""Called once: True when the peer or the disk has it, False if neither could take it."""
+
+
+class Owed:
+    """A publication on its way to one peer."""
+
+    __slots__ = ("done", "is_gone", "is_kept", "is_on_disk", "message", "sequence")
+
+    def __init__(self, sequence: int, message: Message, done: Done | None) -> None:
+        self.sequence = sequence
+        self.message = message
+        self.done = done
+        self.is_kept = False  # its row is written
+        self.is_on_disk = False  # and has arrived there
+        self.is_gone = False  # owed no more
+
+
+class Outbox:
+    """One peer's."""
+
+    def __init__(
+        self,
+        peer: str,
+        shared: Shared,
+        send: Callable[[int, Message], bool],
+        *,
+        messages_max: int = OUTBOX_MESSAGES_MAX,
+        bytes_max: int = OUTBOX_BYTES_MAX,
+    ) -> None:
+        """`send` takes a sequence number and its message; False: not now."""
+        self.peer = peer
+        self.count = 0
+        self.nbytes = 0
+        self.is_up = False
+        self._shared = shared
+        self._send = send
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._owed: deque[Owed] = deque()
+        self._unsent: deque[Owed] = deque()
+
+    # In -------------------------------------------------------------------------------------------
+
+    def put(self, sequence: int, message: Message, done: Done | None = None) -> None:
+        if self.count >= self._messages_max or self.nbytes + message.size > self._bytes_max:
+            self._shared.counters.peer_messages_dropped += 1
+            if done is not None:
+                done(True)
+            return
+        owed = Owed(sequence, message, done)
+        self._append(owed)
+        if message.qos == 2 or not self.is_up:
+            self._keep(owed)
+        self.flush()
+
+    def restore(self, sequence: int, message: Message) -> None:
+        """From the disk, after a start; lowest numbers first."""
+        owed = Owed(sequence, message, None)
+        owed.is_kept = owed.is_on_disk = True
+        self._append(owed)
+
+    def _append(self, owed: Owed) -> None:
+        self._owed.append(owed)
+        self._unsent.append(owed)
+        self.count += 1
+        self.nbytes += owed.message.size
+
+    # Out ------------------------------------------------------------------------------------------
+
+    def peer_is_up(self, heard: int) -> None:
+        """A new connection; the peer has taken everything up to this number."""
+        self._unsent = deque(self._owed)  # what the last connection took with it comes first
+        self.is_up = True
+        self.acknowledged(heard)
+
+    def peer_is_down(self) -> None:
+        self.is_up = False
+        for owed in self._owed:
+            if owed.is_on_disk:
+                _finish(owed, True)
+            elif not owed.is_kept and not owed.is_gone:
+                self._keep(owed)
+
+    def flush(self) -> None:
+        """Send on, as far as the window and the connection go."""
+        while self.is_up and self._unsent:
+            owed = self._unsent[0]
+            if not owed.is_gone:
+                if owed.message.qos == 2 and not owed.is_on_disk:
+                    return  # it goes when it is, and what came after it waits
+                if len(self._owed) - len(self._unsent) >= OUTBOX_WINDOW_MESSAGES:
+                    return
+                if not self._send(owed.sequence, owed.message):
+                    return
+            self._unsent.popleft()
+
+    def acknowledged(self, sequence: int) -> None:
+        """The peer has everything up to here."""
+        while self._owed and self._owed[0].sequence <= sequence:
+            owed = self._owed.popleft()
+            if self._unsent and self._unsent[0] is owed:
+                self._unsent.popleft()  # taken over a connection that is no more
+            if not owed.is_gone:
+                self._remove(owed)
+                _finish(owed, True)
+        self.flush()
+
+    def clear(self) -> int:
+        """The peer will not come back. How many publications it never got."""
+        lost = [owed for owed in self._owed if not owed.is_gone]
+        self._owed.clear()
+        self._unsent.clear()
+        for owed in lost:
+            self._remove(owed)
+            _finish(owed, True)
+        return len(lost)
+
+    def _remove(self, owed: Owed) -> None:
+        owed.is_gone = True
+        self.count -= 1
+        self.nbytes -= owed.message.size
+        if owed.is_kept:
+            self._shared.journal.drop_owed(self.peer, owed.sequence)
+            self._shared.journal.release(owed.message)
+
+    # The disk -------------------------------------------------------------------------------------
+
+    def _keep(self, owed: Owed) -> None:
+        journal = self._shared.journal
+        owed.is_kept = True
+        journal.save_owed(self.peer, owed.sequence, journal.keep(owed.message))
+
+        def stored(is_stored: bool) -> None:
+            if owed.is_gone:
+                return  # it was acknowledged before the disk had it
+            if is_stored:
+                owed.is_on_disk = True
+                if not self.is_up:
+                    _finish(owed, True)
+                self.flush()
+            elif not self.is_up or owed.message.qos == 2:
+                self._remove(owed)
+                _finish(owed, False)
+                self.flush()
+
+        journal.when_stored(stored)
+
+
+def _finish(owed: Owed, taken: bool) -> None:
+    done, owed.done = owed.done, None
+    if done is not None:
+        done(taken)

@@ -1,0 +1,273 @@
+"""Sketches between brokers: whatever is lost or late, no subscription that is known is missed."""
+
+from collections import deque
+from functools import partial
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from dovetail.broker.peering.exchange import DELTA, KNOWN, LOST, WHOLE, Exchange
+from dovetail.errors import PeerError
+from dovetail.topics.names import matches
+
+NAMES = ("a", "b", "c")
+FILTERS = ("x", "x/+", "x/#", "+/y", "x/y", "z/#", "$s/+", *(f"d/{n}/+" for n in range(20)))
+TOPICS = ("x", "x/y", "y/y", "z", "z/1/2", "$s/1", "d/7/v", "d/19/v", "nobody")
+
+
+class Net:
+    """Brokers with ordered connections between them, which deliver when they are told to."""
+
+    def __init__(self, *names: str) -> None:
+        self.wires: dict[tuple[str, str], deque[tuple[int, bytes]]] = {}
+        self.backs: dict[tuple[str, str], deque[tuple[int, bytes]]] = {}
+        self.changes = 0
+        self.exchanges = {
+            name: Exchange(
+                seed=5,
+                lineage=number,
+                send=partial(self.send, name),
+                changed=self.changed,
+            )
+            for number, name in enumerate(names, 1)
+        }
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    def send(self, origin: str, peer: str, kind: int, body: bytes) -> bool:
+        if (origin, peer) not in self.wires:
+            return False
+        self.wires[origin, peer].append((kind, body))
+        return True
+
+    def connect(self, origin: str, peer: str) -> None:
+        self.wires[origin, peer] = deque()
+        self.backs[origin, peer] = deque()
+        self.exchanges[origin].peer_is_up(peer, True)
+
+    def cut(self, origin: str, peer: str) -> None:
+        del self.wires[origin, peer], self.backs[origin, peer]
+        self.exchanges[origin].peer_is_up(peer, False)
+
+    def step(self, origin: str, peer: str) -> bool:
+        """One frame there, or one answer back."""
+        if self.backs[origin, peer]:
+            self.exchanges[origin].answered(peer, *self.backs[origin, peer].popleft())
+        elif self.wires[origin, peer]:
+            frame = self.wires[origin, peer].popleft()
+            self.backs[origin, peer].append(self.exchanges[peer].receive(origin, *frame))
+        else:
+            return False
+        return True
+
+    def settle(self) -> None:
+        moved = True
+        while moved:
+            moved = False
+            for wire in list(self.wires):
+                moved = self.step(*wire) or moved
+
+
+class Brokers(RuleBasedStateMachine):
+    """Filters come and go, connections break; who waited was right to go on."""
+
+    @initialize()
+    def start(self) -> None:
+        self.net = Net(*NAMES)
+        self.filters: dict[str, set[str]] = {name: set() for name in NAMES}
+        self.promised: dict[str, set[str]] = {name: set() for name in NAMES}
+        for origin in NAMES:
+            for peer in NAMES:
+                if origin != peer:
+                    self.net.exchanges[origin].peer_is_live(peer, True)
+                    self.net.connect(origin, peer)
+
+    @rule(name=st.sampled_from(NAMES), topic_filter=st.sampled_from(FILTERS))
+    def subscribe(self, name: str, topic_filter: str) -> None:
+        if topic_filter not in self.filters[name]:
+            self.net.exchanges[name].add(topic_filter)
+            self.filters[name].add(topic_filter)
+        filters, promised = self.filters[name], self.promised[name]
+
+        def acknowledge() -> None:
+            if topic_filter in filters:
+                promised.add(topic_filter)
+
+        self.net.exchanges[name].when_known(1e9, acknowledge)
+
+    @rule(name=st.sampled_from(NAMES), topic_filter=st.sampled_from(FILTERS))
+    def unsubscribe(self, name: str, topic_filter: str) -> None:
+        if topic_filter in self.filters[name]:
+            self.filters[name].discard(topic_filter)
+            self.promised[name].discard(topic_filter)
+            self.net.exchanges[name].discard(topic_filter)
+
+    @rule(name=st.sampled_from(NAMES))
+    def flush(self, name: str) -> None:
+        self.net.exchanges[name].flush()
+
+    @rule(wire=st.permutations(NAMES), steps=st.integers(1, 3))
+    def carry(self, wire: list[str], steps: int) -> None:
+        if (wire[0], wire[1]) in self.net.wires:
+            for _ in range(steps):
+                self.net.step(wire[0], wire[1])
+
+    @rule(wire=st.permutations(NAMES))
+    def break_or_mend(self, wire: list[str]) -> None:
+        key = (wire[0], wire[1])
+        if key in self.net.wires:
+            self.net.cut(*key)
+        else:
+            self.net.connect(*key)
+
+    @precondition(lambda self: self.net.wires)
+    @rule()
+    def settle(self) -> None:
+        for name in NAMES:
+            self.net.exchanges[name].flush()
+        self.net.settle()
+        for origin, peer in self.net.wires:
+            self.check(origin, peer, self.filters[origin])
+
+    @invariant()
+    def what_was_promised_is_found(self) -> None:
+        if not hasattr(self, "net"):
+            return
+        for origin in NAMES:
+            for peer in NAMES:
+                if origin != peer:
+                    self.check(origin, peer, self.promised[origin])
+
+    def check(self, owner: str, peer: str, filters: set[str]) -> None:
+        found = self.net.exchanges[peer].search([topic.encode() for topic in TOPICS])
+        for topic, names in zip(TOPICS, found, strict=True):
+            if any(matches(topic_filter, topic) for topic_filter in filters):
+                assert owner in names, (owner, peer, topic, filters)
+
+
+Brokers.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestBrokers = Brokers.TestCase
+
+
+def a_pair() -> Net:
+    net = Net("a", "b")
+    net.exchanges["a"].peer_is_live("b", True)
+    net.connect("a", "b")
+    net.settle()
+    return net
+
+
+def test_a_change_is_a_delta_and_many_are_one() -> None:
+    net = a_pair()
+    owner = net.exchanges["a"]
+    for number in range(100):
+        owner.add(f"x/{number}")
+    owner.flush()
+    owner.add("y")
+    owner.flush()  # one is on its way
+    assert [kind for kind, _ in net.wires["a", "b"]] == [DELTA]
+    net.settle()
+    assert net.exchanges["b"].search([b"x/77", b"y", b"z"]) == [("a",), ("a",), ()]
+
+
+def test_a_sketch_that_grows_is_replaced_whole() -> None:
+    net = a_pair()
+    owner = net.exchanges["a"]
+    bits = owner.sketch.bits
+    known: list[int] = []
+    for number in range(3_000):
+        owner.add(f"site/{number}/value")
+        owner.when_known(1e9, partial(known.append, number))
+        if number % 100 == 0:
+            owner.flush()
+            net.settle()
+            found = net.exchanges["b"].search([b"site/%d/value" % n for n in range(number + 1)])
+            assert all(found)
+    owner.flush()
+    net.settle()
+    assert owner.sketch.bits > bits
+    assert known == list(range(3_000))
+
+
+def test_who_waits_goes_on_in_time_and_in_order() -> None:
+    net = a_pair()
+    owner = net.exchanges["a"]
+    done: list[str] = []
+    owner.when_known(1.0, lambda: done.append("nothing to wait for"))
+    owner.add("x")
+    owner.when_known(2.0, lambda: done.append("x"))
+    owner.add("y")
+    owner.when_known(1.5, lambda: done.append("y"))
+    assert done == ["nothing to wait for"]
+    assert owner.next_deadline() == 1.5
+    assert owner.tick(1.0) == 0
+    assert owner.tick(1.6) == 1
+    assert done[1:] == ["x", "y"]
+    assert owner.next_deadline() is None
+
+
+def test_a_peer_that_dies_holds_nobody_up() -> None:
+    net = a_pair()
+    owner = net.exchanges["a"]
+    done: list[str] = []
+    owner.add("x")
+    owner.when_known(2.0, lambda: done.append("x"))
+    owner.peer_is_live("b", False)
+    assert done == ["x"]
+
+
+def test_what_is_known_of_a_peer_stays_until_it_is_forgotten() -> None:
+    net = a_pair()
+    net.exchanges["a"].add("x")
+    net.exchanges["a"].flush()
+    net.settle()
+    other = net.exchanges["b"]
+    other.peer_is_live("a", False)
+    assert other.search([b"x"]) == [("a",)]
+    before = net.changes
+    other.forget("a")
+    assert other.search([b"x"]) == [()]
+    assert net.changes > before
+
+
+def test_what_does_not_follow_is_asked_for_whole() -> None:
+    net = a_pair()
+    owner, other = net.exchanges["a"], net.exchanges["b"]
+    other.forget("a")
+    owner.add("x")
+    owner.flush()
+    net.step("a", "b")
+    assert list(net.backs["a", "b"]) == [(LOST, b"")]
+    net.settle()
+    assert other.search([b"x"]) == [("a",)]
+
+
+@pytest.mark.parametrize("kind", [WHOLE, DELTA])
+@pytest.mark.parametrize("body", [b"", b"nonsense" * 20])
+def test_nonsense_is_the_peers_fault(kind: int, body: bytes) -> None:
+    with pytest.raises(PeerError):
+        a_pair().exchanges["b"].receive("a", kind, body)
+    with pytest.raises(PeerError):
+        a_pair().exchanges["a"].answered("b", KNOWN, body)
+
+
+def test_a_sketch_of_another_cluster_is_refused() -> None:
+    frames: list[tuple[int, bytes]] = []
+
+    def send(_peer: str, kind: int, body: bytes) -> bool:
+        frames.append((kind, body))
+        return True
+
+    stranger = Exchange(seed=6, lineage=9, send=send, changed=lambda: None)
+    stranger.peer_is_up("b", True)
+    with pytest.raises(PeerError, match="another cluster"):
+        a_pair().exchanges["b"].receive("stranger", *frames[0])

@@ -1,0 +1,195 @@
+"""What a peer is owed survives everything but the peer's having it: against a peer that counts.
+
+The machine sends, loses connections, crashes and starts again from the disk. The peer takes numbers
+as mesh.py does, and must end with each publication once, in order.
+"""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker_harness import Disk
+from dovetail.broker.journal import Journal
+from dovetail.broker.peering.outbox import Outbox
+from dovetail.broker.state import Shared
+from dovetail.messages import Message
+from dovetail.settings import Mqtt
+
+
+class Sender:
+    """A broker that has one peer, as far as its outbox goes."""
+
+    def __init__(self, disk: Disk, first_number: int, **limits: int) -> None:
+        self.disk = disk
+        self.shared = Shared(Mqtt(), Journal(next_message=first_number))
+        self.wire: list[tuple[int, Message]] = []
+        self.accepts = True
+        self.outbox = Outbox("peer", self.shared, self.send, **limits)
+        state = disk.state()
+        messages = {number: Message(*row) for number, row in state.messages.items()}
+        for number, message in messages.items():
+            message.number = number
+        for (_, sequence), number in sorted(state.owed.items()):
+            messages[number].references += 1
+            self.outbox.restore(sequence, messages[number])
+
+    def send(self, sequence: int, message: Message) -> bool:
+        if self.accepts:
+            self.wire.append((sequence, message))
+        return self.accepts
+
+    def commit(self, works: bool = True) -> None:
+        batch = self.shared.journal.close()
+        if batch is not None:
+            if works:
+                self.disk.write(batch)
+            self.shared.journal.finished(stored=works)
+
+
+class Owing(RuleBasedStateMachine):
+    @initialize()
+    def start(self) -> None:
+        self.disk = Disk()
+        self.sender = Sender(self.disk, 1)
+        self.sequence = 0
+        self.taken: list[int] = []
+        self.heard = 0
+        self.told_done: list[int] = []
+        self.refused: set[int] = set()
+        self.lost: set[int] = set()
+        self.waiting: set[int] = set()
+
+    @rule(qos=st.sampled_from([1, 2]))
+    def publish(self, qos: int) -> None:
+        self.sequence += 1
+        number = self.sequence
+        self.waiting.add(number)
+
+        def done(taken: bool) -> None:
+            self.waiting.discard(number)
+            if taken:
+                self.told_done.append(number)
+            else:
+                self.refused.add(number)
+
+        self.sender.outbox.put(number, Message(b"t", b"%d" % number, qos), done)
+
+    @rule(works=st.sampled_from([True, True, True, False]))
+    def commit(self, works: bool) -> None:
+        self.sender.commit(works)
+
+    @rule(count=st.integers(1, 5), acknowledges=st.booleans())
+    def peer_reads(self, count: int, acknowledges: bool) -> None:
+        for sequence, _ in self.sender.wire[:count]:
+            if sequence > self.heard:
+                self.taken.append(sequence)
+                self.heard = sequence
+        del self.sender.wire[:count]
+        if acknowledges and self.sender.outbox.is_up:
+            self.sender.outbox.acknowledged(self.heard)
+
+    @rule()
+    def connect(self) -> None:
+        self.sender.wire.clear()
+        if self.sender.outbox.is_up:
+            self.sender.outbox.peer_is_down()
+        self.sender.outbox.peer_is_up(self.heard)
+
+    @rule()
+    def disconnect(self) -> None:
+        self.sender.wire.clear()
+        self.sender.outbox.peer_is_down()
+
+    @rule(accepts=st.booleans())
+    def backlog(self, accepts: bool) -> None:
+        self.sender.accepts = accepts
+        if accepts:
+            self.sender.outbox.flush()
+
+    @rule()
+    def crash(self) -> None:
+        """Those who published and got no answer were never promised anything."""
+        self.lost |= self.waiting
+        self.waiting = set()
+        self.sender = Sender(self.disk, 10_000 * (self.sequence + 1))
+
+    @precondition(lambda self: self.sequence)
+    @rule()
+    def everything_works_again(self) -> None:
+        self.sender.accepts = True
+        self.commit(True)
+        self.connect()
+        for _ in range(6):
+            self.commit(True)
+            self.peer_reads(1_000, True)
+        assert not self.waiting
+        missing = set(self.told_done) - set(self.taken)
+        assert not missing, f"promised, and never arrived: {missing}"
+        assert self.sender.outbox.count == self.sender.outbox.nbytes == 0
+        self.commit(True)
+        state = self.disk.state()
+        assert not state.owed
+        assert not state.messages
+
+    @invariant()
+    def in_order_and_once(self) -> None:
+        if hasattr(self, "taken"):
+            assert self.taken == sorted(set(self.taken))
+            assert set(self.taken).isdisjoint(self.refused)
+
+
+Owing.TestCase.settings = settings(max_examples=150, stateful_step_count=50)
+TestOwing = Owing.TestCase
+
+
+def test_qos_2_is_on_disk_before_it_is_sent_and_holds_back_what_follows() -> None:
+    sender = Sender(Disk(), 1)
+    sender.outbox.peer_is_up(0)
+    sender.outbox.put(1, Message(b"t", b"1", 1))
+    sender.outbox.put(2, Message(b"t", b"2", 2))
+    sender.outbox.put(3, Message(b"t", b"3", 1))
+    assert [sequence for sequence, _ in sender.wire] == [1]
+    sender.commit()
+    assert [sequence for sequence, _ in sender.wire] == [1, 2, 3]
+    assert list(sender.disk.state().owed) == [("peer", 2)]
+
+
+def test_whoever_published_waits_for_the_peer_and_if_it_is_down_for_the_disk() -> None:
+    sender = Sender(Disk(), 1)
+    done: list[tuple[int, bool]] = []
+    sender.outbox.put(1, Message(b"t", b"1", 1), lambda taken: done.append((1, taken)))
+    assert not done
+    sender.commit()
+    assert done == [(1, True)]
+    sender.outbox.peer_is_up(0)
+    sender.outbox.put(2, Message(b"t", b"2", 1), lambda taken: done.append((2, taken)))
+    sender.commit()
+    assert done == [(1, True)]
+    sender.outbox.acknowledged(2)
+    assert done == [(1, True), (2, True)]
+    sender.outbox.peer_is_down()
+    sender.outbox.put(3, Message(b"t", b"3", 1), lambda taken: done.append((3, taken)))
+    sender.commit(works=False)
+    assert done[2:] == [(3, False)]
+
+
+def test_what_does_not_fit_is_counted_and_holds_nobody_up() -> None:
+    sender = Sender(Disk(), 1, messages_max=2, bytes_max=1_000)
+    done: list[bool] = []
+    for sequence in range(1, 4):
+        sender.outbox.put(sequence, Message(b"t", b"", 1), done.append)
+    sender.outbox.put(4, Message(b"t", bytes(1_000), 1), done.append)
+    assert done == [True, True]
+    assert sender.shared.counters.peer_messages_dropped == 2
+    assert sender.outbox.count == 2
+
+
+def test_a_peer_that_is_forgotten_leaves_nothing_behind() -> None:
+    sender = Sender(Disk(), 1)
+    for sequence in range(1, 4):
+        sender.outbox.put(sequence, Message(b"t", b"", 2))
+    sender.commit()
+    assert sender.outbox.clear() == 3
+    sender.commit()
+    assert not sender.disk.state().messages
+    assert not sender.disk.state().owed

@@ -1,0 +1,254 @@
+"""A cluster of whole brokers on a virtual clock: real cores, disks that survive crashes, links.
+
+Links are what TCP gives: in order, whole, and broken when an end crashes or the network is cut.
+What was on its way over a broken link is lost. Who is alive is known a while after it is so; how
+that is found out is tested with gossip (test_gossiping.py).
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from broker_harness import Disk, World
+from dovetail.broker.peering.mesh import Mesh
+from dovetail.sim.clock import Clock
+
+SEED = 77
+_EPOCH = 1_000_000.0
+
+
+class Pipe:
+    """One direction of a connection between two lives of two nodes."""
+
+    def __init__(self, cluster: "Cluster", latency_seconds: float) -> None:
+        self._cluster = cluster
+        self._latency = latency_seconds
+        self._free_at = 0.0
+
+    def carry(self, deliver: Callable[[], None]) -> None:
+        clock = self._cluster.clock
+        delay = self._cluster.random.uniform(0.5, 1.5) * self._latency
+        self._free_at = max(self._free_at, clock.now + delay)
+        clock.at(self._free_at, deliver)
+
+
+class Wire:
+    """A connection that `origin` has opened to `target`: frames there, answers back."""
+
+    def __init__(self, cluster: "Cluster", origin: "Node", target: "Node") -> None:
+        self.cluster = cluster
+        self.ends = (origin, target)
+        self.is_open = True
+        latency = cluster.random.choice([0.000_2, 0.002, 0.02])
+        self._there = Pipe(cluster, latency)
+        self._back = Pipe(cluster, latency)
+
+    def send(self, kind: int, body: bytes) -> None:
+        origin, target = self.ends
+
+        def answer(kind: int, body: bytes) -> None:
+            self._back.carry(lambda: self._arrive(origin, origin.answered, target, kind, body))
+
+        self._there.carry(lambda: self._arrive(target, target.received, origin, kind, body, answer))
+
+    def _arrive(self, to: "Node", act: Callable[..., None], origin: "Node", *frame: object) -> None:
+        if not self.is_open:
+            return
+        if to.is_paused:
+            to.kept.append(lambda: self._arrive(to, act, origin, *frame))
+        else:
+            act(origin.name, *frame)
+
+    def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            origin, target = self.ends
+            del self.cluster.wires[origin.name, target.name]
+            if origin.is_running:
+                origin.lost(target.name)
+
+
+class Node(World):
+    """One life of a broker in the cluster."""
+
+    def __init__(self, cluster: "Cluster", name: str, disk: Disk, life: int) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.is_running = True
+        self.is_paused = False
+        self.kept: list[Callable[[], None]] = []
+        self._life = life
+        self._committing = False
+        self.is_open = False
+        """Are clients let in? Not before the broker knows what the others have subscribed to."""
+        super().__init__(disk, now=_EPOCH + cluster.clock.now, auto_commit=False)
+
+    def prepare(self) -> None:
+        """Called by the world before it restores what is on disk."""
+        self.mesh: Mesh = self.broker.join(
+            stream=hash_of(self.name),
+            incarnation=self._life,
+            seed=SEED,
+            send=self.send_to_peer,
+        )
+
+    # The shell's part -----------------------------------------------------------------------------
+
+    def send_to_peer(self, peer: str, kind: int, body: bytes) -> bool:
+        wire = self.cluster.wires.get((self.name, peer))
+        if wire is None:
+            return False
+        wire.send(kind, body)
+        return True
+
+    def settle(self) -> None:
+        """The end of a turn."""
+        if not self.is_running:
+            return
+        self.mesh.exchange.flush()
+        if not self._committing and not self.shared.journal.open.is_empty:
+            self._committing = True
+            batch = self.shared.journal.close()
+            assert batch is not None
+            delay = self.cluster.random.uniform(0.000_1, 0.01)
+
+            def stored() -> None:
+                if not self.is_running:
+                    return  # killed between the two: the disk may have it, or not
+                self.wake()
+                self.disk.write(batch)
+                self.shared.journal.finished(stored=True)
+                self._committing = False
+                self.settle()
+
+            self.cluster.clock.after(delay, stored)
+
+    def wake(self) -> None:
+        self.now = _EPOCH + self.cluster.clock.now
+        self.shared.now = self.now
+
+    def tick(self) -> None:
+        if self.is_running:
+            if not self.is_paused:
+                self.wake()
+                self.broker.tick(self.now)
+                self.mesh.exchange.tick(self.now)
+                self.is_open = self.is_open or self.mesh.exchange.is_synchronous
+                self.settle()
+            self.cluster.clock.after(0.05, self.tick)
+
+    def received(
+        self, origin: str, kind: int, body: bytes, answer: Callable[[int, bytes], None]
+    ) -> None:
+        self.wake()
+        self.mesh.receive(origin, kind, body, answer)
+        self.settle()
+
+    def answered(self, peer: str, kind: int, body: bytes) -> None:
+        self.wake()
+        self.mesh.answered(peer, kind, body)
+        self.settle()
+
+    def lost(self, peer: str) -> None:
+        self.wake()
+        self.mesh.peer_is_down(peer)
+        self.settle()
+
+
+def hash_of(name: str) -> int:
+    return int.from_bytes(name.encode()) + 1
+
+
+class Cluster:
+    """Nodes by name. Each dials all others, again and again."""
+
+    def __init__(self, seed: int, *names: str) -> None:
+        self.random = Random(seed)
+        self.clock = Clock()
+        self.wires: dict[tuple[str, str], Wire] = {}
+        self.disks = {name: Disk() for name in names}
+        self.nodes: dict[str, Node] = {}
+        self._lives = dict.fromkeys(names, 0)
+        self._sides: dict[str, int] = {}
+        for name in names:
+            self.start(name)
+        self.clock.after(0.0, self._dial)
+
+    def run(self, seconds: float) -> None:
+        self.clock.run_until(self.clock.now + seconds)
+
+    def start(self, name: str) -> Node:
+        self._lives[name] += 1
+        node = self.nodes[name] = Node(self, name, self.disks[name], self._lives[name])
+        self.clock.after(0.05, node.tick)
+        self._tell(name)
+        return node
+
+    def kill(self, name: str) -> None:
+        """The batch on its way to disk may have got there, or not."""
+        node = self.nodes[name]
+        batch = node.shared.journal.outstanding
+        if batch is not None and self.random.random() < 0.5:
+            node.disk.write(batch)
+        node.is_running = False
+        self._break(name)
+        self._tell(name)
+
+    def pause(self, name: str, is_paused: bool) -> None:
+        node = self.nodes[name]
+        node.is_paused = is_paused
+        if not is_paused:
+            kept, node.kept = node.kept, []
+            for act in kept:
+                self.clock.after(0.0, act)
+
+    def cut(self, *names: str) -> None:
+        """Off from the rest."""
+        self._sides = dict.fromkeys(names, 1)
+        for origin, target in list(self.wires):
+            if not self._is_open(origin, target):
+                self.wires[origin, target].close()
+
+    def heal(self) -> None:
+        self._sides = {}
+
+    def _is_open(self, one: str, other: str) -> bool:
+        return self._sides.get(one, 0) == self._sides.get(other, 0)
+
+    def _break(self, name: str) -> None:
+        for ends, wire in list(self.wires.items()):
+            if name in ends:
+                wire.close()
+
+    def _tell(self, name: str) -> None:
+        """Others find out whether it lives, each in its time; it finds out about them."""
+        node = self.nodes[name]
+        for other in self.nodes.values():
+            if other.name == name:
+                continue
+            self.clock.after(self.random.uniform(0, 3), self._say, other, node)
+            if node.is_running:
+                self._say(node, other)
+
+    def _say(self, to: Node, about: Node) -> None:
+        if to.is_running and self.nodes[about.name] is about:
+            to.wake()
+            to.mesh.peer_is_live(about.name, about.is_running)
+            to.settle()
+
+    def _dial(self) -> None:
+        for origin in self.nodes.values():
+            for target in self.nodes.values():
+                ends = (origin.name, target.name)
+                if (
+                    origin is not target
+                    and origin.is_running
+                    and target.is_running
+                    and not (origin.is_paused or target.is_paused)
+                    and ends not in self.wires
+                    and self._is_open(*ends)
+                ):
+                    self.wires[ends] = Wire(self, origin, target)
+                    origin.wake()
+                    origin.mesh.peer_is_up(target.name)
+                    origin.settle()
+        self.clock.after(0.1, self._dial)
