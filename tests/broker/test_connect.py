@@ -452,7 +452,11 @@ def test_so_many_bytes_may_come_while_we_ask(version: int) -> None:
     client.send_bytes(b"x")
     assert not client.is_closed
     client.send_bytes(b"x")
-    assert_silence(client)
+    assert client.is_closed
+    packet = client.take_one()
+    assert isinstance(packet, Connack)
+    old = ReasonCode.SERVER_UNAVAILABLE
+    assert packet.reason == (ReasonCode.QUOTA_EXCEEDED if version == MQTT_5 else old)
 
 
 @both

@@ -269,7 +269,9 @@ class Link(Intake):
             # Until we know who it is, nothing of it counts; the shell stops reading meanwhile.
             self._keep(data, 0, EARLY_BYTES_MAX)
             if len(self._partial) > EARLY_BYTES_MAX:
-                self.close()
+                self.refuse(
+                    ReasonCode.QUOTA_EXCEEDED, "too much came before CONNECT could be answered"
+                )
         elif self.state is State.EXPECTING:
             if data[0] != PacketType.CONNECT << 4:  # [MQTT-3.1.0-1]
                 self._shared.counters.protocol_errors += 1

@@ -1,0 +1,68 @@
+"""TLS between nodes: both ends' contexts, and what a proof covers of the connection.
+
+With a `ca` each side shows a certificate that it signed. Names in certificates are not compared:
+nodes are dialed at addresses that come and go. Without a `ca` no certificate is verified; that
+nobody stands between two nodes then follows from their proofs, which cover the acceptor's
+certificate (`handshake.py`).
+"""
+
+import hashlib
+import re
+import ssl
+from pathlib import Path
+
+from dovetail.cluster.links import ClusterLinks
+from dovetail.errors import ConfigError
+
+_CERTIFICATE = re.compile(
+    "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL | re.ASCII
+)
+
+
+class Tls:
+    """The contexts of one node, and its own certificate's digest."""
+
+    def __init__(self, links: ClusterLinks) -> None:
+        self.accepting = _context(ssl.PROTOCOL_TLS_SERVER, links)
+        self.dialing = _context(ssl.PROTOCOL_TLS_CLIENT, links)
+        self.channel = _own_channel(Path(links.certificate))
+        """Of connections that we accept."""
+
+
+def channel_of(connection: ssl.SSLObject) -> bytes:
+    """Of a connection that we dialed."""
+    certificate = connection.getpeercert(binary_form=True)
+    return b"" if certificate is None else hashlib.sha256(certificate).digest()
+
+
+def _own_channel(file: Path) -> bytes:
+    # The first one is the node's own (RFC 8446 section 4.4.2).
+    found = _CERTIFICATE.search(file.read_text(errors="replace"))
+    if found is None:
+        raise ConfigError(f"{file} holds no PEM certificate.")
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(found[0])).digest()
+
+
+def _context(protocol: int, links: ClusterLinks) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED if links.ca else ssl.CERT_NONE
+    try:
+        # With an empty passphrase OpenSSL does not ask for one on the terminal.
+        context.load_cert_chain(links.certificate, links.key or None, password="")
+    except OSError as error:
+        pair = f"{links.certificate}{' with the key ' + links.key if links.key else ''}"
+        raise ConfigError(f"cannot use the certificate {pair}: {_reason(error)}.") from None
+    if links.ca:
+        try:
+            context.load_verify_locations(links.ca)
+        except OSError as error:
+            why = f"cannot use the cluster's authorities {links.ca}: {_reason(error)}."
+            raise ConfigError(why) from None
+    return context
+
+
+def _reason(error: OSError) -> str:
+    text = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+    return (text or str(error)).lower().replace("_", " ")

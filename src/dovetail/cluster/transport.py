@@ -1,0 +1,408 @@
+"""A node's connections with the others: who is dialed, who is let in, and how frames get there.
+
+    connect_to ->  dialing -> handshake -> ready: on_connected, send ... on_lost -> dialing ...
+                      ^____________________ pause, longer each time ____________________|
+
+    a connection comes in -> TLS -> handshake -> ready: on_accepted, on_frame, Link.answer
+
+Rules:
+
+- A node sends on connections that it has dialed, and answers come back on them. So two nodes have
+  two connections, one each way, and nothing has to be settled between them.
+- Frames to a peer arrive in order or, once a connection is lost, not at all: `send` promises
+  nothing. Whoever needs to know asks for an answer.
+- A dial goes on until it is forgotten. A seed that turns out to be a node which is connected
+  already has served its purpose, and is forgotten.
+- A name belongs to one process. Another one gets it when the first is gone, or not heard any more,
+  or when it is at the same address and so must have taken its place.
+- Callbacks run inside the loop's turn and must not block. A PeerError from one closes the link.
+"""
+
+import asyncio
+import logging
+import secrets
+import ssl
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from random import Random
+
+from dovetail.cluster.accepting import Door
+from dovetail.cluster.addresses import Address, is_loopback
+from dovetail.cluster.dialing import Dial, Grievances, pause_seconds
+from dovetail.cluster.handshake import (
+    INSTANCE_BYTES,
+    NONCE_BYTES,
+    Code,
+    Handshake,
+    Hello,
+    Refusal,
+    Role,
+)
+from dovetail.cluster.link import Link, explain
+from dovetail.cluster.links import ClusterLinks
+from dovetail.cluster.secret import key_of
+from dovetail.cluster.tls import Tls, channel_of
+from dovetail.config import CLUSTER_NODES_MAX, GRIEVANCE_SECONDS, GRIEVANCES_MAX
+
+log = logging.getLogger("dovetail.cluster")
+
+_GOODBYE_SECONDS = 1.0
+_LINKS_MAX = 4 * CLUSTER_NODES_MAX
+"""One each way, and as many that are lost and not known to be."""
+_LATE_PINGS = 4
+"""When our own clock is late by so many pings, silence says nothing about peers."""
+
+
+class Transport:
+    """The links of one node. `incarnation` may be raised at any time; new links tell it."""
+
+    def __init__(
+        self,
+        links: ClusterLinks,
+        *,
+        incarnation: int,
+        on_frame: Callable[[Link, int, bytes], None],
+        on_connected: Callable[[str, Hello], None],
+        on_lost: Callable[[str], None],
+        on_accepted: Callable[[Hello], None] = lambda _: None,
+        check: Callable[[Hello], str | None] = lambda _: None,
+        random: Random,
+        token_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """`check` says why a node that has proven itself is not taken, or None.
+
+        `on_lost` follows each `on_connected`, but for peers that were forgotten and after `stop`.
+        """
+        self.links = links
+        self.incarnation = incarnation
+        self._on_frame = on_frame
+        self._on_connected = on_connected
+        self._on_lost = on_lost
+        self._on_accepted = on_accepted
+        self._check_of_node = check
+        self._random = random
+        self._token_bytes = token_bytes
+        self._loop = asyncio.get_running_loop()
+        self.clock = clock or self._loop.time
+        self._tls = Tls(links) if links.certificate else None
+        self._key = key_of(links.secret, links.cluster)
+        self._instance = token_bytes(INSTANCE_BYTES)
+        self._door: Door | None = None
+        self._is_stopped = False
+        self._dials: set[Dial] = set()
+        self._links: set[Link] = set()
+        self._dialed: dict[str, Link] = {}
+        self._accepted: dict[str, set[Link]] = {}
+        self._dirty: list[Link] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._grievances = Grievances(GRIEVANCES_MAX, GRIEVANCE_SECONDS)
+        self._ticked_at = self.clock()
+        self._ticker: asyncio.TimerHandle | None = None
+
+    # For its user ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen. Who is dialed is said by `connect_to`."""
+        context = None if self._tls is None else self._tls.accepting
+        self._door = Door(self.links, context, lambda: Link(self), self._refused)
+        self._ticked_at = self.clock()
+        self._ticker = self._loop.call_later(self.links.ping_seconds, self._tick)
+
+    @property
+    def address(self) -> Address:
+        """Where others may dial this node."""
+        assert self._door is not None, "not started"
+        return self.links.advertise or self._door.address
+
+    @property
+    def connected(self) -> frozenset[str]:
+        """The nodes that something can be sent to."""
+        return frozenset(self._dialed)
+
+    def connect_to(self, name: str | None, address: Address) -> None:
+        """Dial it, and again whenever the connection is lost, until it is forgotten.
+
+        A seed has no name. For a node that is dialed already this is its address from the next
+        attempt on, which comes at once if it is waiting.
+        """
+        dial = (self._dial_of(name) if name is not None else None) or self._seed_at(address, name)
+        if dial is None:
+            if len(self._dials) >= CLUSTER_NODES_MAX:
+                log.warning("%s is not dialed: there are too many nodes", address)
+                return
+            assert not self._is_stopped
+            dial = Dial(name, address)
+            self._dials.add(dial)
+            dial.task = self._start(self._keep(dial))
+            return
+        dial.name = name or dial.name
+        if dial.address != address:
+            dial.address = address
+            dial.wake.set()
+
+    def forget(self, peer: str | Address) -> None:
+        """Do not dial it any more, and close the connection. A seed goes by its address."""
+        dial = self._dial_of(peer) if isinstance(peer, str) else self._seed_at(peer)
+        if dial is None:
+            return
+        link = self._link_of(dial)
+        self._drop_dial(dial)
+        if link is not None:
+            del self._dialed[link.name]
+            link.close("it was forgotten")
+
+    def send(self, name: str, kind: int, body: bytes) -> bool:
+        """False: there is no connection, or what waits for this peer leaves no room for it."""
+        link = self._dialed.get(name)
+        return link is not None and link.send(kind, body)
+
+    def unsent_bytes(self, name: str) -> int:
+        """Bytes that wait for this peer to take them."""
+        link = self._dialed.get(name)
+        return 0 if link is None else link.unsent_bytes
+
+    def heard_at(self, name: str) -> float | None:
+        """When anything was last heard of it, on either connection. None: there is none.
+
+        Both sides ping, so of a peer that is alive something is heard every `ping_seconds`.
+        """
+        found = [link.heard_at for link in self._links_with(name)]
+        return max(found) if found else None
+
+    async def stop(self) -> None:
+        """What was sent is written if peers take it soon. No callback comes after this begins."""
+        self._is_stopped = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._door is not None:
+            await self._door.close()
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for link in [*self._links]:
+            link.close("we stop")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                for link in [*self._links]:
+                    await link.gone.wait()
+        for link in [*self._links]:
+            link.give_up("we stop")
+
+    # Dialing --------------------------------------------------------------------------------------
+
+    async def _keep(self, dial: Dial) -> None:
+        """A connection for this dial, for as long as it lasts."""
+        links = self.links
+        while dial in self._dials:
+            link = await self._try(dial)
+            if link is not None:
+                ready_at = self.clock()
+                await link.gone.wait()
+                if self.clock() - ready_at >= links.steady_seconds:
+                    dial.failures = 0
+            seconds = pause_seconds(
+                dial.failures, links.dial_seconds_min, links.dial_seconds_max, self._random
+            )
+            dial.failures += 1
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await dial.wake.wait()
+            dial.wake.clear()
+
+    async def _try(self, dial: Dial) -> Link | None:
+        """One attempt: a link that is ready, or a complaint in the log."""
+        link = Link(self, dial)
+        tls = self._tls
+        try:
+            async with asyncio.timeout(self.links.handshake_seconds_max):
+                await self._loop.create_connection(
+                    lambda: link,
+                    *dial.address,
+                    ssl=None if tls is None else tls.dialing,
+                    server_hostname=None if tls is None else dial.address.host,
+                )
+                await link.settled.wait()
+        except TimeoutError:
+            link.abort(f"no answer in {self.links.handshake_seconds_max:g} s")
+        except (OSError, UnicodeError) as error:  # idna raises the latter for impossible names
+            link.abort(explain(error))
+        finally:
+            if not link.is_ready:
+                link.give_up("it was forgotten")
+        if link.is_ready:
+            return link
+        self._complain(str(dial), link, f"cannot connect to {dial}: {link.why_gone}")
+        return None
+
+    # For links ------------------------------------------------------------------------------------
+
+    def opened(self, link: Link, secure: ssl.SSLObject | None) -> Handshake:
+        self._links.add(link)
+        links = self.links
+        address = self.address
+        hello = Hello(
+            cluster=links.cluster,
+            name=links.name,
+            incarnation=self.incarnation,
+            host=address.host,
+            port=address.port,
+            instance=self._instance,
+            nonce=self._token_bytes(NONCE_BYTES),
+        )
+        channel = b""
+        if self._tls is not None and secure is not None:
+            channel = channel_of(secure) if link.is_dialed else self._tls.channel
+        return Handshake(
+            Role.DIALER if link.is_dialed else Role.ACCEPTOR,
+            hello,
+            self._key,
+            channel=channel,
+            expected_name=None if link.dial is None else link.dial.name,
+            needs_secret=not links.secret and not is_loopback(link.address.host),
+            check=self._check,
+        )
+
+    def wake(self, link: Link) -> None:
+        if not self._dirty:
+            self._loop.call_soon(self._flush)
+        self._dirty.append(link)
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for link in dirty:
+            link.flush()
+
+    def ready(self, link: Link) -> None:
+        if self._is_stopped:
+            link.close("we stop")
+        elif link.dial is not None:
+            self._ready_for(link.dial, link)
+        else:
+            self._ready_from(link)
+
+    def _ready_for(self, dial: Dial, link: Link) -> None:
+        name = link.name
+        earlier = self._dialed.get(name)
+        if dial not in self._dials:
+            link.close("it was forgotten")
+        elif dial.name not in {None, name}:  # it got its name while it was dialing
+            link.close(f"it is not {dial.name}")
+        elif earlier is not None and earlier.dial is not None:
+            # Two dials have led to the same node: one is enough, and it goes by its name.
+            earlier.dial.name = earlier.dial.name or dial.name
+            self._drop_dial(dial)
+            link.close("it is connected already")
+        else:
+            self._dialed[name] = link
+            log.info("connected to %s at %s", name, link.address)
+            self._on_connected(name, link.hello)
+
+    def _ready_from(self, link: Link) -> None:
+        # A peer that lost a connection dials anew before we notice: both stay for a while.
+        self._accepted.setdefault(link.name, set()).add(link)
+        dial = self._dial_of(link.name)
+        if dial is not None and link.name not in self._dialed:
+            dial.wake.set()  # it is there: no need to wait
+        self._on_accepted(link.hello)
+
+    def received(self, link: Link, kind: int, body: bytes) -> None:
+        if not self._is_stopped:
+            self._on_frame(link, kind, body)
+
+    def gone(self, link: Link) -> None:
+        self._links.discard(link)
+        self._lose(link)
+
+    def _lose(self, link: Link) -> None:
+        """It is of no use any more."""
+        if not link.is_ready:
+            return
+        name = link.name
+        accepted = self._accepted.get(name, set())
+        accepted.discard(link)
+        if not accepted:
+            self._accepted.pop(name, None)
+        if self._dialed.get(name) is link:
+            del self._dialed[name]
+            if not self._is_stopped:
+                log.info("lost %s at %s: %s", name, link.address, link.why_gone)
+                self._on_lost(name)
+
+    def _check(self, hello: Hello) -> Refusal | None:
+        """Of a node that has proven itself."""
+        name = hello.name
+        if (why := self._check_of_node(hello)) is not None:
+            return Refusal(Code.NOT_TAKEN, why)
+        if len(self._links) > _LINKS_MAX:
+            return Refusal(Code.NOT_TAKEN, f"{self.links.name} has too many peers")
+        others = [link for link in self._links_with(name) if link.hello.instance != hello.instance]
+        silent_from = self.clock() - self.links.silence_seconds_max
+        for link in others:
+            if link.hello.address != hello.address and link.heard_at > silent_from:
+                sentence = f"the name {name} is in use by the node at {link.hello.address}"
+                return Refusal(Code.NAME_IN_USE, sentence)
+        for link in others:
+            link.abort(f"another process has taken its place at {hello.address}")
+            self._lose(link)
+        return None
+
+    # Time -----------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        ping_seconds = self.links.ping_seconds
+        self._ticker = self._loop.call_later(ping_seconds, self._tick)
+        now = self.clock()
+        is_late = now - self._ticked_at > _LATE_PINGS * ping_seconds
+        self._ticked_at = now
+        for link in [*self._links]:
+            if is_late:
+                link.excuse(now)
+            link.judge(now)
+            link.ping()
+
+    # Small things ---------------------------------------------------------------------------------
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _dial_of(self, name: str) -> Dial | None:
+        link = self._dialed.get(name)
+        if link is not None:
+            return link.dial
+        return next((dial for dial in self._dials if dial.name == name), None)
+
+    def _seed_at(self, address: Address, name: str | None = None) -> Dial | None:
+        """A seed with this address that is, or may turn out to be, the node of that name."""
+        for dial in self._dials:
+            if dial.name is None and dial.address == address:
+                link = self._link_of(dial)
+                if link is None or name is None or link.name == name:
+                    return dial
+        return None
+
+    def _link_of(self, dial: Dial) -> Link | None:
+        return next((link for link in self._dialed.values() if link.dial is dial), None)
+
+    def _links_with(self, name: str) -> list[Link]:
+        dialed = self._dialed.get(name)
+        return [*self._accepted.get(name, ()), *(() if dialed is None else (dialed,))]
+
+    def _drop_dial(self, dial: Dial) -> None:
+        self._dials.discard(dial)
+        if dial.task is not None:
+            dial.task.cancel()
+
+    def _refused(self, who: str, link: Link | None, why: str) -> None:
+        self._complain(who, link, f"did not let {who} in: {why}")
+
+    def _complain(self, who: str, link: Link | None, what: str) -> None:
+        refusal = None if link is None or link.handshake is None else link.handshake.refusal
+        if refusal is not None and refusal.code == Code.OURSELVES:
+            log.debug("%s", what)  # every node may have the same list of seeds, itself among them
+        elif self._grievances.is_news(who, what, self.clock()):
+            log.warning("%s", what)
