@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from broker_harness import KEPT, Client, World
-from dovetail.broker.codec import forwardable_properties, user_properties
+from dovetail.broker.codec import encode, forwardable_properties, user_properties
 from dovetail.broker.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -574,3 +574,16 @@ def test_the_exchange_goes_on_when_the_message_has_expired() -> None:
     client.send(Ack(PUBREL, packet_id))
     expected: list[Packet] = [Ack(PUBREC, packet_id), Ack(PUBCOMP, packet_id)]
     assert client.take() == expected
+
+
+@both
+def test_a_read_may_end_anywhere_in_a_packet(version: int) -> None:
+    world = World()
+    client = world.client("c", version=version)
+    client.subscribe("a/b")
+    data = encode(version, Publish(b"a/b", b"payload"))
+    client.send_bytes(data)  # the topic is known from here on
+    for cut in range(1, len(data)):
+        client.send_bytes(data[:cut])
+        client.send_bytes(data[cut:])
+    assert client.payloads() == [b"payload"] * len(data)

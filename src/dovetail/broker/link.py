@@ -106,7 +106,7 @@ class Link(Intake):
         if route is None or not (
             topic_end <= end
             if self.version == MQTT_3_1_1
-            else topic_end < end and not data[topic_end]
+            else topic_end < end <= size and not data[topic_end]
         ):
             return False
         count = 1
