@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
+from random import Random
 
 import pytest
 
@@ -23,9 +24,11 @@ from cluster_nodes import (
 )
 from dovetail.cluster import frames, transport
 from dovetail.cluster.addresses import Address
+from dovetail.cluster.dialing import Dial
 from dovetail.cluster.frames import encode, header
 from dovetail.cluster.handshake import MAGIC, Code, decode_refusal
 from dovetail.cluster.link import Link
+from dovetail.cluster.transport import Transport
 from dovetail.config import CLUSTER_NODES_MAX, HANDSHAKE_BYTES_MAX
 from dovetail.errors import ConfigError, PeerError
 from handshakes import KEY as ANOTHER_KEY
@@ -289,6 +292,61 @@ def test_not_more_nodes_than_a_cluster_has(caplog: Log) -> None:
 
     run(work())
     assert "too many nodes" in caplog.text
+
+
+def test_a_fault_of_ours_does_not_end_a_dial(caplog: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [RuntimeError("a bug")]
+
+    def fail() -> None:
+        raise faults.pop()
+
+    def make_link(owner: Transport, dial: Dial | None = None) -> Link:
+        link = Link(owner, dial)
+        if faults:
+            monkeypatch.setattr(link.settled, "wait", fail)
+        return link
+
+    async def work() -> None:
+        async with nodes(links("a"), links("b")) as (a, b):
+            monkeypatch.setattr(transport, "Link", make_link)
+            await connect(a, b)
+
+    run(work())
+    assert "cannot dial b" in caplog.text
+
+
+def test_many_nodes_find_each_other_however_often_they_are_cut() -> None:
+    async def work() -> None:
+        random = Random(1)
+        names = "abcd"
+        async with nodes(*(links(name) for name in names)) as all_nodes:
+            for node in all_nodes:  # all have the same seeds, themselves among them
+                for other in all_nodes:
+                    node.transport.connect_to(None, other.address)
+
+            def is_whole() -> bool:
+                return all(len(node.transport.connected) == len(names) - 1 for node in all_nodes)
+
+            for _ in range(50):
+                await until(is_whole)
+                node = random.choice(all_nodes)
+                random.choice([*node.transport._links]).abort("cut by the test")
+                await asyncio.sleep(0)
+            await until(is_whole)
+            # One each way with each of the others; a node's own dial of itself comes and goes.
+            for node in all_nodes:
+                await until(lambda node=node: len(proven(node)) == 2 * (len(names) - 1))  # type: ignore[misc]
+                for name in set(names) - {node.transport.links.name}:
+                    turns = [
+                        what for what, who in node.events if who == name and what != "accepted"
+                    ]
+                    assert turns == ["connected", "lost"] * (len(turns) // 2) + ["connected"]
+
+    run(work())
+
+
+def proven(node: Node) -> list[Link]:
+    return [link for link in node.transport._links if link.is_open]
 
 
 # Who is refused ---------------------------------------------------------------------------------

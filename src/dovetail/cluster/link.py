@@ -278,9 +278,9 @@ class Link(asyncio.Protocol):
             self.why_gone = "it has closed the connection" if exc is None else explain(exc)
         self._outgoing = []
         self._outgoing_bytes = 0
-        self._owner.gone(self)
         self.gone.set()
         self.settled.set()
+        self._owner.gone(self)
 
 
 def explain(error: Exception) -> str:

@@ -72,6 +72,7 @@ class Transport:
     ) -> None:
         """`check` says why a node that has proven itself is not taken, or None.
 
+        `on_accepted` tells of a node that has dialed us; who wants to send to it dials it too.
         `on_lost` follows each `on_connected`, but for peers that were forgotten and after `stop`.
         """
         self.links = links
@@ -228,6 +229,8 @@ class Transport:
             link.abort(f"no answer in {self.links.handshake_seconds_max:g} s")
         except (OSError, UnicodeError) as error:  # idna raises the latter for impossible names
             link.abort(explain(error))
+        except Exception:  # a bug, and no reason to give the peer up
+            log.exception("cannot dial %s", dial)
         finally:
             if not link.is_ready:
                 link.give_up("it was forgotten")
