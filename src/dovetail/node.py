@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -27,11 +28,15 @@ from dovetail.broker.link import Link
 from dovetail.broker.listeners import Listening, listen, renew, tls_context
 from dovetail.broker.packets import Connect
 from dovetail.broker.passwords import PasswordFile
+from dovetail.broker.peering import exchange
+from dovetail.broker.peering.agent import Agent
 from dovetail.broker.scanning import load_kernels
 from dovetail.broker.server import Server
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store
 from dovetail.broker.sys_topics import SysTopics
+from dovetail.cluster.addresses import Address
+from dovetail.cluster.links import ClusterLinks
 from dovetail.config import HASHES_WAITING_MAX
 from dovetail.errors import DovetailError, ReasonCode
 from dovetail.messages import Message
@@ -46,6 +51,16 @@ _GC_OLD = 1_000
 _NAME_TOPIC = b"$SYS/broker/dovetail/name"
 
 
+@dataclass(frozen=True)
+class ClusterPart:
+    """A node's part in a cluster. Being built: no setting leads here yet."""
+
+    links: ClusterLinks
+    join: tuple[Address, ...] = ()
+    seed: int = 0
+    """Of the hashes in sketches; the same for all nodes."""
+
+
 class Node:
     """A broker with everything around it."""
 
@@ -55,9 +70,12 @@ class Node:
         *,
         config_file: Path | None = None,
         movable: frozenset[str] = frozenset(),
+        cluster: ClusterPart | None = None,
     ) -> None:
         """`movable`: kinds of listeners, and "http", that take another port if theirs is taken."""
         self.settings = settings
+        self._cluster = cluster
+        self.agent: Agent | None = None
         self.listening: list[Listening] = []
         self.http_address: tuple[str, int] | None = None
         self._config_file = config_file
@@ -99,7 +117,20 @@ class Node:
             clock=lambda: loop_time() + offset,
             rules=AccessRules(settings.access.rules),
         )
+        if self._cluster is not None:
+            exchange.load_kernels()
+            stream, incarnation = self._store.begin_life(time.time())
+            self.agent = Agent(
+                self._cluster.links,
+                self._server,
+                stream=stream,
+                incarnation=incarnation,
+                seed=self._cluster.seed,
+                random=Random(secrets.randbits(128)),
+            )
         self._server.broker.restore(state, time.time())
+        if self.agent is not None and self._cluster is not None:
+            await self.agent.start(self._cluster.join)
         for listener in settings.listeners:
             self.listening.append(
                 await listen(self._server, listener, may_move=listener.kind in self._movable)
@@ -141,6 +172,8 @@ class Node:
         self._hashing.shutdown(wait=False, cancel_futures=True)
         for listening in self.listening:
             listening.server.close()
+        if self.agent is not None:
+            await self.agent.stop()
         if self._server is not None:
             await self._server.stop()
         if self._store is not None:
@@ -266,13 +299,14 @@ def run_node(
     config_file: Path | None = None,
     movable: frozenset[str] = frozenset(),
     announce: Callable[[Node], None] | None = None,
+    cluster: ClusterPart | None = None,
 ) -> None:
     """Run until SIGINT or SIGTERM."""
     set_up_logging(settings.log.level)
     raise_file_limit()
 
     async def main() -> None:
-        node = Node(settings, config_file=config_file, movable=movable)
+        node = Node(settings, config_file=config_file, movable=movable, cluster=cluster)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, node.stop_soon)

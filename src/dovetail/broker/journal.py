@@ -73,8 +73,8 @@ class Batch:
     """The number of a message, by the peer that has not got it and its place in our stream."""
     heard: dict[int, int | None] = field(default_factory=dict)
     """How far we have taken the streams of peers."""
-    members: dict[str, bool | None] = field(default_factory=dict)
-    """Brokers that belong to the cluster, by name."""
+    members: dict[str, str | None] = field(default_factory=dict)
+    """Addresses of the brokers that belong to the cluster, by name; empty where it is not known."""
     waiting: list[Callable[[bool], None]] = field(default_factory=list)
     """Called with True when the batch is on disk, with False when it could not be written."""
 
@@ -105,7 +105,7 @@ class StoredState(NamedTuple):
     retained: dict[bytes, int]
     owed: dict[tuple[str, int], int]
     heard: dict[int, int]
-    members: dict[str, bool]
+    members: dict[str, str]
 
 
 class Journal:
@@ -210,8 +210,8 @@ class Journal:
         self.open.heard[stream] = sequence
         self.rows_written += 1
 
-    def save_member(self, name: str, is_member: bool | None) -> None:
-        self.open.members[name] = is_member
+    def save_member(self, name: str, address: str | None) -> None:
+        self.open.members[name] = address
         self.rows_written += 1
 
     def when_stored(self, act: Callable[[bool], None]) -> None:

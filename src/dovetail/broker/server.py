@@ -24,6 +24,7 @@ from dovetail.broker.journal import Batch
 from dovetail.broker.link import Link
 from dovetail.broker.outlet import Outlet, Peer, State
 from dovetail.broker.packets import Connect
+from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store, Writer
 from dovetail.config import (
@@ -70,6 +71,8 @@ class Server:
             random=random,
             rules=rules,
         )
+        self.mesh: Mesh | None = None
+        """The other brokers, if there are some (peering/agent.py)."""
         self.connections: set[Connection] = set()
         self.stalled: set[Connection] = set()
         self._writer = None if store is None else Writer(store, self._written_by_thread)
@@ -109,6 +112,8 @@ class Server:
         self._joining = False
         self.is_scheduled = False
         self.flush()
+        if self.mesh is not None:
+            self.mesh.exchange.flush()
         journal = self.shared.journal
         if journal.rows_written != self._rows_taken or journal.open.waiting:
             self.commit()
@@ -150,6 +155,10 @@ class Server:
             self.loop.call_soon(self._spin)
         else:
             self._is_spinning = False
+
+    def now(self) -> None:
+        """Called before the core is told something that no connection brought."""
+        self.shared.now = self.clock()
 
     def rows_may_wait(self) -> None:
         """Called after every read: there may be rows to write though nobody has been answered."""

@@ -100,7 +100,7 @@ class Store:
                 retained=dict(self._rows(tables.RETAINED)),
                 owed={(peer, number): row for peer, number, row in self._rows(tables.OWED)},
                 heard=dict(self._rows(tables.HEARD)),
-                members={name: bool(row) for name, row in self._rows(tables.MEMBERS)},
+                members=dict(self._rows(tables.MEMBERS)),
             )
 
     def highest_numbers(self) -> tuple[int, int]:

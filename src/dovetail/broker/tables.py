@@ -81,7 +81,7 @@ CREATE TABLE heard (
 ) STRICT;
 CREATE TABLE members (
     name TEXT PRIMARY KEY,
-    is_member INTEGER NOT NULL
+    address TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 INSERT INTO numbers VALUES ('incarnation', 0), ('stream', random() & 0x7fffffffffffffff);
 """
@@ -136,7 +136,7 @@ INCOMING = Table("incoming", ("session", "packet_id"), ("held",), _alone)
 RETAINED = Table("retained", ("topic",), ("message",), _alone)
 OWED = Table("owed", ("peer", "sequence"), ("message",), _alone)
 HEARD = Table("heard", ("stream",), ("sequence",), _alone)
-MEMBERS = Table("members", ("name",), ("is_member",), _alone)
+MEMBERS = Table("members", ("name",), ("address",), _alone)
 
 
 # Statements. The names in them are ours, hence the silence about injections (S608).

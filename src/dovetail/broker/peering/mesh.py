@@ -35,6 +35,9 @@ from dovetail.messages import Message
 RESUME, HEARD, PLAIN, MESSAGE = range(32, 36)
 """Kinds of frames, besides those of the exchange."""
 
+Answer = Callable[[int, bytes], object]
+"""A frame back over the connection that a question came by."""
+
 _VERSIONS = (MQTT_3_1_1, MQTT_5)
 
 
@@ -125,6 +128,8 @@ class Mesh:
             seed=seed, lineage=incarnation, send=send, changed=router.peers_changed
         )
         self.heard: dict[int, int] = {}
+        self.addresses: dict[str, str] = {}
+        """Where peers were last, by name."""
         self._shared = shared
         self._router = router
         self._dispatch = dispatch
@@ -134,8 +139,9 @@ class Mesh:
         # No life of this broker takes a million of them in a millisecond.
         self._next_sequence = (incarnation << 20) + 1
 
-    def restore(self, members: Iterable[str], heard: dict[int, int]) -> None:
+    def restore(self, members: dict[str, str], heard: dict[int, int]) -> None:
         """Those who were known may be owed what nobody else can tell them."""
+        self.addresses.update(members)
         for name in members:
             self._peer(name)
         self.heard.update(heard)
@@ -144,8 +150,14 @@ class Mesh:
 
     def peer_is_live(self, name: str, is_live: bool) -> None:
         """What gossip says."""
-        self._peer(name)
+        self.peer_is_at(name, self.addresses.get(name, ""))
         self.exchange.peer_is_live(name, is_live)
+
+    def peer_is_at(self, name: str, address: str) -> None:
+        self._peer(name)
+        if self.addresses.get(name) != address:
+            self.addresses[name] = address
+            self._shared.journal.save_member(name, address)
 
     def peer_is_up(self, name: str) -> None:
         """There is a connection to it, which is a sign of life, too."""
@@ -160,6 +172,7 @@ class Mesh:
     def forget(self, name: str) -> int:
         """It will not come back; how many publications it never got."""
         peer = self._peers.pop(name, None)
+        self.addresses.pop(name, None)
         self.exchange.forget(name)
         self._shared.journal.save_member(name, None)
         return 0 if peer is None else peer.outbox.clear()
@@ -179,7 +192,6 @@ class Mesh:
 
             peer = self._peers[name] = _Peer(Outbox(name, self._shared, send))
             self.exchange.expect(name)
-            self._shared.journal.save_member(name, True)
         return peer
 
     # Out ------------------------------------------------------------------------------------------
@@ -229,6 +241,12 @@ class Mesh:
             )
         )
 
+    def flush(self) -> None:
+        """What could not go before, because a peer did not keep up, may go now."""
+        self.exchange.flush()
+        for peer in self._peers.values():
+            peer.outbox.flush()
+
     def answered(self, name: str, kind: int, body: bytes) -> None:
         """What a peer says to what we sent it."""
         if kind in (KNOWN, LOST):
@@ -245,9 +263,7 @@ class Mesh:
 
     # In -------------------------------------------------------------------------------------------
 
-    def receive(
-        self, name: str, kind: int, body: bytes, answer: Callable[[int, bytes], None]
-    ) -> None:
+    def receive(self, name: str, kind: int, body: bytes, answer: Answer) -> None:
         """A frame from a peer, over a connection that it has opened."""
         if kind == PLAIN:
             self._take_plain(body)
@@ -292,9 +308,7 @@ class Mesh:
         except ClientError as error:
             raise PeerError(f"a publication that no client could have sent: {error}") from error
 
-    def _take_publication(
-        self, peer: _Peer, publication: Publication, answer: Callable[[int, bytes], None]
-    ) -> None:
+    def _take_publication(self, peer: _Peer, publication: Publication, answer: Answer) -> None:
         shared = self._shared
         sequence = publication.sequence
         if sequence and not peer.stream:
@@ -326,9 +340,7 @@ class Mesh:
             shared.journal.save_heard(peer.stream, sequence)
         self._confirm(peer, sequence, answer, wait=has_rows or bool(peer.acks_waiting))
 
-    def _confirm(
-        self, peer: _Peer, sequence: int, answer: Callable[[int, bytes], None], *, wait: bool
-    ) -> None:
+    def _confirm(self, peer: _Peer, sequence: int, answer: Answer, *, wait: bool) -> None:
         """In order: a number stands for all before it."""
         body = _encode(Heard(sequence))
         if not wait:

@@ -1,0 +1,221 @@
+"""A broker's place in a live cluster: gossip and the mesh, driven by real connections.
+
+    transport (cluster/)          gossip (cluster/)            mesh (here)
+      who is connected      ->      who is met        ->         to whom frames can go
+      frames                ->      GOSSIP            ->         all others
+                                    who is alive      ->         for whom who subscribes waits
+
+A node is told some addresses (`join`), or remembers those of its last life. It dials them and
+whoever it hears of, and lets clients in when it knows what is subscribed to at the nodes that are
+there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from random import Random
+
+from dovetail.broker.peering.mesh import Mesh
+from dovetail.broker.server import Server
+from dovetail.cluster import gossip
+from dovetail.cluster.addresses import Address, parse_address
+from dovetail.cluster.gossip import Event, Gossip, Presence
+from dovetail.cluster.handshake import Hello
+from dovetail.cluster.link import Link
+from dovetail.cluster.links import ClusterLinks
+from dovetail.cluster.transport import Transport
+from dovetail.config import JOIN_SECONDS_MAX
+
+log = logging.getLogger("dovetail.cluster")
+
+GOSSIP = 48
+"""The kind of frame."""
+
+_ADDRESS = "address"
+_TURN_SECONDS = 0.05
+
+
+class Agent:
+    """Starts before clients are let in, and stops after the last was sent away."""
+
+    def __init__(
+        self,
+        links: ClusterLinks,
+        server: Server,
+        *,
+        stream: int,
+        incarnation: int,
+        seed: int,
+        random: Random,
+    ) -> None:
+        self._server = server
+        self._random = random
+        self._loop = asyncio.get_running_loop()
+        self.gossip = Gossip(links.name, incarnation, self._loop.time(), random)
+        self.transport = Transport(
+            links,
+            incarnation=incarnation,
+            on_frame=self._received,
+            on_connected=self._connected,
+            on_lost=self._lost,
+            on_accepted=self._accepted,
+            random=random,
+        )
+        self.mesh: Mesh = server.broker.join(
+            stream=stream, incarnation=incarnation, seed=seed, send=self.transport.send
+        )
+        server.mesh = self.mesh
+        self._has_heard = False
+        self._is_synchronous = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._gossip_at = 0.0
+
+    # Its life -------------------------------------------------------------------------------------
+
+    async def start(self, join: Iterable[Address]) -> None:
+        """Find the others. Returns when clients may come, which is at once where nobody is."""
+        await self.transport.start()
+        self.gossip.put(_ADDRESS, str(self.transport.address).encode())
+        known = [(name, parse_address(text)) for name, text in self.mesh.addresses.items() if text]
+        seeds = [address for address in join if address != self.transport.address]
+        for name, address in known:
+            self.transport.connect_to(name, address)
+        for address in seeds:
+            self.transport.connect_to(None, address)
+        self._turn()
+        if known or seeds:
+            await self._synchronize()
+
+    async def _synchronize(self) -> None:
+        try:
+            async with asyncio.timeout(JOIN_SECONDS_MAX):
+                await self._is_synchronous.wait()
+        except TimeoutError:
+            missing = sorted(set(self.mesh.names()) - self.transport.connected)
+            log.warning(
+                "began without the others after %g s; what is published here for them is kept (%s)",
+                JOIN_SECONDS_MAX,
+                ", ".join(missing) or "none is known",
+            )
+
+    async def stop(self) -> None:
+        """Say goodbye, so that nobody has to find out by our silence.
+
+        What peers are owed goes to disk with the last batch of the server, which stops after this.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        for name, message in self.gossip.leave():
+            self.transport.send(name, GOSSIP, gossip.encode(message))
+        await self.transport.stop()
+        for name in self.mesh.names():
+            self.mesh.peer_is_down(name)
+
+    # Turns ----------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        self._timer = self._loop.call_later(_TURN_SECONDS, self._turn)
+        now = self._loop.time()
+        if now >= self._gossip_at:
+            self._gossip_at = now + self.gossip.interval_seconds * self._random.uniform(0.95, 1.05)
+            for name, message in self.gossip.tick(now):
+                self.transport.send(name, GOSSIP, gossip.encode(message))
+            self._heed()
+        self._server.now()
+        late = self.mesh.exchange.tick(self._server.shared.now)
+        if late:
+            log.warning(
+                "%d subscriptions were acknowledged before all other brokers knew of them", late
+            )
+        self.mesh.flush()
+        self._server.rows_may_wait()
+
+    def _heed(self) -> None:
+        """What gossip has found out."""
+        for event in self.gossip.take_events():
+            self._heed_one(event)
+        incarnation = self.gossip.table.own.incarnation
+        if incarnation != self.transport.incarnation:
+            self.transport.incarnation = incarnation
+
+    def _heed_one(self, event: Event) -> None:
+        name = event.name
+        if event.presence is None:
+            lost = self.mesh.forget(name)
+            self.transport.forget(name)
+            log.warning("forgot %s; it was owed %d publications", name, lost)
+            return
+        is_alive = event.presence is Presence.ALIVE
+        if event.is_new or not is_alive:
+            log.info("%s is %s", name, event.presence.name.lower())
+        self.mesh.peer_is_live(name, is_alive)
+        if is_alive:
+            self._dial(name)
+        elif event.presence is Presence.LEFT:
+            self.transport.forget(name)
+            self.mesh.peer_is_down(name)
+
+    def _dial(self, name: str) -> None:
+        state = self.gossip.state(name)
+        text = None if state is None else state.value(_ADDRESS)
+        if text is not None:
+            address = text.decode()
+            self.mesh.peer_is_at(name, address)
+            self.transport.connect_to(name, parse_address(address))
+
+    # The transport's side -------------------------------------------------------------------------
+
+    def _connected(self, name: str, hello: Hello) -> None:
+        self._server.now()
+        self.gossip.introduce(name, hello.incarnation, self._loop.time())
+        self._heed()
+        self.mesh.peer_is_at(name, str(hello.address))
+        self.mesh.peer_is_up(name)
+        digests = self.gossip.table.digests()
+        self.transport.send(name, GOSSIP, gossip.encode(gossip.Ask(digests)))
+        self._server.rows_may_wait()
+
+    def _accepted(self, hello: Hello) -> None:
+        self.gossip.introduce(hello.name, hello.incarnation, self._loop.time())
+        self._heed()
+        self.transport.connect_to(hello.name, hello.address)
+
+    def _lost(self, name: str) -> None:
+        self._server.now()
+        self.mesh.peer_is_down(name)
+        self._server.rows_may_wait()
+
+    def _received(self, link: Link, kind: int, body: bytes) -> None:
+        if kind == GOSSIP:
+            self._take_gossip(link, body)
+            return
+        self._server.now()
+        if link.is_dialed:
+            self.mesh.answered(link.name, kind, body)
+        else:
+            self.mesh.receive(link.name, kind, body, link.answer)
+        self._server.rows_may_wait()
+        self._look()
+
+    def _look(self) -> None:
+        """Do we know all that is subscribed to at the nodes that are there?"""
+        if (
+            self._has_heard
+            and not self._is_synchronous.is_set()
+            and self.mesh.exchange.is_synchronous
+        ):
+            self._is_synchronous.set()
+
+    def _take_gossip(self, link: Link, body: bytes) -> None:
+        message = gossip.decode(body)
+        answer = self.gossip.receive(message, self._loop.time())
+        self._heed()
+        if answer is not None:
+            encoded = gossip.encode(answer)
+            if link.is_dialed:
+                self.transport.send(link.name, GOSSIP, encoded)
+            else:
+                link.answer(GOSSIP, encoded)
+        if isinstance(message, gossip.Tell):
+            self._has_heard = True
+            self._look()

@@ -1,0 +1,112 @@
+"""Three brokers in three processes, over real connections, killed and stopped for real."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from broker_process import wait_until
+from cluster_brokers import ClusterBrokers
+from dovetail.broker.packets import Ack, PacketType, Publish
+from wire_client import WireClient
+
+NAMES = ("one", "two", "three")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBrokers]:
+    with ClusterBrokers(tmp_path_factory.mktemp("cluster"), *NAMES) as brokers:
+        yield brokers
+
+
+def take(client: WireClient, count: int) -> list[bytes]:
+    """Messages in the order they came, acknowledged to the end."""
+    payloads: list[bytes] = []
+    open_ids: set[int] = set()
+    while len(payloads) < count or open_ids:
+        packet = client.receive()
+        if isinstance(packet, Publish):
+            if packet.packet_id not in open_ids:
+                payloads.append(packet.payload)
+            if packet.qos == 1:
+                client.acknowledge(packet)
+            elif packet.qos == 2:
+                open_ids.add(packet.packet_id)
+                client.send(Ack(PacketType.PUBREC, packet.packet_id))
+        else:
+            assert isinstance(packet, Ack), packet
+            assert packet.type == PacketType.PUBREL
+            open_ids.discard(packet.packet_id)
+            client.send(Ack(PacketType.PUBCOMP, packet.packet_id))
+    return payloads
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_once_it_is_acknowledged_a_subscription_counts_everywhere(
+    cluster: ClusterBrokers, qos: int
+) -> None:
+    for home in NAMES:
+        topic = f"{home}/{qos}"
+        with WireClient(cluster.ports[home]) as subscriber:
+            subscriber.subscribe(f"{home}/+", qos)
+            for name in NAMES:
+                with WireClient(cluster.ports[name]) as publisher:
+                    assert publisher.publish(topic, name.encode(), qos) == 0
+                    assert take(subscriber, 1) == [name.encode()]
+
+
+def test_many_in_order_from_everywhere(cluster: ClusterBrokers) -> None:
+    with WireClient(cluster.ports["one"]) as subscriber:
+        subscriber.subscribe("many/#", 2)
+        publishers = {name: WireClient(cluster.ports[name]) for name in NAMES}
+        for number in range(50):
+            for name, publisher in publishers.items():
+                publisher.publish(f"many/{name}", f"{name} {number}".encode(), number % 3)
+        got = take(subscriber, 150)
+        for name, publisher in publishers.items():
+            for qos in range(3):
+                expected = [f"{name} {number}".encode() for number in range(qos, 50, 3)]
+                assert [one for one in got if one in set(expected)] == expected
+            publisher.close()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_broker_that_was_killed_gets_what_it_is_owed(cluster: ClusterBrokers, qos: int) -> None:
+    client_id = f"owed-{qos}"
+    with WireClient(cluster.ports["two"], client_id, kept=True) as subscriber:
+        subscriber.subscribe(f"owed/{qos}", qos)
+    cluster.kill("two")
+    with WireClient(cluster.ports["three"]) as publisher:
+        for number in range(20):  # acknowledged though the broker is down: it is on disk
+            assert publisher.publish(f"owed/{qos}", b"%d" % number, qos) == 0
+    cluster.kill("three")
+    cluster.start("three")
+    cluster.start("two")
+    with WireClient(cluster.ports["two"], client_id, kept=True) as subscriber:
+        assert subscriber.connack.session_present
+        assert take(subscriber, 20) == [b"%d" % number for number in range(20)]
+
+
+def test_a_broker_that_hangs_does_not_hold_publishers_up_for_long(cluster: ClusterBrokers) -> None:
+    with WireClient(cluster.ports["two"], "hanging", kept=True) as subscriber:
+        subscriber.subscribe("hanging", 1)
+        cluster.signal("two", signal.SIGSTOP)
+        try:
+            with WireClient(cluster.ports["one"]) as publisher:
+                assert publisher.publish("hanging", b"kept", 1) == 0
+        finally:
+            cluster.signal("two", signal.SIGCONT)
+        assert take(subscriber, 1) == [b"kept"]
+
+
+def test_who_is_stopped_says_goodbye(cluster: ClusterBrokers) -> None:
+    assert cluster.stop("three") == 0
+    wait_until(lambda: "three is left" in cluster.log("one"), "it is told")
+    cluster.start("three")
+    with (
+        WireClient(cluster.ports["three"]) as subscriber,
+        WireClient(cluster.ports["one"]) as publisher,
+    ):
+        subscriber.subscribe("again")
+        publisher.publish("again", b"here")
+        assert take(subscriber, 1) == [b"here"]

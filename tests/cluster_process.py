@@ -1,0 +1,39 @@
+"""Brokers of a cluster as processes of their own, on this machine.
+
+usage: cluster_process.py NAME FOLDER PORT NODE_PORT [JOIN_PORT...]
+"""
+
+import sys
+from pathlib import Path
+
+from dovetail.cluster.addresses import Address
+from dovetail.cluster.links import ClusterLinks
+from dovetail.node import ClusterPart, Node, run_node
+from dovetail.settings import Http, Listener, Settings
+
+HOST = "127.0.0.1"
+
+
+def announce(node: Node) -> None:
+    print(f"{node.name} is up", flush=True)
+
+
+def main(name: str, folder: str, port: str, node_port: str, *join: str) -> None:
+    settings = Settings(
+        name=name,
+        data=str(Path(folder) / name),
+        listeners=(Listener(kind="tcp", host=HOST, port=int(port)),),
+        http=Http(enabled=False),
+    )
+    run_node(
+        settings,
+        announce=announce,
+        cluster=ClusterPart(
+            ClusterLinks(name=name, host=HOST, port=int(node_port)),
+            tuple(Address(HOST, int(one)) for one in join),
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
