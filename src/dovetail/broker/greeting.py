@@ -48,6 +48,8 @@ class Greetings:
         self._waiting: dict[Outlet, OrderedDict[str, _Greeting]] = {}
 
     def begin(self, link: Outlet, subscription: Subscription) -> None:
+        if not len(self._retained):
+            return
         greeting = _Greeting(subscription, self._retained.ordinal)
         waiting = self._waiting.get(link)
         if waiting is None:

@@ -134,7 +134,7 @@ class Router:
         self.search_peers: Callable[[Sequence[bytes]], Sequence[tuple[str, ...]]] | None = None
         """In a cluster: for each topic the brokers that may have a receiver."""
         self.filter_changed: Callable[[str, bool], None] | None = None
-        """In a cluster: told of a filter before its first subscription, and after its last."""
+        """In a cluster: told of a filter with its first subscription, and after its last."""
 
     # Tables -------------------------------------------------------------------------------------
 
@@ -155,15 +155,20 @@ class Router:
         session.filter_bytes += len(topic_filter.encode())
         self.count += 1
         key: int | str = session.number if shared is None else shared.group
-        at = self._trie.get(inner)
+        entry: Subscription | Group = subscription
         if shared is not None:
-            group = self._entry(at, key)
-            if not isinstance(group, Group):
-                group = Group()
-                self._insert(inner, at, key, group)
+            entry = Group()
+            entry.add(subscription)
+        at = self._trie.setdefault(inner, entry)
+        if at is entry:
+            if self.filter_changed is not None:
+                self.filter_changed(inner, True)
+        elif isinstance(group := self._entry(at, key), Group):
             group.add(subscription)
+        elif isinstance(at, dict):
+            at[key] = entry
         else:
-            self._insert(inner, at, key, subscription)
+            self._trie[inner] = {_key_of(at): at, key: entry}
         self._changed(inner)
         return subscription
 
@@ -205,22 +210,6 @@ class Router:
             shared = split_shared(member.filter)
             return at if shared is not None and shared.group == key else None
         return None
-
-    def _insert(
-        self,
-        inner: str,
-        at: Subscription | Group | _Several | None,
-        key: int | str,
-        entry: Subscription | Group,
-    ) -> None:
-        if at is None:
-            if self.filter_changed is not None:
-                self.filter_changed(inner, True)
-            self._trie[inner] = entry
-        elif isinstance(at, dict):
-            at[key] = entry
-        else:
-            self._trie[inner] = {_key_of(at): at, key: entry}
 
     def filters(self) -> Iterable[bytes]:
         """All that somebody here has subscribed to."""

@@ -7,6 +7,7 @@ A name or filter travels as UTF-8 bytes inside Dovetail; `check_name` and `check
 only doors in, and refuse with the reason code and a sentence.
 """
 
+import re
 from typing import NamedTuple
 
 from dovetail.config import TOPIC_BYTES_MAX
@@ -18,6 +19,7 @@ MULTI_LEVEL = "#"
 SHARE_PREFIX = "$share"
 
 _SHOWN_MAX = 80
+_PLAINLY_VALID = re.compile(r"(?!\Z)(?:(?:\+|[^+#/\0]*)/)*(?:\+|#|[^+#/\0]*)")
 
 
 class SharedFilter(NamedTuple):
@@ -42,6 +44,8 @@ def check_filter(topic_filter: str | bytes) -> bytes:
 
     A filter whose first level is `$share` has to be a whole shared subscription.
     """
+    if isinstance(topic_filter, str) and _is_plainly_valid(topic_filter):
+        return topic_filter.encode()
     refusal = _Refusal(ReasonCode.TOPIC_FILTER_INVALID, "topic filter", topic_filter)
     text, encoded = _check_text(topic_filter, refusal)
     shared = _split_shared(text, refusal)
@@ -59,6 +63,8 @@ def check_filter(topic_filter: str | bytes) -> bytes:
 
 def split_shared(topic_filter: str) -> SharedFilter | None:
     """Group and filter of a shared subscription; None for a plain filter."""
+    if not topic_filter.startswith(SHARE_PREFIX):
+        return None
     refusal = _Refusal(ReasonCode.TOPIC_FILTER_INVALID, "topic filter", topic_filter)
     return _split_shared(topic_filter, refusal)
 
@@ -111,6 +117,16 @@ def _check_text(text: str | bytes, refusal: _Refusal) -> tuple[str, bytes]:
     if "\0" in text:  # [MQTT-4.7.3-2]
         raise refusal.because("it holds the null character U+0000")
     return text, encoded
+
+
+def _is_plainly_valid(topic_filter: str) -> bool:
+    """Nearly all that come are: then there is nothing to explain. False is no verdict."""
+    return (
+        topic_filter.isascii()
+        and len(topic_filter) <= TOPIC_BYTES_MAX
+        and not topic_filter.startswith(SHARE_PREFIX)
+        and _PLAINLY_VALID.fullmatch(topic_filter) is not None
+    )
 
 
 def _split_shared(text: str, refusal: _Refusal) -> SharedFilter | None:

@@ -96,7 +96,19 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         number = self._locate(wanted)
         if number != kernels.NONE:
             self._values[number] = value
-            return
+        else:
+            self._add(wanted, value)
+
+    def setdefault(self, topic_filter: str | bytes, default: Value) -> Value:
+        """The filter's value, which is `default` if it was not in."""
+        wanted = _bytes(topic_filter)
+        number = self._locate(wanted)
+        if number != kernels.NONE:
+            return self._values[number]  # type: ignore[return-value]
+        self._add(wanted, default)
+        return default
+
+    def _add(self, wanted: Bytes, value: Value) -> None:
         number = self._new_number(value)
         self._make_room_for_nodes(2 + int(np.count_nonzero(wanted == ord("/"))))
         self._store_text(number, wanted)
