@@ -362,7 +362,11 @@ def test_sys_topics_metrics_and_health_agree(broker: BrokerProcess) -> None:
     with WireClient(broker.port) as client:
         assert client.subscribe("$SYS/#") == 0
         topics: dict[str, str] = {}
-        while topics.get("$SYS/broker/clients/connected") != "1" or len(topics) < 30:
+        while (
+            topics.get("$SYS/broker/clients/connected") != "1"
+            or "$SYS/broker/version" not in topics
+            or len(topics) < 30
+        ):
             message = client.receive_message()
             topics[message.topic.decode()] = message.payload.decode()
         assert topics["$SYS/broker/version"].startswith("dovetail version ")
