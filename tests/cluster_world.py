@@ -1,7 +1,8 @@
 """A cluster of whole brokers on a virtual clock: real cores, disks that survive crashes, links.
 
 Links are what TCP gives: in order, whole, and broken when an end crashes or the network is cut.
-What was on its way over a broken link is lost. Who is alive is known a while after it is so; how
+What was on its way over a broken link is lost, or comes late: when the one who sent it has already
+gone on over another. Who is alive is known a while after it is so; how
 that is found out is tested with gossip (test_gossiping.py).
 """
 
@@ -38,6 +39,7 @@ class Wire:
         self.cluster = cluster
         self.ends = (origin, target)
         self.is_open = True
+        self._lingers = False
         latency = cluster.random.choice([0.000_2, 0.002, 0.02])
         self._there = Pipe(cluster, latency)
         self._back = Pipe(cluster, latency)
@@ -51,7 +53,7 @@ class Wire:
         self._there.carry(lambda: self._arrive(target, target.received, origin, kind, body, answer))
 
     def _arrive(self, to: "Node", act: Callable[..., None], origin: "Node", *frame: object) -> None:
-        if not self.is_open:
+        if not to.is_running or not (self.is_open or (self._lingers and to is self.ends[1])):
             return
         if to.is_paused:
             to.kept.append(lambda: self._arrive(to, act, origin, *frame))
@@ -61,6 +63,7 @@ class Wire:
     def close(self) -> None:
         if self.is_open:
             self.is_open = False
+            self._lingers = self.cluster.random.random() < 0.5
             origin, target = self.ends
             del self.cluster.wires[origin.name, target.name]
             if origin.is_running:
@@ -208,6 +211,11 @@ class Cluster:
             if not self._is_open(origin, target):
                 self.wires[origin, target].close()
 
+    def drop(self, name: str) -> None:
+        """Its connections break, and come about again."""
+        self._break(name)
+        self._dial_all()
+
     def heal(self) -> None:
         self._sides = {}
 
@@ -236,6 +244,10 @@ class Cluster:
             to.settle()
 
     def _dial(self) -> None:
+        self._dial_all()
+        self.clock.after(0.1, self._dial)
+
+    def _dial_all(self) -> None:
         for origin in self.nodes.values():
             for target in self.nodes.values():
                 ends = (origin.name, target.name)
@@ -251,4 +263,3 @@ class Cluster:
                     origin.wake()
                     origin.mesh.peer_is_up(target.name)
                     origin.settle()
-        self.clock.after(0.1, self._dial)
