@@ -50,6 +50,7 @@ class Disk:
                 "owed",
                 "heard",
                 "members",
+                "removals",
             )
         }
 

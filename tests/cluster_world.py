@@ -179,6 +179,12 @@ class Cluster:
     def run(self, seconds: float) -> None:
         self.clock.run_until(self.clock.now + seconds)
 
+    def add(self, name: str) -> Node:
+        """One that nobody has heard of."""
+        self.disks[name] = Disk()
+        self._lives[name] = 0
+        return self.start(name)
+
     def start(self, name: str) -> Node:
         self._lives[name] += 1
         node = self.nodes[name] = Node(self, name, self.disks[name], self._lives[name])

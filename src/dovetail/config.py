@@ -127,6 +127,16 @@ clients in without: better a broker than none, and what the others are owed is k
 SUBACK_WAIT_SECONDS = 0.2
 """For other brokers to know of a subscription before it is acknowledged without them."""
 
+REMOVALS_SECONDS = 86_400.0
+"""For so long it is remembered that a retained message was taken away, as long as a broker that is
+gone is known; then an older copy could bring it back."""
+
+REMOVALS_MAX = 100_000
+"""Topics of which that is remembered; the oldest give way."""
+
+RETAINED_PAGE_BYTES = 262_144
+"""Retained messages that a broker which is new gets in one frame, about."""
+
 OUTBOX_MESSAGES_MAX = 100_000
 """QoS 1 and 2 publications that one peer is owed, in memory and, while it is down, on disk. Beyond,
 the newest is dropped for it, and counted."""

@@ -1,8 +1,8 @@
 """The publication as it travels inside Dovetail: decoded once, encoded for each kind of receiver.
 
 A message does not change after it was made, but for `number`: the journal gives it one when the
-first persistent session (or the set of retained messages) has to keep it; and for `ordinal`, its
-place among the retained messages.
+first persistent session (or the set of retained messages) has to keep it; for `ordinal`, its place
+among the retained messages; and for `stamp`, its place among those of all brokers.
 """
 
 
@@ -20,6 +20,7 @@ class Message:
         "references",
         "retain",
         "size",
+        "stamp",
         "topic",
     )
 
@@ -32,6 +33,7 @@ class Message:
         properties: bytes = b"",
         expires_at: float | None = None,
         origin: str = "",
+        stamp: int = 0,
     ) -> None:
         self.topic = topic
         self.payload = payload
@@ -42,6 +44,7 @@ class Message:
         self.properties = properties
         self.expires_at = expires_at
         self.origin = origin  # the client id of the publisher, for No Local
+        self.stamp = stamp  # of a retained message in a cluster (broker/peering/stamps.py)
         # The bytes that count against limits of queues.
         self.size = len(topic) + len(payload) + len(properties)
         self.number = 0  # on disk; 0: not there

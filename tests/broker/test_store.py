@@ -104,6 +104,7 @@ BATCHES = st.builds(
             properties=st.binary(),
             expires_at=MOMENTS,
             origin=st.text(),
+            stamp=st.integers(0, 2**62),
         ),
     ),
     deliveries=rows_or_none(
@@ -122,6 +123,7 @@ BATCHES = st.builds(
     retained=rows_or_none(TOPICS, MESSAGES),
     owed=rows_or_none(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), MESSAGES),
     heard=rows_or_none(st.integers(1, 3), st.integers(1, 2**62)),
+    removals=rows_or_none(TOPICS, st.integers(1, 2**62)),
     members=rows_or_none(st.sampled_from(["a", "b"]), st.text()),
 )
 
@@ -138,7 +140,7 @@ def test_holds_what_dicts_would(steps: list[tuple[Batch, str]]) -> None:
         try:
             for batch, step in steps:
                 if step == "spoil":  # the last table that is written has what cannot be
-                    batch.heard[4] = 2**63
+                    batch.removals[b"spoilt"] = 2**63
                     with pytest.raises(OverflowError):
                         store.commit(batch)
                     continue

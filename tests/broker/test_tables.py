@@ -13,6 +13,7 @@ from dovetail.broker.tables import (
     MEMBERS,
     MESSAGES,
     OWED,
+    REMOVALS,
     RETAINED,
     SESSIONS,
     SUBSCRIPTIONS,
@@ -23,7 +24,18 @@ from dovetail.broker.tables import (
     unpack_identifiers,
 )
 
-TABLES = [SESSIONS, SUBSCRIPTIONS, MESSAGES, DELIVERIES, INCOMING, RETAINED, OWED, HEARD, MEMBERS]
+TABLES = [
+    SESSIONS,
+    SUBSCRIPTIONS,
+    MESSAGES,
+    DELIVERIES,
+    INCOMING,
+    RETAINED,
+    OWED,
+    HEARD,
+    MEMBERS,
+    REMOVALS,
+]
 
 
 @given(st.lists(st.integers(0, 268_435_455)).map(tuple))

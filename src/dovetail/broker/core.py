@@ -130,6 +130,8 @@ class Broker:
             self.shared,
             self.router,
             self.dispatch,
+            self.retained,
+            self.expire_retained,
             stream=stream,
             incarnation=incarnation,
             seed=seed,

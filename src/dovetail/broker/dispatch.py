@@ -155,8 +155,10 @@ class Dispatch:
         route = self._router.routes.get(message.topic) or self._router.route(message.topic)
         ticket = None
         if self.mesh is not None and not message.topic.startswith(_VOLATILE):
-            # What is retained is retained everywhere.
-            peers = self.mesh.names() if message.retain else route.peers
+            peers = route.peers
+            if message.retain:  # everywhere
+                peers = self.mesh.names()
+                message.stamp = self.mesh.stamps.next()
             ticket = self.mesh.publish(peers, message) if peers else None
         entries = self.publish_here(route, message, origin)
         return ([] if entries is None and route.peers else entries), ticket
@@ -251,15 +253,24 @@ class Dispatch:
         """The last word on its topic; an empty payload takes the last word back."""
         shared = self._shared
         volatile = message.topic.startswith(_VOLATILE)
+        retained = self._retained
+        stamps = None if self.mesh is None or volatile else self.mesh.stamps
+        if stamps is not None and stamps.is_late(message, retained.get(message.topic)):
+            return
         if not message.payload:  # [MQTT-3.3.1-6], [MQTT-3.3.1-7]
             self.forget_retained(message.topic)
+            if stamps is not None:
+                stamps.remove(message.topic, message.stamp)
             return
-        retained = self._retained
         if not volatile and not self.has_room_for(message):
             shared.counters.publishes_dropped += 1
             return
         known = retained.get(message.topic)
         retained.put(message)  # [MQTT-3.3.1-5]
+        if stamps is not None:
+            if known is not None:
+                stamps.taken(known)
+            stamps.put(message)
         if not volatile:
             number = shared.journal.keep(message)
             shared.journal.save_retained(message.topic, number)
@@ -279,6 +290,8 @@ class Dispatch:
 
     def forget_retained(self, topic: bytes) -> None:
         known = self._retained.remove(topic)
+        if known is not None and self.mesh is not None and not topic.startswith(_VOLATILE):
+            self.mesh.stamps.taken(known)
         if known is not None and known.number:
             self._shared.journal.save_retained(topic, None)
             self._shared.journal.release(known)

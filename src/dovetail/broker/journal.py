@@ -42,6 +42,7 @@ class MessageRow(NamedTuple):
     properties: bytes
     expires_at: float | None
     origin: str
+    stamp: int = 0
 
 
 class DeliveryRow(NamedTuple):
@@ -73,6 +74,8 @@ class Batch:
     """The number of a message, by the peer that has not got it and its place in our stream."""
     heard: dict[int, int | None] = field(default_factory=dict)
     """How far we have taken the streams of peers."""
+    removals: dict[bytes, int | None] = field(default_factory=dict)
+    """Stamps of retained messages that were taken away, by topic."""
     members: dict[str, str | None] = field(default_factory=dict)
     """Addresses of the brokers that belong to the cluster, by name; empty where it is not known."""
     waiting: list[Callable[[bool], None]] = field(default_factory=list)
@@ -91,6 +94,7 @@ class Batch:
             or self.owed
             or self.heard
             or self.members
+            or self.removals
         )
 
 
@@ -106,6 +110,7 @@ class StoredState(NamedTuple):
     owed: dict[tuple[str, int], int]
     heard: dict[int, int]
     members: dict[str, str]
+    removals: dict[bytes, int]
 
 
 class Journal:
@@ -160,6 +165,7 @@ class Journal:
                 message.properties,
                 message.expires_at,
                 message.origin,
+                message.stamp,
             )
             self.bytes_open += message.size
             self.rows_written += 1
@@ -206,7 +212,11 @@ class Journal:
             self.open.owed[peer, sequence] = None
         self.rows_written += 1
 
-    def save_heard(self, stream: int, sequence: int) -> None:
+    def save_removal(self, topic: bytes, stamp: int | None) -> None:
+        self.open.removals[topic] = stamp
+        self.rows_written += 1
+
+    def save_heard(self, stream: int, sequence: int | None) -> None:
         self.open.heard[stream] = sequence
         self.rows_written += 1
 
@@ -268,3 +278,4 @@ class Journal:
         now.owed = failed.owed | now.owed
         now.heard = failed.heard | now.heard
         now.members = failed.members | now.members
+        now.removals = failed.removals | now.removals

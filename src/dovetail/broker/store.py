@@ -101,6 +101,7 @@ class Store:
                 owed={(peer, number): row for peer, number, row in self._rows(tables.OWED)},
                 heard=dict(self._rows(tables.HEARD)),
                 members=dict(self._rows(tables.MEMBERS)),
+                removals=dict(self._rows(tables.REMOVALS)),
             )
 
     def highest_numbers(self) -> tuple[int, int]:
@@ -187,6 +188,7 @@ class Store:
         self._put_and_remove(tables.OWED, batch.owed)
         self._put_and_remove(tables.HEARD, batch.heard)
         self._put_and_remove(tables.MEMBERS, batch.members)
+        self._put_and_remove(tables.REMOVALS, batch.removals)
         # Last, so that rows which the batch still has for a session that goes leave with it.
         gone = [(number,) for number, row in batch.sessions.items() if row is None]
         for table in (tables.SUBSCRIPTIONS, tables.DELIVERIES, tables.INCOMING):

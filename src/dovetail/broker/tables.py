@@ -69,6 +69,11 @@ CREATE TABLE numbers (
 INSERT INTO numbers VALUES ('sessions', 0), ('messages', 0);
 """
 _SCHEMA_2 = """
+ALTER TABLE messages ADD COLUMN stamp INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE removals (
+    topic BLOB PRIMARY KEY,
+    stamp INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE TABLE owed (
     peer TEXT NOT NULL,
     sequence INTEGER NOT NULL,
@@ -136,6 +141,7 @@ INCOMING = Table("incoming", ("session", "packet_id"), ("held",), _alone)
 RETAINED = Table("retained", ("topic",), ("message",), _alone)
 OWED = Table("owed", ("peer", "sequence"), ("message",), _alone)
 HEARD = Table("heard", ("stream",), ("sequence",), _alone)
+REMOVALS = Table("removals", ("topic",), ("stamp",), _alone)
 MEMBERS = Table("members", ("name",), ("address",), _alone)
 
 
@@ -216,11 +222,11 @@ def read_sessions(
 
 
 def read_messages(
-    rows: Iterable[tuple[int, bytes, bytes, int, int, bytes, float | None, str]],
+    rows: Iterable[tuple[int, bytes, bytes, int, int, bytes, float | None, str, int]],
 ) -> dict[int, MessageRow]:
     return {
-        number: MessageRow(topic, payload, qos, bool(retain), properties, expires_at, origin)
-        for number, topic, payload, qos, retain, properties, expires_at, origin in rows
+        number: MessageRow(topic, payload, qos, bool(retain), properties, expires_at, origin, stamp)
+        for number, topic, payload, qos, retain, properties, expires_at, origin, stamp in rows
     }
 
 

@@ -198,11 +198,12 @@ class Agent:
         self._look()
 
     def _look(self) -> None:
-        """Do we know all that is subscribed to at the nodes that are there?"""
+        """Do we know all that is subscribed to at the nodes that are there, and retained?"""
         if (
             self._has_heard
             and not self._is_synchronous.is_set()
             and self.mesh.exchange.is_synchronous
+            and self.mesh.is_complete
         ):
             self._is_synchronous.set()
 

@@ -123,6 +123,10 @@ class Exchange:
         self._copy(name).is_live = is_live
         self._settle()
 
+    def is_live(self, name: str) -> bool:
+        copy = self._copies.get(name)
+        return copy is not None and copy.is_live
+
     def peer_is_up(self, name: str, is_up: bool) -> None:
         """A new connection begins with the whole: who is at its end may know nothing."""
         copy = self._copy(name)

@@ -6,6 +6,8 @@
       | -- PLAIN: QoS 0 packets as they came -----> |   lost with the connection
       | -- MESSAGE: number, and all of it --------> |
       | <- HEARD: up to this number --------------- |   when it is on disk for who needs it there
+      | -- WANT: retained messages, from there on > |   by who is new, from one peer
+      | <- PAGE: some of them, and where to go on - |
 
 Rules:
 
@@ -13,6 +15,9 @@ Rules:
 - QoS 0 is dropped and counted where a peer is down or does not keep up. QoS 1 and 2 wait in the
   peer's outbox (outbox.py).
 - A number is taken once: deliveries to kept sessions and the number are written in one batch.
+- What is retained is retained at all brokers; of two words on a topic the later one stays
+  (stamps.py). A broker asks each peer once for its retained messages, which are few pages where it
+  has the same: one of them may have some that are on their way to the others.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,26 +30,31 @@ from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
 from dovetail.broker.peering.exchange import DELTA, KNOWN, LOST, WHOLE, Exchange
 from dovetail.broker.peering.outbox import Done, Outbox
+from dovetail.broker.peering.stamps import Stamps
+from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Route, Router
 from dovetail.broker.scanning import Scanner
 from dovetail.broker.state import Shared
-from dovetail.config import PEER_FRAME_BYTES_MAX
+from dovetail.config import PEER_FRAME_BYTES_MAX, RETAINED_PAGE_BYTES
 from dovetail.errors import ClientError, PeerError
 from dovetail.messages import Message
 
-RESUME, HEARD, PLAIN, MESSAGE = range(32, 36)
+RESUME, HEARD, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
 """Kinds of frames, besides those of the exchange."""
 
 Answer = Callable[[int, bytes], object]
 """A frame back over the connection that a question came by."""
 
 _VERSIONS = (MQTT_3_1_1, MQTT_5)
+_OWN = b"$SYS/"  # each broker has its own
 
 
 class Resume(Struct, frozen=True, array_like=True):
     """Who numbers the publications that follow: one data folder, through all its lives."""
 
     stream: int
+    is_incomplete: bool
+    """Some that were owed have been dropped."""
 
 
 class Heard(Struct, frozen=True, array_like=True):
@@ -62,6 +72,22 @@ class Publication(Struct, frozen=True, array_like=True):
     properties: bytes
     expiry_seconds: float | None
     origin: str
+    stamp: int
+
+
+class Want(Struct, frozen=True, array_like=True):
+    """Retained messages from this place on; 0: a new walk through all of them."""
+
+    place: int
+    digest: int
+    """Of those that are there already."""
+
+
+class Page(Struct, frozen=True, array_like=True):
+    """Some retained messages. `place`: where the next page begins; 0: there is none."""
+
+    publications: list[Publication]
+    place: int
 
 
 Body = TypeVar("Body")
@@ -70,6 +96,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _resume_decoder = msgspec.msgpack.Decoder(Resume)
 _heard_decoder = msgspec.msgpack.Decoder(Heard)
 _publication_decoder = msgspec.msgpack.Decoder(Publication)
+_want_decoder = msgspec.msgpack.Decoder(Want)
+_page_decoder = msgspec.msgpack.Decoder(Page)
 
 
 class Ticket:
@@ -101,12 +129,14 @@ class Ticket:
 class _Peer:
     """Another broker."""
 
-    __slots__ = ("acks_waiting", "outbox", "stream")
+    __slots__ = ("acks_waiting", "has_shown", "outbox", "shown", "stream")
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
         self.stream = 0  # whose publications come over its connection; 0: it has not said
         self.acks_waiting = 0
+        self.shown: list[Message] = []  # retained messages that it is walking through
+        self.has_shown = False  # all that it retained when we asked
 
 
 class Mesh:
@@ -117,6 +147,8 @@ class Mesh:
         shared: Shared,
         router: Router,
         dispatch: Dispatch,
+        retained: RetainedMessages,
+        expire_retained: Callable[[Message], None],
         *,
         stream: int,
         incarnation: int,
@@ -124,6 +156,10 @@ class Mesh:
         send: Callable[[str, int, bytes], bool],
     ) -> None:
         self.stream = stream
+        self.stamps = Stamps(stream, shared)
+        self._asked: str | None = None
+        self._retained = retained
+        self._expire_retained = expire_retained
         self.exchange = Exchange(
             seed=seed, lineage=incarnation, send=send, changed=router.peers_changed
         )
@@ -139,8 +175,16 @@ class Mesh:
         # No life of this broker takes a million of them in a millisecond.
         self._next_sequence = (incarnation << 20) + 1
 
-    def restore(self, members: dict[str, str], heard: dict[int, int]) -> None:
+    def restore(
+        self, members: dict[str, str], heard: dict[int, int], removals: dict[bytes, int]
+    ) -> None:
         """Those who were known may be owed what nobody else can tell them."""
+        for topic, stamp in sorted(removals.items(), key=lambda item: item[1]):
+            self.stamps.removals[topic] = stamp
+            self.stamps.saw(stamp)
+        for message in self._retained:
+            self.stamps.saw(message.stamp)
+            self.stamps.put(message)
         self.addresses.update(members)
         for name in members:
             self._peer(name)
@@ -162,10 +206,14 @@ class Mesh:
     def peer_is_up(self, name: str) -> None:
         """There is a connection to it, which is a sign of life, too."""
         self.peer_is_live(name, True)
-        self._send(name, RESUME, _encode(Resume(self.stream)))
+        outbox = self._peer(name).outbox
+        self._send(name, RESUME, _encode(Resume(self.stream, outbox.has_dropped)))
+        outbox.has_dropped = False
         self.exchange.peer_is_up(name, True)
 
     def peer_is_down(self, name: str) -> None:
+        if self._asked == name:
+            self._asked = None  # and the next who is up is asked from the beginning
         self._peer(name).outbox.peer_is_down()
         self.exchange.peer_is_up(name, False)
 
@@ -225,20 +273,22 @@ class Mesh:
         return ticket
 
     def _encoded(self, sequence: int, message: Message) -> bytes:
+        return _encode(self._publication(sequence, message))
+
+    def _publication(self, sequence: int, message: Message) -> Publication:
         left = None
         if message.expires_at is not None:
             left = max(message.expires_at - self._shared.now, 0.0)
-        return _encode(
-            Publication(
-                sequence,
-                message.topic,
-                message.payload,
-                message.qos,
-                message.retain,
-                message.properties,
-                left,
-                message.origin,
-            )
+        return Publication(
+            sequence,
+            message.topic,
+            message.payload,
+            message.qos,
+            message.retain,
+            message.properties,
+            left,
+            message.origin,
+            message.stamp,
         )
 
     def flush(self) -> None:
@@ -258,6 +308,9 @@ class Mesh:
                 outbox.acknowledged(heard.sequence)
             else:
                 outbox.peer_is_up(heard.sequence)
+                self._ask()
+        elif kind == PAGE:
+            self._take_page(name, _decoded(_page_decoder, body))
         else:
             raise PeerError(f"an answer of kind {kind}, which there is not")
 
@@ -273,9 +326,18 @@ class Mesh:
             answer(*self.exchange.receive(name, kind, body))
         elif kind == RESUME:
             peer = self._peer(name)
-            peer.stream = _decoded(_resume_decoder, body).stream
+            resume = _decoded(_resume_decoder, body)
+            peer.stream = resume.stream
+            peer.has_shown = -peer.stream in self.heard
+            if resume.is_incomplete and peer.has_shown:
+                peer.has_shown = False
+                del self.heard[-peer.stream]
+                self._shared.journal.save_heard(-peer.stream, None)
+            self._ask()
             self.exchange.peer_is_live(name, True)  # from now on who subscribes waits for it
             answer(HEARD, _encode(Heard(self.heard.get(peer.stream, 0))))
+        elif kind == WANT:
+            answer(PAGE, self._page(self._peer(name), _decoded(_want_decoder, body)))
         else:
             raise PeerError(f"a frame of kind {kind}, which there is not")
 
@@ -316,22 +378,15 @@ class Mesh:
         if sequence and sequence <= self.heard.get(peer.stream, 0):
             self._confirm(peer, sequence, answer, wait=bool(peer.acks_waiting))
             return
-        expiry = publication.expiry_seconds
-        message = Message(
-            publication.topic,
-            publication.payload,
-            publication.qos,
-            publication.retain,
-            publication.properties,
-            None if expiry is None else shared.now + expiry,
-            publication.origin,
-        )
+        message = self._message(publication)
         route = self._route(message.topic)
         shared.counters.publishes_from_peers += 1
         if route.is_empty_here and not message.retain:
             shared.counters.publishes_in_vain += 1
         rows_before = shared.journal.rows_written
         self._dispatch.publish_here(route, message)
+        if message.retain:
+            self._expire_retained(message)
         if not sequence:
             return
         self.heard[peer.stream] = sequence
@@ -339,6 +394,20 @@ class Mesh:
         if has_rows:
             shared.journal.save_heard(peer.stream, sequence)
         self._confirm(peer, sequence, answer, wait=has_rows or bool(peer.acks_waiting))
+
+    def _message(self, publication: Publication) -> Message:
+        expiry = publication.expiry_seconds
+        self.stamps.saw(publication.stamp)
+        return Message(
+            publication.topic,
+            publication.payload,
+            publication.qos,
+            publication.retain,
+            publication.properties,
+            None if expiry is None else self._shared.now + expiry,
+            publication.origin,
+            publication.stamp,
+        )
 
     def _confirm(self, peer: _Peer, sequence: int, answer: Answer, *, wait: bool) -> None:
         """In order: a number stands for all before it."""
@@ -357,6 +426,69 @@ class Mesh:
             answer(HEARD, body)
 
         journal.when_stored(act)
+
+    # Retained messages for who is new -------------------------------------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        """Have we seen what all who are there retain?"""
+        return all(
+            peer.has_shown
+            for name, peer in self._peers.items()
+            if self.exchange.is_live(name) or peer.outbox.is_up
+        )
+
+    def _ask(self) -> None:
+        """One peer at a time: mostly the first has all of them."""
+        if self._asked is not None:
+            return
+        for name, peer in self._peers.items():
+            if peer.outbox.is_up and peer.stream and not peer.has_shown:
+                if self._want(name, 0):
+                    self._asked = name
+                return
+
+    def _want(self, name: str, place: int) -> bool:
+        return self._send(name, WANT, _encode(Want(place, self.stamps.digest)))
+
+    def _page(self, peer: _Peer, want: Want) -> bytes:
+        """From the messages as they were when the walk began: later ones go to all peers anyway."""
+        place = want.place
+        if not place:
+            peer.shown = []
+            if want.digest != self.stamps.digest:
+                peer.shown = [one for one in self._retained if not one.topic.startswith(_OWN)]
+                peer.shown += self.stamps.removed()
+        shown = peer.shown
+        publications = []
+        size = 0
+        while place < len(shown) and size < RETAINED_PAGE_BYTES:
+            message = shown[place]
+            place += 1
+            size += message.size
+            publications.append(self._publication(0, message))
+        if place >= len(shown):
+            peer.shown = []
+            place = 0
+        return _encode(Page(publications, place))
+
+    def _take_page(self, name: str, page: Page) -> None:
+        if name != self._asked:
+            return  # a walk that was broken off
+        for publication in page.publications:
+            self._route(publication.topic)  # a valid name, or an error
+            message = self._message(publication)
+            self._dispatch.retain(message)
+            self._expire_retained(message)
+        if page.place:
+            self._want(name, page.place)
+            return
+        peer = self._peer(name)
+        peer.has_shown = True
+        self.heard[-peer.stream] = 1
+        self._shared.journal.save_heard(-peer.stream, 1)
+        self._asked = None
+        self._ask()
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:

@@ -10,7 +10,7 @@ Rules:
   again, not by a later life of this broker either. Each peer gets them in this order.
 - A peer remembers the last number that it took; what comes again with it or below is not new.
 - A QoS 2 publication is on disk before it is sent: if we die, it is sent again under its number,
-  and not as another one.
+  and not as another one. So is a retained one: all brokers come to have it, or none.
 - What a peer that is down is owed is on disk. Then whoever published it need not wait for the peer.
 - What does not fit any more is counted and not kept, and nobody waits for it either.
 """
@@ -57,6 +57,8 @@ class Outbox:
         self.count = 0
         self.nbytes = 0
         self.is_up = False
+        self.has_dropped = False
+        """Something did not fit since this was last told to the peer."""
         self._shared = shared
         self._send = send
         self._messages_max = messages_max
@@ -69,12 +71,13 @@ class Outbox:
     def put(self, sequence: int, message: Message, done: Done | None = None) -> None:
         if self.count >= self._messages_max or self.nbytes + message.size > self._bytes_max:
             self._shared.counters.peer_messages_dropped += 1
+            self.has_dropped = True
             if done is not None:
                 done(True)
             return
         owed = Owed(sequence, message, done)
         self._append(owed)
-        if message.qos == 2 or not self.is_up:
+        if message.qos == 2 or message.retain or not self.is_up:
             self._keep(owed)
         self.flush()
 
@@ -111,7 +114,7 @@ class Outbox:
         while self.is_up and self._unsent:
             owed = self._unsent[0]
             if not owed.is_gone:
-                if owed.message.qos == 2 and not owed.is_on_disk:
+                if owed.is_kept and not owed.is_on_disk:
                     return  # it goes when it is, and what came after it waits
                 if len(self._owed) - len(self._unsent) >= OUTBOX_WINDOW_MESSAGES:
                     return
@@ -163,7 +166,7 @@ class Outbox:
                 if not self.is_up:
                     _finish(owed, True)
                 self.flush()
-            elif not self.is_up or owed.message.qos == 2:
+            else:
                 self._remove(owed)
                 _finish(owed, False)
                 self.flush()

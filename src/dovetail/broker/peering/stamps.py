@@ -1,0 +1,88 @@
+"""Who had the last word on a topic: stamps of retained messages, the same order at all brokers.
+
+Pure. Rules:
+
+- A retained message gets a stamp from the broker that took it: milliseconds, a counter, and some
+  bits of the broker's own. It is higher than every stamp that this broker has given or seen, so
+  what follows from another is later, whatever the clocks say (a hybrid logical clock).
+- The higher stamp stays. A message without one (0) is from before there was a cluster, and gives
+  way to any other.
+- What was taken away leaves its stamp behind for a while, so that an older copy that comes late
+  does not bring it back.
+"""
+
+import hashlib
+
+from dovetail.broker.state import Shared
+from dovetail.config import REMOVALS_MAX, REMOVALS_SECONDS
+from dovetail.messages import Message
+
+_BROKER_BITS = 10
+_COUNTER_BITS = 10
+
+
+class Stamps:
+    """One broker's."""
+
+    def __init__(self, stream: int, shared: Shared) -> None:
+        self._shared = shared
+        self._broker = stream & ((1 << _BROKER_BITS) - 1)
+        self._last = 0
+        self.removals: dict[bytes, int] = {}
+        self.digest = 0
+        """Of all retained messages: equal at two brokers that have the same."""
+
+    def next(self) -> int:
+        milliseconds = int(self._shared.now * 1_000)
+        later = (self._last >> _BROKER_BITS) + 1
+        self._last = max(milliseconds << _COUNTER_BITS, later) << _BROKER_BITS | self._broker
+        return self._last
+
+    def saw(self, stamp: int) -> None:
+        self._last = max(self._last, stamp)
+
+    def is_late(self, message: Message, known: Message | None) -> bool:
+        """Has a later word been spoken on its topic?"""
+        newest = self.removals.get(message.topic, -1)
+        if known is not None:
+            newest = max(newest, known.stamp)
+        return message.stamp <= newest
+
+    def remove(self, topic: bytes, stamp: int) -> None:
+        self.removals.pop(topic, None)  # they stand in the order in which they came
+        self.removals[topic] = stamp
+        self._shared.journal.save_removal(topic, stamp)
+
+    def removed(self) -> list[Message]:
+        """What took retained messages away, as far as it is remembered."""
+        return [
+            Message(topic, b"", retain=True, stamp=stamp) for topic, stamp in self.removals.items()
+        ]
+
+    def put(self, message: Message) -> None:
+        """It is retained."""
+        self.digest ^= _hash(message)
+        self._forget_removal(message.topic)
+
+    def taken(self, message: Message) -> None:
+        """It is not any more."""
+        self.digest ^= _hash(message)
+
+    def _forget_removal(self, topic: bytes) -> None:
+        if self.removals.pop(topic, None) is not None:
+            self._shared.journal.save_removal(topic, None)
+
+    def tick(self) -> None:
+        """Old removals are forgotten, and those beyond the limit."""
+        milliseconds = int((self._shared.now - REMOVALS_SECONDS) * 1_000)
+        oldest = max(milliseconds, 0) << _COUNTER_BITS + _BROKER_BITS
+        while self.removals:
+            topic, stamp = next(iter(self.removals.items()))
+            if stamp > oldest and len(self.removals) <= REMOVALS_MAX:
+                return
+            self._forget_removal(topic)
+
+
+def _hash(message: Message) -> int:
+    stamped = message.stamp.to_bytes(8) + message.topic
+    return int.from_bytes(hashlib.blake2b(stamped, digest_size=8).digest())
