@@ -72,7 +72,7 @@ class Scenario:
 def throughput(scenario: Scenario, server: Server, seconds: float) -> Sample:
     traffic = scenario.traffic.at_version(server.contender.version_max)
     with Load(server.port, traffic, server.next_number) as load:
-        load.run(WARM_UP_SECONDS)
+        load.run(min(WARM_UP_SECONDS, seconds))
         cpu = server.cpu_seconds()
         run = load.run(seconds)
         cpu = server.cpu_seconds() - cpu
@@ -120,6 +120,7 @@ SCENARIOS = [
         "QoS 0, 100 publishers, each packet sent alone, one subscriber",
         Traffic(publishers=100, single_packets=True, filters=EVERYTHING, window_bytes=100 << 10),
         at_least=1.5,
+        slices=4,
     ),
     Scenario(
         "fan-out",

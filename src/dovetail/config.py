@@ -76,6 +76,16 @@ JOIN_READS_MIN = 2
 JOIN_SECONDS_MAX = 0.000_3
 """For how long it may: a tenth of what anybody would notice."""
 
+REST_READS_MIN = 16
+"""With so many connections read in one turn the loop rests before the next one, as network cards
+do: packets gather meanwhile, and a read costs the system as much for one as for ten."""
+
+REST_SECONDS = 0.000_1
+"""For how long it rests."""
+
+REST_JOIN_SECONDS_MAX = 0.001
+"""And how long writing may wait then, in all."""
+
 WRITE_JOIN_BYTES_MAX = 65_536
 """Small pieces for one client are copied together up to here; larger ones go as they are."""
 

@@ -33,6 +33,9 @@ from dovetail.config import (
     JOIN_SECONDS_MAX,
     JOURNAL_BYTES_MAX,
     JOURNAL_MESSAGES_MAX,
+    REST_JOIN_SECONDS_MAX,
+    REST_READS_MIN,
+    REST_SECONDS,
     STORE_RETRY_SECONDS,
     UNKNOWN_CONNECTIONS_MAX,
     WRITE_HIGH_WATER_BYTES,
@@ -102,11 +105,15 @@ class Server:
         # Several connections are being read: what comes in the next turns can go out with this
         # one's, and the loop does not fall asleep in between.
         reads, self.reads = self.reads, 0
+        are_many = reads >= REST_READS_MIN
+        seconds_max = REST_JOIN_SECONDS_MAX if are_many else JOIN_SECONDS_MAX
         if (
             reads >= (1 if self._joining else JOIN_READS_MIN)
-            and time.monotonic() - self._scheduled_at < JOIN_SECONDS_MAX
+            and time.monotonic() - self._scheduled_at < seconds_max
         ):
             self._joining = True
+            if are_many:
+                time.sleep(REST_SECONDS)
             self.loop.call_soon(self._end_of_turn)
             return
         self._joining = False
