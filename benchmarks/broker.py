@@ -133,12 +133,14 @@ SCENARIOS = [
         "QoS 1 on both sides, 100 in flight, one publisher, one subscriber",
         Traffic(qos=1),
         at_least=1.5,
+        slices=4,
     ),
     Scenario(
         "qos-2",
         "QoS 2 on both sides, 100 in flight, one publisher, one subscriber",
         Traffic(qos=2),
         at_least=1.5,
+        slices=4,
     ),
     Scenario(
         "latency",
