@@ -20,6 +20,7 @@ Rules:
   has the same: one of them may have some that are on their way to the others.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -38,6 +39,9 @@ from dovetail.broker.state import Shared
 from dovetail.config import PEER_FRAME_BYTES_MAX, RETAINED_PAGE_BYTES
 from dovetail.errors import ClientError, PeerError
 from dovetail.messages import Message
+from dovetail.topics.names import check_name
+
+log = logging.getLogger("dovetail.cluster")
 
 RESUME, HEARD, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
 """Kinds of frames, besides those of the exchange."""
@@ -345,7 +349,7 @@ class Mesh:
         if not body or body[0] not in _VERSIONS:
             raise PeerError("publications of no MQTT version")
         version, data = body[0], body[1:]
-        router, dispatch = self._router, self._dispatch
+        dispatch = self._dispatch
         counters = self._shared.counters
         while data:
             runs, at, _, _ = self._scan(data, version, PEER_FRAME_BYTES_MAX)
@@ -354,21 +358,29 @@ class Mesh:
             for start, first, end, count, topic_end in runs:
                 if not topic_end:
                     raise PeerError("a packet among publications that is none")
-                route = router.routes.get(data[first + 2 : topic_end])
-                if route is None:
-                    route = self._route(data[first + 2 : topic_end])
+                route = self._route(data[first + 2 : topic_end])
                 counters.publishes_from_peers += count
+                if route is None:
+                    continue
                 if route.is_empty_here:
                     counters.publishes_in_vain += count
                 else:
                     dispatch.forward(route, data[start:end], version, count, None)
             data = data[at:]
 
-    def _route(self, topic: bytes) -> Route:
+    def _route(self, topic: bytes) -> Route | None:
+        """None for what is no topic name. A peer's limits may be others than ours."""
+        route = self._router.routes.get(topic)
+        if route is not None:
+            return route
         try:
-            return self._router.find(topic)
+            check_name(topic)
         except ClientError as error:
-            raise PeerError(f"a publication that no client could have sent: {error}") from error
+            # Refused it would come again, and what is behind it would not come at all.
+            log.warning("dropped a publication of another broker: %s", error)
+            self._shared.counters.publishes_dropped += 1
+            return None
+        return self._router.route(topic)
 
     def _take_publication(self, peer: _Peer, publication: Publication, answer: Answer) -> None:
         shared = self._shared
@@ -378,15 +390,9 @@ class Mesh:
         if sequence and sequence <= self.heard.get(peer.stream, 0):
             self._confirm(peer, sequence, answer, wait=bool(peer.acks_waiting))
             return
-        message = self._message(publication)
-        route = self._route(message.topic)
         shared.counters.publishes_from_peers += 1
-        if route.is_empty_here and not message.retain:
-            shared.counters.publishes_in_vain += 1
         rows_before = shared.journal.rows_written
-        self._dispatch.publish_here(route, message)
-        if message.retain:
-            self._expire_retained(message)
+        self._publish_here(self._message(publication))
         if not sequence:
             return
         self.heard[peer.stream] = sequence
@@ -394,6 +400,16 @@ class Mesh:
         if has_rows:
             shared.journal.save_heard(peer.stream, sequence)
         self._confirm(peer, sequence, answer, wait=has_rows or bool(peer.acks_waiting))
+
+    def _publish_here(self, message: Message) -> None:
+        route = self._route(message.topic)
+        if route is None:
+            return
+        if route.is_empty_here and not message.retain:
+            self._shared.counters.publishes_in_vain += 1
+        self._dispatch.publish_here(route, message)
+        if message.retain:
+            self._expire_retained(message)
 
     def _message(self, publication: Publication) -> Message:
         expiry = publication.expiry_seconds
@@ -476,10 +492,10 @@ class Mesh:
         if name != self._asked:
             return  # a walk that was broken off
         for publication in page.publications:
-            self._route(publication.topic)  # a valid name, or an error
             message = self._message(publication)
-            self._dispatch.retain(message)
-            self._expire_retained(message)
+            if self._route(message.topic) is not None:
+                self._dispatch.retain(message)
+                self._expire_retained(message)
         if page.place:
             self._want(name, page.place)
             return

@@ -1,0 +1,138 @@
+"""One broker among others, frame by frame: what a peer may send, and what becomes of it."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_harness import KEPT, World
+from dovetail.broker import codec
+from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
+from dovetail.broker.peering import mesh
+from dovetail.broker.peering.exchange import DELTA, WHOLE
+from dovetail.errors import PeerError
+
+STREAM = 9
+
+
+class Member(World):
+    """A broker in a cluster whose peers are played by the test."""
+
+    def prepare(self) -> None:
+        self.sent: list[tuple[str, int, bytes]] = []
+        self.answers: list[tuple[int, bytes]] = []
+        self.mesh = self.broker.join(stream=1, incarnation=1, seed=0, send=self.send)
+
+    def send(self, peer: str, kind: int, body: bytes) -> bool:
+        self.sent.append((peer, kind, body))
+        return True
+
+    def receive(self, kind: int, body: bytes) -> list[tuple[int, bytes]]:
+        """A frame from the peer; the answers to it."""
+        self.answers.clear()
+        self.mesh.receive("peer", kind, body, lambda *answer: self.answers.append(answer))
+        self.settle()
+        return self.answers
+
+
+def publication(sequence: int, topic: bytes, payload: bytes = b"", qos: int = 1) -> bytes:
+    return mesh._encode(
+        mesh.Publication(sequence, topic, payload, qos, False, b"", None, "origin", 0)
+    )
+
+
+def resume(member: Member) -> None:
+    ((kind, _),) = member.receive(mesh.RESUME, mesh._encode(mesh.Resume(STREAM, False)))
+    assert kind == mesh.HEARD
+
+
+def heard(answers: list[tuple[int, bytes]]) -> list[int]:
+    return [mesh._decoded(mesh._heard_decoder, body).sequence for _, body in answers]
+
+
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+def test_plain_publications_are_delivered_here_and_go_nowhere_else(version: int) -> None:
+    member = Member()
+    client = member.client("c")
+    client.subscribe("a/#")
+    member.sent.clear()
+    packets = [
+        codec.encode_publish(version, topic, b"%d" % number)
+        for number, topic in enumerate([b"a/1", b"a/1", b"a/2", b"nobody"])
+    ]
+    assert member.receive(mesh.PLAIN, bytes([version]) + b"".join(packets)) == []
+    assert client.payloads() == [b"0", b"1", b"2"]
+    counters = member.shared.counters
+    assert (counters.publishes_from_peers, counters.publishes_in_vain) == (4, 1)
+    assert counters.publishes_received == 0
+    assert not any(kind in (mesh.PLAIN, mesh.MESSAGE) for _, kind, _ in member.sent)
+
+
+def test_a_kept_session_is_on_disk_before_the_peer_is_told() -> None:
+    member = Member()
+    client = member.client("c", **KEPT)
+    client.subscribe("a", qos=1)
+    client.lose()
+    resume(member)
+    member.auto_commit = False
+    assert member.receive(mesh.MESSAGE, publication(5, b"a", b"x")) == []
+    assert member.receive(mesh.MESSAGE, publication(5, b"a", b"x")) == []  # again: it waits, too
+    assert member.receive(mesh.MESSAGE, publication(6, b"nobody")) == []  # in order
+    answers = member.answers
+    member.commit_all()
+    assert heard(answers) == [5, 5, 6]
+    again = member.crash()
+    assert again.shared is not member.shared
+    assert len(member.disk.state().deliveries) == 1
+    assert member.disk.state().heard == {STREAM: 5}
+
+
+def test_what_no_client_could_have_sent_is_dropped_and_holds_nothing_up() -> None:
+    member = Member(topic_levels_max=2)
+    client = member.client("c")
+    client.subscribe("#", qos=1)
+    resume(member)
+    for sequence, topic in enumerate([b"", b"a/+", b"\xff", b"a\0b", b"a/b/c/d", b"fine"], 1):
+        assert heard(member.receive(mesh.MESSAGE, publication(sequence, topic))) == [sequence]
+    # A peer may allow more levels than we do.
+    assert [message.topic for message in client.messages()] == [b"a/b/c/d", b"fine"]
+    assert member.shared.counters.publishes_dropped == 4
+
+
+BROKEN: dict[str, tuple[int, bytes]] = {
+    "a kind that there is not": (99, b""),
+    "no version": (mesh.PLAIN, b""),
+    "another version": (mesh.PLAIN, b"\x09" + codec.encode_publish(MQTT_5, b"a", b"")),
+    "cut short": (mesh.PLAIN, bytes([MQTT_5]) + codec.encode_publish(MQTT_5, b"a", b"x")[:-1]),
+    "another packet": (mesh.PLAIN, bytes([MQTT_5, 0xC0, 0x00])),
+    "not msgpack": (mesh.MESSAGE, b"\xc1"),
+    "a number without a stream": (mesh.MESSAGE, publication(1, b"a")),
+    "no sketch": (WHOLE, b"DVTS"),
+    "no delta": (DELTA, b""),
+}
+
+
+@pytest.mark.parametrize(("kind", "body"), BROKEN.values(), ids=BROKEN)
+def test_what_a_peer_must_not_send_ends_its_connection(kind: int, body: bytes) -> None:
+    with pytest.raises(PeerError):
+        Member().receive(kind, body)
+
+
+KINDS = [WHOLE, DELTA, mesh.RESUME, mesh.PLAIN, mesh.MESSAGE, mesh.WANT]
+
+
+@given(st.sampled_from(KINDS), st.binary(max_size=100), st.booleans())
+def test_random_frames(kind: int, body: bytes, is_answer: bool) -> None:
+    member = Member()
+    client = member.client("c")
+    client.subscribe("a")
+    act: Callable[[], object] = lambda: member.receive(kind, body)  # noqa: E731
+    if is_answer:
+        act = lambda: member.mesh.answered("peer", kind, body)  # noqa: E731
+    try:
+        act()
+    except PeerError:
+        return
+    client.publish("a", b"well")
+    assert client.payloads() == [b"well"]
