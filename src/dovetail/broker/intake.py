@@ -269,7 +269,7 @@ class Intake(Outlet):
     def _send_acks(self) -> None:
         """Those that wait for nothing, up to the first that does."""
         while self._acks and not self._acks[0].waiting:
-            owed = self._acks.popleft()
+            owed = self._acks.pop(0)
             if self.state is not State.CONNECTED or owed.data is None:
                 continue
             if owed.ends and self._receiving:  # a message that came twice counts once
