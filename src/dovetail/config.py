@@ -13,6 +13,9 @@ SKETCH_FALSE_POSITIVE_RATE = 0.001
 SKETCH_ELEMENTS_START = 4_096
 """Room in a broker's sketch when it starts; it doubles as it fills, so sizes of peers meet."""
 
+SKETCH_PART_BYTES = 4_194_304
+"""Of a whole sketch on its way to a peer, in one frame."""
+
 SKETCH_BITS_MIN = 1_024
 """Planned at least: in fewer bits a key's hashes run into each other, and rates into the sky."""
 

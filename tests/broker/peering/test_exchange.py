@@ -3,6 +3,7 @@
 from collections import deque
 from functools import partial
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,7 +15,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from dovetail.broker.peering.exchange import DELTA, KNOWN, LOST, WHOLE, Exchange
+from dovetail.broker.peering import exchange
+from dovetail.broker.peering.exchange import DELTA, KNOWN, LOST, WHOLE, Exchange, Part
 from dovetail.errors import PeerError
 from dovetail.topics.names import matches
 
@@ -271,3 +273,32 @@ def test_a_sketch_of_another_cluster_is_refused() -> None:
     stranger.peer_is_up("b", True)
     with pytest.raises(PeerError, match="another cluster"):
         a_pair().exchanges["b"].receive("stranger", *frames[0])
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_large_sketch_comes_in_parts(monkeypatch: pytest.MonkeyPatch, is_broken: bool) -> None:
+    monkeypatch.setattr(exchange, "SKETCH_PART_BYTES", 1_000)
+    net = a_pair()
+    owner = net.exchanges["a"]
+    for number in range(3_000):  # more than it was planned for
+        owner.add(f"site/{number}/value")
+    owner.flush()
+    for _ in range(5):
+        net.step("a", "b")
+    assert net.exchanges["b"]._arriving
+    owner.add("while it is under way")
+    if is_broken:
+        net.cut("a", "b")
+        net.connect("a", "b")
+    net.settle()
+    found = net.exchanges["b"].search([b"while it is under way", b"site/1999/value", b"other"])
+    assert found == [("a",), ("a",), ()]
+    assert not net.exchanges["b"]._arriving
+
+
+def test_parts_that_do_not_follow_begin_again() -> None:
+    other = a_pair().exchanges["b"]
+    for part in (Part(5, 10, b"12345"), Part(0, 10, b""), Part(1, 10, b"x")):
+        assert other.receive("a", WHOLE, msgspec.msgpack.encode(part)) == (LOST, b"")
+    with pytest.raises(PeerError):
+        other.receive("a", WHOLE, msgspec.msgpack.encode(Part(0, 1 << 60, b"x")))

@@ -10,7 +10,7 @@ from broker_harness import KEPT, World
 from dovetail.broker import codec
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
 from dovetail.broker.peering import mesh
-from dovetail.broker.peering.exchange import DELTA, WHOLE
+from dovetail.broker.peering.exchange import DELTA, WHOLE, decoded
 from dovetail.errors import PeerError
 
 STREAM = 9
@@ -48,7 +48,7 @@ def resume(member: Member) -> None:
 
 
 def heard(answers: list[tuple[int, bytes]]) -> list[int]:
-    return [mesh._decoded(mesh._heard_decoder, body).sequence for _, body in answers]
+    return [decoded(mesh._heard_decoder, body).sequence for _, body in answers]
 
 
 @pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])

@@ -1,8 +1,9 @@
 """Sketches travel: ours to all peers as it changes, theirs into the bank that routes are found in.
 
     owner                                     peer
-      | -- WHOLE: all bits, at version v ----> |   when a connection comes about, or bits were
-      | <- KNOWN: lineage, version ----------- |   laid out anew
+      | -- WHOLE: bits, at version v --------> |   when a connection comes about, or bits were
+      | <- MORE: from this place on ---------- |   laid out anew; part by part
+      | <- KNOWN: lineage, version ----------- |
       | -- DELTA: what changed since v ------> |   at once, but one at a time: what changes while
       | <- KNOWN, or LOST: I lack what it      |   one is on its way goes with the next
       |    builds on ------------------------- |
@@ -19,11 +20,17 @@ Rules:
 """
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from dovetail.config import SKETCH_ELEMENTS_START, SKETCH_FALSE_POSITIVE_RATE
+from dovetail.config import (
+    SKETCH_BYTES_MAX,
+    SKETCH_ELEMENTS_START,
+    SKETCH_FALSE_POSITIVE_RATE,
+    SKETCH_PART_BYTES,
+)
 from dovetail.errors import PeerError, SketchError
 from dovetail.topics.bank import SketchBank
 from dovetail.topics.columns import Column
@@ -35,7 +42,9 @@ from dovetail.topics.sketches.wire import (
     sketch_to_bytes,
 )
 
-WHOLE, DELTA, KNOWN, LOST = range(16, 20)
+Body = TypeVar("Body")
+
+WHOLE, DELTA, KNOWN, LOST, MORE = range(16, 21)
 """Kinds of frames."""
 
 Send = Callable[[str, int, bytes], bool]
@@ -51,7 +60,17 @@ class Known(Struct, frozen=True, array_like=True):
     own_version: int
 
 
-_decode_known = msgspec.msgpack.Decoder(Known).decode
+class Part(Struct, frozen=True, array_like=True):
+    """Of a whole sketch in bytes."""
+
+    place: int
+    bytes_in_all: int
+    data: bytes
+
+
+_known_decoder = msgspec.msgpack.Decoder(Known)
+_part_decoder = msgspec.msgpack.Decoder(Part)
+_place_decoder = msgspec.msgpack.Decoder(int)
 
 
 _NOTHING = -1
@@ -60,13 +79,14 @@ _NOTHING = -1
 class _Copy:
     """Our sketch at one peer's."""
 
-    __slots__ = ("is_live", "is_up", "is_waiting", "known", "theirs")
+    __slots__ = ("is_live", "is_up", "is_waiting", "known", "theirs", "whole")
 
     def __init__(self) -> None:
         self.is_up = False  # there is a connection to it
         self.is_live = False  # the cluster counts it in
         self.is_waiting = False  # something is on its way to it
         self.known = _NOTHING  # version
+        self.whole = b""  # what it is getting, part by part
         self.theirs = (0, 0)  # lineage and version of its own, when it first knew of us
 
 
@@ -94,6 +114,7 @@ class Exchange:
         self._copies: dict[str, _Copy] = {}
         self._waiters: list[_Waiter] = []
         self._unknown: tuple[str, ...] = ()
+        self._arriving: dict[str, bytearray] = {}
         self._rebuilt_at = 0
 
     # Our filters ----------------------------------------------------------------------------------
@@ -134,6 +155,7 @@ class Exchange:
         copy.is_waiting = False
         copy.known = _NOTHING
         copy.theirs = (0, 0)
+        copy.whole = b""
         self._settle()
         if is_up:
             self.flush()
@@ -160,6 +182,7 @@ class Exchange:
     def forget(self, name: str) -> None:
         """It will not come back."""
         self._copies.pop(name, None)
+        self._arriving.pop(name, None)
         self._unknown = tuple(other for other in self._unknown if other != name)
         if name in self.bank:
             self.bank.remove(name)
@@ -168,32 +191,39 @@ class Exchange:
 
     def flush(self) -> None:
         """Tell the peers what changed. For the end of a turn: many changes, one delta."""
-        bodies: dict[int, tuple[int, bytes]] = {}
+        wholes: list[bytes] = []
+        deltas: dict[int, bytes] = {}
         for name, copy in self._copies.items():
             if not copy.is_up or copy.is_waiting or copy.known >= self.sketch.version:
                 continue
-            body = bodies.get(copy.known)
-            if body is None:
-                body = bodies[copy.known] = self._news(copy.known)
-            copy.is_waiting = self._send(name, *body)
+            if copy.known == _NOTHING or copy.known < self._rebuilt_at:
+                wholes = wholes or [sketch_to_bytes(self.sketch)]
+                copy.whole = wholes[0]
+                copy.is_waiting = self._send_part(name, copy, 0)
+                continue
+            delta = deltas.get(copy.known)
+            if delta is None:
+                delta = deltas[copy.known] = delta_to_bytes(self.sketch.delta(copy.known))
+            copy.is_waiting = self._send(name, DELTA, delta)
 
-    def _news(self, known: int) -> tuple[int, bytes]:
-        if known == _NOTHING or known < self._rebuilt_at:
-            return WHOLE, sketch_to_bytes(self.sketch)
-        return DELTA, delta_to_bytes(self.sketch.delta(known))
+    def _send_part(self, name: str, copy: _Copy, place: int) -> bool:
+        data = copy.whole[place : place + SKETCH_PART_BYTES]
+        part = Part(place, len(copy.whole), data)
+        return self._send(name, WHOLE, msgspec.msgpack.encode(part))
 
     def answered(self, name: str, kind: int, body: bytes) -> None:
-        """KNOWN or LOST came from a peer."""
+        """KNOWN, LOST or MORE came from a peer."""
         copy = self._copies.get(name)
         if copy is None:
             return
+        if kind == MORE and copy.whole:
+            copy.is_waiting = self._send_part(name, copy, decoded(_place_decoder, body))
+            return
         copy.is_waiting = False
         copy.known = _NOTHING
+        copy.whole = b""
         if kind == KNOWN:
-            try:
-                known = _decode_known(body)
-            except msgspec.DecodeError as error:
-                raise PeerError(f"an answer about a sketch that cannot be read: {error}") from error
+            known = decoded(_known_decoder, body)
             if known.lineage == self.sketch.lineage and known.version <= self.sketch.version:
                 copy.known = known.version
                 if not copy.theirs[0]:
@@ -238,12 +268,14 @@ class Exchange:
         """WHOLE or DELTA came from a peer; the answer to it."""
         try:
             if kind == WHOLE:
-                sketch = sketch_from_bytes(body)
+                whole = self._assemble(name, decoded(_part_decoder, body))
+                if not isinstance(whole, bytes):
+                    return whole
+                sketch = sketch_from_bytes(whole)
                 if sketch.geometry.seed != self.sketch.geometry.seed:
                     raise PeerError("a sketch with another cluster's seed")
                 self.bank.put(name, sketch)
                 self._unknown = tuple(other for other in self._unknown if other != name)
-                state = sketch.lineage, sketch.version
             else:
                 delta = delta_from_bytes(body)
                 if name not in self.bank:
@@ -252,12 +284,27 @@ class Exchange:
                     self.bank.apply(name, delta)
                 except SketchError:
                     return LOST, b""
-                state = self.bank.state_of(name)
         except SketchError as error:
             raise PeerError(f"a sketch that cannot be used: {error.message}") from error
         self._changed()
+        state = self.bank.state_of(name)
         known = Known(*state, self.sketch.lineage, self.sketch.version)
         return KNOWN, msgspec.msgpack.encode(known)
+
+    def _assemble(self, name: str, part: Part) -> bytes | tuple[int, bytes]:
+        """The whole, if this was its last part; else the answer."""
+        if part.bytes_in_all > SKETCH_BYTES_MAX:
+            raise PeerError(f"a sketch of {part.bytes_in_all:,} bytes")
+        if not part.place:
+            self._arriving[name] = bytearray()
+        arriving = self._arriving.get(name)
+        if arriving is None or part.place != len(arriving) or not part.data:
+            self._arriving.pop(name, None)
+            return LOST, b""
+        arriving += part.data
+        if len(arriving) < part.bytes_in_all:
+            return MORE, msgspec.msgpack.encode(len(arriving))
+        return bytes(self._arriving.pop(name))
 
     def search(self, topics: Sequence[bytes]) -> list[tuple[str, ...]]:
         """For each topic the peers that may have a subscriber."""
@@ -282,6 +329,14 @@ class Exchange:
         if copy is None:
             copy = self._copies[name] = _Copy()
         return copy
+
+
+def decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:
+    """A frame's body, or a PeerError."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PeerError(f"a frame that cannot be read: {error}") from error
 
 
 def load_kernels() -> None:

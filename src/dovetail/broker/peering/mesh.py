@@ -22,14 +22,21 @@ Rules:
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
-from dovetail.broker.peering.exchange import DELTA, KNOWN, LOST, WHOLE, Exchange
+from dovetail.broker.peering.exchange import (
+    DELTA,
+    KNOWN,
+    LOST,
+    MORE,
+    WHOLE,
+    Exchange,
+    decoded,
+)
 from dovetail.broker.peering.outbox import Done, Outbox
 from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.retained import RetainedMessages
@@ -93,8 +100,6 @@ class Page(Struct, frozen=True, array_like=True):
     publications: list[Publication]
     place: int
 
-
-Body = TypeVar("Body")
 
 _encode = msgspec.msgpack.Encoder().encode
 _resume_decoder = msgspec.msgpack.Decoder(Resume)
@@ -303,10 +308,10 @@ class Mesh:
 
     def answered(self, name: str, kind: int, body: bytes) -> None:
         """What a peer says to what we sent it."""
-        if kind in (KNOWN, LOST):
+        if kind in (KNOWN, LOST, MORE):
             self.exchange.answered(name, kind, body)
         elif kind == HEARD:
-            heard = _decoded(_heard_decoder, body)
+            heard = decoded(_heard_decoder, body)
             outbox = self._peer(name).outbox
             if outbox.is_up:
                 outbox.acknowledged(heard.sequence)
@@ -314,7 +319,7 @@ class Mesh:
                 outbox.peer_is_up(heard.sequence)
                 self._ask()
         elif kind == PAGE:
-            self._take_page(name, _decoded(_page_decoder, body))
+            self._take_page(name, decoded(_page_decoder, body))
         else:
             raise PeerError(f"an answer of kind {kind}, which there is not")
 
@@ -325,12 +330,12 @@ class Mesh:
         if kind == PLAIN:
             self._take_plain(body)
         elif kind == MESSAGE:
-            self._take_publication(self._peer(name), _decoded(_publication_decoder, body), answer)
+            self._take_publication(self._peer(name), decoded(_publication_decoder, body), answer)
         elif kind in (WHOLE, DELTA):
             answer(*self.exchange.receive(name, kind, body))
         elif kind == RESUME:
             peer = self._peer(name)
-            resume = _decoded(_resume_decoder, body)
+            resume = decoded(_resume_decoder, body)
             peer.stream = resume.stream
             peer.has_shown = -peer.stream in self.heard
             if resume.is_incomplete and peer.has_shown:
@@ -341,7 +346,7 @@ class Mesh:
             self.exchange.peer_is_live(name, True)  # from now on who subscribes waits for it
             answer(HEARD, _encode(Heard(self.heard.get(peer.stream, 0))))
         elif kind == WANT:
-            answer(PAGE, self._page(self._peer(name), _decoded(_want_decoder, body)))
+            answer(PAGE, self._page(self._peer(name), decoded(_want_decoder, body)))
         else:
             raise PeerError(f"a frame of kind {kind}, which there is not")
 
@@ -505,10 +510,3 @@ class Mesh:
         self._shared.journal.save_heard(-peer.stream, 1)
         self._asked = None
         self._ask()
-
-
-def _decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PeerError(f"a frame that cannot be read: {error}") from error
