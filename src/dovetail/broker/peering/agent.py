@@ -13,6 +13,7 @@ there.
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 
 from dovetail.broker.peering.mesh import Mesh
@@ -33,6 +34,7 @@ GOSSIP = 48
 
 _ADDRESS = "address"
 _TURN_SECONDS = 0.05
+_FRAME_EXTRA_BYTES = 65_536
 
 
 class Agent:
@@ -48,6 +50,13 @@ class Agent:
         seed: int,
         random: Random,
     ) -> None:
+        # A frame holds what a client may send, and what goes with it.
+        frame_bytes_max = server.shared.limits.packet_bytes_max + _FRAME_EXTRA_BYTES
+        links = replace(
+            links,
+            frame_bytes_max=max(links.frame_bytes_max, frame_bytes_max),
+            backlog_bytes_max=max(links.backlog_bytes_max, 2 * frame_bytes_max),
+        )
         self._server = server
         self._random = random
         self._loop = asyncio.get_running_loop()

@@ -354,24 +354,38 @@ class Mesh:
         if not body or body[0] not in _VERSIONS:
             raise PeerError("publications of no MQTT version")
         version, data = body[0], body[1:]
-        dispatch = self._dispatch
-        counters = self._shared.counters
         while data:
             runs, at, _, _ = self._scan(data, version, PEER_FRAME_BYTES_MAX)
             if not runs:
                 raise PeerError("publications that are cut short")
-            for start, first, end, count, topic_end in runs:
-                if not topic_end:
-                    raise PeerError("a packet among publications that is none")
-                route = self._route(data[first + 2 : topic_end])
-                counters.publishes_from_peers += count
-                if route is None:
-                    continue
-                if route.is_empty_here:
-                    counters.publishes_in_vain += count
-                else:
-                    dispatch.forward(route, data[start:end], version, count, None)
+            self._take_runs(data, version, runs)
             data = data[at:]
+
+    def _take_runs(self, data: bytes, version: int, runs: list[list[int]]) -> None:
+        """Neighbouring runs of one route go on as one slice, as in link.py."""
+        route: Route | None = None
+        first = last = packets = 0
+        for start, body, end, count, topic_end in runs:
+            if not topic_end:
+                raise PeerError("a packet among publications that is none")
+            found = self._route(data[body + 2 : topic_end])
+            if found is not None and found is route:
+                last = end
+                packets += count
+                continue
+            self._take_slice(route, data[first:last], version, packets)
+            route, first, last, packets = found, start, end, count
+        self._take_slice(route, data[first:last], version, packets)
+
+    def _take_slice(self, route: Route | None, data: bytes, version: int, count: int) -> None:
+        counters = self._shared.counters
+        counters.publishes_from_peers += count
+        if route is None:
+            return
+        if route.is_empty_here:
+            counters.publishes_in_vain += count
+        else:
+            self._dispatch.forward(route, data, version, count, None)
 
     def _route(self, topic: bytes) -> Route | None:
         """None for what is no topic name. A peer's limits may be others than ours."""
