@@ -101,6 +101,8 @@ class Broker:
         self.timers.run(now)
         self.shared.expiring.tick(now)
         self.greetings.go_on_all()
+        if self.dispatch.mesh is not None:
+            self.dispatch.mesh.stamps.tick()
         gauges = self.shared.gauges
         gauges.sessions = len(self.sessions)
         gauges.subscriptions = self.router.count

@@ -11,6 +11,7 @@ from dovetail.broker import codec
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
 from dovetail.broker.peering import mesh
 from dovetail.broker.peering.exchange import DELTA, WHOLE, decoded
+from dovetail.config import REMOVALS_SECONDS
 from dovetail.errors import PeerError
 
 STREAM = 9
@@ -136,3 +137,36 @@ def test_random_frames(kind: int, body: bytes, is_answer: bool) -> None:
         return
     client.publish("a", b"well")
     assert client.payloads() == [b"well"]
+
+
+def test_who_is_forgotten_leaves_nothing_behind() -> None:
+    member = Member()
+    client = member.client("c", **KEPT)
+    client.subscribe("a", qos=1)
+    resume(member)
+    member.receive(mesh.MESSAGE, publication(5, b"a"))
+    assert member.disk.state().heard
+    assert member.disk.state().members == {"peer": ""}
+    member.mesh.peer_is_down("peer")
+    member.client("p").publish("nobody/here", b"", 1)  # which the peer may have subscribed to
+    assert member.disk.state().owed
+    assert member.mesh.forget("peer") == 1
+    member.settle()
+    state = member.disk.state()
+    assert (state.owed, state.heard, state.members) == ({}, {}, {})
+    assert member.mesh.names() == ()
+
+
+def test_a_removal_is_remembered_for_a_while() -> None:
+    member = Member()
+    client = member.client("c")
+    client.publish("a", b"here", retain=True)
+    client.publish("a", b"", retain=True)
+    assert list(member.mesh.stamps.removals) == [b"a"]
+    old = mesh._encode(mesh.Page([mesh.Publication(0, b"a", b"old", 0, True, b"", None, "", 7)], 0))
+    resume(member)
+    member.mesh.answered("peer", mesh.HEARD, mesh._encode(mesh.Heard(0)))
+    member.mesh.answered("peer", mesh.PAGE, old)
+    assert len(member.broker.retained) == 0
+    member.pass_time(REMOVALS_SECONDS + 1)
+    assert member.mesh.stamps.removals == member.disk.state().removals == {}

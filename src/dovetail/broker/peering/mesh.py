@@ -230,6 +230,9 @@ class Mesh:
         """It will not come back; how many publications it never got."""
         peer = self._peers.pop(name, None)
         self.addresses.pop(name, None)
+        for stream in (peer.stream, -peer.stream) if peer is not None else ():
+            if self.heard.pop(stream, None) is not None:
+                self._shared.journal.save_heard(stream, None)
         self.exchange.forget(name)
         self._shared.journal.save_member(name, None)
         return 0 if peer is None else peer.outbox.clear()
@@ -343,7 +346,7 @@ class Mesh:
                 del self.heard[-peer.stream]
                 self._shared.journal.save_heard(-peer.stream, None)
             self._ask()
-            self.exchange.peer_is_live(name, True)  # from now on who subscribes waits for it
+            self.peer_is_live(name, True)  # from now on who subscribes waits for it
             answer(HEARD, _encode(Heard(self.heard.get(peer.stream, 0))))
         elif kind == WANT:
             answer(PAGE, self._page(self._peer(name), decoded(_want_decoder, body)))
