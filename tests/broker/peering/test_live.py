@@ -1,11 +1,13 @@
 """Three brokers in three processes, over real connections, killed and stopped for real."""
 
+import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from broker_process import wait_until
+from broker_process import WAIT_SECONDS, wait_until
 from cluster_brokers import ClusterBrokers
 from dovetail.broker.packets import Ack, PacketType, Publish
 from wire_client import WireClient
@@ -85,6 +87,77 @@ def test_a_broker_that_was_killed_gets_what_it_is_owed(cluster: ClusterBrokers, 
     with WireClient(cluster.ports["two"], client_id, kept=True) as subscriber:
         assert subscriber.connack.session_present
         assert take(subscriber, 20) == [b"%d" % number for number in range(20)]
+
+
+class Collector(threading.Thread):
+    """A subscriber that comes back whenever its broker does; what it got, in order."""
+
+    def __init__(self, port: int, topic: str, last: bytes) -> None:
+        super().__init__(daemon=True)
+        self.got: list[bytes] = []
+        self.is_ready = threading.Event()
+        self._port = port
+        self._topic = topic
+        self._last = last
+        self._open_ids: set[int] = set()
+
+    def run(self) -> None:
+        while self._last not in self.got or self._open_ids:
+            with (
+                contextlib.suppress(OSError),
+                WireClient(self._port, f"collector-{self._topic}", kept=True) as client,
+            ):
+                if not client.connack.session_present:
+                    client.subscribe(self._topic, 2)
+                    self.is_ready.set()
+                while self._last not in self.got or self._open_ids:
+                    self._take(client)
+
+    def _take(self, client: WireClient) -> None:
+        packet = client.receive()
+        if packet is None:
+            raise ConnectionError
+        if isinstance(packet, Publish):
+            if packet.packet_id not in self._open_ids:
+                self._open_ids.add(packet.packet_id)
+                self.got.append(packet.payload)
+            client.send(Ack(PacketType.PUBREC, packet.packet_id))
+        elif isinstance(packet, Ack):
+            self._open_ids.discard(packet.packet_id)
+            client.send(Ack(PacketType.PUBCOMP, packet.packet_id))
+
+
+def test_brokers_are_killed_while_messages_flow(cluster: ClusterBrokers) -> None:
+    collectors = [Collector(cluster.ports[name], "flow", b"end") for name in ("two", "three")]
+    for collector in collectors:
+        collector.start()
+        assert collector.is_ready.wait(WAIT_SECONDS)
+    sent: list[bytes] = []
+    is_over = threading.Event()
+
+    def publish() -> None:
+        with WireClient(cluster.ports["one"]) as publisher:
+            while not is_over.is_set():
+                sent.append(b"%d" % len(sent))
+                assert publisher.publish("flow", sent[-1], 2) == 0
+            sent.append(b"end")
+            assert publisher.publish("flow", b"end", 2) == 0
+
+    publishing = threading.Thread(target=publish, daemon=True)
+    publishing.start()
+    for name in ("two", "three", "two"):
+        flowing = len(sent) + 20
+        wait_until(lambda flowing=flowing: len(sent) > flowing, "messages flow")  # type: ignore[misc]
+        cluster.kill(name)
+        flowing = len(sent) + 20
+        wait_until(lambda flowing=flowing: len(sent) > flowing, "and go on")  # type: ignore[misc]
+        cluster.start(name)
+    is_over.set()
+    publishing.join(WAIT_SECONDS)
+    for collector in collectors:
+        collector.join(WAIT_SECONDS)
+        assert not collector.is_alive()
+        assert collector.got == sent
 
 
 def test_a_broker_that_hangs_does_not_hold_publishers_up_for_long(cluster: ClusterBrokers) -> None:
