@@ -133,7 +133,7 @@ DETECTOR_WINDOW = 100
 PHI_DEAD = 8.0
 """Suspicion at which a node counts as dead: wrong once in a hundred million intervals."""
 
-JOIN_SECONDS_MAX = 5.0
+CLUSTER_JOIN_SECONDS_MAX = 5.0
 """For a broker that starts to learn from the others what is subscribed to there. Then it lets
 clients in without: better a broker than none, and what the others are owed is kept."""
 

@@ -25,7 +25,7 @@ from dovetail.cluster.handshake import Hello
 from dovetail.cluster.link import Link
 from dovetail.cluster.links import ClusterLinks
 from dovetail.cluster.transport import Transport
-from dovetail.config import JOIN_SECONDS_MAX
+from dovetail.config import CLUSTER_JOIN_SECONDS_MAX
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -97,13 +97,13 @@ class Agent:
 
     async def _synchronize(self) -> None:
         try:
-            async with asyncio.timeout(JOIN_SECONDS_MAX):
+            async with asyncio.timeout(CLUSTER_JOIN_SECONDS_MAX):
                 await self._is_synchronous.wait()
         except TimeoutError:
             missing = sorted(set(self.mesh.names()) - self.transport.connected)
             log.warning(
                 "began without the others after %g s; what is published here for them is kept (%s)",
-                JOIN_SECONDS_MAX,
+                CLUSTER_JOIN_SECONDS_MAX,
                 ", ".join(missing) or "none is known",
             )
 
