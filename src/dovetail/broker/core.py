@@ -222,6 +222,8 @@ class Broker:
             if self.retained.get(message.topic) is message:
                 self.shared.counters.publishes_expired += 1
                 self.dispatch.forget_retained(message.topic)
+                if self.dispatch.mesh is not None:
+                    self.dispatch.mesh.stamps.remove(message.topic, message.stamp)
 
         self.timers.set(key, message.expires_at, expire)
 

@@ -302,3 +302,17 @@ def test_parts_that_do_not_follow_begin_again() -> None:
         assert other.receive("a", WHOLE, msgspec.msgpack.encode(part)) == (LOST, b"")
     with pytest.raises(PeerError):
         other.receive("a", WHOLE, msgspec.msgpack.encode(Part(0, 1 << 60, b"x")))
+
+
+def test_an_older_sketch_that_comes_late_changes_nothing() -> None:
+    net = a_pair()
+    owner, other = net.exchanges["a"], net.exchanges["b"]
+    net.cut("a", "b")
+    net.connect("a", "b")
+    late = list(net.wires["a", "b"])
+    net.settle()
+    owner.add("x")
+    owner.flush()
+    net.settle()
+    other.receive("a", *late[0])
+    assert other.search([b"x"]) == [("a",)]

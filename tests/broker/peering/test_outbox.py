@@ -4,12 +4,14 @@ The machine sends, loses connections, crashes and starts again from the disk. Th
 as mesh.py does, and must end with each publication once, in order.
 """
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_harness import Disk
 from dovetail.broker.journal import Journal
+from dovetail.broker.peering import outbox
 from dovetail.broker.peering.outbox import Outbox
 from dovetail.broker.state import Shared
 from dovetail.messages import Message
@@ -193,3 +195,16 @@ def test_a_peer_that_is_forgotten_leaves_nothing_behind() -> None:
     sender.commit()
     assert not sender.disk.state().messages
     assert not sender.disk.state().owed
+
+
+def test_what_the_disk_refused_does_not_count_in_the_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox, "OUTBOX_WINDOW_MESSAGES", 3)
+    sender = Sender(Disk(), 1)
+    sender.outbox.peer_is_up(0)
+    for sequence in range(1, 10):
+        sender.outbox.put(sequence, Message(b"t", b"", 2))
+    sender.commit(works=False)
+    sender.outbox.put(10, Message(b"t", b"", 1))
+    assert [sequence for sequence, _ in sender.wire] == [10]

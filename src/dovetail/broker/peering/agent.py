@@ -192,6 +192,8 @@ class Agent:
     def _lost(self, name: str) -> None:
         self._server.now()
         self.mesh.peer_is_down(name)
+        # The connection was a sign of life; what remains is what others say.
+        self.mesh.peer_is_live(name, self.gossip.presence(name) is Presence.ALIVE)
         self._server.rows_may_wait()
 
     def _received(self, link: Link, kind: int, body: bytes) -> None:

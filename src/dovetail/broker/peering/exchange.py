@@ -186,7 +186,7 @@ class Exchange:
         self._unknown = tuple(other for other in self._unknown if other != name)
         if name in self.bank:
             self.bank.remove(name)
-            self._changed()
+        self._changed()
         self._settle()
 
     def flush(self) -> None:
@@ -274,7 +274,10 @@ class Exchange:
                 sketch = sketch_from_bytes(whole)
                 if sketch.geometry.seed != self.sketch.geometry.seed:
                     raise PeerError("a sketch with another cluster's seed")
-                self.bank.put(name, sketch)
+                # One that comes late, over a connection that is no more, is older.
+                newest = self.bank.state_of(name) if name in self.bank else (0, 0)
+                if (sketch.lineage, sketch.version) >= newest:
+                    self.bank.put(name, sketch)
                 self._unknown = tuple(other for other in self._unknown if other != name)
             else:
                 delta = delta_from_bytes(body)

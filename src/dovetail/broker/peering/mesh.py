@@ -43,7 +43,7 @@ from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Route, Router
 from dovetail.broker.scanning import Scanner
 from dovetail.broker.state import Shared
-from dovetail.config import PEER_FRAME_BYTES_MAX, RETAINED_PAGE_BYTES
+from dovetail.config import RETAINED_PAGE_BYTES
 from dovetail.errors import ClientError, PeerError
 from dovetail.messages import Message
 from dovetail.topics.names import check_name
@@ -189,8 +189,7 @@ class Mesh:
     ) -> None:
         """Those who were known may be owed what nobody else can tell them."""
         for topic, stamp in sorted(removals.items(), key=lambda item: item[1]):
-            self.stamps.removals[topic] = stamp
-            self.stamps.saw(stamp)
+            self.stamps.restore_removal(topic, stamp)
         for message in self._retained:
             self.stamps.saw(message.stamp)
             self.stamps.put(message)
@@ -217,7 +216,6 @@ class Mesh:
         self.peer_is_live(name, True)
         outbox = self._peer(name).outbox
         self._send(name, RESUME, _encode(Resume(self.stream, outbox.has_dropped)))
-        outbox.has_dropped = False
         self.exchange.peer_is_up(name, True)
 
     def peer_is_down(self, name: str) -> None:
@@ -230,9 +228,11 @@ class Mesh:
         """It will not come back; how many publications it never got."""
         peer = self._peers.pop(name, None)
         self.addresses.pop(name, None)
-        for stream in (peer.stream, -peer.stream) if peer is not None else ():
-            if self.heard.pop(stream, None) is not None:
-                self._shared.journal.save_heard(stream, None)
+        if self._asked == name:
+            self._asked = None
+        # How far its stream was taken stays: it may come back after all, with what it owed us.
+        if peer is not None and self.heard.pop(-peer.stream, None) is not None:
+            self._shared.journal.save_heard(-peer.stream, None)
         self.exchange.forget(name)
         self._shared.journal.save_member(name, None)
         return 0 if peer is None else peer.outbox.clear()
@@ -306,6 +306,7 @@ class Mesh:
     def flush(self) -> None:
         """What could not go before, because a peer did not keep up, may go now."""
         self.exchange.flush()
+        self._ask()
         for peer in self._peers.values():
             peer.outbox.flush()
 
@@ -318,7 +319,11 @@ class Mesh:
             outbox = self._peer(name).outbox
             if outbox.is_up:
                 outbox.acknowledged(heard.sequence)
+                if outbox.has_dropped and not outbox.count:
+                    again = _encode(Resume(self.stream, True))
+                    outbox.has_dropped = not self._send(name, RESUME, again)
             else:
+                outbox.has_dropped = False  # it has been told
                 outbox.peer_is_up(heard.sequence)
                 self._ask()
         elif kind == PAGE:
@@ -347,7 +352,10 @@ class Mesh:
                 self._shared.journal.save_heard(-peer.stream, None)
             self._ask()
             self.peer_is_live(name, True)  # from now on who subscribes waits for it
-            answer(HEARD, _encode(Heard(self.heard.get(peer.stream, 0))))
+            peer.shown = []
+            # Not before it is on disk: what is heard is not sent again.
+            heard = self.heard.get(peer.stream, 0)
+            self._confirm(peer, heard, answer, wait=bool(peer.acks_waiting))
         elif kind == WANT:
             answer(PAGE, self._page(self._peer(name), decoded(_want_decoder, body)))
         else:
@@ -358,7 +366,7 @@ class Mesh:
             raise PeerError("publications of no MQTT version")
         version, data = body[0], body[1:]
         while data:
-            runs, at, _, _ = self._scan(data, version, PEER_FRAME_BYTES_MAX)
+            runs, at, _, _ = self._scan(data, version, len(data))
             if not runs:
                 raise PeerError("publications that are cut short")
             self._take_runs(data, version, runs)
@@ -492,18 +500,21 @@ class Mesh:
     def _page(self, peer: _Peer, want: Want) -> bytes:
         """From the messages as they were when the walk began: later ones go to all peers anyway."""
         place = want.place
-        if not place:
+        if not 0 < place <= len(peer.shown):  # the beginning, or of a walk that is not known here
+            place = 0
             peer.shown = []
             if want.digest != self.stamps.digest:
                 peer.shown = [one for one in self._retained if not one.topic.startswith(_OWN)]
                 peer.shown += self.stamps.removed()
         shown = peer.shown
-        publications = []
+        publications: list[Publication] = []
         size = 0
-        while place < len(shown) and size < RETAINED_PAGE_BYTES:
+        while place < len(shown):
             message = shown[place]
-            place += 1
             size += message.size
+            if size > RETAINED_PAGE_BYTES and publications:
+                break
+            place += 1
             publications.append(self._publication(0, message))
         if place >= len(shown):
             peer.shown = []
@@ -519,7 +530,8 @@ class Mesh:
                 self._dispatch.retain(message)
                 self._expire_retained(message)
         if page.place:
-            self._want(name, page.place)
+            if not self._want(name, page.place):
+                self._asked = None
             return
         peer = self._peer(name)
         peer.has_shown = True

@@ -57,8 +57,9 @@ class Outbox:
         self.count = 0
         self.nbytes = 0
         self.is_up = False
-        self.has_dropped = False
-        """Something did not fit since this was last told to the peer."""
+        self.has_dropped = True
+        """Something may not have fitted since this was last told to the peer: of an earlier life
+        it is not known."""
         self._shared = shared
         self._send = send
         self._messages_max = messages_max
@@ -113,7 +114,9 @@ class Outbox:
         """Send on, as far as the window and the connection go."""
         while self.is_up and self._unsent:
             owed = self._unsent[0]
-            if not owed.is_gone:
+            if owed.is_gone:
+                self._owed.remove(owed)  # or it would count in the window
+            else:
                 if owed.is_kept and not owed.is_on_disk:
                     return  # it goes when it is, and what came after it waits
                 if len(self._owed) - len(self._unsent) >= OUTBOX_WINDOW_MESSAGES:

@@ -30,7 +30,7 @@ class Stamps:
         self._last = 0
         self.removals: dict[bytes, int] = {}
         self.digest = 0
-        """Of all retained messages: equal at two brokers that have the same."""
+        """Of all retained messages and removals: equal at two brokers that have the same."""
 
     def next(self) -> int:
         milliseconds = int(self._shared.now * 1_000)
@@ -49,9 +49,14 @@ class Stamps:
         return message.stamp <= newest
 
     def remove(self, topic: bytes, stamp: int) -> None:
-        self.removals.pop(topic, None)  # they stand in the order in which they came
-        self.removals[topic] = stamp
+        self._forget_removal(topic)  # they stand in the order in which they came
+        self.restore_removal(topic, stamp)
         self._shared.journal.save_removal(topic, stamp)
+
+    def restore_removal(self, topic: bytes, stamp: int) -> None:
+        self.saw(stamp)
+        self.removals[topic] = stamp
+        self.digest ^= _hash(topic, -stamp)
 
     def removed(self) -> list[Message]:
         """What took retained messages away, as far as it is remembered."""
@@ -61,15 +66,17 @@ class Stamps:
 
     def put(self, message: Message) -> None:
         """It is retained."""
-        self.digest ^= _hash(message)
+        self.digest ^= _hash(message.topic, message.stamp)
         self._forget_removal(message.topic)
 
     def taken(self, message: Message) -> None:
         """It is not any more."""
-        self.digest ^= _hash(message)
+        self.digest ^= _hash(message.topic, message.stamp)
 
     def _forget_removal(self, topic: bytes) -> None:
-        if self.removals.pop(topic, None) is not None:
+        stamp = self.removals.pop(topic, None)
+        if stamp is not None:
+            self.digest ^= _hash(topic, -stamp)
             self._shared.journal.save_removal(topic, None)
 
     def tick(self) -> None:
@@ -83,6 +90,7 @@ class Stamps:
             self._forget_removal(topic)
 
 
-def _hash(message: Message) -> int:
-    stamped = message.stamp.to_bytes(8) + message.topic
+def _hash(topic: bytes, stamp: int) -> int:
+    """A removal has its stamp below zero."""
+    stamped = stamp.to_bytes(8, signed=True) + topic
     return int.from_bytes(hashlib.blake2b(stamped, digest_size=8).digest())
