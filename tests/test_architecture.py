@@ -1,6 +1,7 @@
-"""Rules of import that go by file name, which import-linter's contracts cannot say."""
+"""Rules of the code that linters cannot say: imports by file name, names that are there once."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,3 +34,11 @@ def test_every_package_has_an_init() -> None:
     # import-linter does not see modules in folders without one.
     folders = {file.parent for file in SOURCE.rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_every_limit_has_a_name_of_its_own() -> None:
+    """Python lets a second one of the same name take the first one's place without a word."""
+    lines = (SOURCE / "config.py").read_text().splitlines()
+    names = [line.partition(" = ")[0] for line in lines if re.match(r"[A-Z0-9_]+ = ", line)]
+    assert len(names) > 30
+    assert sorted(names) == sorted(set(names))
