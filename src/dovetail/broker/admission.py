@@ -29,6 +29,7 @@ from dovetail.broker.routing import Router
 from dovetail.broker.state import Shared
 from dovetail.broker.subscribing import Subscribing
 from dovetail.errors import ClientError, ReasonCode
+from dovetail.topics.names import SYS_PREFIX
 
 log = logging.getLogger("dovetail.broker")
 
@@ -153,7 +154,7 @@ class Admission:
             return ReasonCode.QOS_NOT_SUPPORTED, "the will's QoS is not supported here"
         if will.retain and not limits.retain_available:  # [MQTT-3.2.2-13]
             return ReasonCode.RETAIN_NOT_SUPPORTED, "retained messages are switched off here"
-        if not link.access.may_publish(will.topic) or will.topic.startswith(b"$SYS/"):
+        if not link.access.may_publish(will.topic) or will.topic.startswith(SYS_PREFIX):
             return ReasonCode.NOT_AUTHORIZED, "the will may not be published to its topic"
         return None
 

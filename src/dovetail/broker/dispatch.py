@@ -18,12 +18,12 @@ from dovetail.broker.routing import Delivery, Group, Route, Router
 from dovetail.broker.session import Outgoing, Session
 from dovetail.broker.state import Shared
 from dovetail.messages import Message
+from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
     from dovetail.broker.peering.mesh import Mesh, Ticket
 
 _DUPLICATE = 0x08
-_VOLATILE = b"$SYS/"  # published anew at every start
 
 
 Entries = list[tuple[Session, Outgoing]]
@@ -154,7 +154,7 @@ class Dispatch:
         """
         route = self._router.routes.get(message.topic) or self._router.route(message.topic)
         ticket = None
-        if self.mesh is not None and not message.topic.startswith(_VOLATILE):
+        if self.mesh is not None and not message.topic.startswith(SYS_PREFIX):
             peers = route.peers
             if message.retain:  # everywhere
                 peers = self.mesh.names()
@@ -252,7 +252,7 @@ class Dispatch:
     def retain(self, message: Message) -> None:
         """The last word on its topic; an empty payload takes the last word back."""
         shared = self._shared
-        volatile = message.topic.startswith(_VOLATILE)
+        volatile = message.topic.startswith(SYS_PREFIX)
         retained = self._retained
         stamps = None if self.mesh is None or volatile else self.mesh.stamps
         if stamps is not None and stamps.is_late(message, retained.get(message.topic)):
@@ -290,7 +290,7 @@ class Dispatch:
 
     def forget_retained(self, topic: bytes) -> None:
         known = self._retained.remove(topic)
-        if known is not None and self.mesh is not None and not topic.startswith(_VOLATILE):
+        if known is not None and self.mesh is not None and not topic.startswith(SYS_PREFIX):
             self.mesh.stamps.taken(known)
         if known is not None and known.number:
             self._shared.journal.save_retained(topic, None)

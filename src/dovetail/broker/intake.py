@@ -23,6 +23,7 @@ from dovetail.broker.packets import (
 from dovetail.broker.session import Session
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
+from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
     from dovetail.broker.peering.mesh import Ticket
@@ -139,7 +140,7 @@ class Intake(Outlet):
         return topic
 
     def _may_publish(self, topic: bytes) -> bool:
-        return self.access.may_publish(topic) and not topic.startswith(b"$SYS/")
+        return self.access.may_publish(topic) and not topic.startswith(SYS_PREFIX)
 
     def _accept(
         self,

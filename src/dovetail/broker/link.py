@@ -50,12 +50,6 @@ _ACKS = {
 }
 _LONG_LENGTH = 0x80
 _PINGRESP = b"\xd0\x00"
-_ACK_HEADS = {
-    PacketType.PUBACK: b"\x40\x02",
-    PacketType.PUBREC: b"\x50\x02",
-    PacketType.PUBCOMP: b"\x70\x02",
-}
-_FAILURE = 0x80
 _DOLLAR = 0x24
 
 

@@ -211,10 +211,6 @@ class Router:
             return at if shared is not None and shared.group == key else None
         return None
 
-    def filters(self) -> Iterable[bytes]:
-        """All that somebody here has subscribed to."""
-        return iter(self._trie)
-
     def peers_changed(self) -> None:
         """A sketch of another broker has: any topic may lead elsewhere now."""
         self._by_filters = {}

@@ -17,6 +17,9 @@ SEPARATOR = "/"
 SINGLE_LEVEL = "+"
 MULTI_LEVEL = "#"
 SHARE_PREFIX = "$share"
+SYS_PREFIX = b"$SYS/"
+"""What a broker tells of itself: nobody else may, it is made anew at every start, and each broker
+of a cluster has its own."""
 
 _SHOWN_MAX = 80
 _PLAINLY_VALID = re.compile(r"(?!\Z)(?:(?:\+|[^+#/\0]*)/)*(?:\+|#|[^+#/\0]*)")

@@ -38,7 +38,7 @@ _FRAME_EXTRA_BYTES = 65_536
 
 
 class Agent:
-    """Starts before clients are let in, and stops after the last was sent away."""
+    """Starts before clients are let in, and stops before the server does."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ from dovetail.broker.state import Shared
 from dovetail.config import RETAINED_PAGE_BYTES
 from dovetail.errors import ClientError, PeerError
 from dovetail.messages import Message
-from dovetail.topics.names import check_name
+from dovetail.topics.names import SYS_PREFIX, check_name
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -57,7 +57,6 @@ Answer = Callable[[int, bytes], object]
 """A frame back over the connection that a question came by."""
 
 _VERSIONS = (MQTT_3_1_1, MQTT_5)
-_OWN = b"$SYS/"  # each broker has its own
 
 
 class Resume(Struct, frozen=True, array_like=True):
@@ -504,7 +503,7 @@ class Mesh:
             place = 0
             peer.shown = []
             if want.digest != self.stamps.digest:
-                peer.shown = [one for one in self._retained if not one.topic.startswith(_OWN)]
+                peer.shown = [one for one in self._retained if not one.topic.startswith(SYS_PREFIX)]
                 peer.shown += self.stamps.removed()
         shown = peer.shown
         publications: list[Publication] = []
