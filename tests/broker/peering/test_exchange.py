@@ -16,7 +16,8 @@ from hypothesis.stateful import (
 )
 
 from dovetail.broker.peering import exchange
-from dovetail.broker.peering.exchange import DELTA, KNOWN, LOST, WHOLE, Exchange, Part
+from dovetail.broker.peering.bodies import DELTA, KNOWN, LOST, WHOLE, Part
+from dovetail.broker.peering.exchange import Exchange
 from dovetail.errors import PeerError
 from dovetail.topics.names import matches
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from broker_harness import KEPT, World
 from dovetail.broker import codec
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
-from dovetail.broker.peering import mesh
-from dovetail.broker.peering.exchange import DELTA, WHOLE, decoded
+from dovetail.broker.peering import bodies
+from dovetail.broker.peering.bodies import DELTA, WHOLE, decoded
 from dovetail.config import REMOVALS_SECONDS
 from dovetail.errors import PeerError
 
@@ -38,18 +38,18 @@ class Member(World):
 
 
 def publication(sequence: int, topic: bytes, payload: bytes = b"", qos: int = 1) -> bytes:
-    return mesh._encode(
-        mesh.Publication(sequence, topic, payload, qos, False, b"", None, "origin", 0)
+    return bodies.encode(
+        bodies.Publication(sequence, topic, payload, qos, False, b"", None, "origin", 0)
     )
 
 
 def resume(member: Member) -> None:
-    ((kind, _),) = member.receive(mesh.RESUME, mesh._encode(mesh.Resume(STREAM, False)))
-    assert kind == mesh.HEARD
+    ((kind, _),) = member.receive(bodies.RESUME, bodies.encode(bodies.Resume(STREAM, False)))
+    assert kind == bodies.HEARD
 
 
 def heard(answers: list[tuple[int, bytes]]) -> list[int]:
-    return [decoded(mesh._heard_decoder, body).sequence for _, body in answers]
+    return [decoded(bodies.heard_decoder, body).sequence for _, body in answers]
 
 
 @pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
@@ -62,12 +62,12 @@ def test_plain_publications_are_delivered_here_and_go_nowhere_else(version: int)
         codec.encode_publish(version, topic, b"%d" % number)
         for number, topic in enumerate([b"a/1", b"a/1", b"a/2", b"nobody"])
     ]
-    assert member.receive(mesh.PLAIN, bytes([version]) + b"".join(packets)) == []
+    assert member.receive(bodies.PLAIN, bytes([version]) + b"".join(packets)) == []
     assert client.payloads() == [b"0", b"1", b"2"]
     counters = member.shared.counters
     assert (counters.publishes_from_peers, counters.publishes_in_vain) == (4, 1)
     assert counters.publishes_received == 0
-    assert not any(kind in (mesh.PLAIN, mesh.MESSAGE) for _, kind, _ in member.sent)
+    assert not any(kind in (bodies.PLAIN, bodies.MESSAGE) for _, kind, _ in member.sent)
 
 
 def test_a_kept_session_is_on_disk_before_the_peer_is_told() -> None:
@@ -77,9 +77,9 @@ def test_a_kept_session_is_on_disk_before_the_peer_is_told() -> None:
     client.lose()
     resume(member)
     member.auto_commit = False
-    assert member.receive(mesh.MESSAGE, publication(5, b"a", b"x")) == []
-    assert member.receive(mesh.MESSAGE, publication(5, b"a", b"x")) == []  # again: it waits, too
-    assert member.receive(mesh.MESSAGE, publication(6, b"nobody")) == []  # in order
+    assert member.receive(bodies.MESSAGE, publication(5, b"a", b"x")) == []
+    assert member.receive(bodies.MESSAGE, publication(5, b"a", b"x")) == []  # again: it waits, too
+    assert member.receive(bodies.MESSAGE, publication(6, b"nobody")) == []  # in order
     answers = member.answers
     member.commit_all()
     assert heard(answers) == [5, 5, 6]
@@ -96,9 +96,9 @@ def test_a_connection_is_not_resumed_beyond_what_is_on_disk() -> None:
     client.lose()
     resume(member)
     member.auto_commit = False
-    member.receive(mesh.MESSAGE, publication(5, b"a", b"x"))
-    again = mesh._encode(mesh.Resume(STREAM, False))
-    assert member.receive(mesh.RESUME, again) == []  # or the peer would not send it again
+    member.receive(bodies.MESSAGE, publication(5, b"a", b"x"))
+    again = bodies.encode(bodies.Resume(STREAM, False))
+    assert member.receive(bodies.RESUME, again) == []  # or the peer would not send it again
     member.commit_all()
     assert heard(member.answers)[-1] == 5
 
@@ -109,7 +109,7 @@ def test_what_no_client_could_have_sent_is_dropped_and_holds_nothing_up() -> Non
     client.subscribe("#", qos=1)
     resume(member)
     for sequence, topic in enumerate([b"", b"a/+", b"\xff", b"a\0b", b"a/b/c/d", b"fine"], 1):
-        assert heard(member.receive(mesh.MESSAGE, publication(sequence, topic))) == [sequence]
+        assert heard(member.receive(bodies.MESSAGE, publication(sequence, topic))) == [sequence]
     # A peer may allow more levels than we do.
     assert [message.topic for message in client.messages()] == [b"a/b/c/d", b"fine"]
     assert member.shared.counters.publishes_dropped == 4
@@ -117,12 +117,12 @@ def test_what_no_client_could_have_sent_is_dropped_and_holds_nothing_up() -> Non
 
 BROKEN: dict[str, tuple[int, bytes]] = {
     "a kind that there is not": (99, b""),
-    "no version": (mesh.PLAIN, b""),
-    "another version": (mesh.PLAIN, b"\x09" + codec.encode_publish(MQTT_5, b"a", b"")),
-    "cut short": (mesh.PLAIN, bytes([MQTT_5]) + codec.encode_publish(MQTT_5, b"a", b"x")[:-1]),
-    "another packet": (mesh.PLAIN, bytes([MQTT_5, 0xC0, 0x00])),
-    "not msgpack": (mesh.MESSAGE, b"\xc1"),
-    "a number without a stream": (mesh.MESSAGE, publication(1, b"a")),
+    "no version": (bodies.PLAIN, b""),
+    "another version": (bodies.PLAIN, b"\x09" + codec.encode_publish(MQTT_5, b"a", b"")),
+    "cut short": (bodies.PLAIN, bytes([MQTT_5]) + codec.encode_publish(MQTT_5, b"a", b"x")[:-1]),
+    "another packet": (bodies.PLAIN, bytes([MQTT_5, 0xC0, 0x00])),
+    "not msgpack": (bodies.MESSAGE, b"\xc1"),
+    "a number without a stream": (bodies.MESSAGE, publication(1, b"a")),
     "no sketch": (WHOLE, b"DVTS"),
     "no delta": (DELTA, b""),
 }
@@ -134,7 +134,7 @@ def test_what_a_peer_must_not_send_ends_its_connection(kind: int, body: bytes) -
         Member().receive(kind, body)
 
 
-KINDS = [WHOLE, DELTA, mesh.RESUME, mesh.PLAIN, mesh.MESSAGE, mesh.WANT]
+KINDS = [WHOLE, DELTA, bodies.RESUME, bodies.PLAIN, bodies.MESSAGE, bodies.WANT]
 
 
 @given(st.sampled_from(KINDS), st.binary(max_size=100), st.booleans())
@@ -158,7 +158,7 @@ def test_who_is_forgotten_leaves_nothing_behind() -> None:
     client = member.client("c", **KEPT)
     client.subscribe("a", qos=1)
     resume(member)
-    member.receive(mesh.MESSAGE, publication(5, b"a"))
+    member.receive(bodies.MESSAGE, publication(5, b"a"))
     assert member.disk.state().heard
     assert member.disk.state().members == {"peer": ""}
     member.mesh.peer_is_down("peer")
@@ -179,10 +179,12 @@ def test_a_removal_is_remembered_for_a_while() -> None:
     client.publish("a", b"here", retain=True)
     client.publish("a", b"", retain=True)
     assert list(member.mesh.stamps.removals) == [b"a"]
-    old = mesh._encode(mesh.Page([mesh.Publication(0, b"a", b"old", 0, True, b"", None, "", 7)], 0))
+    old = bodies.encode(
+        bodies.Page([bodies.Publication(0, b"a", b"old", 0, True, b"", None, "", 7)], 0)
+    )
     resume(member)
-    member.mesh.answered("peer", mesh.HEARD, mesh._encode(mesh.Heard(0)))
-    member.mesh.answered("peer", mesh.PAGE, old)
+    member.mesh.answered("peer", bodies.HEARD, bodies.encode(bodies.Heard(0)))
+    member.mesh.answered("peer", bodies.PAGE, old)
     assert len(member.broker.retained) == 0
     member.pass_time(REMOVALS_SECONDS + 1)
     assert member.mesh.stamps.removals == member.disk.state().removals == {}

@@ -20,11 +20,21 @@ Rules:
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
-import msgspec
-from msgspec import Struct
-
+from dovetail.broker.peering.bodies import (
+    DELTA,
+    KNOWN,
+    LOST,
+    MORE,
+    WHOLE,
+    Known,
+    Part,
+    decoded,
+    encode,
+    known_decoder,
+    part_decoder,
+    place_decoder,
+)
 from dovetail.config import (
     SKETCH_BYTES_MAX,
     SKETCH_ELEMENTS_START,
@@ -42,35 +52,8 @@ from dovetail.topics.sketches.wire import (
     sketch_to_bytes,
 )
 
-Body = TypeVar("Body")
-
-WHOLE, DELTA, KNOWN, LOST, MORE = range(16, 21)
-"""Kinds of frames."""
-
 Send = Callable[[str, int, bytes], bool]
 """To a peer, a frame of this kind; False if it cannot go now."""
-
-
-class Known(Struct, frozen=True, array_like=True):
-    """What a peer has of our sketch, and how far its own has come."""
-
-    lineage: int
-    version: int
-    own_lineage: int
-    own_version: int
-
-
-class Part(Struct, frozen=True, array_like=True):
-    """Of a whole sketch in bytes."""
-
-    place: int
-    bytes_in_all: int
-    data: bytes
-
-
-_known_decoder = msgspec.msgpack.Decoder(Known)
-_part_decoder = msgspec.msgpack.Decoder(Part)
-_place_decoder = msgspec.msgpack.Decoder(int)
 
 
 _NOTHING = -1
@@ -209,7 +192,7 @@ class Exchange:
     def _send_part(self, name: str, copy: _Copy, place: int) -> bool:
         data = copy.whole[place : place + SKETCH_PART_BYTES]
         part = Part(place, len(copy.whole), data)
-        return self._send(name, WHOLE, msgspec.msgpack.encode(part))
+        return self._send(name, WHOLE, encode(part))
 
     def answered(self, name: str, kind: int, body: bytes) -> None:
         """KNOWN, LOST or MORE came from a peer."""
@@ -217,13 +200,13 @@ class Exchange:
         if copy is None:
             return
         if kind == MORE and copy.whole:
-            copy.is_waiting = self._send_part(name, copy, decoded(_place_decoder, body))
+            copy.is_waiting = self._send_part(name, copy, decoded(place_decoder, body))
             return
         copy.is_waiting = False
         copy.known = _NOTHING
         copy.whole = b""
         if kind == KNOWN:
-            known = decoded(_known_decoder, body)
+            known = decoded(known_decoder, body)
             if known.lineage == self.sketch.lineage and known.version <= self.sketch.version:
                 copy.known = known.version
                 if not copy.theirs[0]:
@@ -268,7 +251,7 @@ class Exchange:
         """WHOLE or DELTA came from a peer; the answer to it."""
         try:
             if kind == WHOLE:
-                whole = self._assemble(name, decoded(_part_decoder, body))
+                whole = self._assemble(name, decoded(part_decoder, body))
                 if not isinstance(whole, bytes):
                     return whole
                 sketch = sketch_from_bytes(whole)
@@ -292,7 +275,7 @@ class Exchange:
         self._changed()
         state = self.bank.state_of(name)
         known = Known(*state, self.sketch.lineage, self.sketch.version)
-        return KNOWN, msgspec.msgpack.encode(known)
+        return KNOWN, encode(known)
 
     def _assemble(self, name: str, part: Part) -> bytes | tuple[int, bytes]:
         """The whole, if this was its last part; else the answer."""
@@ -306,7 +289,7 @@ class Exchange:
             return LOST, b""
         arriving += part.data
         if len(arriving) < part.bytes_in_all:
-            return MORE, msgspec.msgpack.encode(len(arriving))
+            return MORE, encode(len(arriving))
         return bytes(self._arriving.pop(name))
 
     def search(self, topics: Sequence[bytes]) -> list[tuple[str, ...]]:
@@ -332,14 +315,6 @@ class Exchange:
         if copy is None:
             copy = self._copies[name] = _Copy()
         return copy
-
-
-def decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:
-    """A frame's body, or a PeerError."""
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PeerError(f"a frame that cannot be read: {error}") from error
 
 
 def load_kernels() -> None:

@@ -23,20 +23,34 @@ Rules:
 import logging
 from collections.abc import Callable, Iterable
 
-import msgspec
-from msgspec import Struct
-
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
-from dovetail.broker.peering.exchange import (
+from dovetail.broker.peering.bodies import (
     DELTA,
+    HEARD,
     KNOWN,
     LOST,
+    MESSAGE,
     MORE,
+    PAGE,
+    PLAIN,
+    RESUME,
+    WANT,
     WHOLE,
-    Exchange,
+    Heard,
+    Page,
+    Publication,
+    Resume,
+    Want,
     decoded,
+    encode,
+    heard_decoder,
+    page_decoder,
+    publication_decoder,
+    resume_decoder,
+    want_decoder,
 )
+from dovetail.broker.peering.exchange import Exchange
 from dovetail.broker.peering.outbox import Done, Outbox
 from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.retained import RetainedMessages
@@ -50,62 +64,10 @@ from dovetail.topics.names import SYS_PREFIX, check_name
 
 log = logging.getLogger("dovetail.cluster")
 
-RESUME, HEARD, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
-"""Kinds of frames, besides those of the exchange."""
-
 Answer = Callable[[int, bytes], object]
 """A frame back over the connection that a question came by."""
 
 _VERSIONS = (MQTT_3_1_1, MQTT_5)
-
-
-class Resume(Struct, frozen=True, array_like=True):
-    """Who numbers the publications that follow: one data folder, through all its lives."""
-
-    stream: int
-    is_incomplete: bool
-    """Some that were owed have been dropped."""
-
-
-class Heard(Struct, frozen=True, array_like=True):
-    sequence: int
-
-
-class Publication(Struct, frozen=True, array_like=True):
-    """A message as it travels. Expiry in seconds left: clocks differ."""
-
-    sequence: int
-    topic: bytes
-    payload: bytes
-    qos: int
-    retain: bool
-    properties: bytes
-    expiry_seconds: float | None
-    origin: str
-    stamp: int
-
-
-class Want(Struct, frozen=True, array_like=True):
-    """Retained messages from this place on; 0: a new walk through all of them."""
-
-    place: int
-    digest: int
-    """Of those that are there already."""
-
-
-class Page(Struct, frozen=True, array_like=True):
-    """Some retained messages. `place`: where the next page begins; 0: there is none."""
-
-    publications: list[Publication]
-    place: int
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_resume_decoder = msgspec.msgpack.Decoder(Resume)
-_heard_decoder = msgspec.msgpack.Decoder(Heard)
-_publication_decoder = msgspec.msgpack.Decoder(Publication)
-_want_decoder = msgspec.msgpack.Decoder(Want)
-_page_decoder = msgspec.msgpack.Decoder(Page)
 
 
 class Ticket:
@@ -214,7 +176,7 @@ class Mesh:
         """There is a connection to it, which is a sign of life, too."""
         self.peer_is_live(name, True)
         outbox = self._peer(name).outbox
-        self._send(name, RESUME, _encode(Resume(self.stream, outbox.has_dropped)))
+        self._send(name, RESUME, encode(Resume(self.stream, outbox.has_dropped)))
         self.exchange.peer_is_up(name, True)
 
     def peer_is_down(self, name: str) -> None:
@@ -284,7 +246,7 @@ class Mesh:
         return ticket
 
     def _encoded(self, sequence: int, message: Message) -> bytes:
-        return _encode(self._publication(sequence, message))
+        return encode(self._publication(sequence, message))
 
     def _publication(self, sequence: int, message: Message) -> Publication:
         left = None
@@ -314,19 +276,19 @@ class Mesh:
         if kind in (KNOWN, LOST, MORE):
             self.exchange.answered(name, kind, body)
         elif kind == HEARD:
-            heard = decoded(_heard_decoder, body)
+            heard = decoded(heard_decoder, body)
             outbox = self._peer(name).outbox
             if outbox.is_up:
                 outbox.acknowledged(heard.sequence)
                 if outbox.has_dropped and not outbox.count:
-                    again = _encode(Resume(self.stream, True))
+                    again = encode(Resume(self.stream, True))
                     outbox.has_dropped = not self._send(name, RESUME, again)
             else:
                 outbox.has_dropped = False  # it has been told
                 outbox.peer_is_up(heard.sequence)
                 self._ask()
         elif kind == PAGE:
-            self._take_page(name, decoded(_page_decoder, body))
+            self._take_page(name, decoded(page_decoder, body))
         else:
             raise PeerError(f"an answer of kind {kind}, which there is not")
 
@@ -337,12 +299,12 @@ class Mesh:
         if kind == PLAIN:
             self._take_plain(body)
         elif kind == MESSAGE:
-            self._take_publication(self._peer(name), decoded(_publication_decoder, body), answer)
+            self._take_publication(self._peer(name), decoded(publication_decoder, body), answer)
         elif kind in (WHOLE, DELTA):
             answer(*self.exchange.receive(name, kind, body))
         elif kind == RESUME:
             peer = self._peer(name)
-            resume = decoded(_resume_decoder, body)
+            resume = decoded(resume_decoder, body)
             peer.stream = resume.stream
             peer.has_shown = -peer.stream in self.heard
             if resume.is_incomplete and peer.has_shown:
@@ -356,7 +318,7 @@ class Mesh:
             heard = self.heard.get(peer.stream, 0)
             self._confirm(peer, heard, answer, wait=bool(peer.acks_waiting))
         elif kind == WANT:
-            answer(PAGE, self._page(self._peer(name), decoded(_want_decoder, body)))
+            answer(PAGE, self._page(self._peer(name), decoded(want_decoder, body)))
         else:
             raise PeerError(f"a frame of kind {kind}, which there is not")
 
@@ -456,7 +418,7 @@ class Mesh:
 
     def _confirm(self, peer: _Peer, sequence: int, answer: Answer, *, wait: bool) -> None:
         """In order: a number stands for all before it."""
-        body = _encode(Heard(sequence))
+        body = encode(Heard(sequence))
         if not wait:
             answer(HEARD, body)
             return
@@ -494,7 +456,7 @@ class Mesh:
                 return
 
     def _want(self, name: str, place: int) -> bool:
-        return self._send(name, WANT, _encode(Want(place, self.stamps.digest)))
+        return self._send(name, WANT, encode(Want(place, self.stamps.digest)))
 
     def _page(self, peer: _Peer, want: Want) -> bytes:
         """From the messages as they were when the walk began: later ones go to all peers anyway."""
@@ -518,7 +480,7 @@ class Mesh:
         if place >= len(shown):
             peer.shown = []
             place = 0
-        return _encode(Page(publications, place))
+        return encode(Page(publications, place))
 
     def _take_page(self, name: str, page: Page) -> None:
         if name != self._asked:

@@ -1,0 +1,95 @@
+"""What brokers say to each other, as frames: kinds, and their bodies in msgpack. Pure.
+
+Who sends which, and when, is drawn in exchange.py and mesh.py. What cannot be read is a PeerError:
+the fault of whoever sent it.
+"""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from dovetail.errors import PeerError
+
+WHOLE, DELTA, KNOWN, LOST, MORE = range(16, 21)
+RESUME, HEARD, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
+
+Body = TypeVar("Body")
+
+
+class Known(Struct, frozen=True, array_like=True):
+    """What a peer has of our sketch, and how far its own has come."""
+
+    lineage: int
+    version: int
+    own_lineage: int
+    own_version: int
+
+
+class Part(Struct, frozen=True, array_like=True):
+    """Of a whole sketch in bytes."""
+
+    place: int
+    bytes_in_all: int
+    data: bytes
+
+
+class Resume(Struct, frozen=True, array_like=True):
+    """Who numbers the publications that follow: one data folder, through all its lives."""
+
+    stream: int
+    is_incomplete: bool
+    """Some that were owed have been dropped."""
+
+
+class Heard(Struct, frozen=True, array_like=True):
+    sequence: int
+
+
+class Publication(Struct, frozen=True, array_like=True):
+    """A message as it travels. Expiry in seconds left: clocks differ."""
+
+    sequence: int
+    topic: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    expiry_seconds: float | None
+    origin: str
+    stamp: int
+
+
+class Want(Struct, frozen=True, array_like=True):
+    """Retained messages from this place on; 0: a new walk through all of them."""
+
+    place: int
+    digest: int
+    """Of those that are there already."""
+
+
+class Page(Struct, frozen=True, array_like=True):
+    """Some retained messages. `place`: where the next page begins; 0: there is none."""
+
+    publications: list[Publication]
+    place: int
+
+
+encode = msgspec.msgpack.Encoder().encode
+
+known_decoder = msgspec.msgpack.Decoder(Known)
+part_decoder = msgspec.msgpack.Decoder(Part)
+place_decoder = msgspec.msgpack.Decoder(int)
+resume_decoder = msgspec.msgpack.Decoder(Resume)
+heard_decoder = msgspec.msgpack.Decoder(Heard)
+publication_decoder = msgspec.msgpack.Decoder(Publication)
+want_decoder = msgspec.msgpack.Decoder(Want)
+page_decoder = msgspec.msgpack.Decoder(Page)
+
+
+def decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:
+    """A frame's body, or a PeerError."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PeerError(f"a frame that cannot be read: {error}") from error
