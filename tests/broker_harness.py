@@ -49,6 +49,7 @@ class Disk:
                 "retained",
                 "owed",
                 "heard",
+                "seen",
                 "members",
                 "removals",
             )

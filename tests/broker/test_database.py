@@ -200,7 +200,8 @@ def test_an_old_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_of_an_older_version_is_brought_up_to_date(folder: Path) -> None:
     with closing(sqlite3.connect(folder / DATABASE_FILE)) as old:
         old.executescript(
-            "DROP TABLE owed; DROP TABLE heard; DROP TABLE members; DROP TABLE removals;"
+            "DROP TABLE owed; DROP TABLE heard; DROP TABLE members;"
+            "DROP TABLE removals; DROP TABLE seen;"
             "ALTER TABLE messages DROP COLUMN stamp; PRAGMA user_version = 1;"
             "DELETE FROM numbers WHERE kind IN ('incarnation', 'stream');"
         )

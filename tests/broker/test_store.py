@@ -123,6 +123,7 @@ BATCHES = st.builds(
     retained=rows_or_none(TOPICS, MESSAGES),
     owed=rows_or_none(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), MESSAGES),
     heard=rows_or_none(st.integers(1, 3), st.integers(1, 2**62)),
+    seen=rows_or_none(st.integers(1, 3), st.just(True)),
     removals=rows_or_none(TOPICS, st.integers(1, 2**62)),
     members=rows_or_none(st.sampled_from(["a", "b"]), st.text()),
 )

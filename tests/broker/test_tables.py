@@ -15,6 +15,7 @@ from dovetail.broker.tables import (
     OWED,
     REMOVALS,
     RETAINED,
+    SEEN,
     SESSIONS,
     SUBSCRIPTIONS,
     UPGRADES,
@@ -35,6 +36,7 @@ TABLES = [
     HEARD,
     MEMBERS,
     REMOVALS,
+    SEEN,
 ]
 
 

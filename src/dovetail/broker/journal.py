@@ -74,6 +74,8 @@ class Batch:
     """The number of a message, by the peer that has not got it and its place in our stream."""
     heard: dict[int, int | None] = field(default_factory=dict)
     """How far we have taken the streams of peers."""
+    seen: dict[int, bool | None] = field(default_factory=dict)
+    """Streams of peers that have shown us what they retain."""
     removals: dict[bytes, int | None] = field(default_factory=dict)
     """Stamps of retained messages that were taken away, by topic."""
     members: dict[str, str | None] = field(default_factory=dict)
@@ -93,6 +95,7 @@ class Batch:
             or self.sessions
             or self.owed
             or self.heard
+            or self.seen
             or self.members
             or self.removals
         )
@@ -109,6 +112,7 @@ class StoredState(NamedTuple):
     retained: dict[bytes, int]
     owed: dict[tuple[str, int], int]
     heard: dict[int, int]
+    seen: dict[int, bool]
     members: dict[str, str]
     removals: dict[bytes, int]
 
@@ -216,7 +220,11 @@ class Journal:
         self.open.removals[topic] = stamp
         self.rows_written += 1
 
-    def save_heard(self, stream: int, sequence: int | None) -> None:
+    def save_seen(self, stream: int, seen: bool | None) -> None:
+        self.open.seen[stream] = seen
+        self.rows_written += 1
+
+    def save_heard(self, stream: int, sequence: int) -> None:
         self.open.heard[stream] = sequence
         self.rows_written += 1
 
@@ -277,5 +285,6 @@ class Journal:
         now.retained = failed.retained | now.retained
         now.owed = failed.owed | now.owed
         now.heard = failed.heard | now.heard
+        now.seen = failed.seen | now.seen
         now.members = failed.members | now.members
         now.removals = failed.removals | now.removals

@@ -53,7 +53,7 @@ def restore(
         if message.expires_at is not None:
             expire_retained(message)
     if mesh is not None:
-        mesh.restore(state.members, state.heard, state.removals)
+        mesh.restore(state.members, state.heard, state.seen, state.removals)
         for (peer, sequence), number in sorted(state.owed.items()):
             messages[number].references += 1
             mesh.owed(peer).restore(sequence, messages[number])

@@ -100,6 +100,7 @@ class Store:
                 retained=dict(self._rows(tables.RETAINED)),
                 owed={(peer, number): row for peer, number, row in self._rows(tables.OWED)},
                 heard=dict(self._rows(tables.HEARD)),
+                seen={stream: bool(row) for stream, row in self._rows(tables.SEEN)},
                 members=dict(self._rows(tables.MEMBERS)),
                 removals=dict(self._rows(tables.REMOVALS)),
             )
@@ -187,6 +188,7 @@ class Store:
         self._put_and_remove(tables.RETAINED, batch.retained)
         self._put_and_remove(tables.OWED, batch.owed)
         self._put_and_remove(tables.HEARD, batch.heard)
+        self._put_and_remove(tables.SEEN, batch.seen)
         self._put_and_remove(tables.MEMBERS, batch.members)
         self._put_and_remove(tables.REMOVALS, batch.removals)
         # Last, so that rows which the batch still has for a session that goes leave with it.

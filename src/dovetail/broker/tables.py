@@ -84,6 +84,10 @@ CREATE TABLE heard (
     stream INTEGER PRIMARY KEY,
     sequence INTEGER NOT NULL
 ) STRICT;
+CREATE TABLE seen (
+    stream INTEGER PRIMARY KEY,
+    seen INTEGER NOT NULL
+) STRICT;
 CREATE TABLE members (
     name TEXT PRIMARY KEY,
     address TEXT NOT NULL
@@ -142,6 +146,7 @@ RETAINED = Table("retained", ("topic",), ("message",), _alone)
 OWED = Table("owed", ("peer", "sequence"), ("message",), _alone)
 HEARD = Table("heard", ("stream",), ("sequence",), _alone)
 REMOVALS = Table("removals", ("topic",), ("stamp",), _alone)
+SEEN = Table("seen", ("stream",), ("seen",), _alone)
 MEMBERS = Table("members", ("name",), ("address",), _alone)
 
 

@@ -6,8 +6,7 @@
       | -- PLAIN: QoS 0 packets as they came -----> |   lost with the connection
       | -- MESSAGE: number, and all of it --------> |
       | <- HEARD: up to this number --------------- |   when it is on disk for who needs it there
-      | -- WANT: retained messages, from there on > |   by who is new, from one peer
-      | <- PAGE: some of them, and where to go on - |
+      | -- WANT, <- PAGE: retained messages ------- |   that one of them does not have yet (walk.py)
 
 Rules:
 
@@ -16,8 +15,7 @@ Rules:
   peer's outbox (outbox.py).
 - A number is taken once: deliveries to kept sessions and the number are written in one batch.
 - What is retained is retained at all brokers; of two words on a topic the later one stays
-  (stamps.py). A broker asks each peer once for its retained messages, which are few pages where it
-  has the same: one of them may have some that are on their way to the others.
+  (stamps.py).
 """
 
 import logging
@@ -41,7 +39,6 @@ from dovetail.broker.peering.bodies import (
     Page,
     Publication,
     Resume,
-    Want,
     decoded,
     encode,
     heard_decoder,
@@ -53,14 +50,14 @@ from dovetail.broker.peering.bodies import (
 from dovetail.broker.peering.exchange import Exchange
 from dovetail.broker.peering.outbox import Done, Outbox
 from dovetail.broker.peering.stamps import Stamps
+from dovetail.broker.peering.walk import Walk
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Route, Router
 from dovetail.broker.scanning import Scanner
 from dovetail.broker.state import Shared
-from dovetail.config import RETAINED_PAGE_BYTES
 from dovetail.errors import ClientError, PeerError
 from dovetail.messages import Message
-from dovetail.topics.names import SYS_PREFIX, check_name
+from dovetail.topics.names import check_name
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -99,14 +96,12 @@ class Ticket:
 class _Peer:
     """Another broker."""
 
-    __slots__ = ("acks_waiting", "has_shown", "outbox", "shown", "stream")
+    __slots__ = ("acks_waiting", "outbox", "stream")
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
         self.stream = 0  # whose publications come over its connection; 0: it has not said
         self.acks_waiting = 0
-        self.shown: list[Message] = []  # retained messages that it is walking through
-        self.has_shown = False  # all that it retained when we asked
 
 
 class Mesh:
@@ -127,7 +122,7 @@ class Mesh:
     ) -> None:
         self.stream = stream
         self.stamps = Stamps(stream, shared)
-        self._asked: str | None = None
+        self._walk = Walk(shared, self.stamps, retained, publication=self._publication, send=send)
         self._retained = retained
         self._expire_retained = expire_retained
         self.exchange = Exchange(
@@ -146,7 +141,11 @@ class Mesh:
         self._next_sequence = (incarnation << 20) + 1
 
     def restore(
-        self, members: dict[str, str], heard: dict[int, int], removals: dict[bytes, int]
+        self,
+        members: dict[str, str],
+        heard: dict[int, int],
+        seen: Iterable[int],
+        removals: dict[bytes, int],
     ) -> None:
         """Those who were known may be owed what nobody else can tell them."""
         for topic, stamp in sorted(removals.items(), key=lambda item: item[1]):
@@ -158,6 +157,7 @@ class Mesh:
         for name in members:
             self._peer(name)
         self.heard.update(heard)
+        self._walk.restore(seen)
 
     # Who is there ---------------------------------------------------------------------------------
 
@@ -180,8 +180,7 @@ class Mesh:
         self.exchange.peer_is_up(name, True)
 
     def peer_is_down(self, name: str) -> None:
-        if self._asked == name:
-            self._asked = None  # and the next who is up is asked from the beginning
+        self._walk.break_off(name)
         self._peer(name).outbox.peer_is_down()
         self.exchange.peer_is_up(name, False)
 
@@ -189,11 +188,11 @@ class Mesh:
         """It will not come back; how many publications it never got."""
         peer = self._peers.pop(name, None)
         self.addresses.pop(name, None)
-        if self._asked == name:
-            self._asked = None
+        self._walk.break_off(name)
+        self._walk.begin(name)
         # How far its stream was taken stays: it may come back after all, with what it owed us.
-        if peer is not None and self.heard.pop(-peer.stream, None) is not None:
-            self._shared.journal.save_heard(-peer.stream, None)
+        if peer is not None:
+            self._walk.see_again(peer.stream)
         self.exchange.forget(name)
         self._shared.journal.save_member(name, None)
         return 0 if peer is None else peer.outbox.clear()
@@ -306,19 +305,16 @@ class Mesh:
             peer = self._peer(name)
             resume = decoded(resume_decoder, body)
             peer.stream = resume.stream
-            peer.has_shown = -peer.stream in self.heard
-            if resume.is_incomplete and peer.has_shown:
-                peer.has_shown = False
-                del self.heard[-peer.stream]
-                self._shared.journal.save_heard(-peer.stream, None)
+            if resume.is_incomplete:
+                self._walk.see_again(peer.stream)
+            self._walk.begin(name)
             self._ask()
             self.peer_is_live(name, True)  # from now on who subscribes waits for it
-            peer.shown = []
             # Not before it is on disk: what is heard is not sent again.
             heard = self.heard.get(peer.stream, 0)
             self._confirm(peer, heard, answer, wait=bool(peer.acks_waiting))
         elif kind == WANT:
-            answer(PAGE, self._page(self._peer(name), decoded(want_decoder, body)))
+            answer(PAGE, encode(self._walk.page(name, decoded(want_decoder, body))))
         else:
             raise PeerError(f"a frame of kind {kind}, which there is not")
 
@@ -434,69 +430,31 @@ class Mesh:
 
         journal.when_stored(act)
 
-    # Retained messages for who is new -------------------------------------------------------------
+    # Retained messages that we do not have yet ----------------------------------------------------
 
     @property
     def is_complete(self) -> bool:
         """Have we seen what all who are there retain?"""
         return all(
-            peer.has_shown
+            self._walk.has_seen(peer.stream)
             for name, peer in self._peers.items()
             if self.exchange.is_live(name) or peer.outbox.is_up
         )
 
     def _ask(self) -> None:
-        """One peer at a time: mostly the first has all of them."""
-        if self._asked is not None:
-            return
-        for name, peer in self._peers.items():
-            if peer.outbox.is_up and peer.stream and not peer.has_shown:
-                if self._want(name, 0):
-                    self._asked = name
-                return
-
-    def _want(self, name: str, place: int) -> bool:
-        return self._send(name, WANT, encode(Want(place, self.stamps.digest)))
-
-    def _page(self, peer: _Peer, want: Want) -> bytes:
-        """From the messages as they were when the walk began: later ones go to all peers anyway."""
-        place = want.place
-        if not 0 < place <= len(peer.shown):  # the beginning, or of a walk that is not known here
-            place = 0
-            peer.shown = []
-            if want.digest != self.stamps.digest:
-                peer.shown = [one for one in self._retained if not one.topic.startswith(SYS_PREFIX)]
-                peer.shown += self.stamps.removed()
-        shown = peer.shown
-        publications: list[Publication] = []
-        size = 0
-        while place < len(shown):
-            message = shown[place]
-            size += message.size
-            if size > RETAINED_PAGE_BYTES and publications:
-                break
-            place += 1
-            publications.append(self._publication(0, message))
-        if place >= len(shown):
-            peer.shown = []
-            place = 0
-        return encode(Page(publications, place))
+        self._walk.ask(
+            (name, peer.stream)
+            for name, peer in self._peers.items()
+            if peer.outbox.is_up and peer.stream
+        )
 
     def _take_page(self, name: str, page: Page) -> None:
-        if name != self._asked:
-            return  # a walk that was broken off
+        if not self._walk.is_asked(name):
+            return
         for publication in page.publications:
             message = self._message(publication)
             if self._route(message.topic) is not None:
                 self._dispatch.retain(message)
                 self._expire_retained(message)
-        if page.place:
-            if not self._want(name, page.place):
-                self._asked = None
-            return
-        peer = self._peer(name)
-        peer.has_shown = True
-        self.heard[-peer.stream] = 1
-        self._shared.journal.save_heard(-peer.stream, 1)
-        self._asked = None
+        self._walk.go_on(name, self._peer(name).stream, page)
         self._ask()
