@@ -21,7 +21,7 @@ main()
 """
 STAND_IN_JOB = """
 jobs = types.ModuleType("dovetail.pipeline.jobs")
-jobs.reproduce_wildcard = lambda **options: {action}
+jobs.reproduce_wildcard = jobs.reproduce_broker = lambda **options: {action}
 sys.modules["dovetail.pipeline.jobs"] = jobs
 """
 
@@ -52,6 +52,7 @@ def test_version() -> None:
         (["--help"], "Example: dovetail reproduce wildcard"),
         (["reproduce", "--help"], "wildcard"),
         (["reproduce", "wildcard", "--help"], "--figure"),
+        (["reproduce", "broker", "--help"], "--rounds"),
         (["up", "--help"], "Start the service"),
     ],
 )
@@ -80,6 +81,7 @@ def test_help_does_not_wait_for_heavy_imports() -> None:
         (["fly"], "fly"),
         (["reproduce", "wildcard", "--trials", "0"], "--trials"),
         (["reproduce", "wildcard", "--figure", "7"], "--figure"),
+        (["reproduce", "broker", "--rounds", "0"], "--rounds"),
     ],
 )
 def test_usage_error(arguments: list[str], expected: str) -> None:
@@ -96,8 +98,9 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "missing.toml" in done.stderr
 
 
-def test_missing_spark_names_the_extra() -> None:
-    command = tampered('sys.modules["pyspark"] = None', "reproduce", "wildcard")
+@pytest.mark.parametrize("experiment", ["wildcard", "broker"])
+def test_missing_spark_names_the_extra(experiment: str) -> None:
+    command = tampered('sys.modules["pyspark"] = None', "reproduce", experiment)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "pyspark cannot be imported" in done.stderr
@@ -115,6 +118,15 @@ def test_options_reach_the_job() -> None:
         "[('figures', (6, 4)), ('master', None), ('out', PosixPath('x')), "
         "('seed', 7), ('trials', 10)]\n"
     )
+
+
+def test_options_reach_the_timing_job() -> None:
+    command = tampered(
+        STAND_IN_JOB.format(action="print(sorted(options.items()))"),
+        *("reproduce", "broker", "--rounds", "5", "--seconds", "0.5", "--seed", "7"),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[('out', None), ('rounds', 5), ('seconds', 0.5), ('seed', 7)]\n"
 
 
 def test_interrupt_ends_quietly() -> None:

@@ -567,6 +567,30 @@ def wildcard(
     )
 
 
+@reproduce.command(epilog="Example: dovetail reproduce broker --rounds 5 --out results")
+def broker(
+    rounds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Rounds over all points, up to 100.")
+    ] = 3,
+    seconds: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Of full load at a point, in each round."),
+    ] = 1.0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="The same seed draws the same filters.")
+    ] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="A folder for the results. Default: broker-results."),
+    ] = None,
+) -> None:
+    """Time our broker over filter queries per PUBLISH, as the wildcard paper's figure 7 does."""
+    require_spark()
+    from dovetail.pipeline import jobs
+
+    jobs.reproduce_broker(rounds=rounds, seconds=seconds, seed=seed, out=out)
+
+
 @sketch.command(epilog="Example: dovetail sketch build filters.txt --out broker.sketch")
 def build(
     filters: Annotated[
@@ -628,7 +652,7 @@ def require_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingDependencyError(
-            f"this command runs on Spark, and {' and '.join(missing)} cannot be imported.",
+            f"this command needs Spark's packages, and {' and '.join(missing)} cannot be imported.",
             hint='Install the extra: pip install "dovetail[spark]"',
         )
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline import jobs
+from dovetail.pipeline.experiments import broker
 from dovetail.pipeline.experiments.wildcard import PANELS, ROWS
 from dovetail.topics.sketches import METHODS
 
@@ -98,3 +99,47 @@ class TestRefusals:
     def test_unwritable_folder(self) -> None:
         with pytest.raises(DovetailError, match="cannot be written"):
             jobs.reproduce_wildcard(out=Path("/proc/results"))
+
+
+class TestBroker:
+    def test_run_and_run_again(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """A real broker, and real clients, for a blink at each point."""
+        out = tmp_path / "results"
+        jobs.reproduce_broker(rounds=1, seconds=0.1, seed=3, out=out, swept=(0, 3))
+        printed = capsys.readouterr().out
+        assert "10 rows in " in printed
+        assert f"report  {out}/report.html\n" in printed
+        table = pq.read_table(out / "results.parquet")
+        assert table.schema.equals(broker.ROWS)
+        counts = dict(zip(table["kind"].to_pylist(), table["queries"].to_pylist(), strict=True))
+        assert counts["bf"] == 2_047
+        assert set(table["kind"].to_pylist()) == {broker.SWEEP, *METHODS}
+        assert all(rate > 0 for rate in table["messages_per_second"].to_pylist())
+        assert "Figure 7" in (out / "report.html").read_text()
+
+        jobs.reproduce_broker(rounds=1, seconds=0.1, seed=3, out=out, swept=())
+        assert pq.read_table(out / "results.parquet").num_rows == 8
+        assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"rounds": 0}, "--rounds is from 1 to 100, not 0"),
+            ({"rounds": 101}, "not 101"),
+            ({"seconds": 0.01}, "--seconds is from 0.1 to 600, not 0.01"),
+            ({"seed": -1}, "--seed is from 0 to"),
+        ],
+    )
+    def test_option(self, tmp_path: Path, options: dict[str, object], said: str) -> None:
+        with pytest.raises(ConfigError, match=said):
+            jobs.reproduce_broker(out=tmp_path / "results", **options)  # type: ignore[arg-type]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_result_of_another_experiment_stays(self, tmp_path: Path) -> None:
+        (tmp_path / "report.html").touch()
+        pq.write_table(
+            ROWS.empty_table().replace_schema_metadata(jobs.metadata(jobs.WILDCARD, 1)),
+            tmp_path / "results.parquet",
+        )
+        with pytest.raises(ConfigError, match="something else"):
+            jobs.reproduce_broker(out=tmp_path)

@@ -8,7 +8,14 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from dovetail.pipeline import progress
-from dovetail.pipeline.progress import Tally, count_tasks, line, seconds_left, show_progress
+from dovetail.pipeline.progress import (
+    Tally,
+    count_tasks,
+    line,
+    seconds_left,
+    show_progress,
+    show_steps,
+)
 
 
 class FakeTracker:
@@ -59,6 +66,18 @@ def test_a_log_gets_lines_and_no_escapes(
     assert shown
     assert all(text.startswith("Counting: ") and "\x1b" not in text for text in shown)
     assert any("of 8 tasks" in text for text in shown)
+
+
+def test_steps_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO()
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with show_steps("Timing", 4, Console(file=output, force_terminal=False)) as step:
+        for _ in range(4):
+            step()
+    shown = output.getvalue().splitlines()
+    assert [text.partition(",")[0] for text in shown] == [
+        f"Timing: {25 * done} % ({done} of 4 tasks)" for done in range(1, 5)
+    ]
 
 
 def slowly(batches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201

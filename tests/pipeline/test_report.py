@@ -2,7 +2,6 @@
 
 import re
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 
 import pytest
 
@@ -10,6 +9,7 @@ from dovetail.pipeline.experiments.comparison import METHOD_NAMES, Average, comp
 from dovetail.pipeline.experiments.wildcard import FIGURES, PANELS
 from dovetail.pipeline.report import Run, render
 from dovetail.topics.sketches import METHODS
+from html_pages import check_balanced
 
 MEASURED = {
     (figure, panel.letter, value, method): Average(1000.0 / (index + 1), 0.5, 10, 0)
@@ -18,7 +18,6 @@ MEASURED = {
     for value in panel.values
     for index, method in enumerate(METHODS)
 }
-VOID = {"meta"}
 
 
 def page(figures: tuple[int, ...] = (4, 5, 6)) -> str:
@@ -28,29 +27,12 @@ def page(figures: tuple[int, ...] = (4, 5, 6)) -> str:
     return render(run, measured, compare(measured))
 
 
-class Balance(HTMLParser):
-    """Every element that is opened is closed, in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_methods_have_names() -> None:
     assert tuple(METHOD_NAMES) == METHODS
 
 
 def test_elements_are_balanced() -> None:
-    parser = Balance()
-    parser.feed(page())
-    assert parser.open == []
+    check_balanced(page())
 
 
 @pytest.mark.parametrize("figure", [4, 5, 6])

@@ -31,16 +31,21 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """A scale from values to the interval 0..1, with its ticks."""
+    """A scale from values to the interval 0..1, with its ticks.
+
+    A logarithmic one that has to begin with 0 is of the values and `shift`.
+    """
 
     low: float
     high: float
     ticks: tuple[float, ...]
     log: bool
+    shift: float = 0.0
 
     def at(self, value: float) -> float:
         if self.log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
+            low = self.low + self.shift
+            return math.log((value + self.shift) / low) / math.log((self.high + self.shift) / low)
         return (value - self.low) / (self.high - self.low)
 
 
@@ -62,56 +67,137 @@ def _round_step(rough: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
 
 
+def decade_axis(values: Sequence[float]) -> Axis:
+    """For values above 0: logarithmic, from the decade of the smallest."""
+    first, last = (math.floor(math.log10(value)) for value in (min(values), max(values)))
+    steps = (1, 2, 5) if last - first < 2 else (1,)
+    high = _round_step(1.2 * max(values))
+    ticks = (step * 10.0**power for power in range(first, last + 2) for step in steps)
+    return Axis(10.0**first, high, tuple(tick for tick in ticks if tick <= high), log=True)
+
+
+def count_axis(values: Sequence[float]) -> Axis:
+    """For counts from 0 on over several decades: 0, then decades."""
+    powers = range(math.floor(math.log10(max(*values, 1))) + 1)
+    return Axis(0.0, max(*values, 1), (0.0, *(10.0**power for power in powers)), log=True, shift=1)
+
+
+@dataclass(frozen=True)
+class Area:
+    """Where values lie in the drawing."""
+
+    x_axis: Axis
+    y_axis: Axis
+
+    def x(self, value: float) -> float:
+        return LEFT + 12 + self.x_axis.at(value) * (WIDTH - LEFT - RIGHT - 24)
+
+    def y(self, value: float) -> float:
+        return HEIGHT - BOTTOM - self.y_axis.at(value) * (HEIGHT - TOP - BOTTOM)
+
+    def begin(self, title: str, x_label: str, y_label: str) -> list[str]:
+        """The parts of a drawing up to its axes."""
+        box, name = f"0 0 {WIDTH} {HEIGHT}", escape(title)
+        parts = [f'<svg class="chart" viewBox="{box}" role="img" aria-label="{name}">']
+        for tick in self.y_axis.ticks:
+            at = f"{self.y(tick):.1f}"
+            parts += [
+                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>',
+                f'<text class="tick" x="{LEFT - 8}" y="{at}" dy="4" text-anchor="end">',
+                f"{number(tick)}</text>",
+            ]
+        base = HEIGHT - BOTTOM
+        parts.append(
+            f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>'
+        )
+        parts += [
+            f'<text class="tick" x="{self.x(tick):.1f}" y="{base + 20}" text-anchor="middle">'
+            f"{number(tick)}</text>"
+            for tick in self.x_axis.ticks
+        ]
+        parts.append(
+            f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" '
+            f'text-anchor="middle">{escape(x_label)}</text>'
+            f'<text class="label" transform="translate(13 {(TOP + base) / 2}) rotate(-90)" '
+            f'text-anchor="middle">{escape(y_label)}</text>'
+        )
+        return parts
+
+    def line(self, index: int, x_values: Sequence[float], values: Sequence[float]) -> str:
+        places = zip(x_values, values, strict=True)
+        path = " ".join(f"{self.x(where):.1f},{self.y(value):.1f}" for where, value in places)
+        return f'<polyline class="line series-{index + 1}" points="{path}"/>'
+
+    def point(self, index: int, where: float, value: float, note: str) -> str:
+        shape = marker(MARKERS[index % len(MARKERS)], self.x(where), self.y(value))
+        return f'<g class="mark series-{index + 1}"><title>{escape(note)}</title>{shape}</g>'
+
+
 def line_chart(
     title: str, x_label: str, y_label: str, x_values: Sequence[float], series: Sequence[Series]
 ) -> str:
     """A chart for a page that defines the colours; `title` is for those who cannot see it."""
-    x_axis = Axis(min(x_values), max(x_values), tuple(x_values), log=False)
-    y_axis = value_axis([value for line in series for value in line.values])
-
-    def x(value: float) -> float:
-        return LEFT + 12 + x_axis.at(value) * (WIDTH - LEFT - RIGHT - 24)
-
-    def y(value: float) -> float:
-        return HEIGHT - BOTTOM - y_axis.at(value) * (HEIGHT - TOP - BOTTOM)
-
-    box, name = f"0 0 {WIDTH} {HEIGHT}", escape(title)
-    parts = [f'<svg class="chart" viewBox="{box}" role="img" aria-label="{name}">']
-    for tick in y_axis.ticks:
-        at = f"{y(tick):.1f}"
-        parts += [
-            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>',
-            f'<text class="tick" x="{LEFT - 8}" y="{at}" dy="4" text-anchor="end">',
-            f"{number(tick)}</text>",
-        ]
-    base = HEIGHT - BOTTOM
-    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
-    parts += [
-        f'<text class="tick" x="{x(tick):.1f}" y="{base + 20}" text-anchor="middle">'
-        f"{number(tick)}</text>"
-        for tick in x_axis.ticks
-    ]
-    parts.append(
-        f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" '
-        f'text-anchor="middle">{escape(x_label)}</text>'
-        f'<text class="label" transform="translate(13 {(TOP + base) / 2}) rotate(-90)" '
-        f'text-anchor="middle">{escape(y_label)}</text>'
+    area = Area(
+        Axis(min(x_values), max(x_values), tuple(x_values), log=False),
+        value_axis([value for line in series for value in line.values]),
     )
-    places = [
-        [(x(where), y(value)) for where, value in zip(x_values, line.values, strict=True)]
-        for line in series
+    parts = area.begin(title, x_label, y_label)
+    parts += [area.line(index, x_values, line.values) for index, line in enumerate(series)]
+    parts += [
+        area.point(index, where, value, note)
+        for index, line in enumerate(series)
+        for where, value, note in zip(x_values, line.values, line.notes, strict=True)
     ]
-    for index, points in enumerate(places):
-        path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
-        parts.append(f'<polyline class="line series-{index + 1}" points="{path}"/>')
-    for index, (line, points) in enumerate(zip(series, places, strict=True)):
-        for (px, py), note in zip(points, line.notes, strict=True):
-            shape = marker(MARKERS[index % len(MARKERS)], px, py)
-            parts.append(
-                f'<g class="mark series-{index + 1}"><title>{escape(note)}</title>{shape}</g>'
-            )
-    parts.append("</svg>")
-    return "".join(parts)
+    return "".join([*parts, "</svg>"])
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place on a curve's x axis that has a name, and the value that it has by itself."""
+
+    name: str
+    where: float
+    value: float
+    note: str
+
+
+def sweep_chart(
+    title: str,
+    x_label: str,
+    y_label: str,
+    x_values: Sequence[float],
+    curve: Series,
+    marks: Sequence[Mark],
+) -> str:
+    """One curve over counts of several decades, and named places along it."""
+    area = Area(
+        count_axis([*x_values, *(mark.where for mark in marks)]),
+        decade_axis([*curve.values, *(mark.value for mark in marks)]),
+    )
+    parts = area.begin(title, x_label, y_label)
+    top, base = TOP, HEIGHT - BOTTOM
+    for index, mark in enumerate(marks):
+        at = area.x(mark.where)
+        # The name stands where the curve is not, and each in a row of its own.
+        is_low = area.y(mark.value) > (top + base) / 2
+        row = top + 12 + 15 * index if is_low else base - 8 - 15 * (len(marks) - 1 - index)
+        parts.append(
+            f'<line class="place series-{index + 1}" x1="{at:.1f}" x2="{at:.1f}" '
+            f'y1="{top}" y2="{base}"/>'
+            f'<text class="name series-{index + 1}" x="{at - 5:.1f}" y="{row}" '
+            f'text-anchor="end">{escape(mark.name)}</text>'
+        )
+    own = len(MARKERS)
+    parts.append(area.line(own, x_values, curve.values))
+    parts += [
+        f'<g class="mark series-{own + 1}"><title>{escape(note)}</title>'
+        f"{marker('dot', area.x(where), area.y(value))}</g>"
+        for where, value, note in zip(x_values, curve.values, curve.notes, strict=True)
+    ]
+    parts += [
+        area.point(index, mark.where, mark.value, mark.note) for index, mark in enumerate(marks)
+    ]
+    return "".join([*parts, "</svg>"])
 
 
 def marker(kind: str, x: float, y: float) -> str:

@@ -1,6 +1,6 @@
 """The pipeline's commands, from options to files: the only place that knows a job end to end.
 
-Everything that can be refused is refused before Spark starts; what is written appears whole
+Everything that can be refused is refused before anything starts; what is written appears whole
 (sinks.py). Results and where they lie go to stdout; how it gets on goes to stderr.
 """
 
@@ -18,24 +18,32 @@ from rich.console import Console
 
 from dovetail import __version__
 from dovetail.errors import ConfigError
-from dovetail.pipeline.experiments import wildcard
+from dovetail.pipeline.broker_report import BrokerRun, render_broker
+from dovetail.pipeline.experiments import broker, wildcard
 from dovetail.pipeline.experiments.comparison import Comparison, averages, compare
-from dovetail.pipeline.progress import show_progress
+from dovetail.pipeline.progress import show_progress, show_steps
 from dovetail.pipeline.report import Run, render
 from dovetail.pipeline.session import check_master, open_session
 from dovetail.pipeline.sinks import result_folder, write_errors
+from dovetail.pipeline.timing import measure_point, prepared
 
 WILDCARD_OUT = Path("wildcard-results")
+BROKER_OUT = Path("broker-results")
 TABLE_NAME = "results.parquet"
 REPORT_NAME = "report.html"
 
 EXPERIMENT_KEY = b"dovetail.experiment"
 """In the table's metadata: it tells an earlier result from a stranger's file."""
 WILDCARD = b"wildcard"
+BROKER = b"broker"
 
 TASKS_PER_CORE = 16
 """Fine enough for a bar that moves and for even work, coarse enough that Spark's cost per task
 does not show."""
+
+ROUNDS_MAX = 100
+SECONDS_MIN, SECONDS_MAX = 0.1, 600.0
+"""Of one measurement; the paper's takes 70 s."""
 
 
 def reproduce_wildcard(
@@ -52,7 +60,7 @@ def reproduce_wildcard(
         check_master(master)
     out = (out or WILDCARD_OUT).absolute()
     started = time.monotonic()
-    with result_folder(out, is_wildcard_result) as folder:
+    with result_folder(out, lambda there: is_result(there, WILDCARD)) as folder:
         with open_session(master) as spark:
             rows = measure_wildcard(spark, figures, trials, seed)
             spark_version = spark.version
@@ -73,9 +81,13 @@ def check_options(figures: Sequence[int], trials: int, seed: int) -> tuple[int, 
         raise ConfigError(f"the wildcard figures are 4, 5 and 6; asked for: {named}.")
     if not 1 <= trials <= wildcard.TRIALS_MAX:
         raise ConfigError(f"--trials is from 1 to {wildcard.TRIALS_MAX:,}, not {trials:,}.")
+    check_seed(seed)
+    return tuple(sorted(set(figures)))
+
+
+def check_seed(seed: int) -> None:
     if not 0 <= seed <= wildcard.SEED_MAX:
         raise ConfigError(f"--seed is from 0 to {wildcard.SEED_MAX}, not {seed}.")
-    return tuple(sorted(set(figures)))
 
 
 def measure_wildcard(
@@ -90,30 +102,81 @@ def measure_wildcard(
     rows = wildcard.in_order(wildcard.measure(spark.createDataFrame(cells), seed, partitions))
     with show_progress(spark, "Wildcard figures", partitions, console):
         table = rows.toArrow()
-    metadata = {
-        EXPERIMENT_KEY: WILDCARD,
+    return table.cast(wildcard.ROWS).replace_schema_metadata(metadata(WILDCARD, seed))
+
+
+def reproduce_broker(
+    *,
+    rounds: int = 3,
+    seconds: float = 1.0,
+    seed: int = 1,
+    out: Path | None = None,
+    swept: Sequence[int] = broker.SWEPT,
+) -> None:
+    """Time our broker as the wildcard paper's figure 7 does; leave a table and a report."""
+    if not 1 <= rounds <= ROUNDS_MAX:
+        raise ConfigError(f"--rounds is from 1 to {ROUNDS_MAX}, not {rounds:,}.")
+    if not SECONDS_MIN <= seconds <= SECONDS_MAX:
+        raise ConfigError(f"--seconds is from {SECONDS_MIN} to {SECONDS_MAX:g}, not {seconds:g}.")
+    check_seed(seed)
+    out = (out or BROKER_OUT).absolute()
+    started = time.monotonic()
+    with result_folder(out, lambda there: is_result(there, BROKER)) as folder:
+        measured = broker.counts(seed)
+        rows = measure_broker(
+            broker.points(broker.stands_at(measured), swept), rounds, seconds, seed
+        )
+        timings = broker.medians(rows)
+        comparisons = broker.compare(measured, timings)
+        run = BrokerRun(seed, rounds, seconds, datetime.now(UTC), versions())
+        with write_errors(out):
+            pq.write_table(rows, folder / TABLE_NAME)
+            page = render_broker(run, measured, timings, comparisons)
+            (folder / REPORT_NAME).write_text(page, "utf-8")
+    print(summary(rows.num_rows, time.monotonic() - started, out, comparisons))
+
+
+def measure_broker(
+    points: Sequence[broker.Point], rounds: int, seconds: float, seed: int
+) -> pa.Table:
+    """Every point once a round, one after the other: they share the machine."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    rows: list[dict[str, object]] = []
+    with (
+        prepared(seed) as bench,
+        show_steps("Broker figure", rounds * len(points), console) as step,
+    ):
+        for number in range(rounds):
+            for point in points:
+                rows.append({"round": number, **measure_point(bench, point, seconds)})
+                step()
+    return pa.Table.from_pylist(rows, broker.ROWS).replace_schema_metadata(metadata(BROKER, seed))
+
+
+def metadata(experiment: bytes, seed: int) -> dict[bytes, bytes]:
+    return {
+        EXPERIMENT_KEY: experiment,
         b"dovetail.version": __version__.encode(),
         b"dovetail.seed": str(seed).encode(),
     }
-    return table.cast(wildcard.ROWS).replace_schema_metadata(metadata)
 
 
-def is_wildcard_result(folder: Path) -> bool:
-    """Whether a folder holds what this command writes, and nothing else."""
+def is_result(folder: Path, experiment: bytes) -> bool:
+    """Whether a folder holds what this experiment's command writes, and nothing else."""
     if {path.name for path in folder.iterdir()} != {TABLE_NAME, REPORT_NAME}:
         return False
     try:
-        metadata = pq.read_schema(folder / TABLE_NAME).metadata
+        found = pq.read_schema(folder / TABLE_NAME).metadata
     except (OSError, pa.ArrowException):
         return False
-    return bool(metadata and metadata.get(EXPERIMENT_KEY) == WILDCARD)
+    return bool(found and found.get(EXPERIMENT_KEY) == experiment)
 
 
-def versions(spark_version: str) -> dict[str, str]:
+def versions(spark_version: str | None = None) -> dict[str, str]:
     return {
         "Dovetail": __version__,
         "Python": platform.python_version(),
-        "Spark": spark_version,
+        **({"Spark": spark_version} if spark_version else {}),
         "NumPy": version("numpy"),
         "Numba": version("numba"),
     }

@@ -1,8 +1,9 @@
-"""How far Spark is: a bar with the time left, or plain lines when nobody watches a terminal.
+"""How far a run is: a bar with the time left, or plain lines when nobody watches a terminal.
 
-A thread asks Spark's status tracker a few times a second; the job itself knows nothing of it.
-What is counted is the tasks of the stage that does the work, known by their number. The stages
-around it only move rows: they are short, and Spark may skip them.
+A thread asks Spark's status tracker a few times a second; the job itself knows nothing of it. What
+is counted is the tasks of the stage that does the work, known by their number. The stages around it
+only move rows: they are short, and Spark may skip them. Work that needs no Spark says itself how
+far it is (`show_steps`).
 """
 
 import contextlib
@@ -76,6 +77,24 @@ def show_progress(
         finally:
             ended.set()
             thread.join()
+
+
+@contextlib.contextmanager
+def show_steps(
+    title: str, steps: int, console: Console | None = None
+) -> Iterator[Callable[[], None]]:
+    """For work of our own: the block calls what it is given after each step."""
+    console = console or Console(stderr=True)
+    started = time.monotonic()
+    done = 0
+    with (_bar if console.is_terminal else _lines)(console, title, steps) as show:
+
+        def step() -> None:
+            nonlocal done
+            done += 1
+            show(Tally(done, 0, steps), time.monotonic() - started)
+
+        yield step
 
 
 Show = Callable[[Tally, float], None]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dovetail.topics.columns import Column
-from dovetail.topics.sketches import METHODS, build_sketch
+from dovetail.topics.sketches import METHODS, Sketch, build_sketch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -251,32 +251,43 @@ def workload_of(figure: int, panel: Panel, value: float) -> Workload:
     return dataclasses.replace(workload, **{panel.field: kind(value)})
 
 
+def cell_of(
+    seed: int, figure: int, panel_index: int, value_index: int, trial: int
+) -> tuple[Column, bytes, int]:
+    """What a cell draws: the filters, the published topic, and the seed of its sketches."""
+    coordinates = [seed, figure, panel_index, value_index, trial]
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(coordinates)))
+    panel = PANELS[panel_index]
+    workload = workload_of(figure, panel, panel.values[value_index])
+    return (*draw_cell(rng, workload), int(rng.integers(1 << 32)))
+
+
+def sketch_cell(method: str, filters: Column, sketch_seed: int) -> Sketch:
+    return build_sketch(
+        method,
+        filters,
+        false_positive_rate=FALSE_POSITIVE_RATE,
+        seed=sketch_seed,
+        queries_max=QUERIES_MAX,
+    )
+
+
 def measure_cell(
     seed: int, figure: int, panel_index: int, value_index: int, trial: int
 ) -> list[dict[str, object]]:
     """One row per method, all of them over the same filters and topic."""
-    coordinates = [seed, figure, panel_index, value_index, trial]
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(coordinates)))
+    filters, topic, sketch_seed = cell_of(seed, figure, panel_index, value_index, trial)
     panel = PANELS[panel_index]
-    value = panel.values[value_index]
-    filters, topic = draw_cell(rng, workload_of(figure, panel, value))
-    sketch_seed = int(rng.integers(1 << 32))
     rows: list[dict[str, object]] = []
     for method in METHODS:
-        sketch = build_sketch(
-            method,
-            filters,
-            false_positive_rate=FALSE_POSITIVE_RATE,
-            seed=sketch_seed,
-            queries_max=QUERIES_MAX,
-        )
+        sketch = sketch_cell(method, filters, sketch_seed)
         search = sketch.search(topic)
         rows.append(
             {
                 "figure": figure,
                 "panel": panel.letter,
                 "parameter": panel.parameter,
-                "value": float(value),
+                "value": float(panel.values[value_index]),
                 "trial": trial,
                 "method": method,
                 "queries": int(search.queries),

@@ -1,0 +1,81 @@
+"""A real broker process and real clients: what is timed is what it says."""
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from dovetail.errors import DovetailError
+from dovetail.pipeline import timing
+from dovetail.pipeline.experiments.broker import SWEEP, Point
+from dovetail.pipeline.searching import Searched, searching_broker
+from dovetail.pipeline.timing import Bench, measure_point, prepared
+from dovetail.pipeline.traffic import WINDOW_MESSAGES
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    with prepared(4) as made:
+        yield made
+
+
+def test_every_message_is_searched_for(bench: Bench) -> None:
+    before = bench.traffic.received
+    bench.broker.order(Point(SWEEP, 5))
+    load = bench.traffic.saturate(0.05)
+    latencies = bench.traffic.pace(1_000, 0.05)
+    messages = bench.traffic.received - before
+    assert messages == load.messages + len(latencies) == bench.traffic.sent - before
+    assert bench.broker.order(Point(SWEEP, 0)) == Searched(messages, 5 * messages)
+    assert load.messages > WINDOW_MESSAGES
+    assert 0 < load.latency_seconds < load.seconds
+    assert (latencies > 0).all()
+
+
+def test_a_row(bench: Bench) -> None:
+    row = measure_point(bench, Point("bf"), 0.1)
+    assert (row["kind"], row["queries"]) == ("bf", 2_047)
+
+
+def test_a_remembered_route_is_noticed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a topic of its own a message is not searched for, and its time is no figure."""
+    monkeypatch.setattr(bench.traffic, "_laps", bench.traffic._laps.copy())
+    with pytest.raises(DovetailError, match="so the times are not of searches"):
+        measure_point(bench, Point(SWEEP, 1), 0.1)
+
+
+def test_what_is_altered_is_noticed() -> None:
+    with prepared(5) as bench:
+        bench.traffic._send(1, time.perf_counter())
+        bench.traffic._stream[-1] ^= 1  # of a message that was not sent yet
+        bench.traffic._stream[40] ^= 1
+        with pytest.raises(DovetailError, match="not what was sent"):
+            bench.traffic.saturate(0.1)
+
+
+def test_a_stall_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail.pipeline.traffic.STALL_SECONDS", 0.2)
+    with prepared(5) as bench:
+        process = bench.broker._process
+        process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(DovetailError, match="messages are missing"):
+                bench.traffic.saturate(0.1)
+            with pytest.raises(DovetailError, match="messages are missing"):
+                bench.traffic.pace(1_000, 0.001)
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+
+def test_a_broker_that_ends_is_an_error_with_its_last_words() -> None:
+    with searching_broker(5) as broker, pytest.raises(DovetailError, match="no sketch method"):
+        broker.order(Point("nonsense"))
+
+
+def test_the_process_ends_with_the_block() -> None:
+    with searching_broker(5) as broker:
+        process = broker._process
+        assert process.poll() is None
+    assert process.returncode == 0
+    assert timing.PACED_MESSAGES_PER_SECOND == 1_000  # as the report says
