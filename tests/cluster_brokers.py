@@ -1,4 +1,7 @@
-"""A cluster of real processes for a test: started together, killed and started again by name."""
+"""A cluster of real processes for a test: started together, killed and started again by name.
+
+Between them may be a network that can be cut (cluster_network.py).
+"""
 
 import signal
 import subprocess
@@ -8,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from broker_process import START_SECONDS, free_port
+from cluster_network import ClusterNetwork
 
 _SCRIPT = Path(__file__).with_name("cluster_process.py")
 
@@ -15,10 +19,13 @@ _SCRIPT = Path(__file__).with_name("cluster_process.py")
 class ClusterBrokers:
     """Each is told of the first one; started again, it remembers the others."""
 
-    def __init__(self, folder: Path, *names: str) -> None:
+    def __init__(self, folder: Path, *names: str, network: ClusterNetwork | None = None) -> None:
         self.folder = folder
         self.ports = {name: free_port() for name in names}
-        self._node_ports = {name: free_port() for name in names}
+        self._node_ports = (
+            {name: free_port() for name in names} if network is None else network.node_ports
+        )
+        self._dialed_ports = self._node_ports if network is None else network.ports
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> "ClusterBrokers":
@@ -41,11 +48,13 @@ class ClusterBrokers:
     def start(self, name: str) -> None:
         """Returns when clients are let in."""
         first = next(iter(self.ports))
-        join = [] if name == first else [str(self._node_ports[first])]
+        join = [] if name == first else [str(self._dialed_ports[first])]
         log = self.folder / f"{name}.log"
         known = log.read_text().count("is up") if log.exists() else 0
         command = [sys.executable, str(_SCRIPT), name, str(self.folder)]
-        ports = [str(self.ports[name]), str(self._node_ports[name])]
+        ports = [
+            str(by_name[name]) for by_name in (self.ports, self._node_ports, self._dialed_ports)
+        ]
         with log.open("ab") as output:
             self._processes[name] = subprocess.Popen(
                 [*command, *ports, *join], stdout=output, stderr=output

@@ -1,6 +1,6 @@
 """Brokers of a cluster as processes of their own, on this machine.
 
-usage: cluster_process.py NAME FOLDER PORT NODE_PORT [JOIN_PORT...]
+usage: cluster_process.py NAME FOLDER PORT NODE_PORT ADVERTISED_PORT [JOIN_PORT...]
 """
 
 import sys
@@ -18,7 +18,9 @@ def announce(node: Node) -> None:
     print(f"{node.name} is up", flush=True)
 
 
-def main(name: str, folder: str, port: str, node_port: str, *join: str) -> None:
+def main(
+    name: str, folder: str, port: str, node_port: str, advertised_port: str, *join: str
+) -> None:
     settings = Settings(
         name=name,
         data=str(Path(folder) / name),
@@ -29,7 +31,12 @@ def main(name: str, folder: str, port: str, node_port: str, *join: str) -> None:
         settings,
         announce=announce,
         cluster=ClusterPart(
-            ClusterLinks(name=name, host=HOST, port=int(node_port)),
+            ClusterLinks(
+                name=name,
+                host=HOST,
+                port=int(node_port),
+                advertise=Address(HOST, int(advertised_port)),
+            ),
             tuple(Address(HOST, int(one)) for one in join),
         ),
     )

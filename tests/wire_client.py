@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import select
 import socket
 import ssl
 from types import TracebackType
@@ -101,6 +102,17 @@ class WireClient:
             if not data:
                 return None
             self._buffer += data
+
+    def receive_within(self, seconds: float) -> Packet | None:
+        """The next packet; None if none begins to come. A ConnectionError when there is an end."""
+        if not self._early and (packet := self._decode()) is not None:
+            return packet
+        if not self._early and not select.select([self.socket], [], [], seconds)[0]:
+            return None
+        packet = self.receive()
+        if packet is None:
+            raise ConnectionError("the broker ended the connection")
+        return packet
 
     def _decode(self) -> Packet | None:
         buffer = self._buffer
