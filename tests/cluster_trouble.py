@@ -51,9 +51,12 @@ class Living(Keeping):
     def start(self) -> None:
         self._thread.start()
 
+    def give_up(self) -> None:
+        self._is_over.set()
+
     def stop(self) -> None:
         """Its session is ended, too."""
-        self._is_over.set()
+        self.give_up()
         self._thread.join()
         WireClient(self._port, self.client_id).disconnect()
 
@@ -118,8 +121,9 @@ class Trouble:
         self._began_at = time.monotonic()
         self._down: set[str] = set()
         self._stopped: set[str] = set()
-        root = f"trouble-{seed}"
+        self._root = root = f"trouble-{seed}"
         ports = brokers.ports
+        self.newcomers: list[Receiver] = []
         self.receivers = [
             Receiver(home, ports[home], f"{root}-receiver-{home}-{qos}", f"{root}/{rest}", qos)
             for home in NAMES
@@ -139,7 +143,7 @@ class Trouble:
 
     @property
     def clients(self) -> list[Receiver | Sender]:
-        return [*self.receivers, *self.senders]
+        return [*self.receivers, *self.newcomers, *self.senders]
 
     # The course of it -----------------------------------------------------------------------------
 
@@ -164,10 +168,11 @@ class Trouble:
     def end(self) -> None:
         """All is made well, everything arrives, and nothing is missing."""
         self.make_well()
+        self._welcome()
         for sender in self.senders:
             sender.is_sending = False
         self.wait(lambda: all(one.is_done for one in self.senders), "all is acknowledged")
-        self.wait(self._has_arrived, "all has arrived")
+        self._wait_for_arrival("all has arrived")
         # What would come a second time would come before one more message.
         for sender in self.senders:
             sender.messages_max = sender.sent + 1
@@ -179,10 +184,34 @@ class Trouble:
             ),
             "one more is acknowledged",
         )
-        self.wait(self._has_arrived, "one more has arrived")
+        self._wait_for_arrival("one more has arrived")
         for client in self.clients:
             client.stop()
         check(self.receivers, self.senders)
+
+    def _welcome(self) -> None:
+        """Who subscribes now hears of all: brokers know of each other's subscriptions again."""
+        self.newcomers = [
+            Receiver(home, port, f"{self._root}-newcomer-{home}", f"{self._root}/+/x", 1)
+            for home, port in self.brokers.ports.items()
+        ]
+        for newcomer in self.newcomers:
+            newcomer.start()
+        self.wait(
+            lambda: all(
+                newcomer.numbers(sender.topic)
+                for newcomer in self.newcomers
+                for sender in self.senders
+            ),
+            "newcomers hear of all",
+        )
+
+    def _wait_for_arrival(self, what: str) -> None:
+        try:
+            self.wait(self._has_arrived, what)
+        except AssertionError:
+            check(self.receivers, self.senders)  # which says what is missing
+            raise
 
     def _has_arrived(self) -> bool:
         return all(
@@ -296,6 +325,9 @@ def trouble(brokers: ClusterBrokers, network: ClusterNetwork, seed: int) -> Iter
         made.begin()
         yield made
         made.end()
-    except BaseException as error:
+    except Exception as error:
         story = "\n".join(made.story)
         raise AssertionError(f"seed {seed}: {error}\n{story}") from error
+    finally:
+        for client in made.clients:
+            client.give_up()

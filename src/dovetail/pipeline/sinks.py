@@ -63,7 +63,7 @@ def _check_replaceable(out: Path, is_result: Callable[[Path], bool]) -> None:
     if out.is_mount() or Path.cwd().is_relative_to(out):
         raise ConfigError(
             f"{out} cannot be replaced: something is mounted there, or it is the current folder.",
-            hint=f"Name a folder inside it: --out {out / 'wildcard-results'}",
+            hint=f"Name a folder inside it: --out {out / 'results'}",
         )
 
 
