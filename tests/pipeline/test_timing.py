@@ -7,10 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from dovetail.errors import DovetailError
-from dovetail.pipeline import timing
 from dovetail.pipeline.experiments.broker import SWEEP, Point
 from dovetail.pipeline.searching import Searched, searching_broker
-from dovetail.pipeline.timing import Bench, measure_point, prepared
+from dovetail.pipeline.timing import (
+    PACED_MESSAGES_PER_SECOND,
+    Bench,
+    measure_point,
+    prepared,
+)
 from dovetail.pipeline.traffic import WINDOW_MESSAGES
 
 
@@ -28,7 +32,6 @@ def test_every_message_is_searched_for(bench: Bench) -> None:
     messages = bench.traffic.received - before
     assert messages == load.messages + len(latencies) == bench.traffic.sent - before
     assert bench.broker.order(Point(SWEEP, 0)) == Searched(messages, 5 * messages)
-    assert load.messages > WINDOW_MESSAGES
     assert 0 < load.latency_seconds < load.seconds
     assert (latencies > 0).all()
 
@@ -42,7 +45,7 @@ def test_a_remembered_route_is_noticed(bench: Bench, monkeypatch: pytest.MonkeyP
     """Without a topic of its own a message is not searched for, and its time is no figure."""
     monkeypatch.setattr(bench.traffic, "_laps", bench.traffic._laps.copy())
     with pytest.raises(DovetailError, match="so the times are not of searches"):
-        measure_point(bench, Point(SWEEP, 1), 0.1)
+        measure_point(bench, Point(SWEEP, 1), 2 * WINDOW_MESSAGES / PACED_MESSAGES_PER_SECOND + 0.1)
 
 
 def test_what_is_altered_is_noticed() -> None:
@@ -55,8 +58,8 @@ def test_what_is_altered_is_noticed() -> None:
 
 
 def test_a_stall_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.pipeline.traffic.STALL_SECONDS", 0.2)
     with prepared(5) as bench:
+        monkeypatch.setattr("dovetail.pipeline.traffic.STALL_SECONDS", 0.2)
         process = bench.broker._process
         process.send_signal(signal.SIGSTOP)
         try:
@@ -78,4 +81,4 @@ def test_the_process_ends_with_the_block() -> None:
         process = broker._process
         assert process.poll() is None
     assert process.returncode == 0
-    assert timing.PACED_MESSAGES_PER_SECOND == 1_000  # as the report says
+    assert PACED_MESSAGES_PER_SECOND == 1_000  # as the report says
