@@ -45,8 +45,9 @@ def test_cut_off(cluster: Cluster, how: Cut) -> None:
             assert cluster[0].log(other).count(f"lost {name} at") > times
 
 
-def test_one_thing_on_top_of_another(cluster: Cluster) -> None:
-    with trouble(*cluster, seed=7) as made:
+@pytest.mark.parametrize("seed", [7])
+def test_one_thing_on_top_of_another(cluster: Cluster, seed: int) -> None:
+    with trouble(*cluster, seed=seed) as made:
         for _ in range(8):
             made.strike()
 

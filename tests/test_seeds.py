@@ -1,0 +1,28 @@
+"""`--seeds` runs seeded tests with other seeds, and leaves all others as they are."""
+
+import subprocess
+import sys
+
+from checkout import ROOT
+
+
+def collected(*options: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_other_seeds() -> None:
+    file = "tests/sim/test_gossiping.py"
+    own, others = collected(file), collected(file, "--seeds", "1000:1003")
+    seeded = [name for name in others if name.endswith("]")]
+    assert seeded == [
+        f"{file}::test_all_agree_when_it_is_quiet[{seed}]" for seed in range(1000, 1003)
+    ]
+    assert set(others) - set(own) == set(seeded)
