@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -80,6 +81,8 @@ def main() -> int:
         "--strikes", type=int, default=STRIKES, help=f"in a round; default {STRIKES}"
     )
     options = parser.parse_args()
+    # Whoever ends us ends our brokers, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         return soak(options.seconds, options.seed, options.strikes)
     except KeyboardInterrupt:
