@@ -10,6 +10,7 @@ How a cut looks:
   What was on its way arrives after the cut is healed, if anybody is still there to read it.
 - ONE_WAY: the same, but only for what comes from the side that was cut off.
 - RESET: connections are reset, and new ones too, as when a firewall refuses them.
+- SLOW: a trickle of bytes passes, both ways. Nobody is cut off, but what is behind has to wait.
 """
 
 import asyncio
@@ -28,12 +29,14 @@ from dovetail.cluster.handshake import MAGIC, Hello
 HOST = "127.0.0.1"
 _PREFIX_BYTES = len(MAGIC) + 2
 _READ_BYTES = 65_536
+_SLOW_BYTES, _SLOW_SECONDS = 1_024, 0.05
 
 
 class Cut(Enum):
     STALLED = auto()
     ONE_WAY = auto()
     RESET = auto()
+    SLOW = auto()
 
 
 class _Relayed:
@@ -105,7 +108,7 @@ class ClusterNetwork:
     def _passes(self, origin: str, receiver: str) -> bool:
         if self._how is None or not self._is_cut(origin, receiver):
             return True
-        return self._how is Cut.ONE_WAY and origin not in self._side
+        return self._how is Cut.SLOW or (self._how is Cut.ONE_WAY and origin not in self._side)
 
     # Relays ---------------------------------------------------------------------------------------
 
@@ -174,9 +177,19 @@ class ClusterNetwork:
             await self._until_it_passes(origin, receiver)
             if not data:
                 break
-            writer.write(data)
-            await writer.drain()
+            await self._write(writer, data, origin, receiver)
         writer.close()
+
+    async def _write(
+        self, writer: asyncio.StreamWriter, data: bytes, origin: str, receiver: str
+    ) -> None:
+        while self._how is Cut.SLOW and self._is_cut(origin, receiver) and data:
+            writer.write(data[:_SLOW_BYTES])
+            data = data[_SLOW_BYTES:]
+            await asyncio.sleep(_SLOW_SECONDS)
+            await self._until_it_passes(origin, receiver)
+        writer.write(data)
+        await writer.drain()
 
     async def _until_it_passes(self, origin: str, receiver: str) -> None:
         if not self._passes(origin, receiver):

@@ -33,7 +33,7 @@ def test_killed_and_stopped(cluster: Cluster) -> None:
             made.flow()
 
 
-@pytest.mark.parametrize("how", list(Cut))
+@pytest.mark.parametrize("how", [Cut.STALLED, Cut.ONE_WAY, Cut.RESET])
 def test_cut_off(cluster: Cluster, how: Cut) -> None:
     """Nobody's publications wait for the other side for longer than a connection is kept."""
     with trouble(*cluster, seed=2 + list(Cut).index(how)) as made:
@@ -43,6 +43,12 @@ def test_cut_off(cluster: Cluster, how: Cut) -> None:
         made.flow()
         for other, times in logs.items():  # it was cut indeed
             assert cluster[0].log(other).count(f"lost {name} at") > times
+
+
+def test_a_slow_network(cluster: Cluster) -> None:
+    with trouble(*cluster, seed=8) as made:
+        made.cut_off(made.random.choice(NAMES), Cut.SLOW)
+        made.flow()
 
 
 @pytest.mark.parametrize("seed", [7])
