@@ -1,15 +1,29 @@
 """Clients that keep their part of MQTT through every crash: what they see is what is promised."""
 
+from random import Random
+
 from broker_harness import Client
 from cluster_world import Cluster
-from dovetail.broker.packets import Ack, Connack, PacketType, Publish, Reasons, Subscribe
+from dovetail.broker.packets import (
+    Ack,
+    Connack,
+    Disconnect,
+    PacketType,
+    Publish,
+    Reasons,
+    Subscribe,
+)
 from dovetail.broker.packets import SubscriptionRequest as Request
+from dovetail.errors import ReasonCode
 
 WINDOW = 5
 
 
 class Persistent:
-    """A client with a session at one broker, to which it always comes back."""
+    """A client with a session at one broker, to which it comes back, unless it roams."""
+
+    roams: Random | None = None
+    """If it does: it draws its next broker."""
 
     def __init__(self, cluster: Cluster, home: str, client_id: str) -> None:
         self.cluster = cluster
@@ -17,24 +31,38 @@ class Persistent:
         self.client_id = client_id
         self.client: Client | None = None
         self._node = cluster.nodes[home]
+        self.trying_since: float | None = None
+        """When it first sent CONNECT since it was last connected."""
 
     def pump(self) -> None:
         """Whatever there is to do, while the broker can be talked to."""
         node = self.cluster.nodes[self.home]
+        is_new = self.client is None or node is not self._node or self.client.is_closed
+        if is_new and self.roams is not None:
+            self.home = self.roams.choice(list(self.cluster.nodes))
+            node = self.cluster.nodes[self.home]
         if not node.is_running or node.is_paused or not node.is_open:
             return
         node.wake()
-        if self.client is None or node is not self._node or self.client.is_closed:
+        if is_new:
             self._node = node
             self.client = Client(
                 node, self.client_id, clean_start=False, session_expiry_seconds=100_000
             )
+            if self.trying_since is None:
+                self.trying_since = self.cluster.clock.now
             self.client.open()
             self.client.send(self.client.connect_packet)
+        assert self.client is not None
         for packet in self.client.take():
             if isinstance(packet, Connack):
+                if self.roams is not None and packet.reason == ReasonCode.SERVER_BUSY:
+                    continue  # it comes again
                 assert packet.reason == 0
                 self.connected(session_present=packet.session_present)
+                self.trying_since = None
+            elif isinstance(packet, Disconnect):
+                assert self.roams is not None
             else:
                 self.take(packet)
         self.work()
@@ -70,21 +98,36 @@ class Receiver(Persistent):
         self.ready = False
         self.received: list[tuple[bytes, int]] = []
         """Publisher's topic and its number."""
-        self._open_ids: set[int] = set()
+        self._open_ids: dict[int, tuple[bytes, int]] = {}
+        self.may_lose_session = False
+        self.away_since: float | None = None
+        self.away: list[tuple[float, float]] = []
+        """When it had no subscription: between a CONNACK without its session and a SUBACK."""
+        self.in_doubt: set[tuple[bytes, int]] = set()
+        """QoS 2 that was under way then."""
 
     def connected(self, *, session_present: bool) -> None:
         if not session_present:
-            assert not self.ready, f"{self.client_id}: the session is gone"
+            assert self.may_lose_session or not self.ready, f"{self.client_id}: session is gone"
+            if self.ready:
+                self.ready = False
+                self.away_since = self.trying_since
+                self.in_doubt |= set(self._open_ids.values())
+            self._open_ids.clear()
+        if not self.ready:
             self.send(Subscribe(1, [Request(self.filter, self.qos)], 0))
 
     def take(self, packet: object) -> None:
         if isinstance(packet, Reasons):
             assert packet.reasons == [self.qos]
             self.ready = True
+            if self.away_since is not None:
+                self.away.append((self.away_since, self.cluster.clock.now))
+                self.away_since = None
         elif isinstance(packet, Publish):
             if packet.qos == 2:
                 if packet.packet_id not in self._open_ids:
-                    self._open_ids.add(packet.packet_id)
+                    self._open_ids[packet.packet_id] = (packet.topic, int(packet.payload))
                     self._note(packet)
                 self.send(Ack(PacketType.PUBREC, packet.packet_id))
             else:
@@ -92,7 +135,7 @@ class Receiver(Persistent):
                 if packet.qos:
                     self.send(Ack(PacketType.PUBACK, packet.packet_id))
         elif isinstance(packet, Ack) and packet.type == PacketType.PUBREL:
-            self._open_ids.discard(packet.packet_id)
+            self._open_ids.pop(packet.packet_id, None)
             self.send(Ack(PacketType.PUBCOMP, packet.packet_id))
 
     def _note(self, packet: Publish) -> None:
@@ -113,6 +156,8 @@ class Sender(Persistent):
         self.is_sending = True
         self._is_connected = False
         self._sent = 0
+        self.times: dict[int, tuple[float, float]] = {}
+        """When a message was first sent, and when it was acknowledged."""
         self._open: dict[int, tuple[int, bool]] = {}
         """By packet identifier: number, and whether PUBREC has come."""
 
@@ -138,13 +183,17 @@ class Sender(Persistent):
         number, is_received = self._open[packet.packet_id]
         if packet.type == PacketType.PUBREC:
             if not is_received:
-                self.acknowledged.append(number)
+                self._promised(number)
             self._open[packet.packet_id] = (number, True)
             self.send(Ack(PacketType.PUBREL, packet.packet_id))
         else:
             if not is_received:
-                self.acknowledged.append(number)
+                self._promised(number)
             del self._open[packet.packet_id]
+
+    def _promised(self, number: int) -> None:
+        self.acknowledged.append(number)
+        self.times[number] = (self.times[number][0], self.cluster.clock.now)
 
     def work(self) -> None:
         if self.client is None or self.client.is_closed or not self._is_connected:
@@ -153,6 +202,7 @@ class Sender(Persistent):
             self._sent += 1
             packet_id = self._sent % 60_000 + 1
             self._open[packet_id] = (self._sent, False)
+            self.times[self._sent] = (self.cluster.clock.now, float("inf"))
             self.send(self._packet(self._sent, packet_id))
 
     @property

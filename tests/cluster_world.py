@@ -88,6 +88,7 @@ class Node(World):
     def prepare(self) -> None:
         """Called by the world before it restores what is on disk."""
         self.mesh: Mesh = self.broker.join(
+            name=self.name,
             stream=hash_of(self.name),
             incarnation=self._life,
             seed=SEED,
@@ -134,7 +135,7 @@ class Node(World):
             if not self.is_paused:
                 self.wake()
                 self.broker.tick(self.now)
-                self.mesh.exchange.tick(self.now)
+                self.mesh.tick(self.now)
                 self.is_open = self.is_open or self.mesh.exchange.is_synchronous
                 self.settle()
             self.cluster.clock.after(0.05, self.tick)

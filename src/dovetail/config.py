@@ -137,6 +137,24 @@ CLUSTER_JOIN_SECONDS_MAX = 5.0
 """For a broker that starts to learn from the others what is subscribed to there. Then it lets
 clients in without: better a broker than none, and what the others are owed is kept."""
 
+CLAIM_WAIT_SECONDS = 0.5
+"""For other brokers to say whether they have a client's session, before it begins without."""
+
+MOVE_SECONDS_MAX = 5.0
+"""For a session to come from another broker that has said that it does."""
+
+HOLD_SECONDS_MAX = 2.0
+"""What is published for a session that moves waits so long for what its last broker still has."""
+
+SETTLE_AGAIN_SECONDS = 5.0
+"""After this brokers are asked once more to send straight to a session's new broker."""
+
+FRESH_SESSION_SECONDS = 300
+"""For a client to be let in to a session that has begun for what other brokers may have of it."""
+
+FILTERS_ITEM_BYTES = 32_768
+"""Of a session's filters that go to another broker in one piece, about."""
+
 SUBACK_WAIT_SECONDS = 0.2
 """For other brokers to know of a subscription before it is acknowledged without them."""
 

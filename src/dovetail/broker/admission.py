@@ -25,6 +25,7 @@ from dovetail.broker.packets import (
     Connect,
     Will,
 )
+from dovetail.broker.peering.moving import NEVER_BEGUN, Moving
 from dovetail.broker.routing import Router
 from dovetail.broker.state import Shared
 from dovetail.broker.subscribing import Subscribing
@@ -50,6 +51,8 @@ class Admission:
         rules: AccessRules,
     ) -> None:
         self.rules = rules
+        self.moving: Moving | None = None
+        """The other brokers, if there are some: one of them may have the client's session."""
         self._shared = shared
         self._router = router
         self._lifetimes = lifetimes
@@ -79,18 +82,20 @@ class Admission:
             )
         return None
 
-    def admit(self, link: Link, packet: Connect, user: str | None) -> None:
-        """The client is who it says: give it its session [MQTT-3.1.4-4]."""
+    def admit(
+        self, link: Link, packet: Connect, user: str | None, stamp: int | None = None
+    ) -> None:
+        """The client is who it says: give it its session [MQTT-3.1.4-4].
+
+        `stamp` is that of the connection, once other brokers have been asked for its session.
+        """
         if link.state is not State.ASKING:
             return
         assigned = None
         if not packet.client_id:  # [MQTT-3.1.3-6]
             assigned = packet.client_id = f"auto-{self._random.getrandbits(96):024x}"
-        if self._is_full_for(packet.client_id):
-            link.refuse(ReasonCode.SERVER_BUSY, "there are as many clients as are allowed")
-            return
         link.access = self.rules.for_client(user, packet.client_id)
-        refusal = self._refuse_will(link, packet.will)
+        refusal = self._refuse_client(link, packet)
         if refusal is not None:
             link.refuse(*refusal)
             return
@@ -103,16 +108,32 @@ class Admission:
         if not link.takes(codec.encode(packet.version, answer)):  # [MQTT-3.1.2-24]
             link.refuse(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
             return
+        if self.moving is not None and stamp is None and not assigned:
+            self._claim(self.moving, link, packet, user)
+            return
         self._lifetimes.make_way(packet, user)
         if self._lifetimes.is_leaving(packet.client_id):
-            self._admit_later(link, packet, user)
+            self._admit_later(link, packet, user, stamp)
             return
+        self._let_in(link, packet, user, expiry_seconds, answer, stamp or 0)
+
+    def _let_in(
+        self,
+        link: Link,
+        packet: Connect,
+        user: str | None,
+        expiry_seconds: int,
+        answer: Connack,
+        stamp: int,
+    ) -> None:
         session, answer.session_present = self._lifetimes.session_for(packet.client_id)
         if session is None:
             link.refuse(ReasonCode.QUOTA_EXCEEDED, "there are as many sessions as are allowed")
             return
+        if session.stamp == NEVER_BEGUN:
+            answer.session_present = False
         self._subscribing.drop_forbidden(session, link.access)
-        self._lifetimes.begin(session, user, expiry_seconds, packet.will)
+        self._lifetimes.begin(session, user, expiry_seconds, packet.will, stamp)
         self._keep_alive.begin(link)
         self._shared.gauges.clients_connected += 1
         self._shared.counters.connections_accepted += 1
@@ -121,12 +142,33 @@ class Admission:
         window = min(packet.receive_max, self._shared.limits.inflight_max)
         session.resume(link, window, self._shared.now)
 
-    def _admit_later(self, link: Link, packet: Connect, user: str | None) -> None:
+    def _refuse_client(self, link: Link, packet: Connect) -> Refusal | None:
+        if self._is_full_for(packet.client_id):
+            return ReasonCode.SERVER_BUSY, "there are as many clients as are allowed"
+        return self._refuse_will(link, packet.will)
+
+    def _claim(self, moving: Moving, link: Link, packet: Connect, user: str | None) -> None:
+        def act(stamp: int) -> None:
+            if link.state is not State.ASKING:
+                return
+            if stamp:
+                self.admit(link, packet, user, stamp)
+                link.go_on()
+            else:
+                link.refuse(
+                    ReasonCode.SERVER_BUSY, "the client's session is on its way between brokers"
+                )
+
+        moving.claim(packet.client_id, user, packet.clean_start, act)
+
+    def _admit_later(
+        self, link: Link, packet: Connect, user: str | None, stamp: int | None
+    ) -> None:
         def act(gone: bool) -> None:
             if link.state is not State.ASKING:
                 return
             if gone:
-                self.admit(link, packet, user)
+                self.admit(link, packet, user, stamp)
                 link.go_on()
             else:
                 link.refuse(

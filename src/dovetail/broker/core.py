@@ -118,6 +118,7 @@ class Broker:
     def join(
         self,
         *,
+        name: str,
         stream: int,
         incarnation: int,
         seed: int,
@@ -125,15 +126,17 @@ class Broker:
     ) -> Mesh:
         """Be one broker of several. Called before anything is restored.
 
-        `stream` is the data folder's, `incarnation` this life's, `seed` the cluster's; `send` gets
-        a frame to a peer.
+        `name` is this broker's, `stream` the data folder's, `incarnation` this life's, `seed` the
+        cluster's; `send` gets a frame to a peer.
         """
         mesh = Mesh(
             self.shared,
             self.router,
             self.dispatch,
             self.retained,
+            self._lifetimes,
             self.expire_retained,
+            name=name,
             stream=stream,
             incarnation=incarnation,
             seed=seed,
@@ -141,6 +144,7 @@ class Broker:
         )
         self.dispatch.mesh = mesh
         self._subscribing.mesh = mesh
+        self._admission.moving = mesh.moving
         self.router.search_peers = mesh.exchange.search
         self.router.filter_changed = mesh.exchange.filter_changed
         return mesh

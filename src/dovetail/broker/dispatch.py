@@ -21,7 +21,8 @@ from dovetail.messages import Message
 from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
-    from dovetail.broker.peering.mesh import Mesh, Ticket
+    from dovetail.broker.peering.mesh import Mesh
+    from dovetail.broker.peering.tickets import Ticket
 
 _DUPLICATE = 0x08
 

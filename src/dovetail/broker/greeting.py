@@ -16,7 +16,7 @@ from dovetail.broker.outlet import Outlet
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Delivery
 from dovetail.broker.session import Subscription
-from dovetail.broker.state import Shared
+from dovetail.broker.state import RETAINED_SOURCE, Shared
 from dovetail.messages import Message
 
 _STALE_MIN = 100
@@ -111,4 +111,6 @@ class Greetings:
             if subscription.no_local and message.origin == session.client_id:
                 continue
             if is_new or self._retained.get(message.topic) is message:
+                self._shared.source = RETAINED_SOURCE
                 self._dispatch.deliver(delivery, message, True, [])  # [MQTT3-3.3.1-8]
+                self._shared.source = ""

@@ -26,7 +26,7 @@ from dovetail.messages import Message
 from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
-    from dovetail.broker.peering.mesh import Ticket
+    from dovetail.broker.peering.tickets import Ticket
 
 _ACK_HEADS = {
     PacketType.PUBACK: b"\x40\x02",

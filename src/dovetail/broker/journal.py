@@ -25,6 +25,10 @@ class SessionRow(NamedTuple):
     user: str | None
     will: bytes | None  # as state.Shared encodes it
     """The will that is owed if the client does not come back."""
+    stamp: int = 0
+    """Of its last connection, among those of all brokers."""
+    detour: bytes = b""
+    """Where it came from or went to, if that is not over (peering/moving.py)."""
 
 
 class SubscriptionRow(NamedTuple):

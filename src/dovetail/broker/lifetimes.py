@@ -45,6 +45,8 @@ class Lifetimes:
         """By client identifier."""
         self._leaving: dict[str, Callable[[bool], None] | None] = {}
         """Those that ended and are still on disk, by client identifier, and who waits for it."""
+        self.kept: Callable[[str, bool], None] | None = None
+        """Told of a client whose session outlives its connection, and of its end."""
         self._shared = shared
         self._router = router
         self._timers = timers
@@ -65,7 +67,7 @@ class Lifetimes:
             session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
             session = self.sessions.get(packet.client_id)
         if session is not None and (packet.clean_start or session.user != user):  # [MQTT-3.1.2-4]
-            self._end(session)
+            self.end(session)
 
     def session_for(self, client_id: str) -> tuple[Session | None, bool]:
         """The client's session, and was it there before? [MQTT-3.2.2-2], [MQTT-3.2.2-3]
@@ -79,20 +81,62 @@ class Lifetimes:
             return session, True
         if len(self.sessions) >= self._shared.limits.sessions_max:
             return None, False
+        return self._new(client_id), False
+
+    def _new(self, client_id: str) -> Session:
         number = self._shared.journal.new_session_number()
         session = self.sessions[client_id] = Session(self._shared, number, client_id)
-        return session, False
+        return session
 
     def begin(
-        self, session: Session, user: str | None, expiry_seconds: int, will: Will | None
+        self,
+        session: Session,
+        user: str | None,
+        expiry_seconds: int,
+        will: Will | None,
+        stamp: int = 0,
     ) -> None:
         """A session on the terms of the connection that has it from now on."""
+        session.stamp = stamp
         session.user = user
         session.expiry_seconds = expiry_seconds
         session.ended_at = None
         session.will = will
         if session.persistent or session.stored or will is not None:
             session.save()
+        self._note(session)
+
+    def _note(self, session: Session) -> None:
+        if self.kept is not None:
+            self.kept(session.client_id, session.persistent)
+
+    # From and to other brokers --------------------------------------------------------------------
+
+    def arrive(self, client_id: str, user: str | None, expiry_seconds: int) -> Session:
+        """A session that another broker hands over, and whose client is on its way."""
+        session = self._new(client_id)
+        session.user = user
+        session.expiry_seconds = expiry_seconds
+        session.ended_at = self._shared.now
+        self._expire_later(session)
+        self._note(session)
+        return session
+
+    def depart(self, session: Session) -> None:
+        """Another broker has it, with all that it was owed. Its subscriptions stay for a while."""
+        self._timers.cancel(("expiry", session.number))
+        self._timers.cancel(("will", session.number))  # [MQTT-3.1.3-9]
+        del self.sessions[session.client_id]
+        session.will = None
+        session.empty()
+        if self.kept is not None:
+            self.kept(session.client_id, False)
+
+    def bury(self, session: Session) -> None:
+        """The rest of one that has departed."""
+        for topic_filter in list(session.subscriptions):
+            self._router.unsubscribe(session, topic_filter)
+        session.discard()
 
     # A client goes ------------------------------------------------------------------------------
 
@@ -104,7 +148,7 @@ class Lifetimes:
         if not with_will:
             session.will = None  # [MQTT-3.1.2-10]
         if not session.persistent:
-            self._end(session)
+            self.end(session)
             return
         if session.will is not None:
             delay = session.will.delay_seconds
@@ -131,8 +175,9 @@ class Lifetimes:
             session.ended_at = self._shared.now
             session.save()
         if not session.persistent:
-            self._end(session)
+            self.end(session)
             return
+        self._note(session)
         if session.will is not None:
             self._publish_will_at(session, session.ended_at + session.will.delay_seconds)
         self._expire_later(session)
@@ -147,9 +192,9 @@ class Lifetimes:
     def _expire(self, session: Session) -> None:
         if session.link is None and self.sessions.get(session.client_id) is session:
             self._shared.counters.sessions_expired += 1
-            self._end(session)  # [MQTT-4.1.0-2]
+            self.end(session)  # [MQTT-4.1.0-2]
 
-    def _end(self, session: Session) -> None:
+    def end(self, session: Session) -> None:
         """The session is over, and a will that waited is due [MQTT-3.1.2-8]."""
         self._timers.cancel(("expiry", session.number))
         self._timers.cancel(("will", session.number))
@@ -159,6 +204,8 @@ class Lifetimes:
         self._dispatch.share_again(session)
         will, session.will = session.will, None
         session.discard()
+        if self.kept is not None:
+            self.kept(session.client_id, False)
         if session.was_kept:
             self._leave_disk(session.client_id)
         if will is not None:

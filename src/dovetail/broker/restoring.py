@@ -29,7 +29,12 @@ def restore(
     """Into a broker that is empty. `expire_retained` sees to retained messages that have an end."""
     messages = {number: _message(number, row) for number, row in state.messages.items()}
     sessions = {number: _session(shared, number, row) for number, row in state.sessions.items()}
-    lifetimes.sessions.update((session.client_id, session) for session in sessions.values())
+    here = {
+        number: session
+        for number, session in sessions.items()
+        if mesh is None or not mesh.moving.restore(session, state.sessions[number].detour)
+    }
+    lifetimes.sessions.update((session.client_id, session) for session in here.values())
     for (number, topic_filter), row in state.subscriptions.items():
         router.subscribe(sessions[number], topic_filter, row.options, row.identifier)
     for (number, sequence), delivery in sorted(state.deliveries.items()):
@@ -57,7 +62,9 @@ def restore(
         for (peer, sequence), number in sorted(state.owed.items()):
             messages[number].references += 1
             mesh.owed(peer).restore(sequence, messages[number])
-    for session in sessions.values():
+    if mesh is not None:
+        mesh.moving.restored()
+    for session in here.values():
         lifetimes.restored(session)
 
 
@@ -73,6 +80,7 @@ def _session(shared: Shared, number: int, row: SessionRow) -> Session:
     session.expiry_seconds = row.expiry_seconds
     session.ended_at = row.ended_at
     session.will = None if row.will is None else shared.decode_will(row.will)
+    session.stamp = row.stamp
     session.stored = True
     session.was_kept = session.persistent
     return session

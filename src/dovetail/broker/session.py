@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 PACKET_ID_MAX = 65_535
 
+ARRIVED_SEQUENCES = 1 << 40
+"""Below are entries that came with the session from another broker: they go before all others."""
+
 _FAILURE = 0x80  # reason codes from here on are refusals
 _PUBREL = b"\x62\x02"
 # What a light exchange waits for. The first two are its QoS.
@@ -61,6 +64,23 @@ class Receiver(Protocol):
         identifiers: tuple[int, ...],
         duplicate: bool,
     ) -> bool: ...
+
+
+class Detour(Protocol):
+    """Another broker had the session, or has it now (peering/moving.py)."""
+
+    holds: bool
+
+    def takes(
+        self,
+        session: "Session",
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+    ) -> bool: ...
+
+    def row(self) -> bytes: ...
 
 
 class Subscription:
@@ -140,6 +160,7 @@ class Session:
 
     __slots__ = (
         "client_id",
+        "detour",
         "ended_at",
         "expiry_seconds",
         "filter_bytes",
@@ -155,6 +176,7 @@ class Session:
         "queued_bytes",
         "resending",
         "shared",
+        "stamp",
         "stored",
         "subscriptions",
         "user",
@@ -171,6 +193,8 @@ class Session:
         self.expiry_seconds = 0
         self.ended_at: float | None = None
         self.will: Will | None = None
+        self.stamp = 0  # of its last connection, among those of all brokers
+        self.detour: Detour | None = None
         self.stored = False  # there is a row of it on disk
         self.was_kept = False  # and there was one that outlives the connection
         self.link: Receiver | None = None
@@ -204,6 +228,20 @@ class Session:
 
         What has expired gives way first.
         """
+        detour = self.detour
+        if detour is not None and not detour.takes(self, message, qos, retain, identifiers):
+            return None
+        return self._offer(message, qos, retain, identifiers)
+
+    def arrive_late(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> None:
+        """What another broker still had for it."""
+        self._offer(message, qos, retain, identifiers)
+
+    def _offer(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> Outgoing | None:
         shared = self.shared
         size = message.size
         limits = shared.limits
@@ -214,7 +252,7 @@ class Session:
             or shared.gauges.queued_bytes + size > limits.queued_bytes_total_max
         ):
             if shared.expiring.drop(self, shared.now):
-                return self.offer(message, qos, retain, identifiers)
+                return self._offer(message, qos, retain, identifiers)
             shared.counters.publishes_dropped += 1
             return None
         entry = Outgoing(message, qos, retain, identifiers, self.next_sequence)
@@ -233,6 +271,7 @@ class Session:
             and not self.queue
             and not self.resending
             and not link.congested
+            and not (self.detour is not None and self.detour.holds)
         ):
             self._start(entry, link)
         else:
@@ -307,6 +346,12 @@ class Session:
                 else:
                     self._send(entry, link, duplicate=True)
             elif self.queue:
+                if (
+                    self.detour is not None
+                    and self.detour.holds
+                    and self.queue[0].sequence >= ARRIVED_SEQUENCES
+                ):
+                    return
                 entry = self.queue.popleft()
                 expires_at = entry.message.expires_at
                 if expires_at is not None and expires_at <= now:  # [MQTT-3.3.2-5]
@@ -341,6 +386,7 @@ class Session:
             and self.outstanding < self.window
             and not self.queue
             and not self.expiry_seconds
+            and self.detour is None
             and link.plain
             and link.version == version
             and link.unsent <= congestion_bytes
@@ -488,6 +534,54 @@ class Session:
         self.shared.gauges.queued_messages += 1
         self.shared.gauges.queued_bytes += size
 
+    def arrive(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        *,
+        packet_id: int,
+        released: bool,
+        sequence: int,
+    ) -> None:
+        """What came with the session from another broker. No limit keeps it out: it was let in."""
+        entry = Outgoing(message, qos, retain, identifiers, sequence)
+        self.queued_bytes += message.size
+        self.shared.gauges.queued_messages += 1
+        self.shared.gauges.queued_bytes += message.size
+        if packet_id:
+            entry.packet_id = packet_id
+            entry.released = released
+            self.inflight[packet_id] = entry
+        else:
+            at = len(self.queue)
+            while at and self.queue[at - 1].sequence >= ARRIVED_SEQUENCES:
+                at -= 1
+            self.queue.insert(at, entry)
+            if message.expires_at is not None:
+                self.shared.expiring.note(self, message.expires_at)
+        if self.persistent:
+            entry.first_batch = self.shared.journal.open.number
+            self.shared.journal.keep(message)
+            self.shared.journal.save_delivery(self.number, sequence, entry.row())
+        if self.link is not None:
+            self.pump(self.shared.now)
+
+    def requeue(self) -> None:
+        """The client does not know of what was under way here: it is sent anew, or it has it."""
+        for entry in reversed(list(self.inflight.values())):
+            if entry.released:
+                self._forget(entry)
+                continue
+            entry.packet_id = 0
+            self.queue.appendleft(entry)
+            if entry.first_batch:
+                self.shared.journal.save_delivery(self.number, entry.sequence, entry.row())
+        self.inflight.clear()
+        for packet_id in list(self.incoming):
+            self.release_incoming(packet_id)
+
     def _forget(self, entry: Outgoing) -> None:
         message = entry.message
         size = message.size
@@ -537,6 +631,8 @@ class Session:
                 self.ended_at,
                 self.user,
                 None if self.will is None else self.shared.encode_will(self.will),
+                self.stamp,
+                b"" if self.detour is None else self.detour.row(),
             ),
         )
 
@@ -560,16 +656,21 @@ class Session:
             if entry.group is not None and not (entry.packet_id and entry.qos == 2)
         ]
 
-    def discard(self) -> None:
-        """The end of the session: everything it held is given back."""
+    def empty(self) -> None:
+        """Everything that it held is given back."""
         for entry in (*self.inflight.values(), *self.queue):
             self._forget(entry)
         self.inflight.clear()
         self.light.clear()
         self.queue.clear()
         self.resending.clear()
-        self.incoming.clear()
+        for packet_id in list(self.incoming):
+            self.release_incoming(packet_id)
         self.shared.expiring.forget(self)
+
+    def discard(self) -> None:
+        """The end of the session."""
+        self.empty()
         if self.stored:
             self.stored = False
             self.shared.journal.drop_session(self.number)

@@ -11,6 +11,9 @@ from dovetail.broker.packets import Will
 from dovetail.settings import Mqtt
 from dovetail.stats import Counters, Gauges
 
+RETAINED_SOURCE = "\0"
+"""Of what is delivered because it was retained, and not because it is published now."""
+
 
 @dataclass(slots=True)
 class Shared:
@@ -23,6 +26,8 @@ class Shared:
     frames: Frames = field(default_factory=Frames)
     expiring: Expiring = field(default_factory=Expiring)
     now: float = 0.0
+    source: str = ""
+    """Which broker published what is being delivered; empty: this one."""
 
     @staticmethod
     def encode_will(will: Will) -> bytes:

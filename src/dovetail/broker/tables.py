@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from dovetail.broker.journal import DeliveryRow, MessageRow, SessionRow, SubscriptionRow
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """In PRAGMA user_version; 0 is a file that has nothing in it yet."""
 
 # Numbered rows are SQLite's own kind: large ones do no harm to the inner pages of their trees. The
@@ -94,7 +94,11 @@ CREATE TABLE members (
 ) STRICT, WITHOUT ROWID;
 INSERT INTO numbers VALUES ('incarnation', 0), ('stream', random() & 0x7fffffffffffffff);
 """
-UPGRADES = {1: _SCHEMA_1, 2: _SCHEMA_2}
+_SCHEMA_3 = """
+ALTER TABLE sessions ADD COLUMN stamp INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN detour BLOB NOT NULL DEFAULT x'';
+"""
+UPGRADES = {1: _SCHEMA_1, 2: _SCHEMA_2, 3: _SCHEMA_3}
 """What leads to each version from the one before; a new file goes through all of them."""
 
 # In this order: what is removed first may be all that kept a row of a later table.
@@ -218,12 +222,9 @@ def unpack_identifiers(packed: bytes) -> tuple[int, ...]:
 
 
 def read_sessions(
-    rows: Iterable[tuple[int, str, int, float | None, str | None, bytes | None]],
+    rows: Iterable[tuple[int, str, int, float | None, str | None, bytes | None, int, bytes]],
 ) -> dict[int, SessionRow]:
-    return {
-        number: SessionRow(client_id, expiry_seconds, ended_at, user, will)
-        for number, client_id, expiry_seconds, ended_at, user, will in rows
-    }
+    return {row[0]: SessionRow(*row[1:]) for row in rows}
 
 
 def read_messages(

@@ -105,7 +105,7 @@ class Collector(threading.Thread):
         while self._last not in self.got or self._open_ids:
             with (
                 contextlib.suppress(OSError),
-                WireClient(self._port, f"collector-{self._topic}", kept=True) as client,
+                WireClient(self._port, f"{self._topic}-{self._port}", kept=True) as client,
             ):
                 if not client.connack.session_present:
                     client.subscribe(self._topic, 2)

@@ -11,6 +11,7 @@ from dovetail.broker import codec
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
 from dovetail.broker.peering import bodies
 from dovetail.broker.peering.bodies import DELTA, WHOLE, decoded
+from dovetail.broker.peering.moving import NOTHING
 from dovetail.config import REMOVALS_SECONDS
 from dovetail.errors import PeerError
 
@@ -23,11 +24,22 @@ class Member(World):
     def prepare(self) -> None:
         self.sent: list[tuple[str, int, bytes]] = []
         self.answers: list[tuple[int, bytes]] = []
-        self.mesh = self.broker.join(stream=1, incarnation=1, seed=0, send=self.send)
+        self.claims: list[tuple[str, bodies.ClaimBody]] = []
+        self.mesh = self.broker.join(name="here", stream=1, incarnation=1, seed=0, send=self.send)
 
     def send(self, peer: str, kind: int, body: bytes) -> bool:
         self.sent.append((peer, kind, body))
+        if kind == bodies.CLAIM:
+            self.claims.append((peer, decoded(bodies.claim_decoder, body)))
         return True
+
+    def settle(self) -> None:
+        """Peers know nothing of the clients here."""
+        claims, self.claims = self.claims, []
+        for peer, claim in claims:
+            answer = bodies.ClaimedBody(claim.client_id, claim.stamp, NOTHING)
+            self.mesh.answered(peer, bodies.CLAIMED, bodies.encode(answer))
+        super().settle()
 
     def receive(self, kind: int, body: bytes) -> list[tuple[int, bytes]]:
         """A frame from the peer; the answers to it."""

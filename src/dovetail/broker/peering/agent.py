@@ -71,7 +71,11 @@ class Agent:
             random=random,
         )
         self.mesh: Mesh = server.broker.join(
-            stream=stream, incarnation=incarnation, seed=seed, send=self.transport.send
+            name=links.name,
+            stream=stream,
+            incarnation=incarnation,
+            seed=seed,
+            send=self.transport.send,
         )
         server.mesh = self.mesh
         self._has_heard = False
@@ -131,7 +135,7 @@ class Agent:
                 self.transport.send(name, GOSSIP, gossip.encode(message))
             self._heed()
         self._server.now()
-        late = self.mesh.exchange.tick(self._server.shared.now)
+        late = self.mesh.tick(self._server.shared.now)
         if late:
             log.warning(
                 "%d subscriptions were acknowledged before all other brokers knew of them", late

@@ -13,6 +13,7 @@ from dovetail.errors import PeerError
 
 WHOLE, DELTA, KNOWN, LOST, MORE = range(16, 21)
 RESUME, HEARD, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
+CLAIM, CLAIMED = 56, 57
 
 Body = TypeVar("Body")
 
@@ -75,6 +76,25 @@ class Page(Struct, frozen=True, array_like=True):
     place: int
 
 
+class ClaimBody(Struct, frozen=True, array_like=True):
+    """A client has connected: where is its session?"""
+
+    client_id: str
+    stamp: int
+    user: str | None
+    is_clean: bool
+
+
+class ClaimedBody(Struct, frozen=True, array_like=True):
+    client_id: str
+    stamp: int
+    verdict: int
+    newer: int = 0
+    """The stamp of a later connection, if there is one."""
+    owner: str = ""
+    """Where the session went before, if it may still be on its way."""
+
+
 encode = msgspec.msgpack.Encoder().encode
 
 known_decoder = msgspec.msgpack.Decoder(Known)
@@ -85,6 +105,8 @@ heard_decoder = msgspec.msgpack.Decoder(Heard)
 publication_decoder = msgspec.msgpack.Decoder(Publication)
 want_decoder = msgspec.msgpack.Decoder(Want)
 page_decoder = msgspec.msgpack.Decoder(Page)
+claim_decoder = msgspec.msgpack.Decoder(ClaimBody)
+claimed_decoder = msgspec.msgpack.Decoder(ClaimedBody)
 
 
 def decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:

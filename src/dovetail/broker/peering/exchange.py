@@ -162,6 +162,14 @@ class Exchange:
             if copy.is_live
         )
 
+    def state_of(self, name: str) -> tuple[int, int]:
+        """Lineage and version of what we have of the peer's sketch."""
+        return self.bank.state_of(name) if name in self.bank else (0, 0)
+
+    def routes_by(self, name: str, state: tuple[int, int]) -> bool:
+        """Does the peer get all that this state of its sketch asks for?"""
+        return name not in self.bank or self.bank.state_of(name) >= state
+
     def forget(self, name: str) -> None:
         """It will not come back."""
         self._copies.pop(name, None)

@@ -22,8 +22,11 @@ import logging
 from collections.abc import Callable, Iterable
 
 from dovetail.broker.dispatch import Dispatch
+from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
 from dovetail.broker.peering.bodies import (
+    CLAIM,
+    CLAIMED,
     DELTA,
     HEARD,
     KNOWN,
@@ -35,10 +38,13 @@ from dovetail.broker.peering.bodies import (
     RESUME,
     WANT,
     WHOLE,
+    ClaimedBody,
     Heard,
     Page,
     Publication,
     Resume,
+    claim_decoder,
+    claimed_decoder,
     decoded,
     encode,
     heard_decoder,
@@ -48,8 +54,11 @@ from dovetail.broker.peering.bodies import (
     want_decoder,
 )
 from dovetail.broker.peering.exchange import Exchange
-from dovetail.broker.peering.outbox import Done, Outbox
+from dovetail.broker.peering.items import ITEM_TOPIC, unpacked
+from dovetail.broker.peering.moving import Moving
+from dovetail.broker.peering.outbox import Outbox
 from dovetail.broker.peering.stamps import Stamps
+from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.peering.walk import Walk
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Route, Router
@@ -65,32 +74,6 @@ Answer = Callable[[int, bytes], object]
 """A frame back over the connection that a question came by."""
 
 _VERSIONS = (MQTT_3_1_1, MQTT_5)
-
-
-class Ticket:
-    """A publication that several have to take before it is acknowledged."""
-
-    __slots__ = ("_act", "_refused", "_waiting")
-
-    def __init__(self) -> None:
-        self._waiting = 1
-        self._refused = False
-        self._act: Done | None = None
-
-    def expect(self) -> Done:
-        self._waiting += 1
-        return self._one
-
-    def close(self, act: Done) -> None:
-        """No more are expected. Acts when all have answered, maybe now."""
-        self._act = act
-        self._one(True)
-
-    def _one(self, taken: bool) -> None:
-        self._waiting -= 1
-        self._refused = self._refused or not taken
-        if not self._waiting and self._act is not None:
-            self._act(not self._refused)
 
 
 class _Peer:
@@ -113,8 +96,10 @@ class Mesh:
         router: Router,
         dispatch: Dispatch,
         retained: RetainedMessages,
+        lifetimes: Lifetimes,
         expire_retained: Callable[[Message], None],
         *,
+        name: str,
         stream: int,
         incarnation: int,
         seed: int,
@@ -139,6 +124,17 @@ class Mesh:
         self._peers: dict[str, _Peer] = {}
         # No life of this broker takes a million of them in a millisecond.
         self._next_sequence = (incarnation << 20) + 1
+        self.moving = Moving(
+            name,
+            shared,
+            router,
+            lifetimes,
+            self.exchange,
+            self.stamps,
+            send=send,
+            post=self._post,
+            members=self.names,
+        )
 
     def restore(
         self,
@@ -183,6 +179,7 @@ class Mesh:
         self._walk.break_off(name)
         self._peer(name).outbox.peer_is_down()
         self.exchange.peer_is_up(name, False)
+        self.moving.peer_is_down(name)
 
     def forget(self, name: str) -> int:
         """It will not come back; how many publications it never got."""
@@ -195,6 +192,7 @@ class Mesh:
             self._walk.see_again(peer.stream)
         self.exchange.forget(name)
         self._shared.journal.save_member(name, None)
+        self.moving.forget(name)
         return 0 if peer is None else peer.outbox.clear()
 
     def names(self) -> tuple[str, ...]:
@@ -244,6 +242,13 @@ class Mesh:
             self._peer(name).outbox.put(sequence, message, ticket.expect())
         return ticket
 
+    def _post(self, name: str, item: Message, must: bool, ticket: Ticket | None) -> None:
+        """What is no publication, in its place among them."""
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        done = None if ticket is None else ticket.expect()
+        self._peer(name).outbox.put(sequence, item, done, must=must)
+
     def _encoded(self, sequence: int, message: Message) -> bytes:
         return encode(self._publication(sequence, message))
 
@@ -262,6 +267,11 @@ class Mesh:
             message.origin,
             message.stamp,
         )
+
+    def tick(self, now: float) -> int:
+        """How many subscriptions were acknowledged before all other brokers knew of them."""
+        self.moving.tick(now)
+        return self.exchange.tick(now)
 
     def flush(self) -> None:
         """What could not go before, because a peer did not keep up, may go now."""
@@ -286,6 +296,8 @@ class Mesh:
                 outbox.has_dropped = False  # it has been told
                 outbox.peer_is_up(heard.sequence)
                 self._ask()
+        elif kind == CLAIMED:
+            self.moving.answered(name, decoded(claimed_decoder, body))
         elif kind == PAGE:
             self._take_page(name, decoded(page_decoder, body))
         else:
@@ -298,7 +310,7 @@ class Mesh:
         if kind == PLAIN:
             self._take_plain(body)
         elif kind == MESSAGE:
-            self._take_publication(self._peer(name), decoded(publication_decoder, body), answer)
+            self._take_publication(name, decoded(publication_decoder, body), answer)
         elif kind in (WHOLE, DELTA):
             answer(*self.exchange.receive(name, kind, body))
         elif kind == RESUME:
@@ -313,6 +325,12 @@ class Mesh:
             # Not before it is on disk: what is heard is not sent again.
             heard = self.heard.get(peer.stream, 0)
             self._confirm(peer, heard, answer, wait=bool(peer.acks_waiting))
+        elif kind == CLAIM:
+
+            def reply(claimed: ClaimedBody) -> None:
+                answer(CLAIMED, encode(claimed))
+
+            self.moving.claimed(name, decoded(claim_decoder, body), reply)
         elif kind == WANT:
             answer(PAGE, encode(self._walk.page(name, decoded(want_decoder, body))))
         else:
@@ -369,17 +387,23 @@ class Mesh:
             return None
         return self._router.route(topic)
 
-    def _take_publication(self, peer: _Peer, publication: Publication, answer: Answer) -> None:
+    def _take_publication(self, name: str, publication: Publication, answer: Answer) -> None:
         shared = self._shared
+        peer = self._peer(name)
         sequence = publication.sequence
         if sequence and not peer.stream:
             raise PeerError("a numbered publication before its stream was named")
         if sequence and sequence <= self.heard.get(peer.stream, 0):
             self._confirm(peer, sequence, answer, wait=bool(peer.acks_waiting))
             return
-        shared.counters.publishes_from_peers += 1
         rows_before = shared.journal.rows_written
-        self._publish_here(self._message(publication))
+        if publication.topic == ITEM_TOPIC:
+            self.moving.take(name, unpacked(publication.payload))
+        else:
+            shared.counters.publishes_from_peers += 1
+            shared.source = name
+            self._publish_here(self._message(publication))
+            shared.source = ""
         if not sequence:
             return
         self.heard[peer.stream] = sequence

@@ -69,8 +69,13 @@ class Outbox:
 
     # In -------------------------------------------------------------------------------------------
 
-    def put(self, sequence: int, message: Message, done: Done | None = None) -> None:
-        if self.count >= self._messages_max or self.nbytes + message.size > self._bytes_max:
+    def put(
+        self, sequence: int, message: Message, done: Done | None = None, *, must: bool = False
+    ) -> None:
+        """`must`: whether or not there is room."""
+        if not must and (
+            self.count >= self._messages_max or self.nbytes + message.size > self._bytes_max
+        ):
             self._shared.counters.peer_messages_dropped += 1
             self.has_dropped = True
             if done is not None:

@@ -1,0 +1,128 @@
+"""What brokers tell each other through their numbered streams, besides publications. Pure.
+
+An item travels as a message whose topic no client can have. So it is on disk before it is sent,
+comes once and in its place among publications, and waits for a peer that is down. How sessions
+move by them is drawn in moving.py.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from dovetail.errors import PeerError
+from dovetail.messages import Message
+
+ITEM_TOPIC = b"\0"
+"""MQTT has no topics with this character [MQTT-1.5.4-2]."""
+
+
+class Header(Struct, frozen=True, array_like=True, tag=1):
+    """A session begins to arrive: all of it but its subscriptions and messages."""
+
+    client_id: str
+    stamp: int
+    """Of the connection that it follows."""
+    stamp_before: int
+    """Of the last connection that it had."""
+    user: str | None
+    expiry_seconds: int
+    next_packet_id: int
+    incoming: list[int]
+    sources: list[str]
+    """Whose publications still come by way of the sender, until a `Note` of each."""
+
+
+class Filters(Struct, frozen=True, array_like=True, tag=2):
+    """Subscriptions of a session that arrives: filter, options, identifier."""
+
+    client_id: str
+    stamp: int
+    filters: list[tuple[str, int, int]]
+
+
+class Entry(Struct, frozen=True, array_like=True, tag=3):
+    """A message that a session is owed. Times are Unix seconds."""
+
+    client_id: str
+    stamp: int
+    topic: bytes
+    payload: bytes
+    message_qos: int
+    message_retain: bool
+    properties: bytes
+    expires_at: float | None
+    origin: str
+    qos: int
+    retain: bool
+    packet_id: int
+    released: bool
+    identifiers: tuple[int, ...]
+
+    def message(self) -> Message:
+        return Message(
+            self.topic,
+            self.payload,
+            self.message_qos,
+            self.message_retain,
+            self.properties,
+            self.expires_at,
+            self.origin,
+        )
+
+
+class Ready(Struct, frozen=True, array_like=True, tag=4):
+    """Of what was under way to the client, this was all."""
+
+    client_id: str
+    stamp: int
+
+
+class End(Struct, frozen=True, array_like=True, tag=5):
+    """What came by way of the sender has come; what is published now comes straight."""
+
+    client_id: str
+    stamp: int
+
+
+class Settle(Struct, frozen=True, array_like=True, tag=6):
+    """Where the client is. From a sketch of this state on publications go there."""
+
+    client_id: str
+    stamp: int
+    owner: str
+    holders: list[str]
+    """Who has, or may have, a session of it from before."""
+    is_clean: bool
+    """What they have is void."""
+    user: str | None
+    """Whose client it is: what another user was promised is void, too."""
+    lineage: int
+    version: int
+
+
+class Note(Struct, frozen=True, array_like=True, tag=7):
+    """What the sender publishes from now on reaches the client at its new broker."""
+
+    client_id: str
+    stamp: int
+    owner: str
+    is_clean: bool
+    user: str | None
+
+
+Item = Header | Filters | Entry | Ready | End | Settle | Note
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Item)
+
+
+def packed(item: Item) -> Message:
+    """QoS 2: on disk before it is sent, and taken once."""
+    return Message(ITEM_TOPIC, _encoder.encode(item), 2)
+
+
+def unpacked(data: bytes) -> Item:
+    try:
+        item: Item = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PeerError(f"an item that cannot be read: {error}") from error
+    return item

@@ -1,0 +1,166 @@
+"""Clients that come back to another broker each time, under a seeded clock: one broker to them.
+
+A failing seed is in the test's name, and replays.
+"""
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+import pytest
+
+from cluster_clients import Receiver, Sender
+from cluster_world import Cluster
+
+NAMES = ("a", "b", "c")
+
+
+class Travels:
+    """Receivers that roam, and senders, who may roam too."""
+
+    def __init__(self, seed: int, *, senders_roam: bool, may_lose_session: bool) -> None:
+        self.random = Random(seed)
+        self.cluster = Cluster(seed, *NAMES)
+        self.receivers = [
+            Receiver(self.cluster, home, f"receiver-{home}-{qos}", topic_filter, qos)
+            for home in NAMES
+            for qos, topic_filter in ((1, "t/#"), (2, "t/+/x"))
+        ]
+        self.senders = [
+            Sender(
+                self.cluster, home, f"sender-{home}-{qos}", b"t/%s%d/x" % (home.encode(), qos), qos
+            )
+            for home in NAMES
+            for qos in (1, 2)
+        ]
+        for receiver in self.receivers:
+            receiver.roams = self.random
+            receiver.may_lose_session = may_lose_session
+        if senders_roam:
+            for sender in self.senders:
+                sender.roams = self.random
+        self.story: list[str] = []
+        self._has_begun = False
+        self._pump()
+
+    def _pump(self) -> None:
+        for client in self.receivers:
+            client.pump()
+        self._has_begun = self._has_begun or all(receiver.ready for receiver in self.receivers)
+        if self._has_begun:
+            for sender in self.senders:
+                sender.pump()
+        self.cluster.clock.after(0.05, self._pump)
+
+    def strike(self, deeds: Mapping[str, Callable[[str], object]]) -> None:
+        name = self.random.choice(NAMES)
+        deed = self.random.choice(list(deeds))
+        self.story.append(f"{self.cluster.clock.now:.2f}: {deed} {name}")
+        deeds[deed](name)
+
+    def lose(self, _name: str) -> None:
+        client = self.random.choice([*self.receivers, *self.senders])
+        self.story[-1] += f" {client.client_id} at {client.home}"
+        client.lose()
+
+    def kill(self, name: str) -> None:
+        node = self.cluster.nodes[name]
+        (self.cluster.kill if node.is_running else self.cluster.start)(name)
+
+    def pause(self, name: str) -> None:
+        self.cluster.pause(name, not self.cluster.nodes[name].is_paused)
+
+    def end(self) -> None:
+        for sender in self.senders:
+            sender.is_sending = False
+        self.cluster.heal()
+        for name in NAMES:
+            self.cluster.pause(name, False)
+            if not self.cluster.nodes[name].is_running:
+                self.cluster.start(name)
+        for _ in range(80):
+            self.cluster.run(0.5)
+            if self.is_quiet():
+                break
+        self.cluster.run(1)
+
+    def is_quiet(self) -> bool:
+        return (
+            all(sender.is_done for sender in self.senders)
+            and all(receiver.ready for receiver in self.receivers)
+            and all(
+                node.mesh.owed(peer).count == 0
+                for node in self.cluster.nodes.values()
+                for peer in NAMES
+                if peer != node.name
+            )
+            and not any(node.mesh.moving.ghosts for node in self.cluster.nodes.values())
+            and not any(
+                session.queue or session.inflight
+                for node in self.cluster.nodes.values()
+                for session in node.broker.sessions.values()
+            )
+        )
+
+    def check(self, *, in_order: bool) -> None:
+        assert self.is_quiet(), "it does not come to rest"
+        for receiver in self.receivers:
+            for sender in self.senders:
+                self._check(receiver, sender, in_order=in_order)
+
+    def _check(self, receiver: Receiver, sender: Sender, *, in_order: bool) -> None:
+        who = f"{sender.client_id} to {receiver.client_id}"
+        got = receiver.numbers(sender.topic)
+        missing = [
+            number
+            for number in sorted(set(sender.acknowledged) - set(got))
+            if not any(
+                sender.times[number][0] <= until and sender.times[number][1] >= since
+                for since, until in receiver.away
+            )
+        ]
+        assert not missing, f"{who}: acknowledged, and lost: {missing[:10]}"
+        first = list(dict.fromkeys(got))
+        if in_order:
+            assert first == sorted(first), f"{who}: out of order: {first}"
+        if min(receiver.qos, sender.qos) == 2:
+            doubled = {number for number in first if got.count(number) > 1}
+            doubled -= {number for topic, number in receiver.in_doubt if topic == sender.topic}
+            assert not doubled, f"{who}: doubled: {sorted(doubled)[:10]}"
+
+
+def travel(
+    travels: Travels, deeds: Mapping[str, Callable[[str], object]], *, strikes: int, in_order: bool
+) -> None:
+    seed_story = travels.story
+    travels.cluster.run(5)
+    assert all(receiver.ready for receiver in travels.receivers)
+    try:
+        for _ in range(strikes):
+            travels.strike(deeds)
+            travels.cluster.run(travels.random.uniform(0, 0.5))
+        travels.end()
+        travels.check(in_order=in_order)
+    except AssertionError as error:
+        pytest.fail(f"{error}\n" + "\n".join(seed_story))
+    assert all(len(sender.acknowledged) > 10 for sender in travels.senders)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_sessions_follow_their_clients_with_all_that_they_are_owed(seed: int) -> None:
+    """Connections break, and clients come back elsewhere: in order, each message once."""
+    travels = Travels(seed, senders_roam=True, may_lose_session=False)
+    deeds = {"lose": travels.lose}
+    travel(travels, deeds, strikes=40, in_order=True)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_waits_at_a_broker_that_died_comes_when_it_is_back(seed: int) -> None:
+    """Then a session begins anew elsewhere: what was published before is not lost."""
+    travels = Travels(seed, senders_roam=False, may_lose_session=True)
+    deeds = {
+        "lose": travels.lose,
+        "kill": travels.kill,
+        "drop": travels.cluster.drop,
+        "pause": travels.pause,
+    }
+    travel(travels, deeds, strikes=25, in_order=False)
