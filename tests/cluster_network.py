@@ -188,6 +188,8 @@ class ClusterNetwork:
             data = data[_SLOW_BYTES:]
             await asyncio.sleep(_SLOW_SECONDS)
             await self._until_it_passes(origin, receiver)
+            if writer.transport.is_closing():
+                raise ConnectionResetError
         writer.write(data)
         await writer.drain()
 
