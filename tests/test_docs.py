@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from checkout import ROOT
 from dovetail.broker.sys_topics import AVERAGED_SECONDS, LOADS, PREFIX, TOPICS
 from dovetail.cli import app
-from dovetail.settings import DEFAULT_PORTS, Listener, Mqtt, Rule, Settings, parse_settings
+from dovetail.settings import DEFAULT_PORTS, Cluster, Listener, Mqtt, Rule, Settings, parse_settings
 from dovetail.settings.faults import as_toml
 from dovetail.stats import Counters, Gauges
 from dovetail.web.metrics import make_registry
@@ -25,13 +25,14 @@ from dovetail.web.metrics import make_registry
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 FOR_USERS = [page for page in PAGES if page.name == "README.md" or page.parent.name == "docs"]
 RUNNING = ROOT / "docs" / "running.md"
+CLUSTER = ROOT / "docs" / "cluster.md"
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
-_SETTING = re.compile(r"\b(mqtt|access|http|log|listeners)\.([a-z_]+)\b(?!\()")
+_SETTING = re.compile(r"\b(mqtt|access|http|log|cluster|listeners)\.([a-z_]+)\b(?!\()")
 _LIMIT = re.compile(r"^\| `mqtt\.(\w+)` \| `([^`]+)` \| \S", re.MULTILINE)
-_CODE_FILES = (".md", ".py", ".toml")
+_CODE_FILES = (".md", ".py", ".secret", ".toml")
 
 Command = TyperCommand | TyperGroup
 
@@ -106,7 +107,17 @@ def test_commands_are_known(page: Path) -> None:
 
 def test_commands_are_found() -> None:
     found = {words[0] for page in FOR_USERS for words in commands(page) if words}
-    assert {"up", "pub", "sub", "config", "passwd", "backup", "sketch", "reproduce"} <= found
+    assert {
+        "up",
+        "pub",
+        "sub",
+        "config",
+        "passwd",
+        "backup",
+        "node",
+        "sketch",
+        "reproduce",
+    } <= found
     assert ["up", "--config", "/etc/dovetail/dovetail.toml", "--quiet"] in commands(RUNNING)
 
 
@@ -129,7 +140,7 @@ def test_options_in_sentences_are_known(page: Path) -> None:
 def test_settings_are_known(page: Path) -> None:
     tables: dict[str, type[Struct]] = {
         name: type(value)
-        for name in ("mqtt", "access", "http", "log")
+        for name in ("mqtt", "access", "http", "log", "cluster")
         if isinstance(value := getattr(Settings(), name), Struct)
     }
     tables["listeners"] = Listener
@@ -138,9 +149,14 @@ def test_settings_are_known(page: Path) -> None:
             assert key in tables[table].__struct_fields__, f"{table}.{key}"
 
 
-@pytest.mark.parametrize("text", blocks(RUNNING, "toml"))
+@pytest.mark.parametrize("text", [*blocks(RUNNING, "toml"), *blocks(CLUSTER, "toml")])
 def test_configurations_can_be_read(text: str) -> None:
-    assert parse_settings(text, RUNNING.name) != Settings()
+    assert parse_settings(text, "a page") != Settings()
+
+
+def test_every_setting_of_the_cluster_is_named() -> None:
+    named = {key for span in spans(CLUSTER) for table, key in _SETTING.findall(span)}
+    assert set(Cluster.__struct_fields__) <= named
 
 
 def test_every_limit_is_in_the_table_with_its_default() -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dovetail import __version__
-from dovetail.config import SKETCH_FALSE_POSITIVE_RATE
+from dovetail.config import CLUSTER_PORT, SKETCH_FALSE_POSITIVE_RATE, WORKERS_MAX
 from dovetail.errors import ConfigError, DovetailError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -101,21 +101,51 @@ def global_options(
     context.obj.debug = debug
 
 
+Host = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Where to listen. Default: 127.0.0.1, this machine."),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        metavar="N",
+        help="The MQTT port. Default: 1883, or the next that is free; 0 takes any.",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A configuration file; see `dovetail config --explain`."),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="Say nothing at the start; warnings still come.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=WORKERS_MAX,
+        metavar="N",
+        help="Run N brokers behind the same ports, to use so many cores. Default: 1.",
+    ),
+]
+
+
 @app.command(epilog="Example: dovetail up --port 1884 --data /var/lib/dovetail")
 def up(
-    host: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Where to listen. Default: 127.0.0.1, this machine."),
-    ] = None,
-    port: Annotated[
+    host: Host = None,
+    port: Port = None,
+    brokers: Annotated[
         int | None,
         typer.Option(
-            min=0,
-            max=65535,
+            min=1,
+            max=WORKERS_MAX,
             metavar="N",
-            help="The MQTT port. Default: 1883, or the next that is free; 0 takes any.",
+            help="Run a cluster of N brokers, on --port and the ports after it.",
         ),
     ] = None,
+    workers: Workers = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -123,18 +153,96 @@ def up(
             help="Where sessions and messages are kept. Default: dovetail-data, in this folder.",
         ),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A configuration file; see `dovetail config --explain`."),
-    ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Say nothing at the start; warnings still come.")
-    ] = False,
+    config: ConfigFile = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Start the service: an MQTT broker, until Ctrl-C or SIGTERM."""
+    """Start the service: an MQTT broker, or several, until Ctrl-C or SIGTERM."""
+    from dovetail.settings import Options
     from dovetail.up import up as run
 
-    run(config=config, host=host, port=port, data=data, quiet=quiet)
+    options = Options(
+        config=as_text(config), host=host, port=port, data=as_text(data), workers=workers
+    )
+    run(options, brokers=brokers, quiet=quiet)
+
+
+@app.command(epilog="Example: dovetail node --join 192.0.2.7 --secret-file cluster.secret")
+def node(
+    join: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help=f"A broker of the cluster, by the address of its links (port {CLUSTER_PORT} if "
+            "none is given); may be repeated. Without it, a cluster begins here.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="The broker's name, which no other has. Default: the name of this machine.",
+        ),
+    ] = None,
+    host: Host = None,
+    port: Port = None,
+    workers: Workers = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="Where other brokers reach this one. Default: 127.0.0.1, so only from this "
+            f"machine, and port {CLUSTER_PORT} or the next that is free.",
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="What they are told instead, where --listen is 0.0.0.0 or behind a translation of "
+            "addresses.",
+        ),
+    ] = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The secret that the cluster's brokers share. Default: cluster.secret, in "
+            "dovetail-data or in the folder of --data.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where sessions and messages are kept. Default: dovetail-data/NAME, in this "
+            "folder.",
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    quiet: Quiet = False,
+) -> None:
+    """Start a broker that is one of a cluster, until Ctrl-C or SIGTERM."""
+    from dovetail.settings import Options
+    from dovetail.up import up as run
+
+    options = Options(
+        config=as_text(config),
+        host=host,
+        port=port,
+        data=as_text(data),
+        workers=workers,
+        is_node=True,
+        name=name,
+        join=tuple(join or ()),
+        listen=listen,
+        advertise=advertise,
+        secret_file=as_text(secret_file),
+    )
+    run(options, quiet=quiet)
+
+
+def as_text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 @app.command(epilog="Example: dovetail config --check dovetail.toml")
@@ -151,6 +259,7 @@ def config(
     """Explain the settings, or check a configuration file."""
     from dovetail import settings
     from dovetail.broker.passwords import PasswordFile
+    from dovetail.cluster.secret import read_secret
 
     if explain == (check is not None):
         raise ConfigError("it takes either --explain or --check FILE.")
@@ -161,6 +270,8 @@ def config(
     settings.check_files(checked)
     if checked.access.password_file:
         PasswordFile.load(checked.access.password_file)
+    if checked.cluster.secret_file:
+        read_secret(checked.cluster.secret_file)
     print(f"{check}: ok")
 
 

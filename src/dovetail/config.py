@@ -109,6 +109,21 @@ STORE_RETRY_SECONDS = 1.0
 NODE_NAME_BYTES_MAX = 128
 """Of a node's name, in characters."""
 
+WORKERS_MAX = 64
+"""Brokers that one command starts: a slip of the keyboard shall not start thousands."""
+
+RESTART_SECONDS_MIN = 0.5
+"""Before a broker that has ended by itself is started again; it doubles each time..."""
+
+RESTART_SECONDS_MAX = 30.0
+"""...up to here."""
+
+RESTART_STEADY_SECONDS = 30.0
+"""One that was up for so long begins with the shortest pause again."""
+
+STOP_SECONDS_MAX = 20.0
+"""For a broker that was told to stop; then it is killed, which loses nothing that was promised."""
+
 CLUSTER_NODES_MAX = 1_000
 """Nodes that one table holds. Further ones are not taken in."""
 
@@ -184,6 +199,12 @@ FORGET_SECONDS = 86_400.0
 CLUSTER_PORT = 7_883
 """Where nodes listen for each other: MQTT's port for TLS less a thousand."""
 
+PORTS_TRIED_MAX = 20
+"""Where nobody chose a port and ours is taken: so many behind it are tried before any free one."""
+
+SECRET_FILE = "cluster.secret"  # noqa: S105
+"""In a data folder, where the settings name no other file."""
+
 HOST_BYTES_MAX = 255
 """Of a host name (RFC 1035 section 2.3.4) or address that a node advertises."""
 
@@ -229,6 +250,10 @@ DIAL_SECONDS_MIN = 0.1
 
 DIAL_SECONDS_MAX = 10.0
 """...up to here. A node that comes back also dials by itself, and wakes those who wait for it."""
+
+DIAL_FAILURES_QUIET = 5
+"""Attempts in vain, some three seconds of them, before the log says so: nodes that are started
+together are not there at the same moment."""
 
 GRIEVANCES_MAX = 1_000
 """Refusals that are remembered so that a peer's next attempt is not a line in the log again."""

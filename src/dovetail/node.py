@@ -11,11 +11,10 @@ import resource
 import secrets
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -25,22 +24,23 @@ from dovetail import __version__
 from dovetail.broker.access import AccessRules, Authenticator, Grant
 from dovetail.broker.journal import Journal
 from dovetail.broker.link import Link
-from dovetail.broker.listeners import Listening, listen, renew, tls_context
+from dovetail.broker.listeners import Listening, listen, renew, serve, tls_context
 from dovetail.broker.packets import Connect
 from dovetail.broker.passwords import PasswordFile
 from dovetail.broker.peering import exchange
 from dovetail.broker.peering.agent import Agent
+from dovetail.broker.peering.part import ClusterPart, part_of
 from dovetail.broker.scanning import load_kernels
 from dovetail.broker.server import Server
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store
 from dovetail.broker.sys_topics import SysTopics
-from dovetail.cluster.addresses import Address
-from dovetail.cluster.links import ClusterLinks
+from dovetail.cluster.tls import Tls
 from dovetail.config import HASHES_WAITING_MAX
-from dovetail.errors import DovetailError, ReasonCode
+from dovetail.errors import ConfigError, DovetailError, ReasonCode
+from dovetail.logs import set_up_logging
 from dovetail.messages import Message
-from dovetail.settings import Listener, Settings, check_files, load_settings
+from dovetail.settings import Listener, Settings, check_files
 from dovetail.stats import Counters, Gauges
 from dovetail.web.http import HttpServer
 
@@ -48,17 +48,13 @@ log = logging.getLogger("dovetail.node")
 
 _GC_YOUNG = 50_000
 _GC_OLD = 1_000
+_KINDS = {
+    "tcp": "MQTT",
+    "tls": "MQTT, TLS",
+    "websocket": "WebSocket",
+    "secure-websocket": "WebSocket",
+}
 _NAME_TOPIC = b"$SYS/broker/dovetail/name"
-
-
-@dataclass(frozen=True)
-class ClusterPart:
-    """A node's part in a cluster. Being built: no setting leads here yet."""
-
-    links: ClusterLinks
-    join: tuple[Address, ...] = ()
-    seed: int = 0
-    """Of the hashes in sketches; the same for all nodes."""
 
 
 class Node:
@@ -68,18 +64,25 @@ class Node:
         self,
         settings: Settings,
         *,
-        config_file: Path | None = None,
+        load: Callable[[], Settings] | None = None,
         movable: frozenset[str] = frozenset(),
         cluster: ClusterPart | None = None,
+        shares_ports: bool = False,
     ) -> None:
-        """`movable`: kinds of listeners, and "http", that take another port if theirs is taken."""
+        """`load` gets the settings anew, for a reload.
+
+        `movable`: kinds of listeners, "http" and "cluster", that take another port if theirs is
+        taken. Without `cluster` the settings say whether there is one. `shares_ports`: of
+        listeners, with other brokers of the cluster.
+        """
         self.settings = settings
         self._cluster = cluster
         self.agent: Agent | None = None
         self.listening: list[Listening] = []
         self.http_address: tuple[str, int] | None = None
-        self._config_file = config_file
+        self._load = load
         self._movable = movable
+        self._shares_ports = shares_ports
         self._stopped = asyncio.Event()
         self._server: Server | None = None
         self._store: Store | None = None
@@ -97,6 +100,8 @@ class Node:
         settings = self.settings
         check_files(settings)
         self._authenticator = authenticator(settings)
+        if self._cluster is None and settings.cluster.enabled:
+            self._cluster = part_of(settings, self.name, may_move="cluster" in self._movable)
         loop = asyncio.get_running_loop()
         offset = time.time() - loop.time()
         load_kernels()
@@ -121,20 +126,25 @@ class Node:
             exchange.load_kernels()
             stream, incarnation = self._store.begin_life(time.time())
             self.agent = Agent(
-                self._cluster.links,
+                self._cluster,
                 self._server,
                 stream=stream,
                 incarnation=incarnation,
-                seed=self._cluster.seed,
                 random=Random(secrets.randbits(128)),
             )
         self._server.broker.restore(state, time.time())
-        if self.agent is not None and self._cluster is not None:
-            await self.agent.start(self._cluster.join)
+        # Ports are taken now, so that one which cannot be had troubles nobody else; clients are
+        # let in when we know what is subscribed to elsewhere.
         for listener in settings.listeners:
-            self.listening.append(
-                await listen(self._server, listener, may_move=listener.kind in self._movable)
+            may_move = listener.kind in self._movable
+            opened = await listen(
+                self._server, listener, may_move=may_move, shares_port=self._shares_ports
             )
+            self.listening.append(opened)
+        if self.agent is not None:
+            await self.agent.start()
+        for opened in self.listening:
+            await serve(opened)
         if settings.http.enabled:
             self._http = HttpServer(
                 settings.http.host, settings.http.port, self._stats, self._health
@@ -163,6 +173,17 @@ class Node:
         """Until `stop_soon` is called."""
         await self._stopped.wait()
 
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """Where it can be reached, and how."""
+        found = [(_KINDS[one.listener.kind], one.address) for one in self.listening]
+        if self.http_address is not None:
+            host, port = self.http_address
+            found.append(("HTTP", f"http://{_in_url(host)}:{port}"))
+        if self.agent is not None:
+            found.append(("links", str(self.agent.transport.address)))
+        return found
+
     def stop_soon(self) -> None:
         self._stopped.set()
 
@@ -185,8 +206,8 @@ class Node:
         """Passwords, access rules and certificates, from the files as they are now."""
         try:
             settings = self.settings
-            if self._config_file is not None:
-                settings = load_settings(self._config_file)
+            if self._load is not None:
+                settings = self._load()
             check_files(settings)
             new_authenticator = authenticator(settings)
             rules = AccessRules(settings.access.rules)
@@ -195,6 +216,7 @@ class Node:
                 for listening in self.listening
                 if listening.context is not None
             ]
+            tls = self._links_tls(settings)
         except DovetailError as error:
             log.error("not reloaded, all stays as it was: %s", error)
             return
@@ -202,8 +224,20 @@ class Node:
         self._authenticator = new_authenticator
         for listening, context in renewed:
             renew(listening, context)
+        if tls is not None and self.agent is not None:
+            self.agent.transport.renew(tls)
         self._server.broker.change_rules(rules)
         log.info("reloaded passwords, access rules and certificates")
+
+    def _links_tls(self, settings: Settings) -> Tls | None:
+        """Of the links with other nodes, from the files that the settings name now."""
+        if self.agent is None or not self.agent.transport.links.certificate:
+            return None
+        cluster = settings.cluster
+        if not cluster.certificate:
+            raise ConfigError("links with other nodes have TLS until the next start.")
+        links = self.agent.transport.links
+        return Tls(replace(links, certificate=cluster.certificate, key=cluster.key, ca=cluster.ca))
 
     # Who a client is ----------------------------------------------------------------------------
 
@@ -296,40 +330,52 @@ def raise_file_limit() -> None:
 def run_node(
     settings: Settings,
     *,
-    config_file: Path | None = None,
+    load: Callable[[], Settings] | None = None,
     movable: frozenset[str] = frozenset(),
+    begin: Callable[[Node], None] | None = None,
     announce: Callable[[Node], None] | None = None,
     cluster: ClusterPart | None = None,
+    shares_ports: bool = False,
+    log_name: str | None = None,
 ) -> None:
-    """Run until SIGINT or SIGTERM."""
-    set_up_logging(settings.log.level)
+    """Run until SIGINT or SIGTERM. `begin` is called before anything else, in the loop."""
+    set_up_logging(settings.log.level, log_name)
     raise_file_limit()
 
     async def main() -> None:
-        node = Node(settings, config_file=config_file, movable=movable, cluster=cluster)
+        node = Node(
+            settings, load=load, movable=movable, cluster=cluster, shares_ports=shares_ports
+        )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, node.stop_soon)
         loop.add_signal_handler(signal.SIGHUP, node.reload)
+        if begin is not None:
+            begin(node)
+        starting = asyncio.create_task(_start(node, announce))
+        stopped = asyncio.create_task(node.run())
         try:
-            await node.start()
-            await node.start_http()
-            if announce is not None:
-                announce(node)
-            await node.run()
+            # Who starts may wait for other nodes; who is told to stop waits for nobody.
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                await stopped
         finally:
+            starting.cancel()
+            stopped.cancel()
+            await asyncio.gather(starting, stopped, return_exceptions=True)
             await node.stop()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
 
 
-def set_up_logging(level: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
-    )
-    root = logging.getLogger("dovetail")
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    root.propagate = False
+async def _start(node: Node, announce: Callable[[Node], None] | None) -> None:
+    await node.start()
+    await node.start_http()
+    if announce is not None:
+        announce(node)
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,105 +1,153 @@
-"""`dovetail up`: from options and a configuration file to a running node and its first words."""
+"""`dovetail up` and `dovetail node`: from options and a file to running brokers and first words."""
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dovetail import __version__
-from dovetail.broker.listeners import Listening
+from dovetail.broker.peering.part import secret_file_of
 from dovetail.errors import ConfigError
-from dovetail.node import Node, run_node
-from dovetail.settings import Settings, load_settings
+from dovetail.fleet import Fleet, check_folders, plan
+from dovetail.logs import set_up_logging
+from dovetail.settings import Options, Settings, check_files, settings_of
+from dovetail.supervising import Part, supervise
 
-_KINDS = {
-    "tcp": "MQTT",
-    "tls": "MQTT, TLS",
-    "websocket": "WebSocket",
-    "secure-websocket": "WebSocket",
-}
+if TYPE_CHECKING:
+    from dovetail.node import Node
+
 _DURABILITY = {
     "process": "survives a crash of the process",
     "power": "survives a power failure",
 }
 
 
-def up(
-    *,
-    config: Path | None,
-    host: str | None,
-    port: int | None,
-    data: Path | None,
-    quiet: bool,
-) -> None:
-    """Run a node until it is told to stop."""
-    settings = with_options(load_settings(config), host=host, port=port, data=data)
+def up(options: Options, *, brokers: int | None = None, quiet: bool = False) -> None:
+    """Run one broker, or several, until they are told to stop."""
+    settings = settings_of(options)
+    if brokers is not None:
+        if settings.workers > 1:
+            raise ConfigError(
+                "it takes --brokers or workers, and not both.",
+                hint="--brokers N gives each broker ports of its own, to try a cluster on one "
+                "machine; with workers they share one port, and so the machine's cores.",
+            )
+        _run_fleet(plan(options, settings, brokers, shares_ports=False), quiet=quiet)
+    elif settings.workers > 1:
+        _run_fleet(plan(options, settings, settings.workers, shares_ports=True), quiet=quiet)
+    else:
+        _run_alone(options, settings, quiet=quiet)
+
+
+# One ----------------------------------------------------------------------------------------------
+
+
+def _run_alone(options: Options, settings: Settings, *, quiet: bool) -> None:
+    from dovetail.node import run_node
+
+    check_folders(Path(settings.data), None)
+    if settings.cluster.enabled:
+        secret_file = secret_file_of(settings, options.secret_folder)
+        settings = replace(settings, cluster=replace(settings.cluster, secret_file=secret_file))
     run_node(
         settings,
-        config_file=config,
-        movable=movable(config, port),
-        announce=None if quiet else announce,
+        load=lambda: settings_of(options),
+        movable=options.movable,
+        announce=None if quiet else _announce_one,
     )
 
 
-def movable(config: Path | None, port: int | None) -> frozenset[str]:
-    """Who chose a port wants that one; who did not wants a broker."""
-    if config is not None:
-        return frozenset()
-    return frozenset({"websocket", "http"} if port is not None else {"tcp", "websocket", "http"})
-
-
-def with_options(
-    settings: Settings, *, host: str | None, port: int | None, data: Path | None
-) -> Settings:
-    """What the command line says counts more than what the file says."""
-    listeners = list(settings.listeners)
-    if host is not None or port is not None:
-        at = next((i for i, one in enumerate(listeners) if one.kind == "tcp"), None)
-        if at is None:
-            raise ConfigError(
-                "--host and --port are those of the tcp listener, and the configuration has none.",
-                hint="Change the listener there.",
-            )
-        plain = listeners[at]
-        listeners[at] = msgspec.structs.replace(
-            plain,
-            host=plain.host if host is None else host,
-            port=plain.port if port is None else port,
-        )
-        if host is not None:
-            listeners = [
-                msgspec.structs.replace(one, host=host) if one.kind == "websocket" else one
-                for one in listeners
-            ]
-    changed = msgspec.structs.replace(settings, listeners=tuple(listeners))
-    return changed if data is None else msgspec.structs.replace(changed, data=str(data))
-
-
-def announce(node: Node) -> None:
+def _announce_one(node: "Node") -> None:
     lines = [f"Dovetail {__version__} is up, as node {node.name}."]
-    for listening in node.listening:
-        kind = _KINDS[listening.listener.kind]
-        why = f"  ({listening.moved_because})" if listening.moved_because else ""
-        lines.append(f"  {kind:10} {listening.address}{why}")
-    if node.http_address is not None:
-        host, port = node.http_address
-        lines.append(f"  {'HTTP':10} http://{host}:{port} (/metrics, /healthz)")
+    why_moved = {one.address: one.moved_because for one in node.listening}
+    for kind, address in node.places:
+        why = why_moved.get(address)
+        more = f"  ({why})" if why else " (/metrics, /healthz)" if kind == "HTTP" else ""
+        lines.append(f"  {kind:10} {address}{more}")
     settings = node.settings
-    lines.append(
-        f"  {'data':10} {Path(settings.data).absolute()} ({_DURABILITY[settings.durability]})"
-    )
+    lines.append(_data_line(settings))
+    if node.agent is not None:
+        others = sorted(node.agent.mesh.names())
+        known = f"with {', '.join(others)}" if others else "nobody else is known yet"
+        lines.append(f"  {'cluster':10} {settings.cluster.name}: {known}")
+        secret_file = secret_file_of(settings)
+        lines.append(_join_line(str(node.agent.transport.address), secret_file))
     plain = next((one for one in node.listening if one.listener.kind == "tcp"), None)
     if plain is not None:
-        lines.append(try_line(plain))
+        lines.append(_try_line(plain.port, plain.port))
     lines.append("Ctrl-C stops it.")
     print("\n".join(lines), flush=True)
 
 
-def try_line(listening: Listening) -> str:
+# Several ------------------------------------------------------------------------------------------
+
+
+def _run_fleet(fleet: Fleet, *, quiet: bool) -> None:
+    check_files(fleet.settings)
+    set_up_logging(fleet.settings.log.level)
+    parts = [
+        Part(member.name, "dovetail.member", msgspec.json.encode(member))
+        for member in fleet.members
+    ]
+
+    def announce(said: dict[str, Any]) -> None:
+        if not quiet:
+            print("\n".join(_fleet_lines(fleet, said)), flush=True)
+
+    with fleet.held:
+        supervise(parts, announce)
+
+
+def _fleet_lines(fleet: Fleet, said: dict[str, list[list[str]]]) -> list[str]:
+    count = len(fleet.members)
+    is_one = fleet.members[0].shares_ports
+    kinds = f"{count} workers behind one port" if is_one else f"{count} brokers"
+    lines = [f"Dovetail {__version__} is up: {kinds}, one cluster."]
+    first = said[fleet.members[0].name]
+    shared = [place for place in first if is_one and place[0] not in ("HTTP", "links")]
+    lines += [f"  {kind:10} {address}" for kind, address in shared]
+    for name, places in said.items():
+        own = ", ".join(f"{kind} {at}" for kind, at in places if [kind, at] not in shared)
+        lines.append(f"  {name:10} {own}")
+    lines.append(_data_line(fleet.settings))
+    links = next(address for kind, address in first if kind == "links")
+    lines.append(_join_line(links, fleet.members[0].secret_file))
+    ports = [
+        member.listener_ports[number]
+        for member in fleet.members
+        for number, listener in enumerate(fleet.settings.listeners)
+        if listener.kind == "tcp"
+    ]
+    if ports:
+        lines.append(_try_line(ports[0], ports[-1]))
+    lines.append("Ctrl-C stops them.")
+    return lines
+
+
+# Words --------------------------------------------------------------------------------------------
+
+
+def _data_line(settings: Settings) -> str:
+    return f"  {'data':10} {Path(settings.data).absolute()} ({_DURABILITY[settings.durability]})"
+
+
+def _program() -> str:
     # The launcher of a checkout says under which name it was called.
-    program = os.environ.get("DOVETAIL_COMMAND", "dovetail")
-    port = "" if listening.port == 1883 else f" --port {listening.port}"
+    return os.environ.get("DOVETAIL_COMMAND", "dovetail")
+
+
+def _join_line(address: str, secret_file: str) -> str:
+    secret = Path(secret_file).absolute()
+    return f"Add a broker:  {_program()} node --join {address} --secret-file {secret}"
+
+
+def _try_line(subscriber_port: int, publisher_port: int) -> str:
+    def option(port: int) -> str:
+        return "" if port == 1883 else f" --port {port}"
+
     return (
-        f"Try:  {program} sub{port} 'hello/#'   and, in another terminal:   "
-        f"{program} pub{port} hello/world 'Hi there'"
+        f"Try:  {_program()} sub{option(subscriber_port)} 'hello/#'   and, in another terminal:   "
+        f"{_program()} pub{option(publisher_port)} hello/world 'Hi there'"
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.cluster.secret import key_of, read_secret
+from dovetail.cluster.secret import key_of, make_secret, read_secret, seed_of
 from dovetail.errors import ConfigError
 
 
@@ -47,3 +47,28 @@ def test_each_secret_and_each_cluster_has_its_key() -> None:
     keys = [key_of(secret, name) for secret in (b"", b"x" * 16, b"y" * 16) for name in "ab"]
     assert len({*keys}) == 6
     assert keys[0] == key_of(b"", "a")
+
+
+def test_one_is_made_for_its_owner_alone_and_only_once(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "secret"
+    make_secret(file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    secret = read_secret(file)
+    assert len(secret) == 64
+    make_secret(file)
+    assert read_secret(file) == secret
+    assert [*file.parent.iterdir()] == [file]
+
+
+def test_one_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot make the cluster's secret"):
+        make_secret(tmp_path / "file" / "secret")
+
+
+def test_the_seed_goes_by_secret_and_cluster() -> None:
+    seeds = {seed_of(secret, cluster) for secret in (b"a", b"b", b"") for cluster in ("x", "y")}
+    assert len(seeds) == 6
+    assert all(0 <= seed < 1 << 64 for seed in seeds)
+    assert seed_of(b"a", "x") == seed_of(b"a", "x")
+    assert seed_of(b"a", "x").to_bytes(8, "big") not in key_of(b"a", "x")

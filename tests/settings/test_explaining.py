@@ -4,7 +4,7 @@ import re
 
 from dovetail.settings import Rule, Settings, explain, parse_settings
 from dovetail.settings.explaining import description, fields_of
-from dovetail.settings.model import Access, Http, Listener, Log, Mqtt
+from dovetail.settings.model import Access, Cluster, Http, Listener, Log, Mqtt
 
 
 def test_read_as_settings_it_gives_the_defaults() -> None:
@@ -22,7 +22,7 @@ def test_the_example_of_a_rule_is_one() -> None:
 def test_every_field_and_its_description_is_there() -> None:
     text = explain()
     words = " ".join(text.replace("#", " ").split())
-    for table in (Settings, Listener, Http, Access, Rule, Mqtt, Log):
+    for table in (Settings, Listener, Http, Access, Rule, Mqtt, Cluster, Log):
         for field in fields_of(table):
             assert re.search(rf"^(# )?({field.name} = |\[+.*{field.name}\])", text, re.MULTILINE)
             assert " ".join(description(field).replace("#", " ").split()) in words

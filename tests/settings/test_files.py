@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 
 from dovetail.errors import ConfigError
-from dovetail.settings import Access, Listener, Settings, check_files
+from dovetail.settings import Access, Cluster, Listener, Settings, check_files, load_settings
 
 
 def write_certificate(folder: Path, name: str, passphrase: bytes | None = None) -> tuple[str, str]:
@@ -118,3 +118,32 @@ def test_authorities_that_are_none(plain: Settings, tmp_path: Path) -> None:
     listener = Listener(kind="tls", certificate=certificate, key=key, client_ca=str(nothing))
     message = refusal(replace(plain, listeners=(listener,)))
     assert message.startswith(f"listeners[0].client_ca: {nothing} holds no PEM certificates")
+
+
+def test_files_of_the_cluster(plain: Settings, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    settings = replace(plain, cluster=Cluster(enabled=True, secret_file=str(secret)))
+    assert refusal(settings) == (
+        f"cluster.secret_file: cannot read {secret}: No such file or directory. `(umask 077; "
+        f"openssl rand -hex 32 > {secret})` makes one for the first node; the others need a copy "
+        "of it."
+    )
+    secret.write_text("0123456789abcdef")
+    check_files(settings)
+    certificate, key = write_certificate(tmp_path, "node")
+    cluster = Cluster(enabled=True, certificate=certificate, key=key, ca=certificate)
+    check_files(replace(plain, cluster=cluster))
+    cluster = Cluster(enabled=True, certificate=certificate, key=key, ca=str(secret))
+    assert f"cluster.ca: {secret} holds no PEM" in refusal(replace(plain, cluster=cluster))
+    cluster = Cluster(enabled=True, certificate=str(secret))
+    assert "cluster.certificate: " in refusal(replace(plain, cluster=cluster))
+
+
+def test_paths_of_the_cluster_begin_where_the_file_is(tmp_path: Path) -> None:
+    file = tmp_path / "dovetail.toml"
+    file.write_text(
+        "[cluster]\nenabled = true\nsecret_file = 's'\ncertificate = 'c'\nkey = 'k'\nca = 'a'\n"
+    )
+    cluster = load_settings(file).cluster
+    named = (cluster.secret_file, cluster.certificate, cluster.key, cluster.ca)
+    assert named == tuple(str(tmp_path / name) for name in "scka")

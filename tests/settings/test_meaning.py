@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.cluster.addresses import parse_address
 from dovetail.errors import ClientError, ConfigError
 from dovetail.settings import parse_settings
-from dovetail.settings.meaning import filter_fault
+from dovetail.settings.meaning import address_fault, filter_fault
 from dovetail.topics.names import check_filter
 
 
@@ -62,6 +63,48 @@ def listener(kind: str, more: str = "") -> str:
         (
             listener("tcp") + listener("tcp"),
             "f:4: listeners[1].port: 1883 is taken already, by listeners[0].",
+        ),
+        (
+            "[cluster]\nenabled = true\njoin = ['a:1', 'b:']",
+            'f:3: cluster.join[1]: "b:" is no address of a node: it takes host:port',
+        ),
+        (
+            "[cluster]\nenabled = true\nadvertise = 'a:70000'",
+            'f:3: cluster.advertise: "a:70000" is no address',
+        ),
+        ("[cluster]\nname = 'a b'", 'f:2: cluster.name: "a b" will not do: it takes up to 128'),
+        ("[cluster]\nname = ''", 'f:2: cluster.name: "" will not do'),
+        (
+            "[cluster]\nsecret_file = 's'",
+            "f:2: cluster.secret_file: has no effect while cluster.enabled is false.",
+        ),
+        (
+            "[cluster]\nenabled = true\nhost = '192.0.2.1'",
+            "f:1: cluster.secret_file: is missing: other machines can reach 192.0.2.1, and who ",
+        ),
+        (
+            "[cluster]\nenabled = true\nhost = 'a.example'",
+            "f:1: cluster.secret_file: is missing: other machines can reach a.example",
+        ),
+        (
+            "[cluster]\nenabled = true\nhost = ''\nsecret_file = 's'",
+            "f:1: cluster.advertise: is missing: a node that listens on every address",
+        ),
+        (
+            "[cluster]\nenabled = true\nhost = '::'\nsecret_file = 's'",
+            "f:1: cluster.advertise: is missing",
+        ),
+        (
+            "[cluster]\nenabled = true\nca = 'c'",
+            "f:3: cluster.ca: has no effect without a certificate.",
+        ),
+        (
+            f"name = '{'a' * 129}'\n[cluster]\nenabled = true",
+            "f:3: cluster.enabled: in a cluster a node's name has up to 128 characters.",
+        ),
+        (
+            "[cluster]\nenabled = true\nport = 1883",
+            "f:3: cluster.port: 1883 is taken already, by listeners[0].",
         ),
         ("[http]\nport = 1883", "f:2: http.port: 1883 is taken already, by listeners[0]."),
         (
@@ -148,3 +191,22 @@ def test_filters_are_those_of_the_topic_plane(topic_filter: str) -> None:
 
 def test_shared_subscriptions_have_no_place_in_a_rule() -> None:
     assert filter_fault("$share/group/a") is not None
+
+
+@given(
+    st.text("a.:[]%-_1", max_size=8)
+    | st.from_regex(r"\A[a-z0-9.\[\]:%]{0,12}(:[0-9]{0,6})?\Z", fullmatch=True)
+)
+def test_an_address_is_one_to_the_cluster_too(text: str) -> None:
+    try:
+        parse_address(text)
+    except ConfigError:
+        assert address_fault(text) is not None
+    else:
+        assert address_fault(text) is None
+
+
+def test_a_cluster_on_this_machine_needs_nothing_else() -> None:
+    for host in ("127.0.0.1", "localhost", "::1"):
+        text = f"[cluster]\nenabled = true\nhost = '{host}'\njoin = ['a']"
+        assert parse_settings(text, "f").cluster.enabled

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from dovetail.broker.server import Connection, Server
 from dovetail.broker.websocket import WebSocketConnection
+from dovetail.config import PORTS_TRIED_MAX
 from dovetail.errors import ConfigError
 from dovetail.settings import SECURE_KINDS, WEBSOCKET_KINDS, Listener
 
 log = logging.getLogger("dovetail.listeners")
 
 _BACKLOG = 1_024
-_PORTS_TRIED = 20
 
 
 @dataclass(slots=True)
@@ -39,13 +39,19 @@ class Listening:
         return f"{host}:{self.port}"
 
 
-async def listen(server: Server, listener: Listener, *, may_move: bool = False) -> Listening:
-    """Open a listener. One that `may_move` takes a port behind its own if that one is taken."""
+async def listen(
+    server: Server, listener: Listener, *, may_move: bool = False, shares_port: bool = False
+) -> Listening:
+    """Take an address. Clients are let in by `serve`.
+
+    One that `may_move` takes a port behind its own if that one is taken; one that `shares_port` has
+    it together with other brokers, and the system says who gets a client.
+    """
     context = tls_context(listener) if listener.kind in SECURE_KINDS else None
     factory = connection_factory(server, listener)
     ports = [listener.port]
     if may_move:
-        ports += [*range(listener.port + 1, listener.port + _PORTS_TRIED), 0]
+        ports += [*range(listener.port + 1, listener.port + PORTS_TRIED_MAX), 0]
     reason = None
     for port in ports:
         try:
@@ -55,6 +61,8 @@ async def listen(server: Server, listener: Listener, *, may_move: bool = False) 
                 port,
                 ssl=context,
                 backlog=_BACKLOG,
+                reuse_port=shares_port or None,
+                start_serving=False,
                 ssl_handshake_timeout=None
                 if context is None
                 else server.shared.limits.connect_timeout_seconds,
@@ -63,16 +71,28 @@ async def listen(server: Server, listener: Listener, *, may_move: bool = False) 
             if error.errno == errno.EADDRINUSE and port != ports[-1]:
                 reason = f"port {listener.port} is taken by another program"
                 continue
-            raise ConfigError(
-                f"cannot listen on {listener.host or 'any address'}, port {port} "
-                f"({listener.kind}): {explain(error)}",
-                hint="Choose another with --port, or `port` in the configuration."
-                if error.errno in (errno.EADDRINUSE, errno.EACCES)
-                else None,
-            ) from None
+            raise _refused(listener, port, error) from None
         host, taken = opened.sockets[0].getsockname()[:2]
         return Listening(listener, listener.host or host, taken, opened, context, reason)
     raise AssertionError("the last port is any free one")
+
+
+async def serve(listening: Listening) -> None:
+    """Let clients in."""
+    try:
+        await listening.server.start_serving()
+    except OSError as error:
+        raise _refused(listening.listener, listening.port, error) from None
+
+
+def _refused(listener: Listener, port: int, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"cannot listen on {listener.host or 'any address'}, port {port} ({listener.kind}): "
+        f"{explain(error)}",
+        hint="Choose another with --port, or `port` in the configuration."
+        if error.errno in (errno.EADDRINUSE, errno.EACCES)
+        else None,
+    )
 
 
 def explain(error: OSError) -> str:

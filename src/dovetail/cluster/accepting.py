@@ -46,6 +46,10 @@ class Door:
         host, port = self._socket.getsockname()[:2]
         return Address(self._links.host or host, port)
 
+    def renew(self, context: ssl.SSLContext) -> None:
+        """Connections from now on get this certificate."""
+        self._context = context
+
     async def close(self) -> None:
         """Who has not proven itself yet is gone when this returns."""
         tasks = [self._task, *self._guests]

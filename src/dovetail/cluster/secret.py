@@ -7,7 +7,11 @@ salt: what was tried on one cluster is of no use against another.
 """
 
 import hashlib
+import hmac
+import os
+import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from dovetail.config import SECRET_BYTES_MAX, SECRET_BYTES_MIN
@@ -17,6 +21,7 @@ _SALT = b"dovetail cluster "
 _SCRYPT_COST = 1 << 14
 _SCRYPT_BLOCKS = 8
 _KEY_BYTES = 32
+_SEED_BYTES = 8
 
 _MAKE_ONE = "`(umask 077; openssl rand -hex 32 > FILE)` makes a good one."
 
@@ -43,6 +48,26 @@ def read_secret(path: Path | str) -> bytes:
     return secret
 
 
+def make_secret(path: Path) -> None:
+    """A new one for its owner alone, unless there is one. Its folder is made, too."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Written under another name first: who finds the file finds all of it.
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(f"{secrets.token_hex(_KEY_BYTES)}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(draft, path)
+        finally:
+            draft.unlink()
+    except OSError as error:
+        raise ConfigError(f"cannot make the cluster's secret {path}: {error.strerror}.") from None
+
+
 def check_secret(secret: bytes, source: str) -> None:
     """A ConfigError if it is too short to be one."""
     if len(secret) < SECRET_BYTES_MIN:
@@ -63,3 +88,9 @@ def key_of(secret: bytes, cluster: str) -> bytes:
         p=1,
         dklen=_KEY_BYTES,
     )
+
+
+def seed_of(secret: bytes, cluster: str) -> int:
+    """Of the hashes in sketches. Nodes tell it to each other, and it tells nothing of the key."""
+    digest = hmac.digest(key_of(secret, cluster), b"seed of sketches", "sha256")
+    return int.from_bytes(digest[:_SEED_BYTES], "big")

@@ -42,7 +42,12 @@ from dovetail.cluster.link import Link, explain
 from dovetail.cluster.links import ClusterLinks
 from dovetail.cluster.secret import key_of
 from dovetail.cluster.tls import Tls, channel_of
-from dovetail.config import CLUSTER_NODES_MAX, GRIEVANCE_SECONDS, GRIEVANCES_MAX
+from dovetail.config import (
+    CLUSTER_NODES_MAX,
+    DIAL_FAILURES_QUIET,
+    GRIEVANCE_SECONDS,
+    GRIEVANCES_MAX,
+)
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -158,6 +163,13 @@ class Transport:
         link = self._dialed.get(name)
         return link is not None and link.send(kind, body)
 
+    def renew(self, tls: Tls) -> None:
+        """Connections from now on have these certificates and authorities; those there are stay."""
+        assert self._tls is not None, "links without TLS stay so"
+        self._tls = tls
+        if self._door is not None:
+            self._door.renew(tls.accepting)
+
     def unsent_bytes(self, name: str) -> int:
         """Bytes that wait for this peer to take them."""
         link = self._dialed.get(name)
@@ -236,7 +248,11 @@ class Transport:
                 link.give_up("it was forgotten")
         if link.is_ready:
             return link
-        self._complain(str(dial), link, f"cannot connect to {dial}: {link.why_gone}")
+        what = f"cannot connect to {dial}: {link.why_gone}"
+        if link.handshake is None and dial.failures < DIAL_FAILURES_QUIET:
+            log.debug("%s", what)
+        else:
+            self._complain(str(dial), link, what)
         return None
 
     # For links ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from dovetail.settings.model import (
     SECURE_KINDS,
     WEBSOCKET_KINDS,
     Access,
+    Cluster,
     Http,
     Listener,
     Log,
@@ -20,6 +21,7 @@ from dovetail.settings.model import (
     Rule,
     Settings,
 )
+from dovetail.settings.options import Options, settings_of
 from dovetail.settings.reading import load_settings, parse_settings
 
 __all__ = [
@@ -27,14 +29,17 @@ __all__ = [
     "SECURE_KINDS",
     "WEBSOCKET_KINDS",
     "Access",
+    "Cluster",
     "Http",
     "Listener",
     "Log",
     "Mqtt",
+    "Options",
     "Rule",
     "Settings",
     "check_files",
     "explain",
     "load_settings",
     "parse_settings",
+    "settings_of",
 ]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dovetail.errors import ConfigError
 from dovetail.settings.faults import Fault, below, key_name
-from dovetail.settings.model import SECURE_KINDS, Listener, Settings
+from dovetail.settings.model import Cluster, Listener, Settings
 
 
 def anchored(settings: Settings, folder: Path) -> Settings:
@@ -21,6 +21,13 @@ def anchored(settings: Settings, folder: Path) -> Settings:
         settings,
         data=anchor(settings.data),
         access=replace(settings.access, password_file=anchor(settings.access.password_file)),
+        cluster=replace(
+            settings.cluster,
+            secret_file=anchor(settings.cluster.secret_file),
+            certificate=anchor(settings.cluster.certificate),
+            key=anchor(settings.cluster.key),
+            ca=anchor(settings.cluster.ca),
+        ),
         listeners=tuple(
             replace(
                 listener,
@@ -51,35 +58,45 @@ def _faults(settings: Settings) -> Iterator[Fault]:
             f"{why} `dovetail passwd {password_file} USER` makes one.",
         )
     for index, listener in enumerate(settings.listeners):
-        yield from below(("listeners", index), _listener_faults(listener))
+        yield from below(("listeners", index), _certificate_faults(listener, "client_ca"))
+    cluster = settings.cluster
+    if cluster.secret_file and (why := _unreadable(cluster.secret_file)) is not None:
+        yield Fault(
+            ("cluster", "secret_file"),
+            f"{why} `(umask 077; openssl rand -hex 32 > {cluster.secret_file})` makes one for the "
+            "first node; the others need a copy of it.",
+        )
+    yield from below(("cluster",), _certificate_faults(cluster, "ca"))
 
 
-def _listener_faults(listener: Listener) -> Iterator[Fault]:
+def _certificate_faults(table: Listener | Cluster, authorities: str) -> Iterator[Fault]:
+    """`authorities`: the key of the file that says whom to believe."""
     unreadable = [
         Fault((key,), why)
-        for key in ("certificate", "key", "client_ca")
-        if getattr(listener, key) and (why := _unreadable(getattr(listener, key))) is not None
+        for key in ("certificate", "key", authorities)
+        if getattr(table, key) and (why := _unreadable(getattr(table, key))) is not None
     ]
     yield from unreadable
-    if listener.kind in SECURE_KINDS and not unreadable:
-        yield from _pem_faults(listener)
+    if table.certificate and not unreadable:
+        yield from _pem_faults(table, authorities)
 
 
-def _pem_faults(listener: Listener) -> Iterator[Fault]:
+def _pem_faults(table: Listener | Cluster, authorities: str) -> Iterator[Fault]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # With an empty passphrase OpenSSL does not ask for one on the terminal.
-        context.load_cert_chain(listener.certificate, listener.key or None, password="")
+        context.load_cert_chain(table.certificate, table.key or None, password="")
     except ssl.SSLError as error:
-        pair = f"{listener.certificate} and {listener.key or 'the key in it'}"
+        pair = f"{table.certificate} and {table.key or 'the key in it'}"
         why = f"are no PEM certificate and its key without a passphrase ({error.reason or error})."
         yield Fault(("certificate",), f"{pair} {why}")
-    if listener.client_ca:
+    file = getattr(table, authorities)
+    if file:
         try:
-            context.load_verify_locations(listener.client_ca)
+            context.load_verify_locations(file)
         except ssl.SSLError as error:
             why = f"holds no PEM certificates ({error.reason or error})."
-            yield Fault(("client_ca",), f"{listener.client_ca} {why}")
+            yield Fault((authorities,), f"{file} {why}")
 
 
 def _unreadable(path: str) -> str | None:

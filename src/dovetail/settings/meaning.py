@@ -7,15 +7,28 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from dovetail.config import TOPIC_BYTES_MAX
+from dovetail.config import CLUSTER_PORT, HOST_BYTES_MAX, NODE_NAME_BYTES_MAX, TOPIC_BYTES_MAX
 from dovetail.settings.faults import Fault, below, key_name, shown
 from dovetail.settings.lines import KeyPath
-from dovetail.settings.model import SECURE_KINDS, WEBSOCKET_KINDS, Listener, Rule, Settings
+from dovetail.settings.model import (
+    SECURE_KINDS,
+    WEBSOCKET_KINDS,
+    Cluster,
+    Listener,
+    Rule,
+    Settings,
+)
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9._-]{0,255}")
+_CLUSTER_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{NODE_NAME_BYTES_MAX}}}")
+_NODE_ADDRESS = re.compile(
+    rf"(?:\[[A-Za-z0-9._:%-]{{1,{HOST_BYTES_MAX}}}\]|[A-Za-z0-9._%-]{{1,{HOST_BYTES_MAX}}})"
+    r"(?::([0-9]{1,5}))?"
+)
 _WEBSOCKET_PATH = re.compile(r"/[^\s?#]*")
 _ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/\s]+")
 _DEFAULTS = Listener(kind="tcp")
+_WITHOUT_CLUSTER = Cluster()
 _CERTIFICATE_KEYS = (
     "certificate",
     "key",
@@ -33,6 +46,7 @@ def meaning_faults(settings: Settings) -> Iterator[Fault]:
         yield Fault(("data",), "is empty: it takes the path of a folder.")
     for index, listener in enumerate(settings.listeners):
         yield from below(("listeners", index), _listener_faults(listener))
+    yield from below(("cluster",), _cluster_faults(settings))
     yield from _address_faults(settings)
     for index, rule in enumerate(settings.access.rules):
         yield from below(("access", "rules", index), _rule_faults(rule))
@@ -64,6 +78,56 @@ def filter_fault(topic_filter: str) -> str | None:
     elif any("+" in level and level != "+" for level in levels):
         why = "+ must be a whole level"
     return why
+
+
+def address_fault(text: str) -> str | None:
+    """Why this is no address of a node; `cluster.addresses` has the same rules, but lies above."""
+    found = _NODE_ADDRESS.fullmatch(text)
+    if found is not None and 1 <= int(found[1] or CLUSTER_PORT) <= 65_535:
+        return None
+    return (
+        f"{shown(text)} is no address of a node: it takes host:port, or the host alone for port "
+        f"{CLUSTER_PORT}; an IPv6 address stands in brackets: [::1]:{CLUSTER_PORT}."
+    )
+
+
+def _cluster_faults(settings: Settings) -> Iterator[Fault]:
+    cluster = settings.cluster
+    if _CLUSTER_NAME.fullmatch(cluster.name) is None:
+        why = f"it takes up to {NODE_NAME_BYTES_MAX} letters, digits, '.', '_' and '-'."
+        yield Fault(("name",), f"{shown(cluster.name)} will not do: {why}")
+    for index, text in enumerate(cluster.join):
+        if (fault := address_fault(text)) is not None:
+            yield Fault(("join", index), fault)
+    if cluster.advertise and (fault := address_fault(cluster.advertise)) is not None:
+        yield Fault(("advertise",), fault)
+    if not cluster.enabled:
+        for key in ("host", "advertise", "join", "secret_file", "certificate", "key", "ca"):
+            if getattr(cluster, key) != getattr(_WITHOUT_CLUSTER, key):
+                yield Fault((key,), "has no effect while cluster.enabled is false.")
+        return
+    if len(settings.name) > NODE_NAME_BYTES_MAX:
+        why = f"in a cluster a node's name has up to {NODE_NAME_BYTES_MAX} characters."
+        yield Fault(("enabled",), why)
+    yield from _link_faults(cluster)
+
+
+def _link_faults(cluster: Cluster) -> Iterator[Fault]:
+    host = _address(cluster.host)
+    if not cluster.secret_file and (host is None or not host.is_loopback):
+        yield Fault(
+            ("secret_file",),
+            f"is missing: other machines can reach {cluster.host or 'every address of this one'}, "
+            "and who has no secret must not join. `(umask 077; openssl rand -hex 32 > FILE)` makes "
+            "one for the first node; the others need a copy of it.",
+        )
+    if not cluster.advertise and (not cluster.host or (host is not None and host.is_unspecified)):
+        why = "is missing: a node that listens on every address has to say where others reach it."
+        yield Fault(("advertise",), why)
+    if not cluster.certificate:
+        for key in ("key", "ca"):
+            if getattr(cluster, key):
+                yield Fault((key,), "has no effect without a certificate.")
 
 
 def _can_log_in(settings: Settings) -> bool:
@@ -134,6 +198,8 @@ def _address_faults(settings: Settings) -> Iterator[Fault]:
     ]
     if settings.http.enabled:
         addresses.append((("http",), settings.http.host, settings.http.port))
+    if settings.cluster.enabled:
+        addresses.append((("cluster",), settings.cluster.host, settings.cluster.port))
     for index, (path, host, port) in enumerate(addresses):
         for earlier, earlier_host, earlier_port in addresses[:index]:
             if port == earlier_port != 0 and _meet(host, earlier_host):

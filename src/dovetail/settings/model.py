@@ -10,7 +10,14 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
-from dovetail.config import TOPIC_BYTES_MAX
+from dovetail.config import (
+    CLUSTER_JOIN_SECONDS_MAX,
+    CLUSTER_PORT,
+    FORGET_SECONDS,
+    LINK_SILENCE_SECONDS_MAX,
+    TOPIC_BYTES_MAX,
+    WORKERS_MAX,
+)
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -446,6 +453,100 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ] = "info"
 
 
+class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A node's links with other brokers."""
+
+    enabled: Annotated[bool, _about("Be one broker of a cluster.")] = False
+    name: Annotated[
+        str,
+        _about(
+            "The cluster's name, of letters, digits, '.', '_' and '-', up to 128. Nodes of "
+            "different clusters refuse each other."
+        ),
+    ] = "dovetail"
+    host: Annotated[
+        str,
+        _about(
+            "The address to listen on for other nodes. Only this machine can reach 127.0.0.1; any "
+            "other one needs a secret_file, and an empty text, 0.0.0.0 or :: needs advertise too."
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[int, _number(0, 65_535, "The port for other nodes. 0 takes any free one.")] = (
+        CLUSTER_PORT
+    )
+    advertise: Annotated[
+        str,
+        _about(
+            f"Where other nodes reach this one, as host:port, or the host alone for port "
+            f"{CLUSTER_PORT}. Empty: where it listens."
+        ),
+    ] = ""
+    join: Annotated[
+        tuple[str, ...],
+        _about(
+            f"Nodes to look for at the start, as host:port, or the host alone for port "
+            f"{CLUSTER_PORT}. One that is up is enough, and the node itself may be among them: all "
+            "nodes can have the same list. Those of the last time are remembered as well."
+        ),
+    ] = ()
+    secret_file: Annotated[
+        str,
+        _about(
+            "A file with the secret that all nodes of the cluster share: at least 16 bytes, which "
+            "not everybody may read. Empty: cluster.secret in the data folder, which a node that "
+            "joins nobody makes if it is missing."
+        ),
+    ] = ""
+    certificate: Annotated[
+        str,
+        _about(
+            "The node's certificate chain for links with other nodes, a PEM file. All nodes have "
+            "one, or none has. Empty: links are not encrypted."
+        ),
+    ] = ""
+    key: Annotated[
+        str,
+        _about(
+            "The certificate's private key, a PEM file without a passphrase. Empty: it is in the "
+            "certificate's file."
+        ),
+    ] = ""
+    ca: Annotated[
+        str,
+        _about(
+            "A PEM file with the authorities whose certificates other nodes have to show, whatever "
+            "names are in them. Empty: any certificate will do, since the proof of the secret "
+            "covers it."
+        ),
+    ] = ""
+    silence_seconds: Annotated[
+        float,
+        _number(
+            1,
+            3_600,
+            "A node that is not heard for so long counts as down: publishers do not wait for it, "
+            "and what it is owed is kept on disk.",
+        ),
+    ] = LINK_SILENCE_SECONDS_MAX
+    join_seconds: Annotated[
+        float,
+        _number(
+            0,
+            3_600,
+            "For so long a node that starts waits for the others to tell it what is subscribed to "
+            "there, before it lets clients in without.",
+        ),
+    ] = CLUSTER_JOIN_SECONDS_MAX
+    forget_seconds: Annotated[
+        float,
+        _number(
+            60,
+            FORGET_SECONDS,
+            "A node that was away for so long is forgotten, with what it was owed.",
+        ),
+    ] = FORGET_SECONDS
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One node."""
 
@@ -470,6 +571,16 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             "power is also the loss of power, at the price of a disk flush for every batch."
         ),
     ] = "process"
+    workers: Annotated[
+        int,
+        _number(
+            1,
+            WORKERS_MAX,
+            "Brokers that share the listeners below, each in a process and with a folder of its "
+            "own: a cluster on this machine that is one broker to clients, and uses so many cores. "
+            "The folders are within the data folder.",
+        ),
+    ] = 1
     listeners: Annotated[
         tuple[Listener, ...],
         _about(
@@ -488,4 +599,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         Mqtt,
         _about("Limits. The bytes of a message are those of its topic, payload and properties."),
     ] = Mqtt()
+    cluster: Annotated[
+        Cluster, _about("The node's links with other brokers, and who they are.")
+    ] = Cluster()
     log: Annotated[Log, _about("What a node says about itself on standard error.")] = Log()

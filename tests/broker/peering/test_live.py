@@ -174,7 +174,7 @@ def test_a_broker_that_hangs_does_not_hold_publishers_up_for_long(cluster: Clust
 
 def test_who_is_stopped_says_goodbye(cluster: ClusterBrokers) -> None:
     assert cluster.stop("three") == 0
-    wait_until(lambda: "three is left" in cluster.log("one"), "it is told")
+    wait_until(lambda: "three has left" in cluster.log("one"), "it is told")
     cluster.start("three")
     with (
         WireClient(cluster.ports["three"]) as subscriber,

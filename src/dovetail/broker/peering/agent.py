@@ -12,20 +12,18 @@ there.
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
 from dovetail.broker.peering.mesh import Mesh
+from dovetail.broker.peering.part import ClusterPart
 from dovetail.broker.server import Server
 from dovetail.cluster import gossip
-from dovetail.cluster.addresses import Address, parse_address
+from dovetail.cluster.addresses import parse_address
 from dovetail.cluster.gossip import Event, Gossip, Presence
 from dovetail.cluster.handshake import Hello
 from dovetail.cluster.link import Link
-from dovetail.cluster.links import ClusterLinks
 from dovetail.cluster.transport import Transport
-from dovetail.config import CLUSTER_JOIN_SECONDS_MAX
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -33,6 +31,11 @@ GOSSIP = 48
 """The kind of frame."""
 
 _ADDRESS = "address"
+_WORDS = {
+    Presence.ALIVE: "is alive",
+    Presence.DEAD: "is not heard any more",
+    Presence.LEFT: "has left",
+}
 _TURN_SECONDS = 0.05
 _FRAME_EXTRA_BYTES = 65_536
 
@@ -42,14 +45,14 @@ class Agent:
 
     def __init__(
         self,
-        links: ClusterLinks,
+        part: ClusterPart,
         server: Server,
         *,
         stream: int,
         incarnation: int,
-        seed: int,
         random: Random,
     ) -> None:
+        links = part.links
         # A frame holds what a client may send, and what goes with it.
         frame_bytes_max = server.shared.limits.packet_bytes_max + _FRAME_EXTRA_BYTES
         links = replace(
@@ -57,10 +60,17 @@ class Agent:
             frame_bytes_max=max(links.frame_bytes_max, frame_bytes_max),
             backlog_bytes_max=max(links.backlog_bytes_max, 2 * frame_bytes_max),
         )
+        self._part = part
         self._server = server
         self._random = random
         self._loop = asyncio.get_running_loop()
-        self.gossip = Gossip(links.name, incarnation, self._loop.time(), random)
+        self.gossip = Gossip(
+            links.name,
+            incarnation,
+            self._loop.time(),
+            random,
+            forget_seconds=part.forget_seconds,
+        )
         self.transport = Transport(
             links,
             incarnation=incarnation,
@@ -74,7 +84,7 @@ class Agent:
             name=links.name,
             stream=stream,
             incarnation=incarnation,
-            seed=seed,
+            seed=part.seed,
             send=self.transport.send,
         )
         server.mesh = self.mesh
@@ -85,12 +95,12 @@ class Agent:
 
     # Its life -------------------------------------------------------------------------------------
 
-    async def start(self, join: Iterable[Address]) -> None:
+    async def start(self) -> None:
         """Find the others. Returns when clients may come, which is at once where nobody is."""
         await self.transport.start()
         self.gossip.put(_ADDRESS, str(self.transport.address).encode())
         known = [(name, parse_address(text)) for name, text in self.mesh.addresses.items() if text]
-        seeds = [address for address in join if address != self.transport.address]
+        seeds = [address for address in self._part.join if address != self.transport.address]
         for name, address in known:
             self.transport.connect_to(name, address)
         for address in seeds:
@@ -100,14 +110,15 @@ class Agent:
             await self._synchronize()
 
     async def _synchronize(self) -> None:
+        seconds = self._part.join_seconds_max
         try:
-            async with asyncio.timeout(CLUSTER_JOIN_SECONDS_MAX):
+            async with asyncio.timeout(seconds):
                 await self._is_synchronous.wait()
         except TimeoutError:
             missing = sorted(set(self.mesh.names()) - self.transport.connected)
             log.warning(
                 "began without the others after %g s; what is published here for them is kept (%s)",
-                CLUSTER_JOIN_SECONDS_MAX,
+                seconds,
                 ", ".join(missing) or "none is known",
             )
 
@@ -160,7 +171,7 @@ class Agent:
             return
         is_alive = event.presence is Presence.ALIVE
         if event.is_new or not is_alive:
-            log.info("%s is %s", name, event.presence.name.lower())
+            log.info("%s %s", name, _WORDS[event.presence])
         self.mesh.peer_is_live(name, is_alive)
         if is_alive:
             self._dial(name)

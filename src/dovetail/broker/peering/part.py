@@ -1,0 +1,89 @@
+"""A node's part in its cluster, made of its settings: links, whom to look for, the sketches' seed.
+
+The secret is in the file that the settings name. Where they name none it is in the data folder: a
+node that joins nobody makes one there, and one that joins others has to have theirs.
+"""
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from dovetail.cluster.addresses import Address, parse_address
+from dovetail.cluster.links import ClusterLinks
+from dovetail.cluster.secret import make_secret, read_secret, seed_of
+from dovetail.config import CLUSTER_JOIN_SECONDS_MAX, FORGET_SECONDS, PORTS_TRIED_MAX, SECRET_FILE
+from dovetail.errors import ConfigError
+from dovetail.settings import Cluster, Settings
+
+
+@dataclass(frozen=True)
+class ClusterPart:
+    """What a node has to know to be one of several."""
+
+    links: ClusterLinks
+    join: tuple[Address, ...] = ()
+    seed: int = 0
+    """Of the hashes in sketches; the same for all nodes."""
+    join_seconds_max: float = CLUSTER_JOIN_SECONDS_MAX
+    forget_seconds: float = FORGET_SECONDS
+
+
+def part_of(settings: Settings, name: str, *, may_move: bool = False) -> ClusterPart:
+    """`name` is the node's. With `may_move` it takes a port behind its own if that is taken."""
+    cluster = settings.cluster
+    if may_move:
+        cluster = replace(cluster, port=_free_port(cluster.host, cluster.port))
+    secret = read_secret(secret_file_of(settings))
+    return ClusterPart(
+        links_of(cluster, name, secret),
+        join=tuple(map(parse_address, cluster.join)),
+        seed=seed_of(secret, cluster.name),
+        join_seconds_max=cluster.join_seconds,
+        forget_seconds=cluster.forget_seconds,
+    )
+
+
+def links_of(cluster: Cluster, name: str, secret: bytes) -> ClusterLinks:
+    return ClusterLinks(
+        name=name,
+        cluster=cluster.name,
+        host=cluster.host,
+        port=cluster.port,
+        advertise=parse_address(cluster.advertise) if cluster.advertise else None,
+        secret=secret,
+        certificate=cluster.certificate,
+        key=cluster.key,
+        ca=cluster.ca,
+        silence_seconds_max=cluster.silence_seconds,
+    )
+
+
+def secret_file_of(settings: Settings, folder: Path | None = None) -> str:
+    """Where the secret is, which is there when this returns; `folder` stands for the data's."""
+    cluster = settings.cluster
+    if cluster.secret_file:
+        return cluster.secret_file
+    file = (Path(settings.data) if folder is None else folder) / SECRET_FILE
+    if not file.exists():
+        if cluster.join:
+            raise ConfigError(
+                f"the secret of the cluster that is joined is not known here: there is no {file}.",
+                hint="--secret-file, or secret_file in the table [cluster], names a copy of the "
+                "one that the other nodes have.",
+            )
+        make_secret(file)
+    return str(file)
+
+
+def _free_port(host: str, port: int) -> int:
+    """This one or one of the next, or any; who listens there in the end finds out if it is not."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for candidate in range(port, min(port + PORTS_TRIED_MAX, 65_536)):
+        try:
+            socket.create_server((host, candidate), family=family).close()
+        except OSError:
+            continue
+        return candidate
+    return 0

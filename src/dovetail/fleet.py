@@ -1,0 +1,236 @@
+"""Several brokers of one cluster on this machine: who has which name, folder and ports.
+
+Either each has ports of its own, one behind the other (`--brokers`), or all of them share the
+listeners' ports (`--workers`), and the system spreads clients over them.
+
+Rules:
+
+- Ports are chosen once, before the first broker starts: one that starts again comes back where it
+  was.
+- A folder is within the data folder, under the broker's number. Sessions live in these folders, so
+  a start that would leave one of them out is refused: whoever had a session there would miss it.
+"""
+
+import errno
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dovetail.broker.peering.part import secret_file_of
+from dovetail.cluster.addresses import Address, is_unspecified, parse_address
+from dovetail.config import PORTS_TRIED_MAX, WORKERS_MAX
+from dovetail.errors import ConfigError
+from dovetail.settings import Options, Settings, settings_of
+
+_DATABASE = "dovetail.db"
+_FOLDER = "broker-{}"
+
+
+class Member(Struct, frozen=True, kw_only=True):
+    """One broker, as its process is told."""
+
+    options: Options
+    name: str
+    data: str
+    listener_ports: tuple[int, ...]
+    http_port: int
+    cluster_port: int
+    join: tuple[str, ...]
+    secret_file: str
+    number: int
+    """From 0 on."""
+    shares_ports: bool
+
+
+class Fleet(Struct, frozen=True):
+    members: tuple[Member, ...]
+    settings: Settings
+    """What they have in common."""
+    held: ExitStack
+    """Sockets that keep shared ports ours while brokers come and go."""
+
+
+def settings_of_member(member: Member) -> Settings:
+    settings = settings_of(member.options)
+    cluster = settings.cluster
+    advertise = cluster.advertise
+    if advertise:
+        host, port = parse_address(advertise)
+        advertise = str(Address(host, port + member.number))
+    return replace(
+        settings,
+        name=member.name,
+        data=member.data,
+        workers=1,
+        listeners=tuple(
+            replace(one, port=port)
+            for one, port in zip(settings.listeners, member.listener_ports, strict=True)
+        ),
+        http=replace(settings.http, port=member.http_port),
+        cluster=replace(
+            cluster,
+            enabled=True,
+            port=member.cluster_port,
+            advertise=advertise,
+            join=member.join,
+            secret_file=member.secret_file,
+        ),
+    )
+
+
+def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool) -> Fleet:
+    """Ports that are free now, folders that are all served, and a secret."""
+    if not 1 <= count <= WORKERS_MAX:
+        raise ConfigError(f"it takes 1 to {WORKERS_MAX} brokers.")
+    data = Path(settings.data)
+    check_folders(data, count)
+    secret_file = secret_file_of(settings, options.secret_folder)
+    movable = options.movable
+    ports = _Ports()
+    listener_ports = [
+        [ports.shared(one.host, one.port, one.kind, may_move=one.kind in movable)] * count
+        if shares_ports
+        else ports.several(one.host, one.port, count, one.kind, may_move=one.kind in movable)
+        for one in settings.listeners
+    ]
+    http, cluster = settings.http, settings.cluster
+    http_ports = [0] * count
+    if http.enabled:
+        may_move = "http" in movable
+        http_ports = ports.several(
+            http.host, http.port, count, "http", may_move=may_move, may_skip=True
+        )
+    # Links that only these brokers have may be anywhere.
+    may_move = "cluster" in movable or not cluster.enabled
+    cluster_ports = ports.several(cluster.host, cluster.port, count, "cluster", may_move=may_move)
+    host = "127.0.0.1" if is_unspecified(cluster.host) else cluster.host
+    beside = tuple(str(Address(host, port)) for port in cluster_ports)
+    name = settings.name or socket.gethostname()
+    members = tuple(
+        Member(
+            options=options,
+            name=f"{name}-{number + 1}",
+            data=str(data / _FOLDER.format(number + 1)),
+            listener_ports=tuple(chosen[number] for chosen in listener_ports),
+            http_port=http_ports[number],
+            cluster_port=cluster_ports[number],
+            join=(*beside, *cluster.join),
+            secret_file=secret_file,
+            number=number,
+            shares_ports=shares_ports,
+        )
+        for number in range(count)
+    )
+    return Fleet(members, settings, ports.held)
+
+
+# Folders ------------------------------------------------------------------------------------------
+
+
+def check_folders(data: Path, count: int | None) -> None:
+    """A ConfigError if a start would leave data out. None: one broker, in the folder itself."""
+    kept = sorted(_numbers(data))
+    if count is None:
+        if kept:
+            raise ConfigError(
+                f"{data} has the data of {max(kept)} brokers, and one alone would leave out "
+                "sessions that are in them.",
+                hint=f"Start as many (--brokers {max(kept)}, or --workers {max(kept)}), or give "
+                "--data another folder.",
+            )
+        return
+    if (data / _DATABASE).exists():
+        raise ConfigError(
+            f"{data} has the data of a single broker, and sessions in it would be left out.",
+            hint=f"To go on with them, stop that broker and make them the first one's: "
+            f"mkdir {data / _FOLDER.format(1)} && "
+            f"mv {data}/dovetail.* {data / _FOLDER.format(1)}/",
+        )
+    left_out = [number for number in kept if number > count]
+    if left_out:
+        folders = ", ".join(str(data / _FOLDER.format(number)) for number in left_out)
+        raise ConfigError(
+            f"{data} has the data of {max(kept)} brokers, and {count} would leave out sessions "
+            f"that are in {folders}.",
+            hint=f"Start {max(kept)}, or remove what is left out if nobody needs it any more.",
+        )
+
+
+def _numbers(data: Path) -> Iterator[int]:
+    for file in data.glob(f"{_FOLDER.format('*')}/{_DATABASE}"):
+        found = re.fullmatch(_FOLDER.format(r"([1-9][0-9]{0,8})"), file.parent.name)
+        if found is not None:
+            yield int(found[1])
+
+
+# Ports --------------------------------------------------------------------------------------------
+
+
+class _Ports:
+    """Free ports, none of them given twice."""
+
+    def __init__(self) -> None:
+        self._given: set[tuple[str, int]] = set()
+        self.held = ExitStack()
+
+    def shared(self, host: str, port: int, what: str, *, may_move: bool) -> int:
+        """One for all brokers, which is held from now on."""
+        (chosen,) = self.several(host, port, 1, what, may_move=may_move)
+        return int(self.held.enter_context(_bound(host, chosen, shares=True)).getsockname()[1])
+
+    def several(
+        self, host: str, port: int, count: int, what: str, *, may_move: bool, may_skip: bool = False
+    ) -> list[int]:
+        """One behind the other. With `may_skip` those behind the first are the next free ones."""
+        chosen: list[int] = []
+        candidates = iter(range(port, port + count + PORTS_TRIED_MAX) if port else ())
+        while len(chosen) < count:
+            candidate = next(candidates, 0)
+            try:
+                if (host, candidate) in self._given:
+                    raise OSError(errno.EADDRINUSE, "")
+                with _bound(host, candidate) as bound:
+                    candidate = bound.getsockname()[1]
+            except OSError as error:
+                is_bound_to_it = not may_move and (not chosen or not may_skip)
+                if error.errno != errno.EADDRINUSE or is_bound_to_it or not candidate:
+                    raise _refused(host, candidate, what, error) from None
+                continue
+            chosen.append(candidate)
+            self._given.add((host, candidate))
+        return chosen
+
+
+def _bound(host: str, port: int, *, shares: bool = False) -> socket.socket:
+    if port > 65_535:
+        raise OSError(errno.EADDRNOTAVAIL, f"there is no port {port}")
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        # As listeners do: connections of an earlier process that fade away are no obstacle.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shares:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+def _refused(host: str, port: int, what: str, error: OSError) -> ConfigError:
+    why = "the port is taken by another program"
+    if error.errno == errno.EACCES:
+        why = "ports below 1024 need a privileged user"
+    elif error.errno != errno.EADDRINUSE:
+        why = (error.strerror or str(error)).lower()
+    return ConfigError(
+        f"cannot listen on {host or 'any address'}, port {port} ({what}): {why}",
+        hint="Choose another with --port, or `port` in the configuration.",
+    )

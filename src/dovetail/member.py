@@ -1,0 +1,61 @@
+"""One broker of a fleet, in a process of its own: `python -m dovetail.member`, started by `up`.
+
+It is told what it is in one line on its standard input, and stops when that ends. What it has to
+say goes back in lines of JSON (supervising.py).
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+
+import msgspec
+
+from dovetail.errors import DovetailError
+from dovetail.fleet import Member, settings_of_member
+from dovetail.node import Node, run_node
+from dovetail.supervising import ERROR, UP
+
+_INPUT = 0
+
+
+def main() -> None:
+    member = msgspec.json.decode(sys.stdin.buffer.readline(), type=Member)
+    try:
+        run_node(
+            settings_of_member(member),
+            load=lambda: settings_of_member(member),
+            begin=_begin,
+            announce=_announce,
+            shares_ports=member.shares_ports,
+            log_name=member.name,
+        )
+    except DovetailError as error:
+        _say({ERROR: str(error)})
+        sys.exit(2)
+
+
+def _begin(node: Node) -> None:
+    """Who started us has our input's other end: it ends with them."""
+    loop = asyncio.get_running_loop()
+
+    def heed() -> None:
+        if not os.read(_INPUT, 4_096):
+            loop.remove_reader(_INPUT)
+            node.stop_soon()
+
+    loop.add_reader(_INPUT, heed)
+
+
+def _announce(node: Node) -> None:
+    _say({UP: node.places})
+
+
+def _say(what: dict[str, object]) -> None:
+    with contextlib.suppress(OSError):  # nobody is there any more: our input says so too
+        print(json.dumps(what), flush=True)
+
+
+if __name__ == "__main__":
+    main()

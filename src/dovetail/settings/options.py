@@ -1,0 +1,131 @@
+"""What the command line says of a node, which counts more than what its file says.
+
+A relative path is taken from the folder where the command was given, and not from the file's.
+"""
+
+import socket
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dovetail.errors import ConfigError
+from dovetail.settings.faults import key_name
+from dovetail.settings.meaning import meaning_faults
+from dovetail.settings.model import Cluster, Settings
+from dovetail.settings.reading import load_settings
+
+_DATA = Settings().data
+_HINT = "`dovetail node --help` lists the options for these settings."
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Of `up` and `node`. None: it was not given."""
+
+    config: str | None = None
+    host: str | None = None
+    port: int | None = None
+    data: str | None = None
+    workers: int | None = None
+    # Of `node` alone.
+    is_node: bool = False
+    name: str | None = None
+    join: tuple[str, ...] = ()
+    listen: str | None = None
+    advertise: str | None = None
+    secret_file: str | None = None
+
+    @property
+    def movable(self) -> frozenset[str]:
+        """Who chose a port wants that one; who did not wants a broker."""
+        if self.config is not None:
+            return frozenset()
+        kinds = {"websocket", "http"}
+        if self.port is None:
+            kinds.add("tcp")
+        if self.listen is None:
+            kinds.add("cluster")
+        return frozenset(kinds)
+
+    @property
+    def secret_folder(self) -> Path | None:
+        """Nodes that are started in one place have a folder each, and share the secret.
+
+        None: it is in the data folder.
+        """
+        is_in_place = self.is_node and self.config is None and self.data is None
+        return Path(_DATA) if is_in_place else None
+
+
+def settings_of(options: Options) -> Settings:
+    """The settings of the file, if there is one, as the options change them."""
+    settings = load_settings(None if options.config is None else Path(options.config))
+    settings = _with_listener(settings, options)
+    if options.name is not None:
+        settings = replace(settings, name=options.name)
+    if options.data is not None:
+        settings = replace(settings, data=options.data)
+    if options.workers is not None:
+        settings = replace(settings, workers=options.workers)
+    if options.is_node:
+        settings = _as_node(settings, options)
+        faults = [fault for fault in meaning_faults(settings) if fault.path[0] == "cluster"]
+        if faults:
+            told = [f"{key_name(path)}: {sentence}" for path, sentence in faults]
+            raise ConfigError("\n".join(told), hint=_HINT)
+    return settings
+
+
+def _with_listener(settings: Settings, options: Options) -> Settings:
+    host, port = options.host, options.port
+    if host is None and port is None:
+        return settings
+    listeners = list(settings.listeners)
+    at = next((i for i, one in enumerate(listeners) if one.kind == "tcp"), None)
+    if at is None:
+        raise ConfigError(
+            "--host and --port are those of the tcp listener, and the configuration has none.",
+            hint="Change the listener there.",
+        )
+    plain = listeners[at]
+    listeners[at] = replace(
+        plain,
+        host=plain.host if host is None else host,
+        port=plain.port if port is None else port,
+    )
+    if host is not None:
+        listeners = [
+            replace(one, host=host) if one.kind == "websocket" else one for one in listeners
+        ]
+    return replace(settings, listeners=tuple(listeners))
+
+
+def _as_node(settings: Settings, options: Options) -> Settings:
+    cluster = replace(settings.cluster, enabled=True)
+    if options.join:
+        cluster = replace(cluster, join=options.join)
+    if options.listen is not None:
+        host, port = _host_and_port(options.listen, cluster)
+        cluster = replace(cluster, host=host, port=port)
+    if options.advertise is not None:
+        cluster = replace(cluster, advertise=options.advertise)
+    if options.secret_file is not None:
+        cluster = replace(cluster, secret_file=options.secret_file)
+    if options.config is None and options.data is None:
+        name = settings.name or socket.gethostname()
+        settings = replace(settings, data=str(Path(_DATA) / name))
+    return replace(settings, cluster=cluster)
+
+
+def _host_and_port(text: str, cluster: Cluster) -> tuple[str, int]:
+    """Of --listen: host:port, or one of the two."""
+    if text.isascii() and text.isdigit():
+        text = f"{cluster.host}:{text}"
+    host, colon, port = text.rpartition(":")
+    if text.startswith("[") and text.endswith("]"):
+        return text[1:-1], cluster.port
+    if not colon:
+        return text, cluster.port
+    if not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError(f"--listen {text}: it takes host:port, or one of the two.")
+    return host.strip("[]"), int(port)

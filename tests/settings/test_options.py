@@ -1,0 +1,89 @@
+"""What the command line says counts more than what the file says."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from dovetail.errors import ConfigError
+from dovetail.settings import Cluster, Options, Settings, settings_of
+
+
+def refusal(options: Options) -> str:
+    with pytest.raises(ConfigError) as caught:
+        settings_of(options)
+    return str(caught.value)
+
+
+def test_nothing_said_changes_nothing() -> None:
+    assert settings_of(Options()) == Settings()
+    assert Options().movable == {"tcp", "websocket", "http", "cluster"}
+
+
+def test_what_was_chosen_does_not_move(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    assert Options(port=1).movable == {"websocket", "http", "cluster"}
+    assert Options(listen="a:1").movable == {"websocket", "http", "tcp"}
+    assert Options(config=str(file)).movable == frozenset()
+
+
+def test_host_and_port_are_those_of_the_tcp_listener(tmp_path: Path) -> None:
+    tcp, websocket = settings_of(Options(host="::", port=5, data="d", workers=3)).listeners
+    assert (tcp.host, tcp.port, websocket.host, websocket.port) == ("::", 5, "::", 8083)
+    file = tmp_path / "f"
+    file.write_text('[[listeners]]\nkind = "websocket"\n')
+    assert "the configuration has none" in refusal(Options(config=str(file), port=1))
+
+
+def test_a_node_has_a_folder_by_its_name() -> None:
+    settings = settings_of(Options(is_node=True, name="a"))
+    assert settings.cluster == Cluster(enabled=True)
+    assert (settings.name, settings.data) == ("a", "dovetail-data/a")
+    assert settings_of(Options(is_node=True)).data == f"dovetail-data/{socket.gethostname()}"
+    assert settings_of(Options(is_node=True, data="d")).data == "d"
+
+
+def test_where_a_node_shares_its_secret() -> None:
+    assert Options(is_node=True).secret_folder == Path("dovetail-data")
+    assert Options(is_node=True, data="d").secret_folder is None
+    assert Options(is_node=True, config="f").secret_folder is None
+    assert Options().secret_folder is None
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("localhost:1", "localhost", 1),
+        ("localhost", "localhost", 7883),
+        ("7900", "127.0.0.1", 7900),
+        ("[::1]:5", "::1", 5),
+        ("[::1]", "::1", 7883),
+    ],
+)
+def test_where_it_listens(text: str, host: str, port: int) -> None:
+    cluster = settings_of(Options(is_node=True, listen=text)).cluster
+    assert (cluster.host, cluster.port) == (host, port)
+
+
+def test_what_a_node_is_told_is_checked() -> None:
+    assert "--listen a:b" in refusal(Options(is_node=True, listen="a:b"))
+    assert "--listen a:70000" in refusal(Options(is_node=True, listen="a:70000"))
+    assert refusal(Options(is_node=True, join=("a:",))).startswith('cluster.join[0]: "a:" is no ')
+    message = refusal(Options(is_node=True, listen="[::]"))
+    assert "cluster.secret_file: is missing: other machines can reach ::" in message
+    assert "cluster.advertise: is missing" in message
+    told = Options(is_node=True, listen="[::]:1", advertise="a", secret_file="s", join=("b",))
+    assert settings_of(told).cluster == Cluster(
+        enabled=True, host="::", port=1, advertise="a", secret_file="s", join=("b",)
+    )
+
+
+def test_a_node_with_a_file_keeps_what_is_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_text(
+        'name = "n"\ndata = "d"\n[cluster]\nenabled = true\njoin = ["a", "b"]\nport = 1\n'
+    )
+    settings = settings_of(Options(is_node=True, config=str(file), name="other"))
+    assert (settings.name, settings.data) == ("other", str(tmp_path / "d"))
+    assert settings.cluster == Cluster(enabled=True, join=("a", "b"), port=1)
+    assert settings_of(Options(is_node=True, config=str(file), join=("c",))).cluster.join == ("c",)

@@ -1,0 +1,250 @@
+"""`up --brokers`, `up --workers` and `node` as a user meets them, with real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_process import WAIT_SECONDS, free_port, wait_until
+from certificates import Authority
+from fleet_process import FleetProcess, is_there
+from wire_client import WireClient, certificate_serial
+
+
+def refusal(folder: Path, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "dovetail", *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def passes(subscriber_port: int, publisher_port: int, topic: str) -> None:
+    with WireClient(subscriber_port) as subscriber, WireClient(publisher_port) as publisher:
+        subscriber.subscribe(topic, 1)
+        assert publisher.publish(topic, b"hello", 1) == 0
+        assert subscriber.receive_message().payload == b"hello"
+
+
+# Brokers ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
+    folder = tmp_path_factory.mktemp("three")
+    with FleetProcess(folder, "up", "--brokers", 3, "--port", 0) as brokers:
+        yield brokers
+
+
+def test_three_brokers_are_one(three: FleetProcess) -> None:
+    ports = three.ports("MQTT")
+    assert len({*ports, *three.ports("HTTP"), *three.ports("links")}) == 9
+    for subscriber in ports:
+        for publisher in ports:
+            passes(subscriber, publisher, f"from/{publisher}/to/{subscriber}")
+
+
+def test_their_secret_is_nobody_elses(three: FleetProcess) -> None:
+    secret = three.folder / "dovetail-data" / "cluster.secret"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert secret.read_text().strip() not in three.said()
+
+
+def test_who_is_killed_is_started_again(three: FleetProcess) -> None:
+    victim = three.children()[1]
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: "was ended by SIGKILL; it starts again in" in three.log(), "it is noticed")
+    wait_until(lambda: "is up again" in three.log(), "it is started again")
+    assert victim not in three.children()
+    first, second, _ = three.ports("MQTT")
+    passes(second, first, "again")
+
+
+def test_a_fourth_one_joins(three: FleetProcess) -> None:
+    """In the same folder, where the secret is: with nothing but an address."""
+    arguments = ("--join", f"127.0.0.1:{three.ports('links')[1]}", "--port", 0, "--name", "fourth")
+    with FleetProcess(three.folder, "node", *arguments) as fourth:
+        assert "as node fourth" in fourth.printed()
+        (port,) = fourth.ports("MQTT")
+        for other in three.ports("MQTT"):
+            passes(port, other, f"to/fourth/from/{other}")
+            passes(other, port, f"from/fourth/to/{other}")
+        again = refusal(three.folder, "node", *arguments)
+        assert "Another Dovetail uses the data folder" in again
+
+
+def test_without_the_secret_nobody_joins(three: FleetProcess, tmp_path: Path) -> None:
+    join = ("--join", f"127.0.0.1:{three.ports('links')[0]}", "--port", 0)
+    message = refusal(tmp_path, "node", *join)
+    assert "the secret of the cluster that is joined is not known here" in message
+    assert "--secret-file" in message
+    other = tmp_path / "secret"
+    other.write_text("another one, and long enough")
+    other.chmod(0o600)
+    with FleetProcess(tmp_path, "node", *join, "--secret-file", other) as stranger:
+        assert "refused by it" in stranger.log()
+    wait_until(lambda: "did not let" in three.log(), "the others say so, too")
+
+
+def test_the_start_tells_what_is_wrong(three: FleetProcess, tmp_path: Path) -> None:
+    port = three.ports("MQTT")[1]
+    message = refusal(tmp_path, "up", "--brokers", 1, "--port", port)
+    assert f"cannot listen on 127.0.0.1, port {port} (tcp): the port is taken" in message
+    message = refusal(three.folder, "up", "--brokers", 2, "--port", 0)
+    assert "has the data of 3 brokers, and 2 would leave out sessions" in message
+    message = refusal(three.folder, "up", "--port", 0)
+    assert "has the data of 3 brokers, and one alone would leave out" in message
+    message = refusal(three.folder, "up", "--brokers", 3, "--port", 0)
+    assert "Another Dovetail uses the data folder" in message
+    message = refusal(tmp_path, "up", "--brokers", 2, "--workers", 2)
+    assert "it takes --brokers or workers, and not both." in message
+    message = refusal(tmp_path, "node", "--listen", "[::]")
+    assert "cluster.secret_file: is missing" in message
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_none_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
+    with FleetProcess(tmp_path, "up", "--brokers", 2, "--port", 0) as brokers:
+        children = brokers.children()
+        assert len(children) == 2
+        brokers.signal(number)
+        assert brokers.wait() == (0 if number != signal.SIGKILL else -number)
+        wait_until(lambda: not any(map(is_there, children)), "the brokers end")
+        assert "Traceback" not in brokers.log()
+        assert "starts again" not in brokers.log()
+
+
+def test_what_is_owed_outlives_all_of_them(tmp_path: Path) -> None:
+    with FleetProcess(tmp_path, "up", "--brokers", 2, "--port", free_port()) as brokers:
+        first, second = brokers.ports("MQTT")
+        with WireClient(second, "away", kept=True) as client:
+            client.subscribe("owed", 2)
+        with WireClient(first) as publisher:
+            assert publisher.publish("owed", b"kept", 2) == 0
+        brokers.stop()
+        brokers.start()
+        with WireClient(second, "away", kept=True) as client:
+            assert client.connack.session_present
+            assert client.receive_message().payload == b"kept"
+
+
+# Workers ------------------------------------------------------------------------------------------
+
+SECURE = """
+[[listeners]]
+kind = "tcp"
+port = 0
+[[listeners]]
+kind = "tls"
+port = 0
+certificate = "server.crt"
+key = "server.key"
+[[listeners]]
+kind = "websocket"
+port = 0
+[http]
+port = 0
+"""
+
+
+def test_workers_share_every_port(tmp_path: Path) -> None:
+    Authority(tmp_path).issue("server")
+    (tmp_path / "dovetail.toml").write_text(f"workers = 2\n{SECURE}")
+    arguments = ("up", "--config", "dovetail.toml", "--data", tmp_path / "data")
+    with FleetProcess(tmp_path, *arguments) as workers:
+        for kind in ("MQTT", "MQTT, TLS", "WebSocket"):
+            assert len(workers.ports(kind)) == 1
+        (port,) = workers.ports("MQTT")
+        clients = [WireClient(port) for _ in range(40)]
+
+        def connected() -> list[float]:
+            return [workers.metric("dovetail_clients_connected", number) for number in (0, 1)]
+
+        # The system spreads them by their ports: that one gets all is one chance in a trillion.
+        wait_until(lambda: sum(connected()) == 40, "all are counted")
+        assert min(connected()) > 0
+        for number, client in enumerate(clients):
+            client.subscribe(f"each/{number}", 1)
+        with WireClient(port) as publisher:
+            for number, client in enumerate(clients):
+                assert publisher.publish(f"each/{number}", b"%d" % number, 1) == 0
+                assert client.receive_message().payload == b"%d" % number
+        for client in clients:
+            client.close()
+        with_one = refusal(tmp_path, *arguments, "--workers", 1)
+        assert "has the data of 2 brokers" in with_one
+
+
+def test_a_reload_reaches_all_workers(tmp_path: Path) -> None:
+    file = tmp_path / "dovetail.toml"
+    rule = '[[access.rules]]\npublish = ["{}/#"]\nsubscribe = ["#"]\n'
+    listeners = '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nenabled = false\n'
+    file.write_text(listeners + rule.format("old"))
+    arguments = ("up", "--config", file, "--data", "data", "--workers", 2)
+    with FleetProcess(tmp_path, *arguments) as workers:
+        (port,) = workers.ports("MQTT")
+        file.write_text(listeners + rule.format("new"))
+        workers.signal(signal.SIGHUP)
+        wait_until(lambda: workers.log().count("reloaded passwords") == 2, "both have done it")
+        for _ in range(8):
+            with WireClient(port) as client:
+                assert client.publish("old/a", b"", 1) == 0x87
+                assert client.publish("new/a", b"", 1) != 0x87
+
+
+# TLS between brokers ------------------------------------------------------------------------------
+
+
+def test_links_have_tls_and_new_certificates_after_a_reload(tmp_path: Path) -> None:
+    configuration = """
+[[listeners]]
+kind = "tcp"
+port = 0
+[http]
+enabled = false
+[cluster]
+enabled = true
+port = 0
+secret_file = "cluster.secret"
+certificate = "{name}.crt"
+key = "{name}.key"
+ca = "authority.pem"
+"""
+    secret = tmp_path / "cluster.secret"
+    secret.write_text("0123456789abcdef")
+    secret.chmod(0o600)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text(
+            f'name = "{name}"\ndata = "{name}"\n{configuration.format(name=name)}'
+        )
+
+    def issue() -> None:
+        authority = Authority(tmp_path)
+        authority.issue("one")
+        authority.issue("two")
+
+    issue()
+    with FleetProcess(tmp_path, "up", "--config", "one.toml") as one:
+        (links,) = one.ports("links")
+        serial = certificate_serial(links)
+        issue()  # nobody believes the first ones any more
+        one.signal(signal.SIGHUP)
+        wait_until(lambda: "reloaded passwords" in one.log(), "a reload")
+        assert certificate_serial(links) != serial
+        join = ("--join", f"127.0.0.1:{links}")
+        with FleetProcess(tmp_path, "node", "--config", "two.toml", *join) as two:
+            passes(one.ports("MQTT")[0], two.ports("MQTT")[0], "over/tls")
+        (tmp_path / "one.key").write_text("no key")
+        one.signal(signal.SIGHUP)
+        wait_until(lambda: "not reloaded, all stays as it was" in one.log(), "a refusal")
+        assert certificate_serial(links) != serial

@@ -1,0 +1,163 @@
+"""Which broker of several has which name, folder and ports."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker_process import free_port
+from dovetail.errors import ConfigError
+from dovetail.fleet import Fleet, check_folders, plan, settings_of_member
+from dovetail.settings import Options, settings_of
+
+
+@contextmanager
+def planned(options: Options, count: int = 3, *, shares_ports: bool = False) -> Iterator[Fleet]:
+    fleet = plan(options, settings_of(options), count, shares_ports=shares_ports)
+    with fleet.held:
+        yield fleet
+
+
+def kept(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "dovetail.db").touch()
+
+
+# Plans --------------------------------------------------------------------------------------------
+
+
+def test_each_has_its_own(tmp_path: Path) -> None:
+    options = Options(port=free_block(3), data=str(tmp_path), is_node=True, name="n")
+    with planned(options) as fleet:
+        settings = [settings_of_member(member) for member in fleet.members]
+    assert [one.name for one in settings] == ["n-1", "n-2", "n-3"]
+    assert [one.data for one in settings] == [str(tmp_path / f"broker-{i}") for i in (1, 2, 3)]
+    assert [one.listeners[0].port for one in settings] == [options.port + i for i in range(3)]  # type: ignore[operator]
+    ports = [
+        port
+        for one in settings
+        for port in (one.http.port, one.cluster.port, *(each.port for each in one.listeners))
+    ]
+    assert len(set(ports)) == len(ports) == 12
+    beside = tuple(f"127.0.0.1:{one.cluster.port}" for one in settings)
+    for one in settings:
+        assert one.cluster.enabled
+        assert one.cluster.join == beside
+        assert Path(one.cluster.secret_file) == tmp_path / "cluster.secret"
+        assert Path(one.cluster.secret_file).exists()
+        assert one.workers == 1
+
+
+def test_ports_that_are_shared_are_held_against_others(tmp_path: Path) -> None:
+    options = Options(port=0, data=str(tmp_path))
+    with planned(options, shares_ports=True) as fleet:
+        (port,) = {member.listener_ports[0] for member in fleet.members}
+        assert len({member.http_port for member in fleet.members}) == 3
+        assert all(member.shares_ports for member in fleet.members)
+        with sharing(port):
+            taken = Options(port=port, data=str(tmp_path / "other"))
+            with pytest.raises(ConfigError, match=f"port {port} \\(tcp\\): the port is taken"):
+                plan(taken, settings_of(taken), 2, shares_ports=True)
+
+
+def sharing(port: int) -> socket.socket:
+    """As a worker does."""
+    return socket.create_server(("127.0.0.1", port), reuse_port=True)
+
+
+def test_ports_that_somebody_chose_are_not_moved(tmp_path: Path) -> None:
+    first = free_block(3)
+    with socket.create_server(("127.0.0.1", first + 1)):
+        options = Options(port=first, data=str(tmp_path))
+        with pytest.raises(ConfigError, match=f"port {first + 1} \\(tcp\\): the port is taken"):
+            plan(options, settings_of(options), 3, shares_ports=False)
+
+
+def test_those_of_http_behind_the_first_are_the_next_free_ones(tmp_path: Path) -> None:
+    """So that a file with the default ports can have any number of workers."""
+    first = free_block(4)
+    file = tmp_path / "f"
+    file.write_text(f'[[listeners]]\nkind = "tcp"\nport = {first + 1}\n[http]\nport = {first}\n')
+    options = Options(config=str(file), data=str(tmp_path))
+    with planned(options, 3, shares_ports=True) as fleet:
+        ports = [member.http_port for member in fleet.members]
+    assert ports[0] == first
+    assert first + 1 not in ports
+    assert ports == sorted(set(ports))
+
+
+def test_no_port_behind_the_last(tmp_path: Path) -> None:
+    options = Options(port=65_535, data=str(tmp_path))
+    with pytest.raises(ConfigError, match="there is no port 65536"):
+        plan(options, settings_of(options), 2, shares_ports=False)
+
+
+def test_what_others_are_told_goes_up_too(tmp_path: Path) -> None:
+    secret = tmp_path / "s"
+    secret.write_text("0123456789abcdef")
+    options = Options(
+        is_node=True,
+        port=0,
+        data=str(tmp_path),
+        listen=f"0.0.0.0:{free_block(2)}",
+        advertise="a:5",
+        join=("b:6",),
+        secret_file=str(secret),
+    )
+    with planned(options, 2, shares_ports=True) as fleet:
+        settings = [settings_of_member(member) for member in fleet.members]
+    assert [one.cluster.advertise for one in settings] == ["a:5", "a:6"]
+    assert all(one.cluster.join[-1] == "b:6" for one in settings)
+    assert all(one.cluster.join[0].startswith("127.0.0.1:") for one in settings)
+
+
+def test_who_joins_others_needs_their_secret(tmp_path: Path) -> None:
+    options = Options(is_node=True, port=0, data=str(tmp_path), join=("b:6",))
+    with pytest.raises(ConfigError, match="the secret of the cluster that is joined is not known"):
+        plan(options, settings_of(options), 2, shares_ports=True)
+
+
+def free_block(count: int) -> int:
+    """The first of so many free ports, one behind the other."""
+    while True:
+        first = free_port()
+        try:
+            for port in range(first, first + count):
+                socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return first
+
+
+# Folders ------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_left_out(tmp_path: Path) -> None:
+    check_folders(tmp_path / "missing", None)
+    check_folders(tmp_path, 2)
+    kept(tmp_path, "broker-1", "broker-2", "another", "broker-x")
+    check_folders(tmp_path, 2)
+    check_folders(tmp_path, 3)
+
+
+def test_fewer_than_there_were(tmp_path: Path) -> None:
+    kept(tmp_path, "broker-1", "broker-2", "broker-3")
+    with pytest.raises(ConfigError) as caught:
+        check_folders(tmp_path, 1)
+    assert str(caught.value) == (
+        f"{tmp_path} has the data of 3 brokers, and 1 would leave out sessions that are in "
+        f"{tmp_path}/broker-2, {tmp_path}/broker-3.\n"
+        "Start 3, or remove what is left out if nobody needs it any more."
+    )
+    with pytest.raises(ConfigError, match="--brokers 3, or --workers 3"):
+        check_folders(tmp_path, None)
+
+
+def test_several_where_there_was_one(tmp_path: Path) -> None:
+    kept(tmp_path, ".")
+    check_folders(tmp_path, None)
+    with pytest.raises(ConfigError, match=f"mv {tmp_path}/dovetail.\\* {tmp_path}/broker-1/"):
+        check_folders(tmp_path, 2)
