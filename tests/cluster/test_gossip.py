@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cluster.gossip import Ask, Give, Gossip, Presence, Tell, decode, encode
+from dovetail.cluster.gossip import Ask, Event, Give, Gossip, Presence, Tell, decode, encode
 from dovetail.cluster.membership import Delta, Digest, Record
 from dovetail.config import CLUSTER_NODES_MAX
 from dovetail.errors import PeerError
@@ -103,3 +103,29 @@ def test_gossip_about_too_many() -> None:
     digests = [Digest(f"node {number}", 1, 1) for number in range(CLUSTER_NODES_MAX + 1)]
     with pytest.raises(PeerError, match="more than"):
         decode(encode(Ask(digests)))
+
+
+def test_who_is_remembered_and_never_comes_is_forgotten() -> None:
+    node = Gossip("one", 1, 0.0, Random(1), forget_seconds=10.0)
+    node.remember("lost", 0.0)
+    node.remember("one", 0.0)
+    assert node.presence("lost") is Presence.DEAD
+    assert node.presence("one") is None
+    assert node.live() == []
+    assert [digest.name for digest in node.table.digests()] == ["one"]  # nobody else is told
+    node.tick(9.0)
+    assert node.take_events() == []
+    node.tick(10.5)
+    assert node.take_events() == [Event("lost", None)]
+    assert node.presence("lost") is None
+
+
+def test_who_is_remembered_and_comes_back_is_there() -> None:
+    node, other = a_node("one"), a_node("other")
+    node.remember("other", 0.0)
+    exchange(node, other, 1.0)
+    assert node.presence("other") is Presence.ALIVE
+    (event,) = node.take_events()
+    assert event.is_new
+    node.remember("other", 2.0)
+    assert node.presence("other") is Presence.ALIVE

@@ -177,6 +177,15 @@ class Gossip:
             self._begin(name, now)
             self._events.append(Event(name, Presence.ALIVE, is_new=True))
 
+    def remember(self, name: str, now: float) -> None:
+        """A node of an earlier life of ours. Nothing is heard of it yet: it counts as dead.
+
+        So it is forgotten in time if it never comes back. Others are not told: what is known of it
+        is less than anybody else could know.
+        """
+        if name != self.name and name not in self._lives:
+            self._begin(name, now).presence = Presence.DEAD
+
     # Time and messages ----------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[tuple[str, Message]]:
@@ -265,11 +274,12 @@ class Gossip:
                 del self._forgotten[name]
 
     def _forget(self, name: str, now: float) -> None:
-        state = self.table.nodes[name]
-        # Others forget it about now; until they have, their old news must not bring it back.
-        until = now + self._forget_seconds
-        self._forgotten[name] = (state.incarnation, state.version, until)
-        self.table.forget(name)
+        state = self.table.nodes.get(name)
+        if state is not None:
+            # Others forget it about now; until they have, their old news must not bring it back.
+            until = now + self._forget_seconds
+            self._forgotten[name] = (state.incarnation, state.version, until)
+            self.table.forget(name)
         del self._lives[name]
         self._events.append(Event(name, None))
 

@@ -15,6 +15,7 @@ import logging
 from dataclasses import replace
 from random import Random
 
+from dovetail.broker.peering.bodies import CopiedFolderError
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.peering.part import ClusterPart
 from dovetail.broker.server import Server
@@ -78,6 +79,7 @@ class Agent:
             on_connected=self._connected,
             on_lost=self._lost,
             on_accepted=self._accepted,
+            check=self._check,
             random=random,
         )
         self.mesh: Mesh = server.broker.join(
@@ -88,6 +90,8 @@ class Agent:
             send=self.transport.send,
         )
         server.mesh = self.mesh
+        self._refused: dict[str, tuple[bytes, str]] = {}
+        """Nodes whose data folder is a copy: which process that was, and why it is refused."""
         self._has_heard = False
         self._is_synchronous = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -100,6 +104,8 @@ class Agent:
         await self.transport.start()
         self.gossip.put(_ADDRESS, str(self.transport.address).encode())
         known = [(name, parse_address(text)) for name, text in self.mesh.addresses.items() if text]
+        for name in self.mesh.names():
+            self.gossip.remember(name, self._loop.time())
         seeds = [address for address in self._part.join if address != self.transport.address]
         for name, address in known:
             self.transport.connect_to(name, address)
@@ -170,6 +176,8 @@ class Agent:
             log.warning("forgot %s; it was owed %d publications", name, lost)
             return
         is_alive = event.presence is Presence.ALIVE
+        if is_alive and name in self._refused:
+            return  # to us it is not there
         if event.is_new or not is_alive:
             log.info("%s %s", name, _WORDS[event.presence])
         self.mesh.peer_is_live(name, is_alive)
@@ -189,7 +197,24 @@ class Agent:
 
     # The transport's side -------------------------------------------------------------------------
 
+    def _check(self, hello: Hello) -> str | None:
+        """Why this node is not taken. Another process of that name has another chance."""
+        instance, why = self._refused.get(hello.name, (b"", ""))
+        return why if instance == hello.instance else None
+
+    def _refuse(self, link: Link, why: str) -> None:
+        """A node that would be taken for another one."""
+        name = link.name
+        log.error("%s is refused: %s; one of them needs an empty folder", name, why)
+        self._refused[name] = (link.hello.instance, f"{why}; one of them needs an empty folder")
+        self.transport.forget(name)
+        self.mesh.peer_is_down(name)
+        self.mesh.peer_is_live(name, False)
+        if not self.mesh.owed(name).count:
+            self.mesh.forget(name)
+
     def _connected(self, name: str, hello: Hello) -> None:
+        self._refused.pop(name, None)
         self._server.now()
         self.gossip.introduce(name, hello.incarnation, self._loop.time())
         self._heed()
@@ -200,6 +225,7 @@ class Agent:
         self._server.rows_may_wait()
 
     def _accepted(self, hello: Hello) -> None:
+        self._refused.pop(hello.name, None)
         self.gossip.introduce(hello.name, hello.incarnation, self._loop.time())
         self._heed()
         self.transport.connect_to(hello.name, hello.address)
@@ -219,7 +245,11 @@ class Agent:
         if link.is_dialed:
             self.mesh.answered(link.name, kind, body)
         else:
-            self.mesh.receive(link.name, kind, body, link.answer)
+            try:
+                self.mesh.receive(link.name, kind, body, link.answer)
+            except CopiedFolderError as error:
+                self._refuse(link, error.message)
+                raise
         self._server.rows_may_wait()
         self._look()
 

@@ -18,6 +18,10 @@ CLAIM, CLAIMED = 56, 57
 Body = TypeVar("Body")
 
 
+class CopiedFolderError(PeerError):
+    """A peer numbers its publications as another broker does: of whose data it has a copy."""
+
+
 class Known(Struct, frozen=True, array_like=True):
     """What a peer has of our sketch, and how far its own has come."""
 

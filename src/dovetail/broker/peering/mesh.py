@@ -39,6 +39,7 @@ from dovetail.broker.peering.bodies import (
     WANT,
     WHOLE,
     ClaimedBody,
+    CopiedFolderError,
     Heard,
     Page,
     Publication,
@@ -316,6 +317,7 @@ class Mesh:
         elif kind == RESUME:
             peer = self._peer(name)
             resume = decoded(resume_decoder, body)
+            self._check_stream(name, resume.stream)
             peer.stream = resume.stream
             if resume.is_incomplete:
                 self._walk.see_again(peer.stream)
@@ -335,6 +337,14 @@ class Mesh:
             answer(PAGE, encode(self._walk.page(name, decoded(want_decoder, body))))
         else:
             raise PeerError(f"a frame of kind {kind}, which there is not")
+
+    def _check_stream(self, name: str, stream: int) -> None:
+        """Who numbers as another does would have its publications taken for that one's."""
+        for other, peer in self._peers.items():
+            if peer.stream == stream and other != name and self.exchange.is_live(other):
+                raise CopiedFolderError(f"the data folder of {name} is a copy of that of {other}")
+        if stream == self.stream:
+            raise CopiedFolderError(f"the data folder of {name} is a copy of ours, or ours of it")
 
     def _take_plain(self, body: bytes) -> None:
         if not body or body[0] not in _VERSIONS:

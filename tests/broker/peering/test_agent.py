@@ -1,0 +1,139 @@
+"""Brokers of a cluster in one process, each with its folder and its connections."""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from dovetail.broker.peering.part import ClusterPart
+from dovetail.cluster.addresses import Address
+from dovetail.cluster.links import ClusterLinks
+from dovetail.messages import Message
+from dovetail.node import Node
+from dovetail.settings import Http, Settings
+
+WAIT_SECONDS = 60
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert condition(), what
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, name: str, *join: Node, forget_seconds: float = 86_400.0
+) -> AsyncIterator[Node]:
+    """Without listeners: nobody but other brokers comes."""
+    links = ClusterLinks(name=name, port=0)
+    seeds = tuple(address_of(other) for other in join)
+    part = ClusterPart(links, join=seeds, join_seconds_max=1.0, forget_seconds=forget_seconds)
+    settings = Settings(name=name, data=str(folder), listeners=(), http=Http(enabled=False))
+    node = Node(settings, cluster=part)
+    try:
+        await node.start()
+        yield node
+    finally:
+        await node.stop()
+
+
+def address_of(node: Node) -> Address:
+    assert node.agent is not None
+    return node.agent.transport.address
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await work()
+
+    asyncio.run(main())
+
+
+def test_a_member_that_never_returns_is_forgotten_with_what_it_was_owed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def work() -> None:
+        async with running(tmp_path / "one", "one") as one:
+            assert one.agent is not None
+            mesh = one.agent.mesh
+            async with running(tmp_path / "two", "two", one):
+                await until(lambda: mesh.names() == ("two",), "they meet")
+            await until(lambda: "two has left" in caplog.text, "it says goodbye")
+        # Another life: of the other one nothing is heard, and its sketch is not known.
+        async with running(tmp_path / "one", "one", forget_seconds=2.0) as one:
+            assert one.agent is not None
+            mesh = one.agent.mesh
+            assert mesh.names() == ("two",)
+            server = one._server
+            assert server is not None
+            server.now()
+            server.broker.publish(Message(b"a", b"", qos=1))
+            server.rows_may_wait()
+            assert mesh.owed("two").count == 1
+            await until(lambda: not mesh.names(), "it is forgotten")
+        assert "forgot two; it was owed 1 publications" in caplog.text
+
+    run(work)
+
+
+def test_a_copied_folder_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with running(tmp_path / "one", "one"):
+            pass
+        shutil.copytree(tmp_path / "one", tmp_path / "copy")
+        async with (
+            running(tmp_path / "one", "one") as one,
+            running(tmp_path / "three", "three", one) as three,
+        ):
+            assert one.agent is not None
+            assert three.agent is not None
+            met = {one.agent: ("three",), three.agent: ("one",)}
+            await until(
+                lambda: all(agent.mesh.names() == names for agent, names in met.items()),
+                "they meet",
+            )
+            async with running(tmp_path / "copy", "copy", three):
+                refusal = "the data folder of copy is a copy of that of one"
+                await until(lambda: f"copy is refused: {refusal}" in caplog.text, "it is noticed")
+                await until(lambda: f"refused by it: {refusal}" in caplog.text, "it is told")
+                assert three.agent.mesh.names() == ("one",)
+                assert "copy" not in three.agent.transport.connected
+            # With a folder of its own the same name is welcome.
+            async with running(tmp_path / "other", "copy", three):
+                await until(
+                    lambda: (
+                        three.agent is not None and set(three.agent.mesh.names()) == {"one", "copy"}
+                    ),
+                    "it is taken",
+                )
+
+    run(work)
+
+
+def test_two_that_are_copies_of_each_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        async with running(tmp_path / "one", "one"):
+            pass
+        shutil.copytree(tmp_path / "one", tmp_path / "copy")
+        async with (
+            running(tmp_path / "one", "one") as one,
+            running(tmp_path / "copy", "copy", one) as copy,
+        ):
+            why = "is a copy of ours, or ours of it; one of them needs an empty folder"
+            await until(lambda: why in caplog.text, "it is noticed")
+            assert one.agent is not None
+            assert copy.agent is not None
+            assert not one.agent.mesh.names()
+            assert not copy.agent.transport.connected
+
+    run(work)
