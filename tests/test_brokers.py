@@ -1,6 +1,8 @@
 """`up --brokers`, `up --workers` and `node` as a user meets them, with real processes."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -248,3 +250,87 @@ ca = "authority.pem"
         one.signal(signal.SIGHUP)
         wait_until(lambda: "not reloaded, all stays as it was" in one.log(), "a refusal")
         assert certificate_serial(links) != serial
+
+
+# Looking at them ----------------------------------------------------------------------------------
+
+
+def look(three: FleetProcess, *arguments: str, number: int = 0) -> str:
+    url = f"http://127.0.0.1:{three.ports('HTTP')[number]}"
+    done = subprocess.run(
+        [sys.executable, "-m", "dovetail", *arguments, "--url", url],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+def states(three: FleetProcess, number: int = 0) -> dict[str, tuple[str, bool]]:
+    """How each node is to one of them, and whether it answers."""
+    report = json.loads(look(three, "status", "--json", number=number))
+    return {one["name"]: (one["state"], one["report"] is not None) for one in report["nodes"]}
+
+
+def test_any_node_shows_the_whole_cluster(three: FleetProcess) -> None:
+    first, second, _ = three.ports("MQTT")
+    with WireClient(second) as subscriber:
+        subscriber.subscribe("seen/+")
+        with WireClient(first) as publisher:
+            publisher.publish("seen/a", b"")
+        for number in range(3):
+            wait_until(
+                lambda number=number: [*states(three, number).values()] == [("alive", True)] * 3,  # type: ignore[misc]
+                "all are there",
+            )
+            text = look(three, "status", "--once", number=number)
+            assert text.count("broker") == 3
+            assert text.count("alive") == 3
+        report = json.loads(look(three, "status", "--json"))
+        one, two, _ = (node["report"] for node in report["nodes"])
+        assert one["counters"]["publishes_forwarded"] >= 1
+        assert two["gauges"]["clients_connected"] == 1
+        assert two["sketch"]["elements"] > 0
+        assert {peer["name"] for peer in one["peers"]} >= {two["name"]}
+        assert three.metric("dovetail_sketch_bits", 1) == two["sketch"]["bits"]
+        assert three.metric(rf'dovetail_peer_alive\{{peer="{two["name"]}"\}}') == 1
+
+
+def test_where_a_topic_leads(three: FleetProcess) -> None:
+    _, second, third = three.ports("MQTT")
+    with WireClient(second) as plain, WireClient(third) as shared:
+        plain.subscribe("led/#")
+        shared.subscribe("led/here/+")
+        text = look(three, "route", "led/here/too")
+        assert re.search(r"-1 \(here\): nobody has subscribed to it\n", text)
+        assert re.search(
+            r"-2: it goes there, and is needed: 1 subscription\.\n +led/# +\(1\)", text
+        )
+        assert re.search(r"-3: it goes there, and is needed: .*\n +led/here/\+ +\(1\)", text)
+        report = json.loads(look(three, "route", "led/there", "--json", number=1))
+        assert report["here"]["filters"] == [{"filter": "led/#", "subscribers": 1, "group": None}]
+        assert [peer["guess"] for peer in report["peers"]] == ["no", "no"]
+        assert not any(peer["is_forwarded"] for peer in report["peers"])
+
+
+def test_who_does_not_answer_is_shown_so(three: FleetProcess) -> None:
+    """Asked is the first, which has not been started again so far; so it is not the last here."""
+    victim = three.children()[-1]
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        wait_until(lambda: ("dead", False) in states(three).values(), "it is thought to be dead")
+        assert "dead" in look(three, "status", "--once")
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    wait_until(lambda: {*states(three).values()} == {("alive", True)}, "it is back")
+
+
+def test_what_cannot_be_shown(three: FleetProcess, tmp_path: Path) -> None:
+    url = ("--url", f"http://127.0.0.1:{three.ports('HTTP')[0]}")
+    assert "'+' is a wildcard" in refusal(tmp_path, "route", "a/+", *url)
+    assert "no node answers at" in refusal(tmp_path, "status", "--url", f"127.0.0.1:{free_port()}")
+    mqtt = f"127.0.0.1:{three.ports('MQTT')[0]}"
+    assert "no node answers at" in refusal(tmp_path, "status", "--url", mqtt)

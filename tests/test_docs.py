@@ -19,8 +19,8 @@ from dovetail.broker.sys_topics import AVERAGED_SECONDS, LOADS, PREFIX, TOPICS
 from dovetail.cli import app
 from dovetail.settings import DEFAULT_PORTS, Cluster, Listener, Mqtt, Rule, Settings, parse_settings
 from dovetail.settings.faults import as_toml
-from dovetail.stats import Counters, Gauges
 from dovetail.web.metrics import make_registry
+from web_views import views
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 FOR_USERS = [page for page in PAGES if page.name == "README.md" or page.parent.name == "docs"]
@@ -114,6 +114,8 @@ def test_commands_are_found() -> None:
         "config",
         "passwd",
         "backup",
+        "status",
+        "route",
         "node",
         "sketch",
         "reproduce",
@@ -183,7 +185,7 @@ def test_every_key_of_listeners_and_rules_is_named(table: type[Struct]) -> None:
 
 @every_page_for_users
 def test_metrics_are_known(page: Path) -> None:
-    shown = generate_latest(make_registry(lambda: (Counters(), Gauges()))).decode()
+    shown = generate_latest(make_registry(views())).decode()
     known = set(re.findall(r"^(\w+)", shown, re.MULTILINE))
     named = re.findall(r"\b(?:dovetail|process)_\w+", " ".join(spans(page)))
     assert set(named) <= known
@@ -210,7 +212,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_tour_names_every_module() -> None:
     tour = (ROOT / "ARCHITECTURE.md").read_text()
     source = ROOT / "src" / "dovetail"
-    folders = ("broker", "topics", "cluster", ".")
+    folders = ("broker", "broker/peering", "topics", "cluster", "looking", "web", ".")
     modules = [module for folder in folders for module in source.glob(f"{folder}/*.py")]
     missing = [
         str(module.relative_to(source))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dovetail import __version__
-from dovetail.config import CLUSTER_PORT, SKETCH_FALSE_POSITIVE_RATE, WORKERS_MAX
+from dovetail.config import CLUSTER_PORT, HTTP_URL, SKETCH_FALSE_POSITIVE_RATE, WORKERS_MAX
 from dovetail.errors import ConfigError, DovetailError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -243,6 +243,49 @@ def node(
 
 def as_text(path: Path | None) -> str | None:
     return None if path is None else str(path)
+
+
+Url = Annotated[
+    str,
+    typer.Option(metavar="URL", help="Where a node serves HTTP; any one of the cluster will do."),
+]
+
+
+@app.command(epilog="Example: dovetail status --url http://127.0.0.1:8081 --once")
+def status(
+    url: Url = HTTP_URL,
+    once: Annotated[
+        bool, typer.Option("--once", help="Show it once, measured for a second, and end.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print it once, as JSON, with all that nodes told.")
+    ] = False,
+    interval_seconds: Annotated[
+        float,
+        typer.Option(
+            "--interval", min=0.1, max=3_600, metavar="SECONDS", help="How often it is renewed."
+        ),
+    ] = 2.0,
+) -> None:
+    """Show the nodes of a running cluster, and what they carry, until Ctrl-C.
+
+    Lag is what other nodes owe a node: messages of QoS 1 and 2 that it has not acknowledged.
+    """
+    from dovetail.looking.status import show_status
+
+    show_status(url, once=once, as_json=json, interval_seconds=interval_seconds)
+
+
+@app.command(epilog="Example: dovetail route building3/room1/temperature")
+def route(
+    topic: Annotated[str, typer.Argument(help="The topic of a publication.")],
+    url: Url = HTTP_URL,
+    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Say where a publication would go in a running cluster, and why."""
+    from dovetail.looking.route import show_route
+
+    show_route(url, topic, as_json=json)
 
 
 @app.command(epilog="Example: dovetail config --check dovetail.toml")

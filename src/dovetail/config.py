@@ -148,6 +148,15 @@ DETECTOR_WINDOW = 100
 PHI_DEAD = 8.0
 """Suspicion at which a node counts as dead: wrong once in a hundred million intervals."""
 
+PHI_SUSPECT = 3.0
+"""Suspicion at which people are shown that a node is late; nothing else follows from it."""
+
+QUESTION_SECONDS_MAX = 1.0
+"""For other brokers to answer what a person wants to know; then it is shown without them."""
+
+MATCHES_SHOWN_MAX = 100
+"""Filters that match a topic and are listed; the others are counted."""
+
 CLUSTER_JOIN_SECONDS_MAX = 5.0
 """For a broker that starts to learn from the others what is subscribed to there. Then it lets
 clients in without: better a broker than none, and what the others are owed is kept."""
@@ -198,6 +207,9 @@ FORGET_SECONDS = 86_400.0
 
 CLUSTER_PORT = 7_883
 """Where nodes listen for each other: MQTT's port for TLS less a thousand."""
+
+HTTP_URL = "http://127.0.0.1:8080"
+"""Where `dovetail up` serves HTTP unless it is told otherwise, or the port is taken."""
 
 PORTS_TRIED_MAX = 20
 """Where nobody chose a port and ours is taken: so many behind it are tried before any free one."""

@@ -30,6 +30,7 @@ from dovetail.broker.passwords import PasswordFile
 from dovetail.broker.peering import exchange
 from dovetail.broker.peering.agent import Agent
 from dovetail.broker.peering.part import ClusterPart, part_of
+from dovetail.broker.reporting import Reporter
 from dovetail.broker.scanning import load_kernels
 from dovetail.broker.server import Server
 from dovetail.broker.state import Shared
@@ -40,9 +41,11 @@ from dovetail.config import HASHES_WAITING_MAX
 from dovetail.errors import ConfigError, DovetailError, ReasonCode
 from dovetail.logs import set_up_logging
 from dovetail.messages import Message
+from dovetail.reports import ClusterReport, NodeEntry, PeerReport, RouteReport, SketchReport
 from dovetail.settings import Listener, Settings, check_files
 from dovetail.stats import Counters, Gauges
-from dovetail.web.http import HttpServer
+from dovetail.topics.names import check_name
+from dovetail.web import HttpServer, Views
 
 log = logging.getLogger("dovetail.node")
 
@@ -122,12 +125,14 @@ class Node:
             clock=lambda: loop_time() + offset,
             rules=AccessRules(settings.access.rules),
         )
+        self._reporter = Reporter(self._server.broker, self.name, self._server.clock())
         if self._cluster is not None:
             exchange.load_kernels()
             stream, incarnation = self._store.begin_life(time.time())
             self.agent = Agent(
                 self._cluster,
                 self._server,
+                self._reporter,
                 stream=stream,
                 incarnation=incarnation,
                 random=Random(secrets.randbits(128)),
@@ -146,9 +151,7 @@ class Node:
         for opened in self.listening:
             await serve(opened)
         if settings.http.enabled:
-            self._http = HttpServer(
-                settings.http.host, settings.http.port, self._stats, self._health
-            )
+            self._http = self._make_http(settings.http.port)
         if settings.mqtt.sys_interval_seconds:
             self._tasks.append(asyncio.create_task(self._publish_sys(), name="sys"))
         # What was made until now stays: the collector need not look at it again.
@@ -165,9 +168,15 @@ class Node:
         except DovetailError as error:
             if "http" not in self._movable:
                 raise
-            self._http = HttpServer(self.settings.http.host, 0, self._stats, self._health)
+            self._http = self._make_http(0)
             self.http_address = await self._http.start()
             log.warning("HTTP moved to port %d: %s", self.http_address[1], error.message)
+
+    def _make_http(self, port: int) -> HttpServer:
+        views = Views(
+            self._stats, self._health, self._sketch, self._peers, self._report, self._route
+        )
+        return HttpServer(self.settings.http.host, port, views)
 
     async def run(self) -> None:
         """Until `stop_soon` is called."""
@@ -298,6 +307,27 @@ class Node:
     def _stats(self) -> tuple[Counters, Gauges]:
         assert self._server is not None
         return self._server.shared.counters, self._server.shared.gauges
+
+    def _sketch(self) -> SketchReport | None:
+        return None if self.agent is None else self.agent.asking.sketch()
+
+    def _peers(self) -> tuple[PeerReport, ...]:
+        return () if self.agent is None else self.agent.asking.peers()
+
+    async def _report(self) -> ClusterReport:
+        assert self._server is not None
+        self._server.now()
+        if self.agent is not None:
+            return await self.agent.asking.cluster()
+        return ClusterReport(
+            "", self.name, (NodeEntry(self.name, "", "alive", self._reporter.node()),)
+        )
+
+    async def _route(self, topic: str) -> RouteReport:
+        """A ClientError if it is no name of a topic."""
+        if self.agent is not None:
+            return await self.agent.asking.route(topic)
+        return RouteReport(topic, self.name, self._reporter.matches(check_name(topic)))
 
     def _health(self) -> tuple[bool, str]:
         assert self._server is not None

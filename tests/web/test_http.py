@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 import uvloop
 from prometheus_client.openmetrics import parser as openmetrics
@@ -20,8 +21,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail import __version__
 from dovetail.errors import DovetailError
+from dovetail.reports import ClusterReport, RouteReport
 from dovetail.stats import Counters, Gauges
 from dovetail.web import HttpServer, serving
+from web_views import cluster, route, views
 
 WAIT_SECONDS = 30
 
@@ -65,7 +68,8 @@ class Answer:
 @asynccontextmanager
 async def serve(host: str = "127.0.0.1") -> AsyncIterator[Node]:
     node = Node()
-    server = HttpServer(host, 0, lambda: (node.counters, node.gauges), lambda: node.health)
+    node_views = views(stats=lambda: (node.counters, node.gauges), health=lambda: node.health)
+    server = HttpServer(host, 0, node_views)
     _, node.port = await server.start()
     try:
         yield node
@@ -109,6 +113,20 @@ async def test_health() -> None:
             "reason": "the data folder is full",
         }
         assert (await node.ask("/healthz", "HEAD")).status == 503
+
+
+@in_loop
+async def test_the_cluster_and_routes_are_told_as_json() -> None:
+    async with serve() as node:
+        answer = await node.ask("/cluster")
+        assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+        assert msgspec.json.decode(answer.body, type=ClusterReport) == cluster()
+        answer = await node.ask("/route?topic=a%2Fb%26c")
+        assert answer.status == 200
+        assert msgspec.json.decode(answer.body, type=RouteReport) == route("a/b&c")
+        answer = await node.ask("/route?topic=a%2F%2B")
+        assert (answer.status, json.loads(answer.body)) == (400, {"error": "'+' is a wildcard"})
+        assert (await node.ask("/cluster", "POST")).status == 405
 
 
 @in_loop
@@ -208,7 +226,7 @@ async def test_who_goes_on_asking_may_stay(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        server = HttpServer("127.0.0.1", port, lambda: (Counters(), Gauges()), lambda: (True, ""))
+        server = HttpServer("127.0.0.1", port, views())
         with pytest.raises(DovetailError, match=rf"HTTP on 127\.0\.0\.1:{port}: another program"):
             await server.start()
         await server.stop()
@@ -216,7 +234,7 @@ async def test_a_port_that_is_taken_is_named() -> None:
 
 @in_loop
 async def test_a_host_that_is_not_ours_is_named() -> None:
-    server = HttpServer("192.0.2.1", 0, lambda: (Counters(), Gauges()), lambda: (True, ""))
+    server = HttpServer("192.0.2.1", 0, views())
     with pytest.raises(DovetailError, match=r"HTTP on 192\.0\.2\.1:0: Cannot assign"):
         await server.start()
 

@@ -297,6 +297,13 @@ class Router:
                     subscriptions.append(entry)
         return Route(subscriptions, tuple(groups), peers)
 
+    def matching(self, topic: bytes) -> list[Subscription | Group]:
+        """Everything here that matches it, for people; routes do not go by this."""
+        found: list[Subscription | Group] = []
+        for at in self._trie.match(topic):
+            found += at.values() if isinstance(at, dict) else (at,)
+        return found
+
     def check(self, topic: bytes) -> None:
         """A ClientError if a client may not publish to it whatever the access rules say."""
         limits = self._limits

@@ -6,11 +6,10 @@ The sockets are bound here and not by uvicorn, which ends the process when it ca
 import asyncio
 import errno
 import socket
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dovetail.errors import DovetailError
-from dovetail.stats import Counters, Gauges
+from dovetail.web.views import Views
 
 if TYPE_CHECKING:
     from dovetail.web.serving import Server
@@ -20,19 +19,12 @@ _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 class HttpServer:
-    """Serves `/`, `/healthz` and `/metrics`. Port 0 takes a free one."""
+    """Serves the pages of pages.py. Port 0 takes a free one."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        stats: Callable[[], tuple[Counters, Gauges]],
-        health: Callable[[], tuple[bool, str]],
-    ) -> None:
+    def __init__(self, host: str, port: int, views: Views) -> None:
         self._host = host
         self._port = port
-        self._stats = stats
-        self._health = health
+        self._views = views
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -61,7 +53,7 @@ class HttpServer:
         from dovetail.web.pages import make_application
         from dovetail.web.serving import make_server
 
-        return make_server(make_application(self._stats, self._health))
+        return make_server(make_application(self._views))
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:

@@ -1,10 +1,12 @@
 """Counters and gauges as Prometheus reads them.
 
 A metric is named after its field: `dovetail_<field>_total` for what is counted, `dovetail_<field>`
-for how things stand. Nothing is kept here: each scrape reads the numbers as they are.
+for how things stand, `dovetail_peer_...` with the label `peer` for one of the other brokers.
+Nothing is kept here: each scrape reads the numbers as they are.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -16,9 +18,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from dovetail import __version__
-from dovetail.stats import Counters, Gauges
-
-Stats = Callable[[], tuple[Counters, Gauges]]
+from dovetail.reports import PeerReport, SketchReport
+from dovetail.web.views import Views
 
 HELP: Mapping[str, str] = {
     "bytes_received": "Bytes of MQTT packets from clients.",
@@ -57,18 +58,53 @@ HELP: Mapping[str, str] = {
 """What each field of `Counters` and `Gauges` means. A test holds it complete."""
 
 
-class StatsCollector(Collector):
-    """Asks `stats` at each scrape."""
+SKETCH: Mapping[str, tuple[str, Callable[[SketchReport], float]]] = {
+    "sketch_bits": ("Bits of this broker's sketch.", lambda sketch: sketch.bits),
+    "sketch_elements": ("Elements in this broker's sketch.", lambda sketch: sketch.elements),
+    "sketch_fill": ("The share of its bits that are set.", lambda sketch: sketch.fill),
+    "sketch_false_positive_rate": (
+        "How often one look-up in it is wrongly answered yes.",
+        lambda sketch: sketch.false_positive_rate,
+    ),
+}
+"""Of a broker in a cluster."""
 
-    def __init__(self, stats: Stats) -> None:
-        self._stats = stats
+PEERS: Mapping[str, tuple[str, Callable[[PeerReport], float]]] = {
+    "peer_alive": (
+        "1 while another broker counts as alive here, else 0.",
+        lambda peer: peer.state in ("alive", "suspect"),
+    ),
+    "peer_connected": (
+        "1 while there is a connection to another broker, else 0.",
+        lambda peer: peer.is_connected,
+    ),
+    "peer_sketch_known": (
+        "1 while another broker's sketch is known here, else 0: then it gets everything.",
+        lambda peer: peer.is_sketch_known,
+    ),
+    "peer_owed_messages": (
+        "Publications that another broker is owed: it has not acknowledged them.",
+        lambda peer: peer.owed_messages,
+    ),
+    "peer_owed_bytes": ("Bytes of these publications.", lambda peer: peer.owed_bytes),
+}
+"""Of each of the other brokers."""
+
+_PEER_FORWARDED = "Publications sent or owed to another broker."
+
+
+class StatsCollector(Collector):
+    """Asks at each scrape."""
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
 
     def describe(self) -> list[Metric]:
         """Nothing: a registry that asks takes our names as they come."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        counters, gauges = self._stats()
+        counters, gauges = self._views.stats()
         yield InfoMetricFamily(
             "dovetail_build", "The version that runs.", value={"version": __version__}
         )
@@ -76,12 +112,31 @@ class StatsCollector(Collector):
             yield CounterMetricFamily(f"dovetail_{name}", HELP[name], value=value)
         for name, value in gauges.as_dict().items():
             yield GaugeMetricFamily(f"dovetail_{name}", HELP[name], value=value)
+        sketch = self._views.sketch()
+        if sketch is not None:
+            for name, (text, read) in SKETCH.items():
+                yield GaugeMetricFamily(f"dovetail_{name}", text, value=read(sketch))
+            yield from self._of_peers()
+
+    def _of_peers(self) -> Iterator[Metric]:
+        peers = self._views.peers()
+        for name, (text, read) in PEERS.items():
+            gauge = GaugeMetricFamily(f"dovetail_{name}", text, labels=["peer"])
+            for peer in peers:
+                gauge.add_metric([peer.name], read(peer))
+            yield gauge
+        forwarded: Any = CounterMetricFamily(
+            "dovetail_peer_publishes_forwarded", _PEER_FORWARDED, labels=["peer"]
+        )
+        for peer in peers:
+            forwarded.add_metric([peer.name], peer.forwarded)
+        yield forwarded
 
 
-def make_registry(stats: Stats) -> CollectorRegistry:
+def make_registry(views: Views) -> CollectorRegistry:
     """Our numbers, and those of the process: memory, processor time, open files, collections."""
     registry = CollectorRegistry()
-    registry.register(StatsCollector(stats))
+    registry.register(StatsCollector(views))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)

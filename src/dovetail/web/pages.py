@@ -1,11 +1,10 @@
-"""The pages: a Starlette application that is made of two functions, and keeps nothing.
+"""The pages: a Starlette application that is made of a node's views, and keeps nothing.
 
 Its endpoints run in the event loop's thread, where the numbers that they read are written: they
-must not wait for anything.
+must not block.
 """
 
-from collections.abc import Callable
-
+import msgspec
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -13,26 +12,29 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from dovetail import __version__
-from dovetail.web.metrics import Stats, make_registry
+from dovetail.errors import ClientError
+from dovetail.web.metrics import make_registry
+from dovetail.web.views import Views
 
-Health = Callable[[], tuple[bool, str]]
-"""Is all well, and if not, why."""
+_JSON = "application/json"
 
 _INDEX = f"""Dovetail {__version__}
 
 /healthz  200 when all is well, 503 with the reason when not
 /metrics  counters and gauges for Prometheus
+/cluster  all nodes of the cluster, as JSON
+/route    where a publication would go: /route?topic=a/b, as JSON
 """
 
 
-def make_application(stats: Stats, health: Health) -> Starlette:
-    registry = make_registry(stats)
+def make_application(views: Views) -> Starlette:
+    registry = make_registry(views)
 
     async def index(_request: Request) -> Response:
         return PlainTextResponse(_INDEX)
 
     async def healthz(_request: Request) -> Response:
-        healthy, reason = health()
+        healthy, reason = views.health()
         if healthy:
             return JSONResponse({"status": "ok"})
         return JSONResponse({"status": "failing", "reason": reason}, status_code=503)
@@ -41,8 +43,25 @@ def make_application(stats: Stats, health: Health) -> Starlette:
         encode, media_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(registry), headers={"content-type": media_type})
 
+    async def cluster(_request: Request) -> Response:
+        return Response(msgspec.json.encode(await views.cluster()), media_type=_JSON)
+
+    async def route(request: Request) -> Response:
+        topic = request.query_params.get("topic", "")
+        try:
+            report = await views.route(topic)
+        except ClientError as error:
+            return JSONResponse({"error": error.message}, status_code=400)
+        return Response(msgspec.json.encode(report), media_type=_JSON)
+
     application = Starlette(
-        routes=[Route("/", index), Route("/healthz", healthz), Route("/metrics", metrics)]
+        routes=[
+            Route("/", index),
+            Route("/healthz", healthz),
+            Route("/metrics", metrics),
+            Route("/cluster", cluster),
+            Route("/route", route),
+        ]
     )
     application.router.redirect_slashes = False  # a redirect would repeat the Host it was told
     return application

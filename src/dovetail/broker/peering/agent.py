@@ -15,9 +15,11 @@ import logging
 from dataclasses import replace
 from random import Random
 
-from dovetail.broker.peering.bodies import CopiedFolderError
+from dovetail.broker.peering.asking import Asking
+from dovetail.broker.peering.bodies import ANSWER, QUESTION, CopiedFolderError
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.peering.part import ClusterPart
+from dovetail.broker.reporting import Reporter
 from dovetail.broker.server import Server
 from dovetail.cluster import gossip
 from dovetail.cluster.addresses import parse_address
@@ -48,6 +50,7 @@ class Agent:
         self,
         part: ClusterPart,
         server: Server,
+        reporter: Reporter,
         *,
         stream: int,
         incarnation: int,
@@ -90,6 +93,7 @@ class Agent:
             send=self.transport.send,
         )
         server.mesh = self.mesh
+        self.asking = Asking(reporter, self.mesh, self.gossip, self.transport)
         self._refused: dict[str, tuple[bytes, str]] = {}
         """Nodes whose data folder is a copy: which process that was, and why it is refused."""
         self._has_heard = False
@@ -175,7 +179,9 @@ class Agent:
             self.transport.forget(name)
             log.warning("forgot %s; it was owed %d publications", name, lost)
             return
-        is_alive = event.presence is Presence.ALIVE
+        # Gossip goes by chance, and may not have heard of a node that talks to us all the time.
+        is_heard = event.presence is Presence.DEAD and name in self.transport.connected
+        is_alive = event.presence is Presence.ALIVE or is_heard
         if is_alive and name in self._refused:
             return  # to us it is not there
         if event.is_new or not is_alive:
@@ -240,6 +246,12 @@ class Agent:
     def _received(self, link: Link, kind: int, body: bytes) -> None:
         if kind == GOSSIP:
             self._take_gossip(link, body)
+            return
+        if kind == QUESTION and not link.is_dialed:
+            self.asking.receive(link, body)
+            return
+        if kind == ANSWER and link.is_dialed:
+            self.asking.answered(link.name, body)
             return
         self._server.now()
         if link.is_dialed:

@@ -14,6 +14,7 @@ from dovetail.errors import PeerError
 WHOLE, DELTA, KNOWN, LOST, MORE = range(16, 21)
 RESUME, HEARD, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
 CLAIM, CLAIMED = 56, 57
+QUESTION, ANSWER = range(64, 66)
 
 Body = TypeVar("Body")
 
@@ -99,6 +100,19 @@ class ClaimedBody(Struct, frozen=True, array_like=True):
     """Where the session went before, if it may still be on its way."""
 
 
+class Question(Struct, frozen=True, array_like=True):
+    """Of a person, passed on. Where does this topic lead; empty: how are you?"""
+
+    number: int
+    topic: bytes
+
+
+class Answer(Struct, frozen=True, array_like=True):
+    number: int
+    report: bytes
+    """As reports.py has it."""
+
+
 encode = msgspec.msgpack.Encoder().encode
 
 known_decoder = msgspec.msgpack.Decoder(Known)
@@ -111,6 +125,8 @@ want_decoder = msgspec.msgpack.Decoder(Want)
 page_decoder = msgspec.msgpack.Decoder(Page)
 claim_decoder = msgspec.msgpack.Decoder(ClaimBody)
 claimed_decoder = msgspec.msgpack.Decoder(ClaimedBody)
+question_decoder = msgspec.msgpack.Decoder(Question)
+answer_decoder = msgspec.msgpack.Decoder(Answer)
 
 
 def decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:

@@ -117,6 +117,8 @@ class Mesh:
         self.heard: dict[int, int] = {}
         self.addresses: dict[str, str] = {}
         """Where peers were last, by name."""
+        self.forwarded: dict[str, int] = {}
+        """Publications sent or owed to peers, by name."""
         self._shared = shared
         self._router = router
         self._dispatch = dispatch
@@ -186,6 +188,7 @@ class Mesh:
         """It will not come back; how many publications it never got."""
         peer = self._peers.pop(name, None)
         self.addresses.pop(name, None)
+        self.forwarded.pop(name, None)
         self._walk.break_off(name)
         self._walk.begin(name)
         # How far its stream was taken stays: it may come back after all, with what it owed us.
@@ -218,10 +221,12 @@ class Mesh:
     def forward(self, names: Iterable[str], data: bytes, version: int, count: int) -> None:
         """Plain QoS 0 packets, as they came."""
         counters = self._shared.counters
+        forwarded = self.forwarded
         body = bytes([version]) + data
         for name in names:
             if self._send(name, PLAIN, body):
                 counters.publishes_forwarded += count
+                forwarded[name] = forwarded.get(name, 0) + count
             else:
                 counters.peer_messages_dropped += count
 
@@ -231,7 +236,7 @@ class Mesh:
             body = self._encoded(0, message)
             for name in names:
                 if self._send(name, MESSAGE, body):
-                    self._shared.counters.publishes_forwarded += 1
+                    self._count_forwarded(name)
                 else:
                     self._shared.counters.peer_messages_dropped += 1
             return None
@@ -239,7 +244,7 @@ class Mesh:
         sequence = self._next_sequence
         self._next_sequence += 1
         for name in names:
-            self._shared.counters.publishes_forwarded += 1
+            self._count_forwarded(name)
             self._peer(name).outbox.put(sequence, message, ticket.expect())
         return ticket
 
@@ -249,6 +254,10 @@ class Mesh:
         self._next_sequence += 1
         done = None if ticket is None else ticket.expect()
         self._peer(name).outbox.put(sequence, item, done, must=must)
+
+    def _count_forwarded(self, name: str) -> None:
+        self._shared.counters.publishes_forwarded += 1
+        self.forwarded[name] = self.forwarded.get(name, 0) + 1
 
     def _encoded(self, sequence: int, message: Message) -> bytes:
         return encode(self._publication(sequence, message))

@@ -1,0 +1,53 @@
+"""What a broker tells of itself when somebody asks: how it is, and where a topic leads. Pure."""
+
+from dovetail import __version__
+from dovetail.broker.core import Broker
+from dovetail.broker.routing import Group
+from dovetail.config import MATCHES_SHOWN_MAX
+from dovetail.reports import FilterMatch, Matches, NodeReport, PeerReport, SketchReport
+from dovetail.topics.names import split_shared
+
+
+class Reporter:
+    """One broker's voice."""
+
+    def __init__(self, broker: Broker, name: str, started_at: float) -> None:
+        self.name = name
+        self.broker = broker
+        self._started_at = started_at
+
+    def node(
+        self, sketch: SketchReport | None = None, peers: tuple[PeerReport, ...] = ()
+    ) -> NodeReport:
+        shared = self.broker.shared
+        return NodeReport(
+            name=self.name,
+            version=__version__,
+            roles=("broker",),
+            uptime_seconds=max(shared.now - self._started_at, 0.0),
+            counters=shared.counters.as_dict(),
+            gauges=shared.gauges.as_dict(),
+            sketch=sketch,
+            peers=peers,
+        )
+
+    def matches(self, topic: bytes) -> Matches:
+        """Of a valid topic name; nothing is remembered of it."""
+        found: dict[str, FilterMatch] = {}
+        for entry in self.broker.router.matching(topic):
+            if isinstance(entry, Group):
+                members = entry.members.values()
+                text = next(iter(members)).filter
+                shared = split_shared(text)
+                group = None if shared is None else shared.group
+                found[text] = FilterMatch(text, len(members), group)
+            else:
+                known = found.get(entry.filter)
+                count = 0 if known is None else known.subscribers
+                found[entry.filter] = FilterMatch(entry.filter, count + 1)
+        listed = sorted(found.values(), key=lambda match: (-match.subscribers, match.filter))
+        return Matches(
+            tuple(listed[:MATCHES_SHOWN_MAX]),
+            len(listed),
+            self.broker.retained.get(topic) is not None,
+        )

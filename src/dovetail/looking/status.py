@@ -1,0 +1,144 @@
+"""The nodes of a cluster as a table: who is there, what they carry, and what they are owed.
+
+Rates are between two reports of a node, by that node's own clock.
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+import msgspec
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from dovetail.errors import DovetailError
+from dovetail.looking.fetching import fetch
+from dovetail.reports import ClusterReport, NodeEntry, NodeReport
+
+_RATES: Mapping[str, str] = {
+    "in/s": "publishes_received",
+    "out/s": "publishes_sent",
+    "forwarded/s": "publishes_forwarded",
+    "in vain/s": "publishes_in_vain",
+}
+"""The columns, and the counters that they are the rates of."""
+
+_COLOURS = {"alive": "green", "suspect": "yellow", "dead": "red", "left": "dim"}
+_SAMPLE_SECONDS = 1.0
+
+
+def show_status(url: str, *, once: bool, as_json: bool, interval_seconds: float) -> None:
+    """Until Ctrl-C, or once."""
+    before = _fetch(url)
+    time.sleep(min(interval_seconds, _SAMPLE_SECONDS))
+    now = _fetch(url)
+    if as_json:
+        print(to_json(now, before))
+        return
+    if once or not sys.stdout.isatty():
+        Console().print(table(now, before))
+        return
+    shown: RenderableType = table(now, before)
+    with Live(shown, auto_refresh=False, console=Console()) as live, suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(interval_seconds)
+            try:
+                before, now = now, _fetch(url)
+                shown = table(now, before)
+            except DovetailError as error:  # it may be back in a moment
+                shown = error.message
+            live.update(shown, refresh=True)
+
+
+def _fetch(url: str) -> ClusterReport:
+    return fetch(url, "/cluster", ClusterReport)
+
+
+def to_json(now: ClusterReport, before: ClusterReport) -> str:
+    """The report, with each node's rates and what it is owed."""
+    document = msgspec.to_builtins(now)
+    for entry, told in zip(now.nodes, document["nodes"], strict=True):
+        told["rates"] = rates(entry, before)
+        told["owed_messages"], told["owed_bytes"] = owed(now, entry.name)
+    return msgspec.json.format(msgspec.json.encode(document)).decode()
+
+
+def rates(entry: NodeEntry, before: ClusterReport) -> dict[str, float] | None:
+    """Per second; None if one of the two reports is missing, or is of another life."""
+    earlier = next((one.report for one in before.nodes if one.name == entry.name), None)
+    now = entry.report
+    if now is None or earlier is None:
+        return None
+    seconds = now.uptime_seconds - earlier.uptime_seconds
+    if seconds <= 0:
+        return None
+    return {
+        name: max(now.counters.get(name, 0) - earlier.counters.get(name, 0), 0) / seconds
+        for name in _RATES.values()
+    }
+
+
+def owed(report: ClusterReport, name: str) -> tuple[int, int]:
+    """Messages and bytes that all others together owe this node: how far it lags behind."""
+    found = [
+        peer
+        for entry in report.nodes
+        if entry.report is not None
+        for peer in entry.report.peers
+        if peer.name == name
+    ]
+    return sum(peer.owed_messages for peer in found), sum(peer.owed_bytes for peer in found)
+
+
+def table(now: ClusterReport, before: ClusterReport) -> Table:
+    title = f"cluster {now.cluster}, asked: {now.asked}" if now.cluster else "a broker, alone"
+    shown = Table(title=title, title_justify="left")
+    for name in ("node", "role", "state"):
+        shown.add_column(name, no_wrap=True)
+    for name in ("clients", "subscriptions", "sketch", "false positives", *_RATES, "lag"):
+        shown.add_column(name, justify="right")
+    for entry in now.nodes:
+        shown.add_row(*_cells(entry, now, before))
+    return shown
+
+
+def _cells(entry: NodeEntry, now: ClusterReport, before: ClusterReport) -> Iterator[str]:
+    yield entry.name
+    yield "?" if entry.report is None else ", ".join(entry.report.roles)
+    state = entry.state
+    if entry.report is None and state in ("alive", "suspect"):
+        state_shown = f"{state}, no answer"
+    else:
+        state_shown = state
+    yield f"[{_COLOURS[state]}]{state_shown}[/]"
+    yield from _own_words(entry.report)
+    per_second = rates(entry, before)
+    for name in _RATES.values():
+        yield "-" if per_second is None else f"{per_second[name]:,.0f}"
+    messages, size = owed(now, entry.name)
+    yield f"{messages:,} ({_bytes(size)})" if messages else "0"
+
+
+def _own_words(report: NodeReport | None) -> Iterator[str]:
+    if report is None:
+        yield from ("-", "-", "-", "-")
+        return
+    yield f"{report.gauges.get('clients_connected', 0):,}"
+    yield f"{report.gauges.get('subscriptions', 0):,}"
+    sketch = report.sketch
+    if sketch is None:
+        yield from ("-", "-")
+    else:
+        yield f"{_bytes(sketch.bits // 8)}, {sketch.fill:.1%} full"
+        yield f"{sketch.false_positive_rate:.2g}"
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1_000:
+            return f"{size:.3g} {unit}"
+        size /= 1_000
+    return f"{size:,.3g} GB"

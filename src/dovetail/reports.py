@@ -1,0 +1,114 @@
+"""What brokers tell of themselves: to each other, over HTTP, and to the commands that show it.
+
+Data, and nothing else. The names of counters and gauges are those of stats.py.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+State = Literal["alive", "suspect", "dead", "left"]
+"""As one node sees another. Suspect: it counts as alive, but is late, or there is no connection."""
+
+Guess = Literal["maybe", "no", "unknown"]
+"""What a peer's sketch says about a topic; unknown: there is no sketch of it here yet."""
+
+
+class SketchReport(Struct, frozen=True):
+    """A broker's own sketch, which all others have."""
+
+    bits: int
+    elements: int
+    fill: float
+    """The share of bits that are set."""
+    false_positive_rate: float
+    """Of a single look-up, as the bits are now."""
+
+
+class PeerReport(Struct, frozen=True):
+    """Another broker, as the one that reports sees it."""
+
+    name: str
+    address: str
+    state: State
+    is_connected: bool
+    is_sketch_known: bool
+    owed_messages: int
+    owed_bytes: int
+    forwarded: int
+    """Publications sent or owed to it since the start."""
+
+
+class NodeReport(Struct, frozen=True):
+    """One broker, in its own words."""
+
+    name: str
+    version: str
+    roles: tuple[str, ...]
+    uptime_seconds: float
+    counters: dict[str, int]
+    gauges: dict[str, int]
+    sketch: SketchReport | None = None
+    peers: tuple[PeerReport, ...] = ()
+
+
+class NodeEntry(Struct, frozen=True):
+    """One node of the cluster, as the one that was asked sees it, and what it says itself."""
+
+    name: str
+    address: str
+    state: State
+    report: NodeReport | None = None
+    """None: it did not answer."""
+
+
+class ClusterReport(Struct, frozen=True):
+    cluster: str
+    """Its name; empty for a broker that is alone."""
+    asked: str
+    """Which node gathered this."""
+    nodes: tuple[NodeEntry, ...]
+
+
+class FilterMatch(Struct, frozen=True):
+    """A filter that matches a topic, and how many have subscribed to it at one broker."""
+
+    filter: str
+    subscribers: int
+    group: str | None = None
+    """Of a shared subscription: one of these subscribers gets a publication."""
+
+
+class Matches(Struct, frozen=True):
+    """What a topic leads to at one broker."""
+
+    filters: tuple[FilterMatch, ...]
+    count: int
+    """Of the filters, of which the first are listed."""
+    has_retained: bool
+    """Is there a retained message on the topic?"""
+
+    @property
+    def plain(self) -> int:
+        """Listed filters that are not of groups."""
+        return sum(match.group is None for match in self.filters)
+
+
+class PeerRoute(Struct, frozen=True):
+    """Would a publication go to this peer, and is anybody there?"""
+
+    name: str
+    state: State
+    guess: Guess
+    is_forwarded: bool
+    matches: Matches | None = None
+    """None: it did not answer."""
+
+
+class RouteReport(Struct, frozen=True):
+    """Where a publication on a topic would go that a client of one node sends."""
+
+    topic: str
+    asked: str
+    here: Matches
+    peers: tuple[PeerRoute, ...] = ()

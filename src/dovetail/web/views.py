@@ -1,0 +1,25 @@
+"""What the pages of a node are made of: functions that say how things are when they are called."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from dovetail.reports import ClusterReport, PeerReport, RouteReport, SketchReport
+from dovetail.stats import Counters, Gauges
+
+
+@dataclass(frozen=True)
+class Views:
+    """One node's. Called in the event loop's thread, where the numbers that they read are written.
+
+    The first four must not wait for anything.
+    """
+
+    stats: Callable[[], tuple[Counters, Gauges]]
+    health: Callable[[], tuple[bool, str]]
+    """Is all well, and if not, why."""
+    sketch: Callable[[], SketchReport | None]
+    """None: it is in no cluster."""
+    peers: Callable[[], Sequence[PeerReport]]
+    cluster: Callable[[], Awaitable[ClusterReport]]
+    route: Callable[[str], Awaitable[RouteReport]]
+    """A ClientError if it is no name of a topic."""

@@ -1,0 +1,80 @@
+"""What is said when a report cannot be had, with real servers."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from broker_process import free_port
+from dovetail.errors import DovetailError
+from dovetail.looking.fetching import fetch
+from dovetail.reports import ClusterReport, RouteReport
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def refusal(url: str, **query: str) -> str:
+    with pytest.raises(DovetailError) as caught:
+        fetch(url, "/cluster", ClusterReport, **query)
+    return str(caught.value)
+
+
+def test_nobody_is_there() -> None:
+    port = free_port()
+    assert refusal(f"http://127.0.0.1:{port}/") == (
+        f"no node answers at http://127.0.0.1:{port}/: Connection refused.\n"
+        "`dovetail up` says at its start where its HTTP is; --url takes that."
+    )
+
+
+@pytest.mark.parametrize("url", ["http://", "ftp://127.0.0.1", "http://[", "http://a b"])
+def test_no_address(url: str) -> None:
+    assert refusal(url).startswith(f"no node answers at {url}: ")
+
+
+def test_an_older_node_or_another_program() -> None:
+    with answering(404, b"Not Found") as place:
+        assert refusal(place).startswith(
+            f"what answers at http://{place} knows nothing of clusters.\nIt is an older Dovetail"
+        )
+    with answering(200, b"<html>") as place:
+        assert "is no Dovetail of this version." in refusal(place)
+    with answering(200, b'{"nodes": 5}') as place:
+        assert "is no Dovetail of this version." in refusal(place)
+    with answering(500, b"") as place:
+        assert "answers with HTTP 500." in refusal(place)
+
+
+def test_what_the_node_says_of_a_topic() -> None:
+    with answering(400, b'{"error": "it is empty"}') as place:
+        assert refusal(place, topic="") == "it is empty."
+    with answering(400, b"Invalid HTTP request received.") as place:
+        assert "it is too long" in refusal(place, topic="a" * 20_000)
+
+
+def test_fields_that_a_newer_node_adds_do_no_harm() -> None:
+    body = b'{"topic":"a","asked":"n","new":1,"here":{"filters":[],"count":0,"has_retained":false}}'
+    with answering(200, body) as place:
+        assert fetch(place, "/route", RouteReport, topic="a").asked == "n"

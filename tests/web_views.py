@@ -1,0 +1,93 @@
+"""What a node's pages are made of, for tests: as plain as can be, and whatever a test replaces."""
+
+from dovetail.errors import ClientError, ReasonCode
+from dovetail.reports import (
+    ClusterReport,
+    FilterMatch,
+    Matches,
+    NodeEntry,
+    NodeReport,
+    PeerReport,
+    PeerRoute,
+    RouteReport,
+    SketchReport,
+)
+from dovetail.stats import Counters, Gauges
+from dovetail.web import Views
+
+SKETCH = SketchReport(bits=80_000, elements=1_000, fill=0.25, false_positive_rate=0.001)
+PEER = PeerReport(
+    name="other",
+    address="127.0.0.1:7884",
+    state="alive",
+    is_connected=True,
+    is_sketch_known=True,
+    owed_messages=3,
+    owed_bytes=2_500,
+    forwarded=70,
+)
+
+
+def node(name: str, seconds: float = 10.0, **counters: int) -> NodeReport:
+    return NodeReport(
+        name=name,
+        version="0.1.0",
+        roles=("broker",),
+        uptime_seconds=seconds,
+        counters=Counters(**counters).as_dict(),
+        gauges=Gauges(clients_connected=4, subscriptions=5_000).as_dict(),
+        sketch=SKETCH,
+        peers=(PEER,) if name == "one" else (),
+    )
+
+
+def cluster(seconds: float = 10.0, **counters: int) -> ClusterReport:
+    return ClusterReport(
+        "dovetail",
+        "one",
+        (
+            NodeEntry("one", "127.0.0.1:7883", "alive", node("one", seconds, **counters)),
+            NodeEntry("other", "127.0.0.1:7884", "suspect"),
+            NodeEntry("third", "127.0.0.1:7885", "dead"),
+        ),
+    )
+
+
+def route(topic: str) -> RouteReport:
+    here = Matches((FilterMatch("a/+", 2), FilterMatch("$share/g/a/#", 3, "g")), 2, True)
+    there = Matches((FilterMatch("a/b", 1),), 1, True)
+    nobody = Matches((), 0, True)
+    return RouteReport(
+        topic,
+        "one",
+        here,
+        (
+            PeerRoute("needs", "alive", "maybe", True, there),
+            PeerRoute("vain", "alive", "maybe", True, nobody),
+            PeerRoute("not", "alive", "no", False, nobody),
+            PeerRoute("mute", "suspect", "maybe", True),
+            PeerRoute("new", "dead", "unknown", True),
+        ),
+    )
+
+
+async def told_cluster() -> ClusterReport:
+    return cluster()
+
+
+async def told_route(topic: str) -> RouteReport:
+    if "+" in topic:
+        raise ClientError(ReasonCode.TOPIC_NAME_INVALID, "'+' is a wildcard")
+    return route(topic)
+
+
+def views(**other: object) -> Views:
+    parts: dict[str, object] = {
+        "stats": lambda: (Counters(), Gauges()),
+        "health": lambda: (True, ""),
+        "sketch": lambda: SKETCH,
+        "peers": lambda: (PEER,),
+        "cluster": told_cluster,
+        "route": told_route,
+    }
+    return Views(**(parts | other))  # type: ignore[arg-type]
