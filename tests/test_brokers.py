@@ -83,6 +83,10 @@ def test_a_fourth_one_joins(three: FleetProcess) -> None:
             passes(other, port, f"from/fourth/to/{other}")
         again = refusal(three.folder, "node", *arguments)
         assert "Another Dovetail uses the data folder" in again
+        secret = three.folder / "dovetail-data" / "cluster.secret"
+        elsewhere = ("--data", "elsewhere", "--secret-file", secret)
+        again = refusal(three.folder, "node", *arguments, *elsewhere)
+        assert "does not let this node in: the name fourth is in use" in again
 
 
 def test_without_the_secret_nobody_joins(three: FleetProcess, tmp_path: Path) -> None:
@@ -93,8 +97,9 @@ def test_without_the_secret_nobody_joins(three: FleetProcess, tmp_path: Path) ->
     other = tmp_path / "secret"
     other.write_text("another one, and long enough")
     other.chmod(0o600)
-    with FleetProcess(tmp_path, "node", *join, "--secret-file", other) as stranger:
-        assert "refused by it" in stranger.log()
+    message = refusal(tmp_path, "node", *join, "--secret-file", other)
+    assert "the cluster does not let this node in: the proof of " in message
+    assert "has another secret" in message
     wait_until(lambda: "did not let" in three.log(), "the others say so, too")
 
 

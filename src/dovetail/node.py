@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -37,7 +38,7 @@ from dovetail.broker.state import Shared
 from dovetail.broker.store import Store
 from dovetail.broker.sys_topics import SysTopics
 from dovetail.cluster.tls import Tls
-from dovetail.config import HASHES_WAITING_MAX
+from dovetail.config import HASHES_WAITING_MAX, PORTS_TRIED_MAX
 from dovetail.errors import ConfigError, DovetailError, ReasonCode
 from dovetail.logs import set_up_logging
 from dovetail.messages import Message
@@ -168,9 +169,17 @@ class Node:
         except DovetailError as error:
             if "http" not in self._movable:
                 raise
-            self._http = self._make_http(0)
-            self.http_address = await self._http.start()
+            self.http_address = await self._start_http_elsewhere()
             log.warning("HTTP moved to port %d: %s", self.http_address[1], error.message)
+
+    async def _start_http_elsewhere(self) -> tuple[str, int]:
+        port = self.settings.http.port
+        for candidate in range(port + 1, port + PORTS_TRIED_MAX):
+            self._http = self._make_http(candidate)
+            with suppress(DovetailError):
+                return await self._http.start()
+        self._http = self._make_http(0)
+        return await self._http.start()
 
     def _make_http(self, port: int) -> HttpServer:
         views = Views(

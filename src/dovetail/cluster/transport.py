@@ -103,6 +103,8 @@ class Transport:
         self._dirty: list[Link] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._grievances = Grievances(GRIEVANCES_MAX, GRIEVANCE_SECONDS)
+        self.refusal: str | None = None
+        """What the last node said that did not let us in."""
         self._ticked_at = self.clock()
         self._ticker: asyncio.TimerHandle | None = None
 
@@ -249,6 +251,9 @@ class Transport:
         if link.is_ready:
             return link
         what = f"cannot connect to {dial}: {link.why_gone}"
+        refusal = None if link.handshake is None else link.handshake.refusal
+        if refusal is not None and refusal.code != Code.OURSELVES:
+            self.refusal = refusal.sentence
         if link.handshake is None and dial.failures < DIAL_FAILURES_QUIET:
             log.debug("%s", what)
         else:

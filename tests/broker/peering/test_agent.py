@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.broker.peering.bodies import Answer, encode
 from dovetail.broker.peering.part import ClusterPart
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.links import ClusterLinks
+from dovetail.errors import ConfigError, PeerError
 from dovetail.messages import Message
 from dovetail.node import Node
 from dovetail.settings import Http, Settings
@@ -135,5 +137,46 @@ def test_two_that_are_copies_of_each_other(
             assert copy.agent is not None
             assert not one.agent.mesh.names()
             assert not copy.agent.transport.connected
+
+    run(work)
+
+
+def test_people_who_ask_together_get_one_answer(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with (
+            running(tmp_path / "one", "one") as one,
+            running(tmp_path / "two", "two", one) as two,
+        ):
+            assert one.agent is not None
+            assert two.agent is not None
+            transport = one.agent.transport
+            await until(lambda: transport.connected == {"two"}, "they meet")
+            asking = one.agent.asking
+            first, second = await asyncio.gather(asking.cluster(), asking.cluster())
+            assert first is second
+            assert [entry.name for entry in first.nodes] == ["one", "two"]
+            assert [entry.report is not None for entry in first.nodes] == [True, True]
+            assert await asking.cluster() is not first
+
+    run(work)
+
+
+def test_answers_that_nobody_waits_for(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path / "one", "one") as one:
+            assert one.agent is not None
+            one.agent.asking.answered("two", encode(Answer(1, b"late")))
+            with pytest.raises(PeerError, match="cannot be read"):
+                one.agent.asking.answered("two", b"garbage")
+
+    run(work)
+
+
+def test_who_is_refused_does_not_begin_alone(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path / "one", "one") as one:
+            with pytest.raises(ConfigError, match="does not let this node in: there are two nodes"):
+                async with running(tmp_path / "other", "one", one):
+                    pass
 
     run(work)

@@ -27,6 +27,7 @@ from dovetail.cluster.gossip import Event, Gossip, Presence
 from dovetail.cluster.handshake import Hello
 from dovetail.cluster.link import Link
 from dovetail.cluster.transport import Transport
+from dovetail.errors import ConfigError
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -120,11 +121,20 @@ class Agent:
             await self._synchronize()
 
     async def _synchronize(self) -> None:
+        """Without the others after a while.
+
+        But a node that they refuse, and that has no past among them, does not begin at all: its
+        clients would take it for the cluster.
+        """
         seconds = self._part.join_seconds_max
         try:
             async with asyncio.timeout(seconds):
                 await self._is_synchronous.wait()
         except TimeoutError:
+            if not self.mesh.names() and self.transport.refusal is not None:
+                raise ConfigError(
+                    f"the cluster does not let this node in: {self.transport.refusal}."
+                ) from None
             missing = sorted(set(self.mesh.names()) - self.transport.connected)
             log.warning(
                 "began without the others after %g s; what is published here for them is kept (%s)",
