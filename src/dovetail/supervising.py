@@ -128,6 +128,9 @@ class _Process:
             return f"was ended by signal {-code}"
 
     def signal(self, number: signal.Signals) -> None:
+        """One that is not up yet has just read all its files, and would end by SIGHUP."""
+        if number == signal.SIGHUP and self._up_at is None:
+            return
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
