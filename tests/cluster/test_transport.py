@@ -360,7 +360,7 @@ def test_another_secret(caplog: Log) -> None:
             assert a.events == b.events == []
 
     run(work())
-    here, there = sorted(warnings(caplog))
+    here, there = sorted(warnings(caplog)[:2])  # it may have tried again
     why = "the proof of a is wrong: b has another secret"
     assert here.startswith("cannot connect to b at 127.0.0.1:")
     assert here.endswith(f": refused by it: {why}")
