@@ -269,7 +269,9 @@ def status(
 ) -> None:
     """Show the nodes of a running cluster, and what they carry, until Ctrl-C.
 
-    Lag is what other nodes owe a node: messages of QoS 1 and 2 that it has not acknowledged.
+    sketch: the share of its bits that are set; false+: how often a look-up in it is wrongly
+    answered yes; fwd: publications forwarded to other nodes; vain: those that came from others and
+    nobody here had subscribed to; lag: what the others owe it at QoS 1 and 2.
     """
     from dovetail.looking.status import show_status
 

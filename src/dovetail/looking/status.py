@@ -18,15 +18,22 @@ from dovetail.looking.fetching import fetch
 from dovetail.reports import ClusterReport, NodeEntry, NodeReport
 
 _RATES: Mapping[str, str] = {
-    "in/s": "publishes_received",
-    "out/s": "publishes_sent",
-    "forwarded/s": "publishes_forwarded",
-    "in vain/s": "publishes_in_vain",
+    "in": "publishes_received",
+    "out": "publishes_sent",
+    "fwd": "publishes_forwarded",
+    "vain": "publishes_in_vain",
 }
 """The columns, and the counters that they are the rates of."""
 
-_COLOURS = {"alive": "green", "suspect": "yellow", "dead": "red", "left": "dim"}
+_COLOURS = {
+    "alive": "green",
+    "suspect": "yellow",
+    "no answer": "yellow",
+    "dead": "red",
+    "left": "dim",
+}
 _SAMPLE_SECONDS = 1.0
+_WIDTH = 160
 
 
 def show_status(url: str, *, once: bool, as_json: bool, interval_seconds: float) -> None:
@@ -38,7 +45,8 @@ def show_status(url: str, *, once: bool, as_json: bool, interval_seconds: float)
         print(to_json(now, before))
         return
     if once or not sys.stdout.isatty():
-        Console().print(table(now, before))
+        width = None if sys.stdout.isatty() else _WIDTH  # a file has no edge
+        Console(width=width).print(table(now, before))
         return
     shown: RenderableType = table(now, before)
     with Live(shown, auto_refresh=False, console=Console()) as live, suppress(KeyboardInterrupt):
@@ -93,11 +101,12 @@ def owed(report: ClusterReport, name: str) -> tuple[int, int]:
 
 
 def table(now: ClusterReport, before: ClusterReport) -> Table:
-    title = f"cluster {now.cluster}, asked: {now.asked}" if now.cluster else "a broker, alone"
-    shown = Table(title=title, title_justify="left")
+    who = f"cluster {now.cluster}, asked: {now.asked}" if now.cluster else "a broker, alone"
+    title = f"{who}; {', '.join(_RATES)}: messages a second"
+    shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("node", "role", "state"):
         shown.add_column(name, no_wrap=True)
-    for name in ("clients", "subscriptions", "sketch", "false positives", *_RATES, "lag"):
+    for name in ("clients", "subs", "sketch", "false+", *_RATES, "lag"):
         shown.add_column(name, justify="right")
     for entry in now.nodes:
         shown.add_row(*_cells(entry, now, before))
@@ -107,38 +116,37 @@ def table(now: ClusterReport, before: ClusterReport) -> Table:
 def _cells(entry: NodeEntry, now: ClusterReport, before: ClusterReport) -> Iterator[str]:
     yield entry.name
     yield "?" if entry.report is None else ", ".join(entry.report.roles)
-    state = entry.state
-    if entry.report is None and state in ("alive", "suspect"):
-        state_shown = f"{state}, no answer"
-    else:
-        state_shown = state
-    yield f"[{_COLOURS[state]}]{state_shown}[/]"
+    is_silent = entry.report is None and entry.state in ("alive", "suspect")
+    state = "no answer" if is_silent else entry.state
+    yield f"[{_COLOURS[state]}]{state}[/]"
     yield from _own_words(entry.report)
     per_second = rates(entry, before)
     for name in _RATES.values():
-        yield "-" if per_second is None else f"{per_second[name]:,.0f}"
+        yield "-" if per_second is None else _count(per_second[name])
     messages, size = owed(now, entry.name)
-    yield f"{messages:,} ({_bytes(size)})" if messages else "0"
+    yield f"{_count(messages)} ({_count(size)}B)" if messages else "0"
 
 
 def _own_words(report: NodeReport | None) -> Iterator[str]:
     if report is None:
         yield from ("-", "-", "-", "-")
         return
-    yield f"{report.gauges.get('clients_connected', 0):,}"
-    yield f"{report.gauges.get('subscriptions', 0):,}"
+    yield _count(report.gauges.get("clients_connected", 0))
+    yield _count(report.gauges.get("subscriptions", 0))
     sketch = report.sketch
     if sketch is None:
         yield from ("-", "-")
     else:
-        yield f"{_bytes(sketch.bits // 8)}, {sketch.fill:.1%} full"
-        yield f"{sketch.false_positive_rate:.2g}"
+        yield f"{sketch.fill:.1%}"
+        yield f"{sketch.false_positive_rate:.1g}"
 
 
-def _bytes(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB"):
-        if size < 1_000:
-            return f"{size:.3g} {unit}"
-        size /= 1_000
-    return f"{size:,.3g} GB"
+def _count(number: float) -> str:
+    """Short: 950, 12k, 1.5M."""
+    if number < 1_000:
+        return f"{number:.0f}"
+    for unit in ("k", "M", "G"):
+        number /= 1_000
+        if number < 1_000 or unit == "G":
+            break
+    return f"{number:.1f}{unit}" if number < 10 else f"{number:,.0f}{unit}"
