@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
@@ -40,10 +40,13 @@ _FLOW_MESSAGES = 5
 class Living(Keeping):
     """A thread that has a client's connection, and makes another whenever that one is lost."""
 
-    def __init__(self, home: str, port: int) -> None:
+    roams: Random | None = None
+    """If it does: it draws the broker that it comes back to."""
+
+    def __init__(self, home: str, ports: Mapping[str, int]) -> None:
         self.home = home
         self.fault: BaseException | None = None
-        self._port = port
+        self._ports = ports
         self._client: WireClient | None = None
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._live, daemon=True)
@@ -58,7 +61,8 @@ class Living(Keeping):
         """Its session is ended, too."""
         self.give_up()
         self._thread.join()
-        WireClient(self._port, self.client_id).disconnect()
+        with WireClient(self._ports[self.home], self.client_id) as client:
+            client.disconnect()
 
     def lose(self) -> None:
         if self._client is not None:
@@ -75,13 +79,15 @@ class Living(Keeping):
                 with contextlib.suppress(OSError):
                     self._connect()
                 self._is_over.wait(_RETRY_SECONDS)
+                if self.roams is not None:
+                    self.home = self.roams.choice(list(self._ports))
         except BaseException as error:  # noqa: BLE001 (for the thread that waits for us)
             self.fault = error
 
     def _connect(self) -> None:
-        with WireClient(self._port, self.client_id, kept=True) as client:
+        with WireClient(self._ports[self.home], self.client_id, kept=True) as client:
             if client.connack.reason:
-                return  # it stops just now
+                return  # it stops just now, or the session is still on its way
             self._client = client
             self.connected(session_present=client.connack.session_present)
             while not self._is_over.is_set():
@@ -97,16 +103,20 @@ class Living(Keeping):
 class Receiver(Receiving, Living):
     """At a real broker."""
 
-    def __init__(self, home: str, port: int, client_id: str, topic_filter: str, qos: int) -> None:
-        Living.__init__(self, home, port)
+    def __init__(
+        self, home: str, ports: Mapping[str, int], client_id: str, topic_filter: str, qos: int
+    ) -> None:
+        Living.__init__(self, home, ports)
         Receiving.__init__(self, client_id, topic_filter, qos)
 
 
 class Sender(Sending, Living):
     """At a real broker."""
 
-    def __init__(self, home: str, port: int, client_id: str, topic: bytes, qos: int) -> None:
-        Living.__init__(self, home, port)
+    def __init__(
+        self, home: str, ports: Mapping[str, int], client_id: str, topic: bytes, qos: int
+    ) -> None:
+        Living.__init__(self, home, ports)
         Sending.__init__(self, client_id, topic, qos)
 
 
@@ -125,14 +135,14 @@ class Trouble:
         ports = brokers.ports
         self.newcomers: list[Receiver] = []
         self.receivers = [
-            Receiver(home, ports[home], f"{root}-receiver-{home}-{qos}", f"{root}/{rest}", qos)
+            Receiver(home, ports, f"{root}-receiver-{home}-{qos}", f"{root}/{rest}", qos)
             for home in NAMES
             for qos, rest in ((1, "#"), (2, "+/x"))
         ]
         self.senders = [
             Sender(
                 home,
-                ports[home],
+                ports,
                 f"{root}-sender-{home}-{qos}",
                 f"{root}/{home}{qos}/x".encode(),
                 qos,
@@ -144,6 +154,11 @@ class Trouble:
     @property
     def clients(self) -> list[Receiver | Sender]:
         return [*self.receivers, *self.newcomers, *self.senders]
+
+    def let_roam(self) -> None:
+        """From now on clients come back anywhere."""
+        for client in self.clients:
+            client.roams = Random(self.random.random())
 
     # The course of it -----------------------------------------------------------------------------
 
@@ -192,8 +207,10 @@ class Trouble:
     def _welcome(self) -> None:
         """Who subscribes now hears of all: brokers know of each other's subscriptions again."""
         self.newcomers = [
-            Receiver(home, port, f"{self._root}-newcomer-{home}", f"{self._root}/+/x", 1)
-            for home, port in self.brokers.ports.items()
+            Receiver(
+                home, self.brokers.ports, f"{self._root}-newcomer-{home}", f"{self._root}/+/x", 1
+            )
+            for home in NAMES
         ]
         for newcomer in self.newcomers:
             newcomer.start()

@@ -65,6 +65,16 @@ def test_a_broker_that_hangs_is_not_waited_for(cluster: Cluster) -> None:
         made.flow(*others)
 
 
+def test_clients_that_roam(cluster: Cluster) -> None:
+    """Their sessions follow them, with what they are owed and what is under way."""
+    with trouble(*cluster, seed=9) as made:
+        made.let_roam()
+        for _ in range(12):
+            made.lose()
+            made.lose()
+            made.flow()
+
+
 def test_rolling_restart(cluster: Cluster) -> None:
     with trouble(*cluster, seed=6) as made:
         for name in NAMES:
