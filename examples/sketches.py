@@ -53,7 +53,7 @@ def main() -> None:
     tries["osaka"]["garage/+"] = "garage/+"
     del tries["osaka"]["building7/#"]
     delta = delta_to_bytes(osaka.delta(before))
-    peers.apply("osaka", delta_from_bytes(delta))
+    peers.apply("osaka", delta_from_bytes(delta, peers.geometry_of("osaka")))
     print(f"osaka: a delta arrived as {len(delta)} bytes")
     for topic in ("building7/lobby/door", "garage/light"):
         show(topic, peers, tries)

@@ -10,8 +10,23 @@ TOPIC_BYTES_MAX = 65_535
 SKETCH_FALSE_POSITIVE_RATE = 0.001
 """Per query; the wildcard paper's example (section IV-A)."""
 
+SKETCH_PEER_RATE = 0.003
+"""The same for the sketches that brokers send each other. A yes is looked at twice, so a search
+errs less than once in ten thousand times (docs/cluster.md has what was measured)."""
+
 SKETCH_ELEMENTS_START = 4_096
-"""Room in a broker's sketch when it starts; it doubles as it fills, so sizes of peers meet."""
+"""Room in a broker's sketch when it starts."""
+
+SKETCH_GROWTH = 2**0.5
+"""Times the room it had, when a sketch is full. All brokers go by the same steps, so sizes of peers
+meet. Larger steps leave more room empty, smaller ones send the whole sketch more often."""
+
+SKETCH_SHRINK = 0.25
+"""Of its room: a sketch with fewer elements is rebuilt smaller."""
+
+SKETCH_CHANGES_MAX = 65_536
+"""Elements that came or went, as a broker remembers them for peers that have to catch up. Who is
+further behind gets the whole sketch."""
 
 SKETCH_PART_BYTES = 4_194_304
 """Of a whole sketch on its way to a peer, in one frame."""
@@ -39,6 +54,10 @@ loses one."""
 BANK_LANES = 64
 """Sketches that lie bit-sliced in one word, and are searched together."""
 
+BANK_PLAIN_MAX = 6
+"""So many of one size lie side by side and are searched one by one: slices of whole bytes would
+have lanes for nobody."""
+
 SEARCH_BLOCK_TOPICS = 16
 """Topics of a column that are searched in step, so that the cache misses of one overlap the work
 on the others. 8 to 32 measured alike."""
@@ -52,6 +71,10 @@ SEARCH_BLOCK_BYTES_MAX = 1_024
 
 ROUTE_TOPIC_BYTES_MAX = 1_024
 """Routes of longer topics are not remembered: the cache is bounded by count, and so in bytes."""
+
+ROUTES_RECHECKED_MAX = 8_192
+"""When a peer's sketch changes, so many cached routes are looked at anew, at once. If there are
+more, all are forgotten, and those that are needed again are found again, one at a time."""
 
 UNKNOWN_CONNECTIONS_MAX = 1_000
 """Connections above `mqtt.connections_max`, for clients that are not known yet and those that are

@@ -9,6 +9,7 @@ import time
 
 from dovetail.broker.scanning import load_kernels
 from dovetail.compiling import remove_stale
+from dovetail.config import BANK_PLAIN_MAX
 from dovetail.topics.bank import SketchBank
 from dovetail.topics.columns import Column
 from dovetail.topics.sketches import METHODS, LinesSketch, build_sketch
@@ -30,8 +31,15 @@ def warm() -> None:
         sketch.discard(_FILTERS[0])
         sketch.resized(2 * sketch.bits, sketch.geometry.hashes)
     bank = SketchBank[int]()
-    bank.put(0, LinesSketch.sized_for(8, 0.01))
-    bank.search_column(topics)
+    sketch = LinesSketch.sized_for(8, 0.01, lineage=1)
+    for peer in range(BANK_PLAIN_MAX + 1):  # in both shapes, and back
+        bank.put(peer, sketch)
+        bank.search_column(topics)
+    sketch.add(_FILTERS[0])
+    for peer in range(BANK_PLAIN_MAX + 1):
+        bank.apply(BANK_PLAIN_MAX - peer, sketch.delta(0))
+        bank.remove(BANK_PLAIN_MAX - peer)
+    sketch.copy().apply(sketch.delta(0))
     trie = FilterTrie[str]()
     for number in range(100):
         trie[f"{number:020}/+/#"] = ""

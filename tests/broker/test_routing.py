@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from dovetail.broker import routing
 from dovetail.broker.routing import Group, Route, Router
 from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
@@ -218,3 +219,54 @@ def test_who_is_there_comes_before_who_is_away() -> None:
 def test_who_is_away_waits_for_what_can_wait() -> None:
     assert set(picks(group_of("away", "away"), 1, 4)) == {1, 2}
     assert picks(group_of("away", "away"), 0, 2) == [None, None]
+
+
+class PeersOfRoutes(RuleBasedStateMachine):
+    """Other brokers' filters come and go; the cache never leads past one that has a subscriber."""
+
+    @initialize(routes_max=st.sampled_from([2, 6, 1_000]), rechecked_max=st.sampled_from([0, 100]))
+    def begin(self, routes_max: int, rechecked_max: int) -> None:
+        self.router = Router(Mqtt(routes_max=routes_max))
+        self.rechecked_max = rechecked_max
+        self.filters: dict[str, set[str]] = {"x": set(), "y": set()}
+        self.router.search_peers = lambda topics: [
+            tuple(name for name in self.filters if self.may_match(name, topic)) for topic in topics
+        ]
+        self.router.search_peer = lambda name, topics: [
+            self.may_match(name, topic) for topic in topics
+        ]
+
+    def may_match(self, name: str, topic: bytes) -> bool:
+        return any(matches(one, topic.decode()) for one in self.filters[name])
+
+    @rule(name=st.sampled_from(["x", "y"]), some=st.sets(few_filters, max_size=3))
+    def change(self, name: str, some: set[str]) -> None:
+        self.filters[name] ^= some
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(routing, "ROUTES_RECHECKED_MAX", self.rechecked_max)
+            self.router.peers_changed(name)
+
+    @rule(topics=st.lists(few_names, max_size=4))
+    def find(self, topics: list[str]) -> None:
+        for topic in topics:
+            expected = tuple(name for name in self.filters if self.may_match(name, topic.encode()))
+            assert self.router.find(topic.encode()).peers == expected
+
+
+PeersOfRoutes.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+TestPeersOfRoutes = PeersOfRoutes.TestCase
+
+
+def test_routes_stay_that_a_peers_change_does_not_touch() -> None:
+    router = Router(Mqtt())
+    answers = {b"a": False, b"b": False}
+    router.search_peers = lambda topics: [("x",) if answers[topic] else () for topic in topics]
+    router.search_peer = lambda _, topics: [answers[topic] for topic in topics]
+    routes = {topic: router.find(topic) for topic in answers}
+    answers[b"b"] = True
+    router.peers_changed("x")
+    assert router.routes.get(b"a") is routes[b"a"]
+    assert b"b" not in router.routes
+    assert router.find(b"b").peers == ("x",)
+    router.peers_changed()
+    assert not router.routes

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from dovetail.config import BANK_PLAIN_MAX
 from dovetail.errors import SketchError
 from dovetail.topics.bank import SketchBank
 from dovetail.topics.columns import Column
@@ -23,7 +24,10 @@ SIZES = (512, 1024, 1 << 15)
 
 
 class BankMachine(RuleBasedStateMachine):
-    """Up to 90 peers of three sizes: lanes widen, slabs come and go. Sketches are the oracle."""
+    """Up to 90 peers of three sizes: shelves change their shape, come and go.
+
+    Sketches are the oracle.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +55,7 @@ class BankMachine(RuleBasedStateMachine):
             for topic_filter in some[1:]:
                 sketch.discard(topic_filter)
             delta = delta_to_bytes(sketch.delta(self.bank.version_of(peer)))
-            self.bank.apply(peer, delta_from_bytes(delta))
+            self.bank.apply(peer, delta_from_bytes(delta, self.bank.geometry_of(peer)))
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
@@ -65,6 +69,9 @@ class BankMachine(RuleBasedStateMachine):
         expected = {peer for peer, sketch in self.sketches.items() if sketch.search(topic).found}
         assert set(self.bank.search(topic)) == expected
         assert len(self.bank) == len(self.sketches)
+        for peer in sorted(self.sketches)[:3]:
+            answer = self.bank.search_peer(peer, Column.of([topic, "all/0"]))
+            assert list(answer) == [peer in expected, self.sketches[peer].search("all/0").found]
 
 
 BankMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=30)
@@ -95,16 +102,21 @@ def test_an_empty_bank_knows_nobody() -> None:
     assert found.shape == (2, 0)
 
 
-def test_a_few_peers_take_a_byte_a_bit_and_not_eight() -> None:
+def test_a_few_peers_take_their_own_bits_and_many_a_lane_each() -> None:
     bank = SketchBank[int]()
-    for peer in range(8):
-        bank.put(peer, LinesSketch(1 << 15))
-    assert bank.nbytes == (1 << 15) + PADDING
-    bank.put(8, LinesSketch(1 << 15))
-    assert bank.nbytes == (2 << 15) + PADDING
+    size = 1 << 15
+    for peer in range(BANK_PLAIN_MAX):
+        bank.put(peer, LinesSketch(size))
+        assert bank.nbytes == (peer + 1) * size // 8
     for peer in range(65):
-        bank.put(peer, LinesSketch(1 << 15))
-    assert bank.nbytes == ((8 + 1) << 15) + 2 * PADDING
+        bank.put(peer, LinesSketch(size))
+        if BANK_PLAIN_MAX <= peer < 64:
+            assert bank.nbytes == (peer // 8 + 1) * size + PADDING
+    assert bank.nbytes == 8 * size + PADDING + size // 8
+    for peer in range(64):
+        bank.remove(peer)
+        assert bank.nbytes <= 2 * (64 - peer) * size // 8 + size + PADDING
+    assert bank.nbytes == size // 8
 
 
 def test_a_peer_that_grows_is_never_missed() -> None:
@@ -114,11 +126,11 @@ def test_a_peer_that_grows_is_never_missed() -> None:
     bank.put("peer", sketch)
     grown = sketch.resized(4096, 0)
     with pytest.raises(SketchError, match="does not continue"):
-        bank.apply("peer", grown.delta(0))
+        bank.apply("peer", grown.delta(grown.version))
     assert bank.search("a") == ["peer"]
     bank.put("peer", grown)
     assert bank.search("a") == ["peer"]
-    assert bank.nbytes == 4096 + PADDING
+    assert bank.nbytes == 4096 // 8
 
 
 def test_strangers_and_gaps_are_refused() -> None:

@@ -146,6 +146,7 @@ class Broker:
         self._subscribing.mesh = mesh
         self._admission.moving = mesh.moving
         self.router.search_peers = mesh.exchange.search
+        self.router.search_peer = mesh.exchange.search_peer
         self.router.filter_changed = mesh.exchange.filter_changed
         return mesh
 

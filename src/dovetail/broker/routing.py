@@ -6,7 +6,8 @@ is seen as one. Routes are cached by topic until a subscription changes that cou
 filter without wildcards matters to one topic only.
 
 In a cluster a route also names the other brokers that may have a receiver; which they are is asked
-of their sketches (peering/), once for each topic, until one of those changes.
+of their sketches (peering/), once for each topic. When one of those changes, it is asked about all
+topics in the cache at once, and routes stay that its answer leaves as they are.
 
 The cache has two generations: when the young one is full it becomes the old one, and what is still
 in use moves over. Topics that are seen once fall out behind.
@@ -17,7 +18,7 @@ from itertools import islice
 
 from dovetail.broker.datatypes import check_text
 from dovetail.broker.session import Session, Subscription
-from dovetail.config import ROUTE_TOPIC_BYTES_MAX
+from dovetail.config import ROUTE_TOPIC_BYTES_MAX, ROUTES_RECHECKED_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.settings import Mqtt
 from dovetail.topics.names import check_name, split_shared
@@ -133,6 +134,8 @@ class Router:
         self.computed = 0
         self.search_peers: Callable[[Sequence[bytes]], Sequence[tuple[str, ...]]] | None = None
         """In a cluster: for each topic the brokers that may have a receiver."""
+        self.search_peer: Callable[[str, Sequence[bytes]], Sequence[bool]] | None = None
+        """In a cluster: for each topic whether this broker may have one."""
         self.filter_changed: Callable[[str, bool], None] | None = None
         """In a cluster: told of a filter with its first subscription, and after its last."""
 
@@ -211,11 +214,20 @@ class Router:
             return at if shared is not None and shared.group == key else None
         return None
 
-    def peers_changed(self) -> None:
-        """A sketch of another broker has: any topic may lead elsewhere now."""
-        self._by_filters = {}
-        self.routes.clear()
-        self._old_routes = {}
+    def peers_changed(self, name: str | None = None) -> None:
+        """What other brokers may have receivers for is not what it was; or what this one may."""
+        search = self.search_peer
+        count = len(self.routes) + len(self._old_routes)
+        if name is None or search is None or count > ROUTES_RECHECKED_MAX:
+            self.routes.clear()
+            self._old_routes = {}
+            return
+        for routes in (self.routes, self._old_routes):
+            if routes:
+                topics = list(routes)
+                for topic, may_match in zip(topics, search(name, topics), strict=True):
+                    if may_match != (name in routes[topic].peers):
+                        del routes[topic]
 
     def _changed(self, inner: str) -> None:
         self._by_filters = {}

@@ -1,8 +1,10 @@
-"""Peers' sketches side by side, bit-sliced: one search says which of them may match.
+"""Peers' sketches side by side: one search says which of them may match.
 
-Peers whose sketches have one geometry share a slab of lanes; a slab widens from 8 to 64 lanes as
-peers come, and past that another one starts. A sketch is put into its own lane bit by bit and a
-delta touches only its pages, so nothing of the other peers is rebuilt.
+Sketches of one geometry share a shelf. A few of them lie there as rows, as they came, and are
+searched one by one. More of them are bit-sliced, one bit position of all of them in a slice, and
+searched together; slices are as many bytes wide as there are peers for. A delta touches only its
+elements' bits. Peers who come and go move the others only when a shelf changes from rows to slices,
+or is half empty. Past 64 peers another shelf begins.
 """
 
 from collections.abc import Hashable
@@ -11,18 +13,19 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.config import BANK_LANES, SEARCH_QUERIES_MAX
+from dovetail.config import BANK_LANES, BANK_PLAIN_MAX, SEARCH_QUERIES_MAX
 from dovetail.errors import SketchError
 from dovetail.topics.columns import Column
 from dovetail.topics.kernels import bank as kernels
-from dovetail.topics.kernels.ledger import PAGE_WORDS
+from dovetail.topics.kernels import ledger as ledger_kernels
+from dovetail.topics.kernels import lines as lines_kernels
 from dovetail.topics.kernels.lines import LINE_BITS
-from dovetail.topics.sketches.base import Delta, Geometry, Sketch
+from dovetail.topics.sketches.base import Delta, Geometry, Sketch, aligned_words
 from dovetail.topics.sketches.lines import LinesSketch
 
 Peer = TypeVar("Peer", bound=Hashable)
-
-_WIDTHS = (1, 2, 4, 8)
+Words = npt.NDArray[np.uint64]
+Answers = npt.NDArray[np.bool_]
 
 
 class SketchBank(Generic[Peer]):
@@ -30,8 +33,8 @@ class SketchBank(Generic[Peer]):
 
     def __init__(self, *, probes_max: int = SEARCH_QUERIES_MAX) -> None:
         self._probes_max = probes_max
-        self._slabs: list[_Slab[Peer]] = []
-        self._places: dict[Peer, _Slab[Peer]] = {}
+        self._shelves: list[_Shelf[Peer]] = []
+        self._places: dict[Peer, _Shelf[Peer]] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -41,7 +44,7 @@ class SketchBank(Generic[Peer]):
 
     @property
     def nbytes(self) -> int:
-        return sum(slab.slices.nbytes for slab in self._slabs)
+        return sum(shelf.holding.nbytes for shelf in self._shelves)
 
     def version_of(self, peer: Peer) -> int:
         return self.state_of(peer)[1]
@@ -50,23 +53,26 @@ class SketchBank(Generic[Peer]):
         """Lineage and version."""
         return self._place(peer).versions[peer]
 
+    def geometry_of(self, peer: Peer) -> Geometry:
+        return self._place(peer).geometry
+
     def put(self, peer: Peer, sketch: Sketch) -> None:
         """A peer's sketch, in place of the one it had, if any."""
         if not isinstance(sketch, LinesSketch):
             raise SketchError(f"a bank holds sketches in lines, and none of {sketch.geometry}")
-        slab = self._places.get(peer)
-        if slab is None or slab.geometry != sketch.geometry:
-            # The new lane is filled before the old one goes: no search misses this peer.
-            new = self._slab_for(sketch.geometry)
+        shelf = self._places.get(peer)
+        if shelf is None or shelf.geometry != sketch.geometry:
+            # The new one is there before the old one goes: no search misses this peer.
+            new = self._shelf_for(sketch.geometry)
             new.put(peer, sketch)
-            if slab is not None:
-                self._leave(peer, slab)
+            if shelf is not None:
+                self._leave(peer, shelf)
             self._places[peer] = new
         else:
-            slab.put(peer, sketch)
+            shelf.put(peer, sketch)
 
     def apply(self, peer: Peer, delta: Delta) -> None:
-        """Bring a peer's lane to the delta's version, as `Sketch.apply` does."""
+        """Bring a peer's bits to the delta's version, as `Sketch.apply` does."""
         self._place(peer).apply(peer, delta)
 
     def remove(self, peer: Peer) -> None:
@@ -75,61 +81,60 @@ class SketchBank(Generic[Peer]):
 
     def search(self, topic: str | bytes) -> list[Peer]:
         """The peers that may have a subscriber for this topic, in no particular order."""
-        column = Column.of([topic])
-        return [
-            peer
-            for slab in self._slabs
-            for peer in slab.peers_in(int(slab.search(column, self._probes_max)[0]))
-        ]
+        peers, answers = self.search_column(Column.of([topic]))
+        return [peer for peer, may_match in zip(peers, answers[0], strict=True) if may_match]
 
-    def search_column(self, topics: Column) -> tuple[list[Peer], npt.NDArray[np.bool_]]:
+    def search_column(self, topics: Column) -> tuple[list[Peer], Answers]:
         """All peers, and for each topic (row) and peer (column) whether it may match."""
         peers: list[Peer] = []
-        answers: list[npt.NDArray[np.bool_]] = []
-        for slab in self._slabs:
-            lanes = slab.search(topics, self._probes_max)
-            for peer, lane in slab.lanes.items():
-                peers.append(peer)
-                answers.append((lanes >> np.uint64(lane)) & np.uint64(1) != 0)
-        return peers, np.array(answers, np.bool_).reshape(len(peers), len(topics)).T
+        answers: list[Answers] = [np.zeros((0, len(topics)), np.bool_)]
+        for shelf in self._shelves:
+            found = shelf.holding.search(topics, self._probes_max, list(shelf.lanes.values()))
+            peers += shelf.lanes
+            answers.append(found)
+        return peers, np.concatenate(answers).T
 
-    def _place(self, peer: Peer) -> "_Slab[Peer]":
+    def search_peer(self, peer: Peer, topics: Column) -> Answers:
+        """For each topic whether this peer may match."""
+        shelf = self._place(peer)
+        answers: Answers = shelf.holding.search(topics, self._probes_max, [shelf.lanes[peer]])[0]
+        return answers
+
+    def _place(self, peer: Peer) -> "_Shelf[Peer]":
         try:
             return self._places[peer]
         except KeyError:
             raise SketchError(f"no sketch of {peer} is known") from None
 
-    def _slab_for(self, geometry: Geometry) -> "_Slab[Peer]":
-        for slab in self._slabs:
-            if slab.geometry == geometry and len(slab.lanes) < BANK_LANES:
-                return slab
-        slab = _Slab[Peer](geometry)
-        self._slabs.append(slab)
-        return slab
+    def _shelf_for(self, geometry: Geometry) -> "_Shelf[Peer]":
+        for shelf in self._shelves:
+            if shelf.geometry == geometry and len(shelf.lanes) < BANK_LANES:
+                return shelf
+        shelf = _Shelf[Peer](geometry)
+        self._shelves.append(shelf)
+        return shelf
 
-    def _leave(self, peer: Peer, slab: "_Slab[Peer]") -> None:
-        slab.remove(peer)
-        if not slab.lanes:
-            self._slabs.remove(slab)
+    def _leave(self, peer: Peer, shelf: "_Shelf[Peer]") -> None:
+        shelf.remove(peer)
+        if not shelf.lanes:
+            self._shelves.remove(shelf)
 
 
-class _Slab(Generic[Peer]):
-    """Up to 64 sketches of one geometry. Lane p of slices[b] is bit b of sketch p."""
+class _Shelf(Generic[Peer]):
+    """Up to 64 sketches of one geometry, each in a lane of what holds them."""
 
     def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
-        self.width = _WIDTHS[0]
-        self.slices = np.zeros(geometry.bits * self.width + kernels.PADDING, np.uint8)
         self.lanes: dict[Peer, int] = {}
         self.versions: dict[Peer, tuple[int, int]] = {}
+        self.holding: _Rows | _Slices = _Rows(geometry, 0)
 
     def put(self, peer: Peer, sketch: LinesSketch) -> None:
-        lane = self.lanes.get(peer)
-        if lane is None:
-            lane = min(set(range(BANK_LANES)) - set(self.lanes.values()))
-            self._widen_for(lane)
-        kernels.put_words(self.slices, self.width, lane, 0, sketch.words)
-        self.lanes[peer] = lane
+        if peer not in self.lanes:
+            self._make_room()
+            free = set(range(len(self.holding))) - set(self.lanes.values())
+            self.lanes[peer] = min(free)
+        self.holding.put(self.lanes[peer], sketch.words)
         self.versions[peer] = (sketch.lineage, sketch.version)
 
     def apply(self, peer: Peer, delta: Delta) -> None:
@@ -146,41 +151,140 @@ class _Slab(Generic[Peer]):
             )
         if delta.version <= version:
             return
-        delta.check()
-        lane = self.lanes[peer]
-        for page, words in zip(delta.pages, delta.words.reshape(-1, PAGE_WORDS), strict=True):
-            kernels.put_words(self.slices, self.width, lane, int(page) * PAGE_WORDS, words)
+        self.holding.follow(self.lanes[peer], delta)
         self.versions[peer] = (lineage, delta.version)
 
     def remove(self, peer: Peer) -> None:
         # The lane's bits stay until somebody else takes it; searches ask only lanes in use.
         del self.lanes[peer]
         del self.versions[peer]
+        # At half, so that one who comes and goes does not move all the others each time.
+        if len(self.lanes) <= len(self.holding) // 2:
+            is_few = len(self.lanes) <= BANK_PLAIN_MAX // 2
+            shape = _Rows if is_few or isinstance(self.holding, _Rows) else _Slices
+            self._move(shape(self.geometry, len(self.lanes)))
 
-    def search(self, topics: Column, probes_max: int) -> npt.NDArray[np.uint64]:
-        found = np.zeros(len(topics), np.uint64)
-        used = sum(1 << lane for lane in self.lanes.values())
-        kernels.search_bank(
-            self.slices,
-            np.uint64(self.width),
-            np.uint64(self.geometry.bits // LINE_BITS),
-            np.uint64(used),
+    def _make_room(self) -> None:
+        """For one more."""
+        count = len(self.lanes) + 1
+        if count <= len(self.holding):
+            return
+        if isinstance(self.holding, _Slices):
+            self.holding = self.holding.widened()
+        else:
+            shape = _Rows if count <= BANK_PLAIN_MAX else _Slices
+            self._move(shape(self.geometry, count))
+
+    def _move(self, holding: "_Rows | _Slices") -> None:
+        """All of them to another place. Lanes are numbered anew."""
+        for lane, (peer, old) in enumerate(self.lanes.items()):
+            holding.put(lane, self.holding.words(old))
+            self.lanes[peer] = lane
+        self.holding = holding
+
+
+class _Rows:
+    """A few sketches as they are."""
+
+    def __init__(self, geometry: Geometry, count: int) -> None:
+        self._geometry = geometry
+        words = geometry.bits // 64
+        self._rows = aligned_words(count * words).reshape(count, words)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        return self._rows.nbytes
+
+    def put(self, lane: int, words: Words) -> None:
+        self._rows[lane] = words
+
+    def words(self, lane: int) -> Words:
+        words: Words = self._rows[lane]
+        return words
+
+    def follow(self, lane: int, delta: Delta) -> None:
+        ledger_kernels.follow(
+            self._rows[lane],
+            np.uint64(self._geometry.bits),
+            self._geometry.hashes,
+            delta.present,
+            delta.gone,
+            delta.cleared,
+        )
+
+    def search(self, topics: Column, probes_max: int, lanes: list[int]) -> Answers:
+        rows = self._rows[lanes[0] : lanes[0] + 1] if len(lanes) == 1 else self._rows
+        found = np.zeros((len(rows), len(topics)), np.bool_)
+        lines_kernels.search_rows(
+            rows,
+            np.uint64(self._geometry.bits // LINE_BITS),
             topics.data,
             topics.offsets,
-            np.uint64(self.geometry.seed),
+            np.uint64(self._geometry.seed),
+            probes_max,
+            found,
+            np.zeros(len(topics), np.int64),
+        )
+        return found if len(lanes) == 1 else found[lanes]
+
+
+class _Slices:
+    """Many of them, bit-sliced. Lane p of slices[b] is bit b of sketch p."""
+
+    def __init__(self, geometry: Geometry, count: int) -> None:
+        self._geometry = geometry
+        self._width = -(-count // 8)
+        self._slices = np.zeros(geometry.bits * self._width + kernels.PADDING, np.uint8)
+
+    def __len__(self) -> int:
+        return 8 * self._width
+
+    @property
+    def nbytes(self) -> int:
+        return self._slices.nbytes
+
+    def widened(self) -> "_Slices":
+        """The same lanes, and room for eight more."""
+        wider = _Slices(self._geometry, len(self) + 8)
+        old = self._slices[: -kernels.PADDING].reshape(-1, self._width)
+        wider._slices[: -kernels.PADDING].reshape(-1, wider._width)[:, : self._width] = old
+        return wider
+
+    def put(self, lane: int, words: Words) -> None:
+        kernels.put_words(self._slices, self._width, lane, words)
+
+    def words(self, lane: int) -> Words:
+        words = aligned_words(self._geometry.bits // 64)
+        kernels.take_words(self._slices, self._width, lane, words)
+        return words
+
+    def follow(self, lane: int, delta: Delta) -> None:
+        kernels.follow_lane(
+            self._slices,
+            self._width,
+            lane,
+            np.uint64(self._geometry.bits // LINE_BITS),
+            delta.present,
+            delta.gone,
+            delta.cleared,
+        )
+
+    def search(self, topics: Column, probes_max: int, lanes: list[int]) -> Answers:
+        found = np.zeros(len(topics), np.uint64)
+        kernels.search_bank(
+            self._slices,
+            np.uint64(self._width),
+            np.uint64(self._geometry.bits // LINE_BITS),
+            np.uint64(sum(1 << lane for lane in lanes)),
+            topics.data,
+            topics.offsets,
+            np.uint64(self._geometry.seed),
             probes_max,
             found,
         )
-        return found
-
-    def peers_in(self, lanes: int) -> list[Peer]:
-        return [peer for peer, lane in self.lanes.items() if lanes >> lane & 1]
-
-    def _widen_for(self, lane: int) -> None:
-        width = min(width for width in _WIDTHS if lane < 8 * width)
-        if width <= self.width:
-            return
-        wider = np.zeros(self.geometry.bits * width + kernels.PADDING, np.uint8)
-        old = self.slices[: -kernels.PADDING].reshape(-1, self.width)
-        wider[: -kernels.PADDING].reshape(-1, width)[:, : self.width] = old
-        self.slices, self.width = wider, width
+        shifts = np.array(lanes, np.uint64)[:, None]
+        answers: Answers = (found >> shifts & np.uint64(1)) != 0
+        return answers

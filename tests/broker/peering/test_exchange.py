@@ -18,12 +18,14 @@ from hypothesis.stateful import (
 from dovetail.broker.peering import exchange
 from dovetail.broker.peering.bodies import DELTA, KNOWN, LOST, WHOLE, Part
 from dovetail.broker.peering.exchange import Exchange
+from dovetail.config import SKETCH_PEER_RATE
 from dovetail.errors import PeerError
 from dovetail.topics.names import matches
+from dovetail.topics.sketches import LinesSketch, changes
 
 NAMES = ("a", "b", "c")
 FILTERS = ("x", "x/+", "x/#", "+/y", "x/y", "z/#", "$s/+", *(f"d/{n}/+" for n in range(20)))
-TOPICS = ("x", "x/y", "y/y", "z", "z/1/2", "$s/1", "d/7/v", "d/19/v", "nobody")
+TOPICS = ("x", "x/y", "y/y", "z", "z/1/2", "$s/1", "d/7/v", "d/19/v", "w/2/v", "w/99/v", "nobody")
 
 
 class Net:
@@ -43,7 +45,7 @@ class Net:
             for number, name in enumerate(names, 1)
         }
 
-    def changed(self) -> None:
+    def changed(self, _name: str | None) -> None:
         self.changes += 1
 
     def send(self, origin: str, peer: str, kind: int, body: bytes) -> bool:
@@ -85,6 +87,8 @@ class Brokers(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(exchange, "SKETCH_ELEMENTS_START", 64)
         self.net = Net(*NAMES)
         self.filters: dict[str, set[str]] = {name: set() for name in NAMES}
         self.promised: dict[str, set[str]] = {name: set() for name in NAMES}
@@ -106,6 +110,16 @@ class Brokers(RuleBasedStateMachine):
                 promised.add(topic_filter)
 
         self.net.exchanges[name].when_known(1e9, acknowledge)
+
+    @rule(name=st.sampled_from(NAMES), first=st.integers(0, 3), is_there=st.booleans())
+    def wave(self, name: str, first: int, is_there: bool) -> None:
+        """So many at once that the sketch grows, or shrinks."""
+        for number in range(20 * first, 20 * first + 50):
+            topic_filter = f"w/{number}/+"
+            if is_there != (topic_filter in self.filters[name]):
+                self.net.exchanges[name].filter_changed(topic_filter, is_there)
+                (self.filters[name].add if is_there else self.filters[name].discard)(topic_filter)
+                self.promised[name].discard(topic_filter)
 
     @rule(name=st.sampled_from(NAMES), topic_filter=st.sampled_from(FILTERS))
     def unsubscribe(self, name: str, topic_filter: str) -> None:
@@ -140,6 +154,10 @@ class Brokers(RuleBasedStateMachine):
         self.net.settle()
         for origin, peer in self.net.wires:
             self.check(origin, peer, self.filters[origin])
+
+    def teardown(self) -> None:
+        if hasattr(self, "patch"):
+            self.patch.undo()
 
     @invariant()
     def what_was_promised_is_found(self) -> None:
@@ -270,7 +288,7 @@ def test_a_sketch_of_another_cluster_is_refused() -> None:
         frames.append((kind, body))
         return True
 
-    stranger = Exchange(seed=6, lineage=9, send=send, changed=lambda: None)
+    stranger = Exchange(seed=6, lineage=9, send=send, changed=lambda _: None)
     stranger.peer_is_up("b", True)
     with pytest.raises(PeerError, match="another cluster"):
         a_pair().exchanges["b"].receive("stranger", *frames[0])
@@ -317,3 +335,74 @@ def test_an_older_sketch_that_comes_late_changes_nothing() -> None:
     net.settle()
     other.receive("a", *late[0])
     assert other.search([b"x"]) == [("a",)]
+
+
+def grow(net: Net, count: int) -> None:
+    for number in range(count):
+        net.exchanges["a"].add(f"site/{number}/value")
+    net.exchanges["a"].flush()
+    net.settle()
+
+
+def test_a_sketch_grows_by_small_steps_and_shrinks_by_large_ones() -> None:
+    net = a_pair()
+    owner, other = net.exchanges["a"], net.exchanges["b"]
+    start = owner.sketch.bits
+    grow(net, 20_000)
+    large = owner.sketch
+    assert large.elements > 20_000
+    assert large.bits < 1.45 * LinesSketch.plan(large.elements, SKETCH_PEER_RATE)[0]
+    assert other.bank.nbytes == large.words.nbytes
+    for number in range(19_000):
+        owner.discard(f"site/{number}/value")
+        if number % 1_000 == 0:
+            owner.flush()
+            net.settle()
+            assert all(other.search([b"site/%d/value" % n for n in range(number + 1, 20_000, 77)]))
+    owner.flush()
+    net.settle()
+    assert start < owner.sketch.bits < large.bits / 4
+    assert other.bank.nbytes == owner.sketch.words.nbytes
+    found = other.search([b"site/%d/value" % number for number in range(20_000)])
+    assert all(found[19_000:])
+    assert not any(found[:19_000])
+
+
+def test_who_is_too_far_behind_gets_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "SKETCH_CHANGES_MAX", 50)
+    net = a_pair()
+    owner = net.exchanges["a"]
+    for number in range(100):
+        owner.add(f"x/{number}")
+        owner.sketch  # noqa: B018
+    owner.flush()
+    assert [kind for kind, _ in net.wires["a", "b"]] == [WHOLE]
+    net.settle()
+    assert all(net.exchanges["b"].search([b"x/%d" % number for number in range(100)]))
+
+
+def test_a_delta_to_a_sketch_that_was_replaced_changes_nothing() -> None:
+    """It comes late, over a connection that is no more."""
+    net = a_pair()
+    owner, other = net.exchanges["a"], net.exchanges["b"]
+    owner.add("x")
+    owner.flush()
+    late = net.wires["a", "b"][0]
+    assert late[0] == DELTA
+    net.cut("a", "b")
+    net.connect("a", "b")
+    grow(net, 10_000)
+    assert other.receive("a", *late)[0] == LOST
+    assert other.search([b"x", b"site/9999/value"]) == [("a",), ("a",)]
+
+
+@pytest.mark.parametrize("body", [b"\4", b"\4\1\1\1\1\1\1", b"\0\0\0"])
+def test_deltas_that_lie_are_the_peers_fault(body: bytes) -> None:
+    net = a_pair()
+    lines = net.exchanges["a"].sketch.lines
+    size = bytes([lines & 0x7F | 0x80, lines >> 7])
+    far = b"\4" + size + b"\1\7\1\1\1\0" + b"\3" + b"\xff" * 6
+    for lie in (far, body if body[0] != 4 else body[:1] + size + body[1:]):
+        with pytest.raises(PeerError):
+            net.exchanges["b"].receive("a", DELTA, lie)
+    assert net.exchanges["b"].search([b"x"]) == [()]

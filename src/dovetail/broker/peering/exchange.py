@@ -1,8 +1,8 @@
 """Sketches travel: ours to all peers as it changes, theirs into the bank that routes are found in.
 
     owner                                     peer
-      | -- WHOLE: bits, at version v --------> |   when a connection comes about, or bits were
-      | <- MORE: from this place on ---------- |   laid out anew; part by part
+      | -- WHOLE: bits, at version v --------> |   when a connection comes about, bits were laid
+      | <- MORE: from this place on ---------- |   out anew or too much has changed; part by part
       | <- KNOWN: lineage, version ----------- |
       | -- DELTA: what changed since v ------> |   at once, but one at a time: what changes while
       | <- KNOWN, or LOST: I lack what it      |   one is on its way goes with the next
@@ -10,9 +10,9 @@
 
 Rules:
 
-- Our sketch covers every filter of ours from before it is in the table of subscriptions until after
-  it is out of it. A sketch that grows is replaced whole at the peer's, so there is no moment when a
-  subscription that was known is not.
+- Our sketch covers every filter of ours from before anybody waits for it until after it is out of
+  the table of subscriptions. A sketch that grows is replaced whole at the peer's, so there is no
+  moment when a subscription that was known is not.
 - A subscription counts as known when every live peer has said KNOWN of a version that has it. Who
   waits for that (SUBACK does) waits for so long and no longer: a peer that hangs holds nobody up.
 - A peer's sketch stays while the peer may come back: what is owed to it is found by it. Of a peer
@@ -20,6 +20,8 @@ Rules:
 """
 
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from dovetail.broker.peering.bodies import (
     DELTA,
@@ -38,25 +40,28 @@ from dovetail.broker.peering.bodies import (
 from dovetail.config import (
     SKETCH_BYTES_MAX,
     SKETCH_ELEMENTS_START,
-    SKETCH_FALSE_POSITIVE_RATE,
+    SKETCH_GROWTH,
     SKETCH_PART_BYTES,
+    SKETCH_PEER_RATE,
+    SKETCH_SHRINK,
 )
-from dovetail.errors import PeerError, SketchError
+from dovetail.errors import PeerError, SketchError, SketchFormatError
 from dovetail.topics.bank import SketchBank
 from dovetail.topics.columns import Column
+from dovetail.topics.sketches.deltas import delta_from_bytes, delta_to_bytes
 from dovetail.topics.sketches.lines import LinesSketch
-from dovetail.topics.sketches.wire import (
-    delta_from_bytes,
-    delta_to_bytes,
-    sketch_from_bytes,
-    sketch_to_bytes,
-)
+from dovetail.topics.sketches.wire import sketch_from_bytes, sketch_to_bytes
 
 Send = Callable[[str, int, bytes], bool]
 """To a peer, a frame of this kind; False if it cannot go now."""
 
 
 _NOTHING = -1
+
+
+def _room(steps: int) -> int:
+    """Elements that a sketch is planned for, so many times grown."""
+    return int(SKETCH_ELEMENTS_START * SKETCH_GROWTH**steps)
 
 
 class _Copy:
@@ -85,35 +90,68 @@ class _Waiter:
 class Exchange:
     """One broker's side of it."""
 
-    def __init__(self, *, seed: int, lineage: int, send: Send, changed: Callable[[], None]) -> None:
-        """`seed` is the cluster's, `lineage` this life's. `changed`: routes may be others now."""
+    def __init__(
+        self,
+        *,
+        seed: int,
+        lineage: int,
+        send: Send,
+        changed: Callable[[str | None], None],
+    ) -> None:
+        """`seed` is the cluster's, `lineage` this life's.
+
+        `changed`: routes may be others now; because of this peer, if it is one that was known.
+        """
         self._send = send
         self._changed = changed
-        self._planned = SKETCH_ELEMENTS_START
-        self.sketch = LinesSketch.sized_for(
-            self._planned, SKETCH_FALSE_POSITIVE_RATE, seed=seed, lineage=lineage
+        self._steps = 0
+        self._sketch = LinesSketch.sized_for(
+            _room(self._steps), SKETCH_PEER_RATE, seed=seed, lineage=lineage
         )
+        self._added: list[str] = []
         self.bank: SketchBank[str] = SketchBank()
         self._copies: dict[str, _Copy] = {}
         self._waiters: list[_Waiter] = []
         self._unknown: tuple[str, ...] = ()
         self._arriving: dict[str, bytearray] = {}
-        self._rebuilt_at = 0
 
     # Our filters ----------------------------------------------------------------------------------
 
+    @property
+    def sketch(self) -> LinesSketch:
+        """Of our filters. Those that came since somebody last looked go in together."""
+        if self._added:
+            filters = Column.of(self._added)
+            self._added.clear()
+            # Room is made once for many, as after a start. Prefixes that are known count twice.
+            keys = LinesSketch.elements_of(filters, self._sketch.geometry.seed)
+            wanted = self._sketch.elements + len(np.unique(keys))
+            steps = self._steps
+            while wanted > _room(steps):
+                steps += 1
+            self._resize(steps)
+            self._sketch.add_column(filters)
+        return self._sketch
+
     def add(self, topic_filter: str) -> None:
         """It will be subscribed to here, and was not."""
-        self.sketch.add(topic_filter)
-        if self.sketch.elements > self._planned:
-            self._planned *= 2
-            layout = LinesSketch.plan(self._planned, SKETCH_FALSE_POSITIVE_RATE)
-            self.sketch = self.sketch.resized(*layout)
-            self._rebuilt_at = self.sketch.version
+        self._added.append(topic_filter)
 
     def discard(self, topic_filter: str) -> None:
         """Nobody subscribes to it here any more."""
         self.sketch.discard(topic_filter)
+        if self._steps and self._sketch.elements < SKETCH_SHRINK * _room(self._steps):
+            steps = self._steps
+            # To where there is room again: a sketch does not follow every wave.
+            while steps and self._sketch.elements * SKETCH_GROWTH < _room(steps - 1):
+                steps -= 1
+            self._resize(steps)
+
+    def _resize(self, steps: int) -> None:
+        if steps != self._steps:
+            self._steps = steps
+            layout = LinesSketch.plan(_room(steps), SKETCH_PEER_RATE)
+            self._sketch = self._sketch.resized(*layout)
 
     def filter_changed(self, topic_filter: str, is_there: bool) -> None:
         if is_there:
@@ -148,7 +186,7 @@ class Exchange:
         self._copy(name)
         if name not in self.bank and name not in self._unknown:
             self._unknown = (*self._unknown, name)
-            self._changed()
+            self._changed(None)
 
     @property
     def is_synchronous(self) -> bool:
@@ -177,25 +215,41 @@ class Exchange:
         self._unknown = tuple(other for other in self._unknown if other != name)
         if name in self.bank:
             self.bank.remove(name)
-        self._changed()
+        self._changed(None)
         self._settle()
 
     def flush(self) -> None:
         """Tell the peers what changed. For the end of a turn: many changes, one delta."""
-        wholes: list[bytes] = []
+        sketch = self.sketch
+        whole = b""
         deltas: dict[int, bytes] = {}
         for name, copy in self._copies.items():
-            if not copy.is_up or copy.is_waiting or copy.known >= self.sketch.version:
+            if not copy.is_up or copy.is_waiting or copy.known >= sketch.version:
                 continue
-            if copy.known == _NOTHING or copy.known < self._rebuilt_at:
-                wholes = wholes or [sketch_to_bytes(self.sketch)]
-                copy.whole = wholes[0]
-                copy.is_waiting = self._send_part(name, copy, 0)
+            if copy.known not in deltas:
+                deltas[copy.known] = self._delta(sketch, copy.known)
+            delta = deltas[copy.known]
+            if delta:
+                copy.is_waiting = self._send(name, DELTA, delta)
                 continue
-            delta = deltas.get(copy.known)
-            if delta is None:
-                delta = deltas[copy.known] = delta_to_bytes(self.sketch.delta(copy.known))
-            copy.is_waiting = self._send(name, DELTA, delta)
+            whole = whole or self._whole(sketch)
+            copy.whole = whole
+            copy.is_waiting = self._send_part(name, copy, 0)
+
+    @staticmethod
+    def _whole(sketch: LinesSketch) -> bytes:
+        return sketch_to_bytes(sketch)
+
+    @staticmethod
+    def _delta(sketch: LinesSketch, known: int) -> bytes:
+        """Nothing if a peer that knows this version needs the whole."""
+        if known == _NOTHING:
+            return b""
+        try:
+            delta = delta_to_bytes(sketch.delta(known))
+        except SketchError:  # laid out anew since, or too long ago
+            return b""
+        return delta if len(delta) < sketch.words.nbytes else b""
 
     def _send_part(self, name: str, copy: _Copy, place: int) -> bool:
         data = copy.whole[place : place + SKETCH_PART_BYTES]
@@ -262,28 +316,17 @@ class Exchange:
                 whole = self._assemble(name, decoded(part_decoder, body))
                 if not isinstance(whole, bytes):
                     return whole
-                sketch = sketch_from_bytes(whole)
-                if sketch.geometry.seed != self.sketch.geometry.seed:
-                    raise PeerError("a sketch with another cluster's seed")
-                # One that comes late, over a connection that is no more, is older.
-                newest = self.bank.state_of(name) if name in self.bank else (0, 0)
-                if (sketch.lineage, sketch.version) >= newest:
-                    self.bank.put(name, sketch)
+                self._take_whole(name, whole)
                 self._unknown = tuple(other for other in self._unknown if other != name)
             else:
-                delta = delta_from_bytes(body)
-                if name not in self.bank:
-                    return LOST, b""
-                try:
-                    self.bank.apply(name, delta)
-                except SketchError:
-                    return LOST, b""
+                self._take_delta(name, body)
         except SketchError as error:
+            if kind == DELTA and not isinstance(error, SketchFormatError):
+                return LOST, b""  # it does not continue what we have
             raise PeerError(f"a sketch that cannot be used: {error.message}") from error
-        self._changed()
+        self._changed(name)
         state = self.bank.state_of(name)
-        known = Known(*state, self.sketch.lineage, self.sketch.version)
-        return KNOWN, encode(known)
+        return KNOWN, encode(Known(*state, self.sketch.lineage, self.sketch.version))
 
     def _assemble(self, name: str, part: Part) -> bytes | tuple[int, bytes]:
         """The whole, if this was its last part; else the answer."""
@@ -299,6 +342,19 @@ class Exchange:
         if len(arriving) < part.bytes_in_all:
             return MORE, encode(len(arriving))
         return bytes(self._arriving.pop(name))
+
+    def _take_whole(self, name: str, whole: bytes) -> None:
+        sketch = sketch_from_bytes(whole)
+        if sketch.geometry.seed != self.sketch.geometry.seed:
+            raise PeerError("a sketch with another cluster's seed")
+        # One that comes late, over a connection that is no more, is older.
+        newest = self.bank.state_of(name) if name in self.bank else (0, 0)
+        if (sketch.lineage, sketch.version) >= newest:
+            self.bank.put(name, sketch)
+
+    def _take_delta(self, name: str, body: bytes) -> None:
+        geometry = self.bank.geometry_of(name) if name in self.bank else self.sketch.geometry
+        self.bank.apply(name, delta_from_bytes(body, geometry))
 
     def search(self, topics: Sequence[bytes]) -> list[tuple[str, ...]]:
         """For each topic the peers that may have a subscriber."""
@@ -318,6 +374,11 @@ class Exchange:
             routes.append(names)
         return routes
 
+    def search_peer(self, name: str, topics: Sequence[bytes]) -> list[bool]:
+        """For each topic whether this peer, whose sketch is known, may have a subscriber."""
+        answers: list[bool] = self.bank.search_peer(name, Column.of(topics)).tolist()
+        return answers
+
     def _copy(self, name: str) -> _Copy:
         copy = self._copies.get(name)
         if copy is None:
@@ -333,13 +394,12 @@ def load_kernels() -> None:
         frames.append((kind, body))
         return True
 
-    owner = Exchange(seed=0, lineage=1, send=send, changed=lambda: None)
-    other = Exchange(seed=0, lineage=2, send=send, changed=lambda: None)
+    owner = Exchange(seed=0, lineage=1, send=send, changed=lambda _: None)
+    other = Exchange(seed=0, lineage=2, send=send, changed=lambda _: None)
     owner.peer_is_up("other", True)
     owner.add("a/+")
     owner.answered("other", *other.receive("owner", *frames.pop()))
     owner.discard("a/+")
     owner.answered("other", *other.receive("owner", *frames.pop()))
     other.search([b"a/b"])
-    layout = LinesSketch.plan(2 * SKETCH_ELEMENTS_START, SKETCH_FALSE_POSITIVE_RATE)
-    owner.sketch.resized(*layout)
+    owner.sketch.resized(*LinesSketch.plan(_room(1), SKETCH_PEER_RATE))

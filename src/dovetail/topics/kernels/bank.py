@@ -4,7 +4,7 @@ Lane p of slice b is bit b of sketch p. The search is the one in `lines`, with a
 place of a yes or no: a node's lanes are the sketches in which it exists, and a lane that has found
 its match takes no further part.
 
-Slices are 1, 2, 4 or 8 bytes wide, so that a few sketches do not take the memory of 64, and lie in
+Slices are 1 to 8 bytes wide, so that a few sketches do not take the memory of 64, and lie in
 an array of bytes, so that one kernel reads all widths: eight bytes, of which `used` leaves the
 lanes that are there. PADDING bytes follow the last slice.
 """
@@ -39,6 +39,8 @@ from dovetail.topics.kernels.lines import (
     LINE_BITS,
     LINE_WORDS,
     SECOND,
+    code_of,
+    seal_of,
     spot,
     spots_of,
 )
@@ -94,6 +96,21 @@ def _line_at(slices_at: np.uint64, width: np.uint64, node: np.uint64, lines: np.
 
 
 @inlined
+def _sealed(
+    slices_at: np.uint64,
+    width: np.uint64,
+    lines: np.uint64,
+    node: np.uint64,
+    lanes: np.uint64,
+) -> np.uint64:
+    """Of the lanes that say yes at a node, those that say so twice."""
+    if lanes == _ZERO:
+        return lanes
+    seal = seal_of(node)
+    return lanes & _lanes(_line_at(slices_at, width, seal, lines), width, spots_of(seal), _EXISTS)
+
+
+@inlined
 def _push(
     slices_at: np.uint64,
     width: np.uint64,
@@ -141,7 +158,8 @@ def _run(
     while probes <= probes_max:
         line_at = _line_at(slices_at, width, node, lines)
         spots = spots_of(node)
-        found |= lanes & _lanes(line_at, width, spots, _HAS_MULTI)
+        ended = lanes & _lanes(line_at, width, spots, _HAS_MULTI)
+        found |= _sealed(slices_at, width, lines, node, ended)
         lanes &= ~found
         if lanes == _ZERO:
             return found, top, probes
@@ -162,12 +180,14 @@ def _run(
             top,
         )
         if level == depth:
-            return found | (lanes & _lanes(line_at, width, spots, _SECOND_ENDS)), top, probes
+            ended = lanes & _lanes(line_at, width, spots, _SECOND_ENDS)
+            return found | _sealed(slices_at, width, lines, node, ended), top, probes
         lanes &= _lanes(line_at, width, spots, _HAS_SINGLE)
         if lanes == _ZERO:
             return found, top, probes
 
-        found |= lanes & _lanes(line_at, width, spots, _SECOND_HAS_MULTI)
+        ended = lanes & _lanes(line_at, width, spots, _SECOND_HAS_MULTI)
+        found |= _sealed(slices_at, width, lines, node, ended)
         lanes &= ~found
         if lanes == _ZERO:
             return found, top, probes
@@ -194,7 +214,7 @@ def _run(
         probes += _ONE
         if level == depth:
             lanes &= _lanes(_line_at(slices_at, width, node, lines), width, spots_of(node), _ENDS)
-            return found | lanes, top, probes
+            return found | _sealed(slices_at, width, lines, node, lanes), top, probes
     return found | lanes, top, probes
 
 
@@ -228,7 +248,8 @@ def _drain(
         line_at = _line_at(slices_at, width, node, lines)
         spots = spots_of(node)
         if level == depth:
-            found |= lanes & _lanes(line_at, width, spots, _ENDS)
+            ended = lanes & _lanes(line_at, width, spots, _ENDS)
+            found |= _sealed(slices_at, width, lines, node, ended)
         else:
             lanes &= _lanes(line_at, width, spots, _EXISTS)
             if lanes != _ZERO:
@@ -339,11 +360,11 @@ def search_bank(
 
 
 @kernel
-def put_words(slices: Slices, width: int, lane: int, first_word: int, words: Words) -> None:
-    """Words of one sketch, from `first_word` on, into its lane; no other lane is touched."""
+def put_words(slices: Slices, width: int, lane: int, words: Words) -> None:
+    """A sketch into its lane; no other lane is touched."""
     bit = np.uint8(1 << (lane % 8))
+    at = lane // 8
     for w in range(len(words)):
-        at = (first_word + w) * 64 * width + lane // 8
         word = words[w]
         for _ in range(64):
             if word & _ONE == _ONE:
@@ -352,3 +373,44 @@ def put_words(slices: Slices, width: int, lane: int, first_word: int, words: Wor
                 slices[at] &= ~bit
             word >>= _ONE
             at += width
+
+
+@kernel
+def take_words(slices: Slices, width: int, lane: int, words: Words) -> None:
+    """The sketch of a lane as words."""
+    shift = np.uint8(lane % 8)
+    at = lane // 8
+    for w in range(len(words)):
+        word = _ZERO
+        for i in range(64):
+            word |= U64(slices[at] >> shift & np.uint8(1)) << U64(i)
+            at += width
+        words[w] = word
+
+
+@inlined
+def _slice_of(key: np.uint64, lines: np.uint64, word: int) -> np.uint64:
+    bit = U64(64 * word) + spot(spots_of(key), code_of(key), word)
+    return scale(key, lines) * U64(LINE_BITS) + bit
+
+
+@kernel
+def follow_lane(
+    slices: Slices,
+    width: int,
+    lane: int,
+    lines: np.uint64,
+    present: Words,
+    gone: Words,
+    cleared: Words,
+) -> None:
+    """As `follow` in `ledger`, for one lane."""
+    bit = np.uint8(1 << (lane % 8))
+    place = U64(lane // 8)
+    for k in range(len(gone)):
+        for i in range(LINE_WORDS):
+            if cleared[k] >> U64(i) & _ONE == _ONE:
+                slices[_slice_of(gone[k], lines, i) * U64(width) + place] &= ~bit
+    for k in range(len(present)):
+        for i in range(LINE_WORDS):
+            slices[_slice_of(present[k], lines, i) * U64(width) + place] |= bit

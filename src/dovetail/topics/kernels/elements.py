@@ -7,7 +7,7 @@ false positive at worst.
 BF     the whole filter
 BFP    the whole filter (its pattern is kept beside the bits)
 prefix every prefix; the last one, where the subscription ends, is marked TERMINAL
-lines  the same prefixes as questions that a search asks of a node; see `lines`
+lines  the same prefixes as questions that a search asks of a node, and a seal; see `lines`
 
 The filter `p/#` matches the topic `p` too. BF, prefix and lines therefore also mark `p` as an end:
 one element more, and no search asks a query more for it. BFP has the pattern `#` at p's depth.
@@ -35,7 +35,15 @@ from dovetail.topics.kernels.hashing import (
     hash_levels,
     level_kinds,
 )
-from dovetail.topics.kernels.lines import ENDS, EXISTS, HAS_MULTI, HAS_SINGLE, SECOND, element
+from dovetail.topics.kernels.lines import (
+    ENDS,
+    EXISTS,
+    HAS_MULTI,
+    HAS_SINGLE,
+    SECOND,
+    element,
+    seal_of,
+)
 
 BF, BFP, PREFIX, LINES = 0, 1, 2, 3
 
@@ -84,8 +92,9 @@ def _questions(kinds: npt.NDArray[np.uint8], levels: Words, depth: int, out: Wor
             if i > 0:
                 out[count] = element(first, place + ENDS)
                 count += 1
-            out[count] = element(first, place + HAS_MULTI)
-            count += 1
+            out[count] = element(seal_of(node), EXISTS)
+            out[count + 1] = element(first, place + HAS_MULTI)
+            count += 2
             continue
         if kinds[i] == PLUS:
             if not last:
@@ -103,8 +112,9 @@ def _questions(kinds: npt.NDArray[np.uint8], levels: Words, depth: int, out: Wor
                 out[count] = element(first, EXISTS)
                 count += 1
         if last:
-            out[count] = element(first, place + ENDS)
-            count += 1
+            out[count] = element(seal_of(node), EXISTS)
+            out[count + 1] = element(first, place + ENDS)
+            count += 2
     return count
 
 
@@ -119,7 +129,7 @@ def filter_elements(
     kinds: npt.NDArray[np.uint8],
     out: Words,
 ) -> int:
-    """The keys of one filter into `out` (room: levels + 1); returns how many."""
+    """The keys of one filter into `out` (room: levels + 2); returns how many."""
     depth = np.int64(hash_levels(data, start, stop, seed, levels, U64(0)))
     level_kinds(data, start, stop, kinds)
     if method == LINES:
@@ -141,7 +151,7 @@ def column_elements(method: int, data: Bytes, offsets: Offsets, seed: np.uint64)
     deepest = 1
     for row in range(len(offsets) - 1):
         depth = count_levels(data, offsets[row], offsets[row + 1])
-        room += depth + 1
+        room += depth + 2
         deepest = max(deepest, depth)
     levels = np.empty(deepest, np.uint64)
     kinds = np.empty(deepest, np.uint8)

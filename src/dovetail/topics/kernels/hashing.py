@@ -30,13 +30,14 @@ _STEP = U64(0xA4093822299F31D1)
 _TURN = U64(0x082EFA98EC4E6C89)
 _START = U64(0x452821E638D01377)
 
-# The root of the tree of prefixes, the two wildcard levels, and the mark of a subscription that
-# ends. The mark is xored into a hash rather than appended to a string, as the paper does with
-# '$': no topic can contain it.
+# The root of the tree of prefixes, the two wildcard levels, and two marks of a subscription that
+# ends: the paper's, and that of our second look (lines.py). Marks are made of hashes rather than
+# appended to a string, as the paper does with '$': no topic can contain them.
 ROOT = U64(0xB7E151628AED2A6B)
 SINGLE_LEVEL = U64(0xBF7158809CF4F3C7)
 MULTI_LEVEL = U64(0x62E7160F38B4DA57)
 TERMINAL = U64(0xA784D9045190CFEF)
+SEAL_LEVEL = U64(0x324E7738926CFBE5)
 
 STRIDE = 32
 """Bytes that are looked through for separators at once."""

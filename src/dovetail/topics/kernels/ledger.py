@@ -6,6 +6,10 @@ elements that set it, so an element that leaves clears only the bits nobody else
 
 Both counts are sticky at their top: a count that was ever full never comes down, and its bits stay
 set. That may leave a false positive behind, and cannot make a false negative.
+
+A peer that has the bits alone follows by keys. Of elements that came or went since it was last
+told, those that are in now have all their bits set; of those that are not, the bits that nobody
+needs any more are cleared. Neither the order of changes nor their repetition matters for that.
 """
 
 import numpy as np
@@ -22,9 +26,6 @@ BIT_COUNT_TOP = np.uint8(0xFF)
 
 IN_LINES = 0
 """As a number of hashes: bits are laid out in lines. Otherwise a plain Bloom filter has them."""
-
-PAGE_WORDS = 8
-"""Changes are noted per page of 64 bytes: a line, for us."""
 
 Counts = npt.NDArray[np.uint32]
 BitCounts = npt.NDArray[np.uint8]
@@ -85,38 +86,29 @@ def move_table(keys: Words, counts: Counts, new_keys: Words, new_counts: Counts)
 def set_bits(
     words: Words,
     bit_counts: BitCounts,
-    changed_at: Words,
-    version: np.uint64,
     bits: np.uint64,
     hashes: int,
     key: np.uint64,
     scratch: Words,
-) -> int:
-    """An element comes in; returns how many bits changed."""
-    changed = 0
+) -> None:
+    """An element comes in."""
     for i in range(positions(key, bits, hashes, scratch)):
         position = scratch[i]
         if bit_counts[position] == 0:
             words[position >> U64(6)] |= _ONE << (position & U64(63))
-            changed_at[position >> U64(9)] = version
-            changed += 1
         if bit_counts[position] != BIT_COUNT_TOP:
             bit_counts[position] += np.uint8(1)
-    return changed
 
 
 @kernel
 def _clear_bits(
     words: Words,
     bit_counts: BitCounts,
-    changed_at: Words,
-    version: np.uint64,
     bits: np.uint64,
     hashes: int,
     key: np.uint64,
     scratch: Words,
-) -> int:
-    changed = 0
+) -> None:
     for i in range(positions(key, bits, hashes, scratch)):
         position = scratch[i]
         if bit_counts[position] == BIT_COUNT_TOP:
@@ -124,9 +116,6 @@ def _clear_bits(
         bit_counts[position] -= np.uint8(1)
         if bit_counts[position] == 0:
             words[position >> U64(6)] &= ~(_ONE << (position & U64(63)))
-            changed_at[position >> U64(9)] = version
-            changed += 1
-    return changed
 
 
 @kernel
@@ -136,26 +125,23 @@ def add_elements(
     counts: Counts,
     words: Words,
     bit_counts: BitCounts,
-    changed_at: Words,
-    version: np.uint64,
     bits: np.uint64,
     hashes: int,
-) -> tuple[int, int]:
-    """Returns how many elements are new, and how many bits changed. The table has room."""
+    moved: Words,
+) -> int:
+    """Returns how many elements are new; `moved` has them. The table has room."""
     scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
     fresh = 0
-    changed = 0
     for i in range(len(elements)):
         slot = find(keys, counts, elements[i])
         if counts[slot] == 0:
             keys[slot] = elements[i]
+            moved[fresh] = elements[i]
             fresh += 1
-            changed += set_bits(
-                words, bit_counts, changed_at, version, bits, hashes, elements[i], scratch
-            )
+            set_bits(words, bit_counts, bits, hashes, elements[i], scratch)
         if counts[slot] != COUNT_TOP:
             counts[slot] += np.uint32(1)
-    return fresh, changed
+    return fresh
 
 
 @kernel
@@ -170,15 +156,13 @@ def discard_elements(
     counts: Counts,
     words: Words,
     bit_counts: BitCounts,
-    changed_at: Words,
-    version: np.uint64,
     bits: np.uint64,
     hashes: int,
-) -> tuple[int, int]:
-    """Returns how many elements left, and how many bits changed. All of them are there."""
+    moved: Words,
+) -> int:
+    """Returns how many elements left; `moved` has them. All were there."""
     scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
     gone = 0
-    changed = 0
     for i in range(len(elements)):
         slot = find(keys, counts, elements[i])
         if counts[slot] == 0 or counts[slot] == COUNT_TOP:
@@ -187,11 +171,10 @@ def discard_elements(
             counts[slot] -= np.uint32(1)
         else:
             _remove(keys, counts, slot)
+            moved[gone] = elements[i]
             gone += 1
-            changed += _clear_bits(
-                words, bit_counts, changed_at, version, bits, hashes, elements[i], scratch
-            )
-    return gone, changed
+            _clear_bits(words, bit_counts, bits, hashes, elements[i], scratch)
+    return gone
 
 
 @kernel
@@ -200,8 +183,6 @@ def rebuild_bits(
     counts: Counts,
     words: Words,
     bit_counts: BitCounts,
-    changed_at: Words,
-    version: np.uint64,
     bits: np.uint64,
     hashes: int,
 ) -> None:
@@ -209,4 +190,61 @@ def rebuild_bits(
     scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
     for i in range(len(keys)):
         if counts[i] != 0:
-            set_bits(words, bit_counts, changed_at, version, bits, hashes, keys[i], scratch)
+            set_bits(words, bit_counts, bits, hashes, keys[i], scratch)
+
+
+@kernel
+def sort_out(
+    moved: Words,
+    keys: Words,
+    counts: Counts,
+    words: Words,
+    bits: np.uint64,
+    hashes: int,
+    present: Words,
+    gone: Words,
+    cleared: Words,
+) -> tuple[int, int]:
+    """Of elements that came or went: those that are in, and those that are not.
+
+    Of the latter bit i of `cleared` says that their bit number i is 0; who has none is left out.
+    """
+    scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
+    here = 0
+    away = 0
+    for k in range(len(moved)):
+        key = moved[k]
+        if counts[find(keys, counts, key)] != 0:
+            present[here] = key
+            here += 1
+            continue
+        mask = U64(0)
+        for i in range(positions(key, bits, hashes, scratch)):
+            position = scratch[i]
+            if words[position >> U64(6)] >> (position & U64(63)) & _ONE == U64(0):
+                mask |= _ONE << U64(i)
+        if mask != U64(0):
+            gone[away] = key
+            cleared[away] = mask
+            away += 1
+    return here, away
+
+
+@kernel
+def follow(
+    words: Words,
+    bits: np.uint64,
+    hashes: int,
+    present: Words,
+    gone: Words,
+    cleared: Words,
+) -> None:
+    """The same into bits without counts. Clearing comes first: what is present wins."""
+    scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
+    for k in range(len(gone)):
+        for i in range(positions(gone[k], bits, hashes, scratch)):
+            if cleared[k] >> U64(i) & _ONE == _ONE:
+                words[scratch[i] >> U64(6)] &= ~(_ONE << (scratch[i] & U64(63)))
+    for k in range(len(present)):
+        for i in range(positions(present[k], bits, hashes, scratch)):
+            words[scratch[i] >> U64(6)] |= _ONE << (scratch[i] & U64(63))

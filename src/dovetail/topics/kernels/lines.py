@@ -11,9 +11,14 @@ its own, which it shares with n/+/+/+. So a topic of ten levels that nobody subs
 wildcards in the sketch at every level, costs six lines for the run of `+` from the root and ten for
 the literal children that are not there.
 
+A yes that would end a search is looked at twice. Where a filter ends, be it `n` or `n/#`, there is
+a seal: one more element, in a line that n's hash, hashed once more, chooses. So a match costs a
+line more, and a false one needs two accidents: without seals a false `#` at a node that many topics
+pass would send all of them in vain.
+
 An element's key is the hash of the line's first node with its lowest three bits replaced by the
-code: the high half chooses the line, the rest the eight bits. A question is never a false no: it
-is asked of exactly the bits that `ledger` set.
+code: the high half chooses the line, the lowest 24 bits the eight bits. A question is never a false
+no: it is asked of exactly the bits that `ledger` set.
 """
 
 from typing import Any
@@ -27,6 +32,7 @@ from numba.core import cgutils
 from dovetail.compiling import inlined, instruction, kernel
 from dovetail.topics.kernels.hashing import (
     ROOT,
+    SEAL_LEVEL,
     SINGLE_LEVEL,
     U64,
     Bytes,
@@ -52,7 +58,7 @@ SECOND = 4
 _ZERO = U64(0)
 _ONE = U64(1)
 _CODE_MASK = U64(7)
-_TAG_MASK = U64(0xFFFFFFF8)
+_TAG_MASK = U64(0xFFFFF8)
 _SPREAD = U64(0x9216D5D98979FB1B)
 
 _VECTOR = ir.VectorType(ir.IntType(64), LINE_WORDS)
@@ -116,6 +122,12 @@ def element(first: np.uint64, code: int) -> np.uint64:
 
 
 @inlined
+def seal_of(node: np.uint64) -> np.uint64:
+    """Where the second look at the end of a filter goes."""
+    return child(node, SEAL_LEVEL)
+
+
+@inlined
 def spots_of(node: np.uint64) -> np.uint64:
     """Eight 6-bit bit numbers; the same for a node and for the keys of its line."""
     return ((node & _TAG_MASK) * _SPREAD) >> U64(16)
@@ -135,6 +147,12 @@ def code_of(key: np.uint64) -> np.uint64:
 @inlined
 def _line_at(words_at: np.uint64, node: np.uint64, lines: np.uint64) -> np.uint64:
     return words_at + (scale(node, lines) << U64(6))
+
+
+@inlined
+def _is_sealed(words_at: np.uint64, lines: np.uint64, node: np.uint64) -> bool:
+    seal = seal_of(node)
+    return _exists(_line_at(words_at, seal, lines), spots_of(seal))
 
 
 @inlined
@@ -173,18 +191,24 @@ def _run(
         line_at = _line_at(words_at, node, lines)
         spots = spots_of(node)
         if _has_multi(line_at, spots):
-            return True, top, probes
+            probes += _ONE
+            if _is_sealed(words_at, lines, node):
+                return True, top, probes
         literal = child(node, levels[at + level])
         node = child(node, SINGLE_LEVEL)
         level += _ONE
         top = _push(words_at, lines, literal, level, stack, stack_level, top)
         if level == depth:
-            return _second_ends(line_at, spots), top, probes
+            if _second_ends(line_at, spots):
+                return _is_sealed(words_at, lines, node), top, probes + _ONE
+            return False, top, probes
         if not _has_single(line_at, spots):
             return False, top, probes
 
         if _second_has_multi(line_at, spots):
-            return True, top, probes
+            probes += _ONE
+            if _is_sealed(words_at, lines, node):
+                return True, top, probes
         literal = child(node, levels[at + level])
         node = child(node, SINGLE_LEVEL)
         level += _ONE
@@ -193,7 +217,9 @@ def _run(
             return False, top, probes
         probes += _ONE
         if level == depth:
-            return _ends(_line_at(words_at, node, lines), spots_of(node)), top, probes
+            if _ends(_line_at(words_at, node, lines), spots_of(node)):
+                return _is_sealed(words_at, lines, node), top, probes + _ONE
+            return False, top, probes
     return True, top, probes
 
 
@@ -241,7 +267,9 @@ def _drain(
         spots = spots_of(node)
         if level == depth:
             if _ends(line_at, spots):
-                return True, probes
+                probes += _ONE
+                if _is_sealed(words_at, lines, node):
+                    return True, probes
         elif _exists(line_at, spots):
             found, top, probes = _run(
                 words_at,
@@ -318,3 +346,19 @@ def search_lines(
                     U64(probes[first + i]),
                     U64(probes_max),
                 )
+
+
+@kernel
+def search_rows(
+    rows: Words,
+    lines: np.uint64,
+    data: Bytes,
+    offsets: Offsets,
+    seed: np.uint64,
+    probes_max: int,
+    found: npt.NDArray[np.bool_],
+    probes: Offsets,
+) -> None:
+    """The same in several sketches of one size, a row each."""
+    for row in range(len(rows)):
+        search_lines(rows[row], lines, data, offsets, seed, probes_max, found[row], probes)

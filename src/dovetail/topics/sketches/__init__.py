@@ -10,11 +10,10 @@ from dovetail.errors import ConfigError
 from dovetail.topics.columns import Column
 from dovetail.topics.sketches.base import Delta, Geometry, Search, Sketch
 from dovetail.topics.sketches.bloom import BfpSketch, BfSketch, PrefixSketch, bloom_size
+from dovetail.topics.sketches.deltas import delta_from_bytes, delta_to_bytes
 from dovetail.topics.sketches.lines import LinesSketch, lines_size
 from dovetail.topics.sketches.wire import (
     CLASSES,
-    delta_from_bytes,
-    delta_to_bytes,
     looks_like_sketch,
     sketch_from_bytes,
     sketch_to_bytes,

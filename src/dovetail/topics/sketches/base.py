@@ -2,9 +2,9 @@
 
 An owner's sketch counts: filters come and go (`add`, `discard`), and the bits follow. What peers
 hold is the bits alone, from `sketch_from_bytes`, `merge` or `copy`; it searches, and takes deltas
-from the owner. The version rises whenever a bit changes; `lineage` names the sketch whose versions
-they are, so that a delta can not be applied to the bits of another. A sketch without one (0) has no
-deltas. An owner that starts anew takes a new lineage.
+from the owner. The version rises whenever elements come or go; `lineage` names the sketch whose
+versions they are, so that a delta can not be applied to the bits of another. A sketch without one
+(0) has no deltas. An owner that starts anew takes a new lineage.
 
 A call is whole before another thread's begins (kernels keep the interpreter's lock), and that is
 all: a copy taken while another thread adds may lie between two versions.
@@ -57,9 +57,11 @@ class Search(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """The pages that changed between two versions of one sketch.
+    """The elements that came or went between two versions of one sketch.
 
-    Pages are overwritten, not toggled, so a delta that comes twice does no harm.
+    All bits of `present` are set. Those of `gone` that nobody needs any more are not: bit i of
+    `cleared` is for an element's bit number i (kernels/ledger.py). A delta that comes twice, or
+    begins before what is known, does no harm.
     """
 
     geometry: Geometry
@@ -67,21 +69,10 @@ class Delta(NamedTuple):
     since: int
     version: int
     elements: int
-    pages: Words
-    words: Words  # PAGE_WORDS for each page; the sketch's last page may be short
+    present: Words
+    gone: Words
+    cleared: Words
     extra: bytes
-
-    def check(self) -> None:
-        """Refuse pages that the sketch does not have. Whoever applies a delta asks first."""
-        words = (self.geometry.bits + 63) // 64
-        pages = -(-words // ledger_kernels.PAGE_WORDS)
-        if len(self.pages) and int(self.pages[-1]) >= pages:
-            raise SketchError(f"the delta has page {int(self.pages[-1]):,} of {pages:,}")
-        if np.any(np.diff(self.pages.astype(np.int64)) <= 0):
-            raise SketchError("the delta's pages are not in order")
-        places = len(_word_numbers(words, self.pages))
-        if len(self.words) != places:
-            raise SketchError(f"the delta has {len(self.words):,} words for {places:,} places")
 
 
 class Sketch(ABC):
@@ -117,7 +108,7 @@ class Sketch(ABC):
         self.queries_max = queries_max
         self.words = aligned_words((bits + 63) // 64)
         self._elements = 0
-        self._ledger = Ledger(bits, hashes, len(self.words)) if counting else None
+        self._ledger = Ledger(bits, hashes) if counting else None
         self.set_extra(b"")
 
     @classmethod
@@ -152,6 +143,11 @@ class Sketch(ABC):
     def elements(self) -> int:
         """How many different elements are in; of a union, at most so many."""
         return self._elements if self._ledger is None else self._ledger.elements
+
+    @property
+    def counting_bytes(self) -> int:
+        """What an owner's counts take beside the bits."""
+        return 0 if self._ledger is None else self._ledger.nbytes
 
     @property
     def counting(self) -> bool:
@@ -261,7 +257,7 @@ class Sketch(ABC):
         return union
 
     def delta(self, since: int) -> Delta:
-        """What changed after version `since` (0: everything that was ever set)."""
+        """What changed after version `since`; a SketchError if that is too long ago to be told."""
         ledger = self._owned("asked for a delta")
         if not self.lineage:
             raise SketchError("a sketch without a lineage has no deltas")
@@ -269,16 +265,19 @@ class Sketch(ABC):
             raise SketchError(
                 f"no delta from version {since:,}: this sketch is at {self.version:,}"
             )
-        pages = np.flatnonzero(ledger.changed_at > since).astype(np.uint64)
-        words = self.words[_word_numbers(len(self.words), pages)]
+        changes = ledger.changes(self.words, since)
+        if changes is None:
+            raise SketchError(
+                f"what changed since version {since:,} is no longer known",
+                hint="Send the whole sketch.",
+            )
         return Delta(
             self.geometry,
             self.lineage,
             since,
             self.version,
             self.elements,
-            pages,
-            words,
+            *changes,
             self.extra(),
         )
 
@@ -297,9 +296,15 @@ class Sketch(ABC):
             )
         if delta.version <= self.version:
             return  # older than what is here, or the same again
-        delta.check()
         self.set_extra(delta.extra)
-        self.words[_word_numbers(len(self.words), delta.pages)] = delta.words
+        ledger_kernels.follow(
+            self.words,
+            np.uint64(self.geometry.bits),
+            self.geometry.hashes,
+            delta.present,
+            delta.gone,
+            delta.cleared,
+        )
         self.version = delta.version
         self._elements = delta.elements
 
@@ -362,9 +367,3 @@ def aligned_words(count: int) -> Words:
     words = np.zeros(padded + per_line, np.uint64)
     start = -(words.ctypes.data // 8) % per_line
     return words[start : start + count]
-
-
-def _word_numbers(words: int, pages: Words) -> npt.NDArray[np.int64]:
-    per_page = ledger_kernels.PAGE_WORDS
-    numbers = pages.astype(np.int64)[:, None] * per_page + np.arange(per_page)
-    return numbers.ravel()[numbers.ravel() < words]

@@ -16,11 +16,6 @@ from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS
 from dovetail.topics.sketches.base import Sketch
 from dovetail.topics.sketches.bloom import check_plan
 
-_CLUSTERING = 2.0
-"""A node's questions lie in one line, so lines fill less evenly than by chance, and the ones that
-searches ask most are the fullest. Rates are planned lower by this factor, which costs 13 % more
-bits at a rate of 0.001; benchmarks/sketches.py measures what comes out."""
-
 
 class LinesSketch(Sketch):
     """Queries are lines probed: one cache line each."""
@@ -64,7 +59,7 @@ class LinesSketch(Sketch):
 def lines_size(elements: int, false_positive_rate: float) -> int:
     """Bits for this rate with so many elements in, in whole lines."""
     check_plan(elements, false_positive_rate)
-    lines = math.ceil(elements / _line_load(false_positive_rate / _CLUSTERING))
+    lines = math.ceil(elements / _line_load(false_positive_rate))
     lines = max(lines, SKETCH_BITS_MIN // LINE_BITS)
     if lines * LINE_BITS > SKETCH_BITS_MAX:
         raise SketchError(
