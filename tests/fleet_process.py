@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 
-from broker_process import START_SECONDS, WAIT_SECONDS, wait_until
+from broker_process import START_SECONDS, WAIT_SECONDS, free_port, wait_until
 
 _PLACE = re.compile(r"(MQTT, TLS|MQTT|WebSocket|HTTP|links) +(?:\w+://)?\S*?:(\d+)")
 
@@ -133,3 +134,15 @@ def is_there(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+def free_block(count: int) -> int:
+    """The first of so many free ports, one behind the other."""
+    while True:
+        first = free_port()
+        try:
+            for port in range(first, first + count):
+                socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return first

@@ -14,7 +14,7 @@ import pytest
 
 from broker_process import WAIT_SECONDS, free_port, wait_until
 from certificates import Authority
-from fleet_process import FleetProcess, is_there
+from fleet_process import FleetProcess, free_block, is_there
 from wire_client import WireClient, certificate_serial
 
 
@@ -39,13 +39,22 @@ def passes(subscriber_port: int, publisher_port: int, topic: str) -> None:
         assert subscriber.receive_message().payload == b"hello"
 
 
+def any_ports(folder: Path) -> tuple[object, ...]:
+    """Options for ports that no other test asks for."""
+    file = folder / "dovetail.toml"
+    file.write_text(
+        '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n[cluster]\nport = 0\n'
+    )
+    return "--config", file
+
+
 # Brokers ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
     folder = tmp_path_factory.mktemp("three")
-    with FleetProcess(folder, "up", "--brokers", 3, "--port", 0) as brokers:
+    with FleetProcess(folder, "up", "--brokers", 3, *any_ports(folder)) as brokers:
         yield brokers
 
 
@@ -75,7 +84,8 @@ def test_who_is_killed_is_started_again(three: FleetProcess) -> None:
 
 def test_a_fourth_one_joins(three: FleetProcess) -> None:
     """In the same folder, where the secret is: with nothing but an address."""
-    arguments = ("--join", f"127.0.0.1:{three.ports('links')[1]}", "--port", 0, "--name", "fourth")
+    join = ("--join", f"127.0.0.1:{three.ports('links')[1]}")
+    arguments = (*join, "--port", 0, "--listen", "127.0.0.1:0", "--name", "fourth")
     with FleetProcess(three.folder, "node", *arguments) as fourth:
         assert "as node fourth" in fourth.printed()
         (port,) = fourth.ports("MQTT")
@@ -91,7 +101,14 @@ def test_a_fourth_one_joins(three: FleetProcess) -> None:
 
 
 def test_without_the_secret_nobody_joins(three: FleetProcess, tmp_path: Path) -> None:
-    join = ("--join", f"127.0.0.1:{three.ports('links')[0]}", "--port", 0)
+    join = (
+        "--join",
+        f"127.0.0.1:{three.ports('links')[0]}",
+        "--port",
+        0,
+        "--listen",
+        "127.0.0.1:0",
+    )
     message = refusal(tmp_path, "node", *join)
     assert "the secret of the cluster that is joined is not known here" in message
     assert "--secret-file" in message
@@ -122,7 +139,7 @@ def test_the_start_tells_what_is_wrong(three: FleetProcess, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_none_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
-    with FleetProcess(tmp_path, "up", "--brokers", 2, "--port", 0) as brokers:
+    with FleetProcess(tmp_path, "up", "--brokers", 2, *any_ports(tmp_path)) as brokers:
         children = brokers.children()
         assert len(children) == 2
         brokers.signal(number)
@@ -133,8 +150,12 @@ def test_none_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
 
 
 def test_what_is_owed_outlives_all_of_them(tmp_path: Path) -> None:
-    with FleetProcess(tmp_path, "up", "--brokers", 2, "--port", free_port()) as brokers:
+    port = free_block(2)
+    with FleetProcess(
+        tmp_path, "up", "--brokers", 2, *any_ports(tmp_path), "--port", port
+    ) as brokers:
         first, second = brokers.ports("MQTT")
+        assert (first, second) == (port, port + 1)
         with WireClient(second, "away", kept=True) as client:
             client.subscribe("owed", 2)
         with WireClient(first) as publisher:
@@ -161,6 +182,8 @@ key = "server.key"
 kind = "websocket"
 port = 0
 [http]
+port = 0
+[cluster]
 port = 0
 """
 
@@ -196,7 +219,9 @@ def test_workers_share_every_port(tmp_path: Path) -> None:
 def test_a_reload_reaches_all_workers(tmp_path: Path) -> None:
     file = tmp_path / "dovetail.toml"
     rule = '[[access.rules]]\npublish = ["{}/#"]\nsubscribe = ["#"]\n'
-    listeners = '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nenabled = false\n'
+    listeners = (
+        '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nenabled = false\n[cluster]\nport = 0\n'
+    )
     file.write_text(listeners + rule.format("old"))
     arguments = ("up", "--config", file, "--data", "data", "--workers", 2)
     with FleetProcess(tmp_path, *arguments) as workers:

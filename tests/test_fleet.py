@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import free_port
 from dovetail.errors import ConfigError
 from dovetail.fleet import Fleet, check_folders, plan, settings_of_member
 from dovetail.settings import Options, settings_of
+from fleet_process import free_block
 
 
 @contextmanager
@@ -118,18 +118,6 @@ def test_who_joins_others_needs_their_secret(tmp_path: Path) -> None:
     options = Options(is_node=True, port=0, data=str(tmp_path), join=("b:6",))
     with pytest.raises(ConfigError, match="the secret of the cluster that is joined is not known"):
         plan(options, settings_of(options), 2, shares_ports=True)
-
-
-def free_block(count: int) -> int:
-    """The first of so many free ports, one behind the other."""
-    while True:
-        first = free_port()
-        try:
-            for port in range(first, first + count):
-                socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return first
 
 
 # Folders ------------------------------------------------------------------------------------------

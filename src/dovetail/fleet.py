@@ -110,6 +110,7 @@ def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool
     cluster_ports = ports.several(cluster.host, cluster.port, count, "cluster", may_move=may_move)
     host = "127.0.0.1" if is_unspecified(cluster.host) else cluster.host
     beside = tuple(str(Address(host, port)) for port in cluster_ports)
+    ports.close()
     name = settings.name or socket.gethostname()
     members = tuple(
         Member(
@@ -176,11 +177,17 @@ class _Ports:
 
     def __init__(self) -> None:
         self._given: set[tuple[str, int]] = set()
+        self._tried = ExitStack()
         self.held = ExitStack()
+
+    def close(self) -> None:
+        """All are chosen: their brokers may have them."""
+        self._tried.close()
 
     def shared(self, host: str, port: int, what: str, *, may_move: bool) -> int:
         """One for all brokers, which is held from now on."""
         (chosen,) = self.several(host, port, 1, what, may_move=may_move)
+        self._tried.close()
         return int(self.held.enter_context(_bound(host, chosen, shares=True)).getsockname()[1])
 
     def several(
@@ -194,8 +201,8 @@ class _Ports:
             try:
                 if (host, candidate) in self._given:
                     raise OSError(errno.EADDRINUSE, "")
-                with _bound(host, candidate) as bound:
-                    candidate = bound.getsockname()[1]
+                bound = self._tried.enter_context(_bound(host, candidate))
+                candidate = bound.getsockname()[1]
             except OSError as error:
                 is_bound_to_it = not may_move and (not chosen or not may_skip)
                 if error.errno != errno.EADDRINUSE or is_bound_to_it or not candidate:
@@ -213,8 +220,9 @@ def _bound(host: str, port: int, *, shares: bool = False) -> socket.socket:
     family, kind, protocol, _, address = found[0]
     bound = socket.socket(family, kind, protocol)
     try:
-        # As listeners do: connections of an earlier process that fade away are no obstacle.
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # As listeners do: connections of an earlier process that fade away are no obstacle. But
+        # any free port has to be one that nobody has.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(bool(port)))
         if shares:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind(address)

@@ -6,6 +6,7 @@ would do TLS with any number of them before we hear of one; so we accept by ours
 """
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from functools import partial
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.link import Link, explain
 from dovetail.cluster.links import ClusterLinks
+from dovetail.config import PORTS_TRIED_MAX
 from dovetail.errors import ConfigError
 
 _BACKLOG = 128
@@ -104,14 +106,21 @@ def _listen(links: ClusterLinks) -> socket.socket:
     host, port = links.host, links.port
     is_dual = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if is_dual or ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server(
-            (host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual
-        )
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen for other nodes on {host or 'any address'}, port {port}: "
-            f"{explain(error)}."
-        ) from None
-    listening.setblocking(False)
-    return listening
+    ports = [port]
+    if links.may_move and port:
+        ports += [*range(port + 1, min(port + PORTS_TRIED_MAX, 65_536)), 0]
+    for candidate in ports:
+        try:
+            listening = socket.create_server(
+                (host, candidate), family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and candidate != ports[-1]:
+                continue
+            raise ConfigError(
+                f"cannot listen for other nodes on {host or 'any address'}, port {candidate}: "
+                f"{explain(error)}."
+            ) from None
+        listening.setblocking(False)
+        return listening
+    raise AssertionError("the last port is any free one")

@@ -39,6 +39,9 @@ class ClusterLinks:
     port: int = CLUSTER_PORT
     """0 takes any free one."""
 
+    may_move: bool = False
+    """To a port behind this one if it is taken."""
+
     advertise: Address | None = None
     """Where others dial it. None: where it listens, which then has to be one address."""
 

@@ -102,7 +102,7 @@ def owed(report: ClusterReport, name: str) -> tuple[int, int]:
 
 def table(now: ClusterReport, before: ClusterReport) -> Table:
     who = f"cluster {now.cluster}, asked: {now.asked}" if now.cluster else "a broker, alone"
-    title = f"{who}; {', '.join(_RATES)}: messages a second"
+    title = f"{who}; {', '.join(_RATES)} a second"
     shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("node", "role", "state"):
         shown.add_column(name, no_wrap=True)

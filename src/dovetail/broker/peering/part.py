@@ -4,16 +4,13 @@ The secret is in the file that the settings name. Where they name none it is in 
 node that joins nobody makes one there, and one that joins others has to have theirs.
 """
 
-import socket
 from dataclasses import dataclass
 from pathlib import Path
-
-from msgspec.structs import replace
 
 from dovetail.cluster.addresses import Address, parse_address
 from dovetail.cluster.links import ClusterLinks
 from dovetail.cluster.secret import make_secret, read_secret, seed_of
-from dovetail.config import CLUSTER_JOIN_SECONDS_MAX, FORGET_SECONDS, PORTS_TRIED_MAX, SECRET_FILE
+from dovetail.config import CLUSTER_JOIN_SECONDS_MAX, FORGET_SECONDS, SECRET_FILE
 from dovetail.errors import ConfigError
 from dovetail.settings import Cluster, Settings
 
@@ -33,11 +30,9 @@ class ClusterPart:
 def part_of(settings: Settings, name: str, *, may_move: bool = False) -> ClusterPart:
     """`name` is the node's. With `may_move` it takes a port behind its own if that is taken."""
     cluster = settings.cluster
-    if may_move:
-        cluster = replace(cluster, port=_free_port(cluster.host, cluster.port))
     secret = read_secret(secret_file_of(settings))
     return ClusterPart(
-        links_of(cluster, name, secret),
+        links_of(cluster, name, secret, may_move=may_move),
         join=tuple(map(parse_address, cluster.join)),
         seed=seed_of(secret, cluster.name),
         join_seconds_max=cluster.join_seconds,
@@ -45,12 +40,13 @@ def part_of(settings: Settings, name: str, *, may_move: bool = False) -> Cluster
     )
 
 
-def links_of(cluster: Cluster, name: str, secret: bytes) -> ClusterLinks:
+def links_of(cluster: Cluster, name: str, secret: bytes, *, may_move: bool = False) -> ClusterLinks:
     return ClusterLinks(
         name=name,
         cluster=cluster.name,
         host=cluster.host,
         port=cluster.port,
+        may_move=may_move,
         advertise=parse_address(cluster.advertise) if cluster.advertise else None,
         secret=secret,
         certificate=cluster.certificate,
@@ -75,15 +71,3 @@ def secret_file_of(settings: Settings, folder: Path | None = None) -> str:
             )
         make_secret(file)
     return str(file)
-
-
-def _free_port(host: str, port: int) -> int:
-    """This one or one of the next, or any; who listens there in the end finds out if it is not."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for candidate in range(port, min(port + PORTS_TRIED_MAX, 65_536)):
-        try:
-            socket.create_server((host, candidate), family=family).close()
-        except OSError:
-            continue
-        return candidate
-    return 0
