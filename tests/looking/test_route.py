@@ -1,7 +1,7 @@
 """Where a publication would go, in words."""
 
 from dovetail.looking.route import sentences
-from dovetail.reports import FilterMatch, Matches, RouteReport
+from dovetail.reports import FilterMatch, Matches, PeerRoute, RouteReport
 from web_views import route
 
 LATE = "It is late, or not connected."
@@ -23,6 +23,29 @@ def test_why_it_goes_where_it_goes() -> None:
         "One that is to be retained goes to all of them.",
         "There is a retained message on this topic.",
     ]
+
+
+def test_groups_have_members_elsewhere() -> None:
+    nobody = Matches((), 0, False)
+    shared = Matches((FilterMatch("$share/g/a", 2, "g"),), 1, False)
+    peers = (
+        PeerRoute("shares", "alive", "no", False, shared),
+        PeerRoute("also", "alive", "maybe", True, shared),
+    )
+    lines = [*sentences(RouteReport("a", "one", nobody, peers))]
+    assert lines[2:6] == [
+        "  shares: it goes there if one of its members is picked for the group.",
+        "      $share/g/a  (2)",
+        "  also: it goes there, and is needed: group g, one member each.",
+        "      $share/g/a  (2)",
+    ]
+
+
+def test_what_stays_on_a_broker() -> None:
+    nobody = Matches((), 0, False)
+    peers = (PeerRoute("other", "alive", "maybe", False, nobody),)
+    lines = [*sentences(RouteReport("$SYS/broker/uptime", "one", nobody, peers))]
+    assert lines[2] == "  other: it does not go there: the topic stays on the broker."
 
 
 def test_many_filters_are_counted() -> None:

@@ -49,11 +49,11 @@ def _deliveries(matches: Matches) -> str:
 
 def _verdict(peer: PeerRoute) -> str:
     away = "" if peer.state == "alive" else f" It is {_STATES[peer.state]}."
-    needed = None if peer.matches is None else bool(peer.matches.plain)
+    needed = None if peer.matches is None else bool(peer.matches.count)
     if not peer.is_forwarded:
-        words = "it does not go there: its sketch says no." + away
-        if peer.guess == "unknown":
-            words = "it does not go there: it stays on the broker." + away
+        words = f"it does not go there: {_WHY_NOT[peer.guess]}.{away}"
+        if peer.matches is not None and peer.matches.count > peer.matches.plain:
+            words = f"it goes there if one of its members is picked for the group.{away}"
     elif peer.guess == "unknown":
         words = f"it goes there: its sketch is not known yet.{away}"
     elif needed is None:
@@ -65,6 +65,11 @@ def _verdict(peer: PeerRoute) -> str:
     return words
 
 
+_WHY_NOT = {
+    "no": "its sketch says no",
+    "maybe": "the topic stays on the broker",
+    "unknown": "the topic stays on the broker",
+}
 _STATES = {
     "suspect": "late, or not connected",
     "dead": "down: at QoS 1 and 2 it is kept for it",
