@@ -92,7 +92,7 @@ class Sending(Keeping):
         """By packet identifier: number, and whether PUBREC has come."""
 
     def connected(self, *, session_present: bool) -> None:
-        del session_present
+        assert session_present or not self._is_connected, f"{self.client_id}: the session is gone"
         self._is_connected = True
         for packet_id, (number, is_received) in self._open.items():
             if is_received:
