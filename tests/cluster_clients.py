@@ -102,7 +102,7 @@ class Receiver(Persistent):
         self.may_lose_session = False
         self.away_since: float | None = None
         self.away: list[tuple[float, float]] = []
-        """When it had no subscription: between a CONNACK without its session and a SUBACK."""
+        """When it had no subscription that all knew: from a CONNECT without its session on."""
         self.in_doubt: set[tuple[bytes, int]] = set()
         """QoS 2 that was under way then."""
 
@@ -111,19 +111,35 @@ class Receiver(Persistent):
             assert self.may_lose_session or not self.ready, f"{self.client_id}: session is gone"
             if self.ready:
                 self.ready = False
-                self.away_since = self.trying_since
+                if self.away_since is None:
+                    self.away_since = self.trying_since
                 self.in_doubt |= set(self._open_ids.values())
             self._open_ids.clear()
         if not self.ready:
             self.send(Subscribe(1, [Request(self.filter, self.qos)], 0))
 
+    def work(self) -> None:
+        if self.ready and self.away_since is not None and self._is_known_everywhere():
+            self.away.append((self.away_since, self.cluster.clock.now))
+            self.away_since = None
+
+    def _is_known_everywhere(self) -> bool:
+        """SUBACK does not wait long for brokers that hang."""
+        node = self.cluster.nodes[self.home]
+        session = node.broker.sessions.get(self.client_id)
+        sketch = node.mesh.exchange.sketch
+        state = (sketch.lineage, sketch.version)
+        peers = [other for other in self.cluster.nodes.values() if other is not node]
+        return (
+            session is not None
+            and session.detour is None
+            and all(other.mesh.exchange.state_of(node.name) == state for other in peers)
+        )
+
     def take(self, packet: object) -> None:
         if isinstance(packet, Reasons):
             assert packet.reasons == [self.qos]
             self.ready = True
-            if self.away_since is not None:
-                self.away.append((self.away_since, self.cluster.clock.now))
-                self.away_since = None
         elif isinstance(packet, Publish):
             if packet.qos == 2:
                 if packet.packet_id not in self._open_ids:

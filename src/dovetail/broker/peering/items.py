@@ -95,6 +95,8 @@ class Settle(Struct, frozen=True, array_like=True, tag=6):
     """What they have is void."""
     user: str | None
     """Whose client it is: what another user was promised is void, too."""
+    is_late: bool
+    """It has been there for a while: what is published goes there already."""
     lineage: int
     version: int
 

@@ -322,7 +322,10 @@ class Mesh:
         elif kind == MESSAGE:
             self._take_publication(name, decoded(publication_decoder, body), answer)
         elif kind in (WHOLE, DELTA):
-            answer(*self.exchange.receive(name, kind, body))
+            kind_back, body_back = self.exchange.receive(name, kind, body)
+            answer(kind_back, body_back)
+            if kind == WHOLE and kind_back == KNOWN:
+                self.moving.compare(name)
         elif kind == RESUME:
             peer = self._peer(name)
             resume = decoded(resume_decoder, body)

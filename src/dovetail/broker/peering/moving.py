@@ -68,6 +68,8 @@ from dovetail.topics.names import split_shared
 
 log = logging.getLogger("dovetail.cluster")
 
+_COMPARED_AT_ONCE = 10_000
+
 NEVER_BEGUN = -1
 """The stamp of a session that is here before its client was ever let in."""
 
@@ -303,7 +305,7 @@ class Moving:
             if (
                 answer.verdict == NEWER
                 and session is not None
-                and session.stamp == answer.stamp
+                and self._newest(answer.client_id) == answer.stamp
                 and session.link is None
             ):
                 # What is published now reaches the client there already.
@@ -408,10 +410,7 @@ class Moving:
         client_id = body.client_id
         claim = self._claims.get(client_id)
         session = self._lifetimes.sessions.get(client_id)
-        newest = max(
-            NEVER_BEGUN if claim is None else claim.stamp,
-            NEVER_BEGUN if session is None else session.stamp,
-        )
+        newest = self._newest(client_id)
         if newest > body.stamp:
             answer(ClaimedBody(client_id, body.stamp, NEWER, newest))
             return
@@ -426,6 +425,17 @@ class Moving:
             answer(ClaimedBody(client_id, body.stamp, NOTHING))
         else:
             self._answer_when_gone(client_id, body.stamp, answer)
+
+    def _newest(self, client_id: str) -> int:
+        """The stamp of the last connection of a client that we know to be here, or to come."""
+        newest = NEVER_BEGUN
+        session = self._lifetimes.sessions.get(client_id)
+        if session is not None:
+            newest = session.stamp
+            if isinstance(session.detour, Detour):
+                newest = max(newest, session.detour.guard_stamp)
+        claim = self._claims.get(client_id)
+        return newest if claim is None else max(newest, claim.stamp)
 
     def _last_owner(self, client_id: str) -> str:
         """Where its session went from here, if it may still be on its way."""
@@ -446,7 +456,13 @@ class Moving:
         journal.when_stored(act)
 
     def _yield(
-        self, client_id: str, user: str | None, owner: str, stamp: int, *, is_clean: bool
+        self,
+        client_id: str,
+        user: str | None,
+        owner: str,
+        stamp: int,
+        is_clean: bool,
+        sources: set[str] | None = None,
     ) -> bool:
         """End what the client has here; True if there is something to hand over."""
         session = self._lifetimes.sessions.get(client_id)
@@ -459,7 +475,7 @@ class Moving:
         if is_clean or session.user != user:
             self._lifetimes.end(session)
             return False
-        self._hand_over(session, owner, stamp)
+        self._hand_over(session, owner, stamp, sources)
         return True
 
     def _hand_over(
@@ -491,6 +507,8 @@ class Moving:
             expires_at = entry.message.expires_at
             if expires_at is None or expires_at > self.shared.now:
                 self._put(owner, _entry(client_id, stamp, entry))
+        # Notes that are about the way to here leave the way from here open.
+        session.stamp = max(session.stamp, detour.guard_stamp)
         detour.since = self.shared.now
         detour.holds = False
         detour.owner = owner
@@ -579,7 +597,7 @@ class Moving:
             return False
         detour = session.detour
         is_fresh = isinstance(detour, Detour) and detour.is_fresh
-        return is_fresh or session.stamp >= item.stamp
+        return is_fresh or session.stamp > item.stamp_before or session.stamp >= item.stamp
 
     def _take_filters(self, item: Filters) -> None:
         session = self._session_of_claim(item.client_id, item.stamp)
@@ -671,7 +689,8 @@ class Moving:
 
     def _inquire(self, session: Session) -> None:
         """A session has come whose client has not: is it somewhere else by now?"""
-        client_id, stamp = session.client_id, session.stamp
+        client_id = session.client_id
+        stamp = self._newest(client_id)
         body = encode(ClaimBody(client_id, stamp, session.user, is_clean=False))
         for name in self._members():
             self._send(name, CLAIM, body)
@@ -722,6 +741,7 @@ class Moving:
         *,
         is_clean: bool,
         user: str | None,
+        is_late: bool = False,
     ) -> Settle:
         sketch = self._exchange.sketch
         return Settle(
@@ -731,6 +751,7 @@ class Moving:
             sorted(holders),
             is_clean,
             user,
+            is_late,
             sketch.lineage,
             sketch.version,
         )
@@ -745,6 +766,10 @@ class Moving:
         if not self._exchange.routes_by(owner, (item.lineage, item.version)):
             self._settles.append((name, item))
             return
+        if item.is_late:
+            if self._newest(item.client_id) < item.stamp:
+                self._yield(item.client_id, item.user, owner, item.stamp, False, sources=set())
+            return
         note = Note(item.client_id, item.stamp, owner, item.is_clean, item.user)
         for other in {*item.holders, owner} - {self._name}:
             self._put(other, note)
@@ -755,13 +780,12 @@ class Moving:
 
     def _heed(self, owner: str, source: str, note: Note) -> None:
         """What is published by this source goes straight to the client's new broker."""
-        session = self._lifetimes.sessions.get(note.client_id)
-        if session is not None and session.stamp < note.stamp and owner != self._name:
+        if self._newest(note.client_id) < note.stamp and owner != self._name:
             # We were down, or cut off, when the client connected there.
             self._yield(note.client_id, note.user, owner, note.stamp, is_clean=note.is_clean)
         for ghost in list(self.ghosts.get(note.client_id, ())):
             detour = _detour(ghost)
-            if detour.moved_stamp <= note.stamp:
+            if ghost.stamp < note.stamp:
                 detour.open.discard(source)
                 self._changed(ghost)
         session = self._lifetimes.sessions.get(note.client_id)
@@ -779,7 +803,7 @@ class Moving:
             return
         if detour.owner:
             self._check_ghost(session, detour)
-        elif detour.is_over:
+        elif detour.is_over and not (detour.is_fresh and session.stamp == NEVER_BEGUN):
             session.detour = None
             self._arriving.discard(session)
         if session.stored:
@@ -799,6 +823,28 @@ class Moving:
         if not ghosts:
             del self.ghosts[ghost.client_id]
         self._lifetimes.bury(ghost)
+
+    def compare(self, name: str) -> None:
+        """A peer's sketch has come: does it have sessions of clients whose sessions we have?
+
+        After a cut both may. The later one is the client's.
+        """
+        clients = list(self._kept)
+        for at in range(0, len(clients), _COMPARED_AT_ONCE):
+            some = clients[at : at + _COMPARED_AT_ONCE]
+            found = self._exchange.search([_trace(client_id).encode() for client_id in some])
+            for client_id, names in zip(some, found, strict=True):
+                session = self._lifetimes.sessions.get(client_id)
+                if name in names and session is not None and session.stamp != NEVER_BEGUN:
+                    item = self._settle_item(
+                        client_id,
+                        session.stamp,
+                        (name,),
+                        is_clean=False,
+                        user=session.user,
+                        is_late=True,
+                    )
+                    self._put(name, item)
 
     # Peers and time -------------------------------------------------------------------------------
 
@@ -841,6 +887,8 @@ class Moving:
             detour = _detour(session)
             if detour.holds and detour.hold_until <= now:
                 self._release(session)
+            if detour.is_over:
+                self._changed(session)
             self._settle_again(session, now)
         for ghosts in list(self.ghosts.values()):
             for ghost in list(ghosts):
@@ -885,11 +933,17 @@ class Moving:
             [self._name],
             is_clean=False,
             user=ghost.user,
+            is_late=False,
             lineage=state[0],
             version=state[1],
         )
         for name in sorted(detour.open - {""}):
             self._put(name, item)
+        if "" in detour.open:
+            note = Note(ghost.client_id, detour.moved_stamp, detour.owner, False, ghost.user)
+            self._put(detour.owner, note)
+            detour.open.discard("")
+            self._changed(ghost)
 
     def next_deadline(self) -> float | None:
         return min((claim.deadline for claim in self._claims.values()), default=None)
