@@ -9,6 +9,7 @@ share the machine. Where it has no more cores than workers, the ratio says as mu
 import argparse
 import multiprocessing
 import os
+import signal
 import statistics
 import sys
 from collections.abc import Iterator
@@ -102,6 +103,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that brokers are ended, too
     counts = (1, options.workers)
     samples: dict[tuple[str, int], list[float]] = {}
     with started(counts[0]) as one, started(counts[1]) as several:
