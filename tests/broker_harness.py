@@ -52,6 +52,7 @@ class Disk:
                 "seen",
                 "members",
                 "removals",
+                "peer_groups",
             )
         }
 

@@ -108,7 +108,7 @@ class Node(World):
         """The end of a turn."""
         if not self.is_running:
             return
-        self.mesh.exchange.flush()
+        self.mesh.tell()
         if not self._committing and not self.shared.journal.open.is_empty:
             self._committing = True
             batch = self.shared.journal.close()
@@ -136,7 +136,7 @@ class Node(World):
                 self.wake()
                 self.broker.tick(self.now)
                 self.mesh.tick(self.now)
-                self.is_open = self.is_open or self.mesh.exchange.is_synchronous
+                self.is_open = self.is_open or self.mesh.is_synchronous
                 self.settle()
             self.cluster.clock.after(0.05, self.tick)
 

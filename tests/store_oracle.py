@@ -24,7 +24,7 @@ class Model:
     """The oracle: what the tables must hold."""
 
     def __init__(self) -> None:
-        self.state = StoredState({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+        self.state = StoredState({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
 
     def commit(self, batch: Batch) -> None:
         for name in StoredState._fields:
@@ -45,8 +45,9 @@ class Model:
         self.keep("deliveries", lambda key, row: key[0] in sessions and row.message in messages)
         self.keep("retained", lambda _, row: row in messages)
         needed = {row.message for row in self.state.deliveries.values()}
-        self.keep("owed", lambda _, row: row in messages)
-        needed |= set(self.state.retained.values()) | set(self.state.owed.values())
+        self.keep("owed", lambda _, row: row.message in messages)
+        needed |= set(self.state.retained.values())
+        needed |= {row.message for row in self.state.owed.values()}
         self.keep("messages", lambda key, _: key in needed)
         return self.state
 

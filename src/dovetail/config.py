@@ -205,6 +205,16 @@ FILTERS_ITEM_BYTES = 32_768
 SUBACK_WAIT_SECONDS = 0.2
 """For other brokers to know of a subscription before it is acknowledged without them."""
 
+GROUPS_MAX = 20_000
+"""Shared subscriptions (groups with different names or filters) of one broker in a cluster: all
+brokers know all of them. Who would begin one more is refused."""
+
+GROUPS_BYTES_MAX = 4_194_304
+"""Their names and filters together, so that one frame holds them."""
+
+GROUP_HOPS_MAX = 8
+"""Brokers that pass a publication on because the member that it was for has left meanwhile."""
+
 REMOVALS_SECONDS = 86_400.0
 """For so long it is remembered that a retained message was taken away, as long as a broker that is
 gone is known; then an older copy could bring it back."""
@@ -263,6 +273,14 @@ REFUSAL_CHARACTERS_MAX = 300
 
 PEER_FRAME_BYTES_MAX = 16_777_216
 """Of a frame between nodes that have proven themselves, its header included."""
+
+PEER_FRAME_EXTRA_BYTES = 262_144
+"""Of a publication in a frame, besides what its client sent: who that was, the groups that it is
+for, and their frame. The longest text of MQTT has 65,535 bytes."""
+
+MARK_BYTES_MAX = 131_072
+"""Names and filters of the groups that one frame says a publication is for. Further ones go with
+another frame; one always fits."""
 
 PEER_BACKLOG_BYTES_MAX = 67_108_864
 """Bytes on their way to one peer that it has not taken; beyond, nothing more is taken for it."""

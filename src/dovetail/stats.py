@@ -45,6 +45,9 @@ class Counters:
     """Publications that a peer did not get: QoS 0 while it was down or did not keep up, others
     beyond what may be owed to it."""
 
+    group_messages_passed_on: int = 0
+    """Publications for a member of a group that left, given to another broker's."""
+
     def as_dict(self) -> dict[str, int]:
         return {item.name: getattr(self, item.name) for item in fields(self)}
 

@@ -25,6 +25,7 @@ from dovetail.broker.journal import (
     Batch,
     DeliveryRow,
     MessageRow,
+    OwedRow,
     SessionRow,
     StoredState,
     SubscriptionRow,
@@ -62,6 +63,7 @@ def state_of(folder: Path) -> StoredState:
 MOMENTS = st.none() | st.floats(allow_nan=False)
 SESSIONS = st.integers(1, 4)
 MESSAGES = st.integers(1, 6) | st.integers(2**62, 2**62 + 2)
+OWED = st.builds(OwedRow, MESSAGES, st.binary(max_size=10))
 TOPICS = st.sampled_from([b"", b"a", b"a/b", b"\x00", b"t" * 65_535])
 
 
@@ -121,11 +123,15 @@ BATCHES = st.builds(
     ),
     incoming=rows_or_none(st.tuples(SESSIONS, st.integers(1, 3)), st.booleans()),
     retained=rows_or_none(TOPICS, MESSAGES),
-    owed=rows_or_none(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), MESSAGES),
+    owed=rows_or_none(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), OWED),
     heard=rows_or_none(st.integers(1, 3), st.integers(1, 2**62)),
     seen=rows_or_none(st.integers(1, 3), st.just(True)),
     removals=rows_or_none(TOPICS, st.integers(1, 2**62)),
     members=rows_or_none(st.sampled_from(["a", "b"]), st.text()),
+    peer_groups=rows_or_none(
+        st.tuples(st.sampled_from(["a", "b"]), st.just("g"), st.sampled_from(["a", "#"])),
+        st.just(1),
+    ),
 )
 
 
@@ -246,7 +252,7 @@ def test_garbage_is_removed_and_counted(store: Store, caplog: pytest.LogCaptureF
     batch.messages = {number: message() for number in range(1, 8)}
     batch.deliveries = {(1, 1): delivery(1), (1, 2): delivery(99), (9, 1): delivery(5)}
     batch.retained = {b"here": 2, b"nowhere": 98}
-    batch.owed = {("peer", 1): 3, ("peer", 2): 97}
+    batch.owed = {("peer", 1): OwedRow(3, b"mark"), ("peer", 2): OwedRow(97, b"")}
     batch.subscriptions = {(1, "a"): SubscriptionRow(0, 0), (9, "a"): SubscriptionRow(0, 0)}
     batch.incoming = {(1, 1): True, (8, 1): True, (9, 1): True}
     store.commit(batch)
@@ -258,7 +264,7 @@ def test_garbage_is_removed_and_counted(store: Store, caplog: pytest.LogCaptureF
         "2 deliveries, 1 retained, 1 owed, 4 messages."
     )
     assert set(state.messages) == {1, 2, 3}
-    assert state.owed == {("peer", 1): 3}
+    assert state.owed == {("peer", 1): OwedRow(3, b"mark")}
     assert set(state.deliveries) == {(1, 1)}
     assert set(state.subscriptions) == {(1, "a")}
     assert state.incoming == {(1, 1): True}

@@ -141,6 +141,7 @@ class Admission:
         link.admitted(session, packet, answer)
         window = min(packet.receive_max, self._shared.limits.inflight_max)
         session.resume(link, window, self._shared.now)
+        self._router.presence_changed(session)
 
     def _refuse_client(self, link: Link, packet: Connect) -> Refusal | None:
         if self._is_full_for(packet.client_id):

@@ -74,6 +74,7 @@ class Broker:
             random,
             rules or AccessRules(()),
         )
+        self._random = random
         self._authenticate = authenticate
         self._schedule = schedule
 
@@ -141,6 +142,7 @@ class Broker:
             incarnation=incarnation,
             seed=seed,
             send=send,
+            random=self._random,
         )
         self.dispatch.mesh = mesh
         self._subscribing.mesh = mesh
@@ -148,6 +150,8 @@ class Broker:
         self.router.search_peers = mesh.exchange.search
         self.router.search_peer = mesh.exchange.search_peer
         self.router.filter_changed = mesh.exchange.filter_changed
+        self.router.search_groups = mesh.groups.search
+        self.router.group_changed = mesh.roster.group_changed
         return mesh
 
     def restore(self, state: StoredState, now: float) -> None:

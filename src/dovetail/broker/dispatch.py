@@ -6,7 +6,7 @@ options and identifiers of subscriptions, No Local. What one does for a message,
 too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from dovetail.broker.kernels.scan import transcode
 from dovetail.broker.packets import MQTT_5
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routing import Delivery, Group, Route, Router
+from dovetail.broker.routing import Delivery, Group, Key, Route, Router
 from dovetail.broker.session import Outgoing, Session
 from dovetail.broker.state import Shared
 from dovetail.messages import Message
@@ -58,11 +58,11 @@ class Dispatch:
             counters.packets_received += count
             counters.publishes_received += count
             counters.publish_bytes_received += size
-            if route.peers and self.mesh is not None:
+            if route.peers and not route.pools and self.mesh is not None:
                 self.mesh.forward(route.peers, data, version, count)
-        if route.groups or (route.own and origin in route.own):
-            self._forward_each(route, data, version, origin)
-            return
+            if route.groups or route.pools or (route.own and origin in route.own):
+                self._forward_each(route, data, version, origin)
+                return
         backlog_bytes_max = self._backlog_bytes_max
         sent = 0
         other_data: bytes | None = None
@@ -112,7 +112,13 @@ class Dispatch:
         of them needs more than that.
         """
         deliveries = route.deliveries
-        if not deliveries or route.groups or route.peers or (route.own and origin in route.own):
+        if (
+            not deliveries
+            or route.groups
+            or route.pools
+            or route.peers
+            or (route.own and origin in route.own)
+        ):
             return False
         qos = data[start] >> 1 & 3
         congestion_bytes = self._backlog_bytes_max // 2
@@ -137,11 +143,16 @@ class Dispatch:
         counters.publish_bytes_sent += size * len(deliveries)
         return True
 
-    def _forward_each(
-        self, route: Route, data: bytes, version: int, origin: Session | None
-    ) -> None:
+    def _forward_each(self, route: Route, data: bytes, version: int, origin: Session) -> None:
+        mesh = self.mesh
         for topic, payload in packets_of(data, version):
-            self._spread(route, Message(topic, payload), origin, [])
+            message = Message(topic, payload, origin=origin.client_id)
+            groups: Iterable[Group] = route.groups
+            if route.pools and mesh is not None:
+                # Which broker gets it for a group is another one each time.
+                groups, marks = mesh.pick(route.pools, 0)
+                mesh.publish(route.peers, message, marks)
+            self._spread(route, message, origin, [], groups)
 
     # One message at a time ----------------------------------------------------------------------
 
@@ -154,26 +165,38 @@ class Dispatch:
         what other brokers have to take before it is.
         """
         route = self._router.routes.get(message.topic) or self._router.route(message.topic)
-        ticket = None
-        if self.mesh is not None and not message.topic.startswith(SYS_PREFIX):
-            peers = route.peers
-            if message.retain:  # everywhere
-                peers = self.mesh.names()
-                message.stamp = self.mesh.stamps.next()
-            ticket = self.mesh.publish(peers, message) if peers else None
-        entries = self.publish_here(route, message, origin)
-        return ([] if entries is None and route.peers else entries), ticket
+        mesh = self.mesh
+        if mesh is None or message.topic.startswith(SYS_PREFIX):
+            return self.publish_here(route, message, origin, route.groups), None
+        peers = route.peers
+        if message.retain:  # everywhere
+            peers = mesh.names()
+            message.stamp = mesh.stamps.next()
+        groups: Iterable[Group] = ()
+        marks: Mapping[str, Sequence[Key]] = {}
+        if route.pools:
+            groups, marks = mesh.pick(route.pools, message.qos)
+        ticket = mesh.publish(peers, message, marks) if peers or marks else None
+        entries = self.publish_here(route, message, origin, groups)
+        return ([] if entries is None and (route.peers or marks) else entries), ticket
 
     def publish_here(
-        self, route: Route, message: Message, origin: Session | None = None
+        self,
+        route: Route,
+        message: Message,
+        origin: Session | None = None,
+        groups: Iterable[Group] = (),
     ) -> Entries | None:
-        """The same for who is connected here. Without an origin it is another broker's, or ours."""
+        """The same for who is connected here, and for the groups that this broker serves.
+
+        Without an origin it is another broker's, or ours.
+        """
         if message.retain:
             self.retain(message)
         if route.is_empty_here:
             return None
         entries: Entries = []
-        return entries if self._spread(route, message, origin, entries) else None
+        return entries if self._spread(route, message, origin, entries, groups) else None
 
     def needs_disk(self, message: Message, origin: Session | None) -> bool:
         """Would `publish` have to wait for the disk?"""
@@ -182,6 +205,8 @@ class Dispatch:
         if not message.qos:
             return False
         route = self._router.find(message.topic)
+        if self.mesh is not None and self.mesh.needs_disk(route, message.qos):
+            return True
         if any(
             delivery.qos and delivery.session.persistent
             for delivery in route.deliveries_from(origin)
@@ -194,7 +219,12 @@ class Dispatch:
         )
 
     def _spread(
-        self, route: Route, message: Message, origin: Session | None, entries: Entries
+        self,
+        route: Route,
+        message: Message,
+        origin: Session | None,
+        entries: Entries,
+        groups: Iterable[Group],
     ) -> bool:
         """False if the route leads to nobody, this time."""
         deliveries: Iterable[Delivery] = route.deliveries
@@ -207,12 +237,12 @@ class Dispatch:
             self.deliver(
                 delivery, message, message.retain and delivery.retain_as_published, entries
             )
-        for group in route.groups:
-            if self._share(group, message, entries):
+        for group in groups:
+            if self.share(group, message, entries):
                 matched = True
         return matched
 
-    def _share(self, group: Group, message: Message, entries: Entries) -> bool:
+    def share(self, group: Group, message: Message, entries: Entries) -> bool:
         """To one member of a group (section 4.8.2); False if there is nobody."""
         member = group.pick(message.qos)
         if member is None:
@@ -228,8 +258,12 @@ class Dispatch:
         """A session ends: what it has not got of its groups goes to other members."""
         for entry in session.shares():
             expires_at = entry.message.expires_at
-            if entry.group is not None and (expires_at is None or expires_at > self._shared.now):
-                self._share(entry.group, entry.message, [])
+            if entry.group is None or (expires_at is not None and expires_at <= self._shared.now):
+                continue
+            if self.mesh is None:
+                self.share(entry.group, entry.message, [])
+            else:
+                self.mesh.share(entry.group.key, entry.message)
 
     def deliver(self, delivery: Delivery, message: Message, retain: bool, entries: Entries) -> None:
         """One message to one session, at the lower of two QoS [MQTT-3.8.4-8]."""

@@ -60,6 +60,13 @@ class DeliveryRow(NamedTuple):
     identifiers: tuple[int, ...]
 
 
+class OwedRow(NamedTuple):
+    """A message owed to a peer. `mark`: the groups that it is for there (peering/bodies.py)."""
+
+    message: int
+    mark: bytes
+
+
 @dataclass(slots=True)
 class Batch:
     """Rows by key; None where a row goes. Numbers of sessions and messages are never reused."""
@@ -74,8 +81,8 @@ class Batch:
     """Packet identifiers of QoS 2 publications received and not released, by session."""
     retained: dict[bytes, int | None] = field(default_factory=dict)
     """The number of the retained message, by topic."""
-    owed: dict[tuple[str, int], int | None] = field(default_factory=dict)
-    """The number of a message, by the peer that has not got it and its place in our stream."""
+    owed: dict[tuple[str, int], OwedRow | None] = field(default_factory=dict)
+    """By the peer that has not got it and its place in our stream."""
     heard: dict[int, int | None] = field(default_factory=dict)
     """How far we have taken the streams of peers."""
     seen: dict[int, bool | None] = field(default_factory=dict)
@@ -84,6 +91,8 @@ class Batch:
     """Stamps of retained messages that were taken away, by topic."""
     members: dict[str, str | None] = field(default_factory=dict)
     """Addresses of the brokers that belong to the cluster, by name; empty where it is not known."""
+    peer_groups: dict[tuple[str, str, str], int | None] = field(default_factory=dict)
+    """1 where a peer has members of a group whose sessions are kept; by peer, name and filter."""
     waiting: list[Callable[[bool], None]] = field(default_factory=list)
     """Called with True when the batch is on disk, with False when it could not be written."""
 
@@ -102,6 +111,7 @@ class Batch:
             or self.seen
             or self.members
             or self.removals
+            or self.peer_groups
         )
 
 
@@ -114,11 +124,12 @@ class StoredState(NamedTuple):
     deliveries: dict[tuple[int, int], DeliveryRow]
     incoming: dict[tuple[int, int], bool]
     retained: dict[bytes, int]
-    owed: dict[tuple[str, int], int]
+    owed: dict[tuple[str, int], OwedRow]
     heard: dict[int, int]
     seen: dict[int, bool]
     members: dict[str, str]
     removals: dict[bytes, int]
+    peer_groups: dict[tuple[str, str, str], int]
 
 
 class Journal:
@@ -210,8 +221,8 @@ class Journal:
         self.open.retained[topic] = message_number
         self.rows_written += 1
 
-    def save_owed(self, peer: str, sequence: int, message_number: int) -> None:
-        self.open.owed[peer, sequence] = message_number
+    def save_owed(self, peer: str, sequence: int, row: OwedRow) -> None:
+        self.open.owed[peer, sequence] = row
         self.rows_written += 1
 
     def drop_owed(self, peer: str, sequence: int) -> None:
@@ -234,6 +245,10 @@ class Journal:
 
     def save_member(self, name: str, address: str | None) -> None:
         self.open.members[name] = address
+        self.rows_written += 1
+
+    def save_peer_group(self, peer: str, name: str, topic_filter: str, kept: int | None) -> None:
+        self.open.peer_groups[peer, name, topic_filter] = kept
         self.rows_written += 1
 
     def when_stored(self, act: Callable[[bool], None]) -> None:
@@ -292,3 +307,4 @@ class Journal:
         now.seen = failed.seen | now.seen
         now.members = failed.members | now.members
         now.removals = failed.removals | now.removals
+        now.peer_groups = failed.peer_groups | now.peer_groups

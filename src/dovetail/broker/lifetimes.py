@@ -150,6 +150,7 @@ class Lifetimes:
         if not session.persistent:
             self.end(session)
             return
+        self._router.presence_changed(session)
         if session.will is not None:
             delay = session.will.delay_seconds
             if delay:

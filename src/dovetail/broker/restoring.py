@@ -59,10 +59,11 @@ def restore(
             expire_retained(message)
     if mesh is not None:
         mesh.restore(state.members, state.heard, state.seen, state.removals)
-        for (peer, sequence), number in sorted(state.owed.items()):
-            messages[number].references += 1
-            mesh.owed(peer).restore(sequence, messages[number])
-    if mesh is not None:
+        mesh.roster.restore(state.peer_groups)
+        for (peer, sequence), owed in sorted(state.owed.items()):
+            message = messages[owed.message]
+            message.references += 1
+            mesh.owed(peer).restore(sequence, message, owed.mark)
         mesh.moving.restored()
     for session in here.values():
         lifetimes.restored(session)

@@ -7,7 +7,9 @@ filter without wildcards matters to one topic only.
 
 In a cluster a route also names the other brokers that may have a receiver; which they are is asked
 of their sketches (peering/), once for each topic. When one of those changes, it is asked about all
-topics in the cache at once, and routes stay that its answer leaves as they are.
+topics in the cache at once, and routes stay that its answer leaves as they are. Shared
+subscriptions are no part of that: their members in the whole cluster are counted
+(peering/groups.py), and a route has the pools that one of them is picked from.
 
 The cache has two generations: when the young one is full it becomes the old one, and what is still
 in use moves over. Topics that are seen once fall out behind.
@@ -15,14 +17,21 @@ in use moves over. Topics that are seen once fall out behind.
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from dovetail.broker.datatypes import check_text
 from dovetail.broker.session import Session, Subscription
 from dovetail.config import ROUTE_TOPIC_BYTES_MAX, ROUTES_RECHECKED_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.settings import Mqtt
-from dovetail.topics.names import check_name, split_shared
+from dovetail.topics.names import SharedFilter, check_name, split_shared
 from dovetail.topics.trie import FilterTrie
+
+if TYPE_CHECKING:
+    from dovetail.broker.peering.groups import Pool
+
+Key = tuple[str, str]
+"""Of a group: its name and its filter."""
 
 
 class Delivery:
@@ -49,20 +58,41 @@ class Delivery:
 class Group:
     """A shared subscription: each publication goes to one of its members (section 4.8.2)."""
 
-    __slots__ = ("_next", "_order", "members")
+    __slots__ = ("_counted", "_next", "_order", "connected", "kept", "key", "members")
 
-    def __init__(self) -> None:
+    def __init__(self, key: Key) -> None:
+        self.key = key
         self.members: dict[int, Subscription] = {}
+        self.connected = 0
+        """Members whose client is there, as far as it was noted."""
+        self.kept = 0
+        """Those for whom a message can wait: with a session that is kept, at QoS 1 or 2."""
+        self._counted: dict[int, tuple[bool, bool]] = {}
         self._order: tuple[Subscription, ...] | None = None
         self._next = 0
 
     def add(self, subscription: Subscription) -> None:
         self.members[subscription.session.number] = subscription
         self._order = None
+        self.note(subscription.session)
 
     def remove(self, session: Session) -> None:
         del self.members[session.number]
         self._order = None
+        self._count(session.number, (False, False))
+        del self._counted[session.number]
+
+    def note(self, session: Session) -> None:
+        """Count a member as it is now."""
+        member = self.members[session.number]
+        is_kept = session.persistent and member.qos > 0
+        self._count(session.number, (session.link is not None, is_kept))
+
+    def _count(self, number: int, now: tuple[bool, bool]) -> None:
+        before = self._counted.get(number, (False, False))
+        self._counted[number] = now
+        self.connected += now[0] - before[0]
+        self.kept += now[1] - before[1]
 
     def pick(self, qos: int) -> Subscription | None:
         """In turn, those who are there before those who will be back."""
@@ -85,13 +115,14 @@ class Group:
 class Route:
     """Who gets a publication. Does not change: a new subscription makes new routes."""
 
-    __slots__ = ("deliveries", "groups", "own", "peers")
+    __slots__ = ("deliveries", "groups", "own", "peers", "pools")
 
     def __init__(
         self,
         subscriptions: Iterable[Subscription],
         groups: tuple[Group, ...],
         peers: tuple[str, ...] = (),
+        pools: "tuple[Pool, ...]" = (),
     ) -> None:
         by_session: dict[Session, list[Subscription]] = {}
         for subscription in subscriptions:
@@ -99,6 +130,7 @@ class Route:
         self.deliveries = tuple(Delivery(session, found) for session, found in by_session.items())
         self.groups = groups
         self.peers = peers
+        self.pools = pools
         # What a session with No Local gets of its own publications [MQTT-3.8.3-3].
         self.own: dict[Session, Delivery | None] = {}
         for session, found in by_session.items():
@@ -119,6 +151,7 @@ class Route:
 
 
 _Several = dict[int | str, Subscription | Group]  # by session number, or by the group's name
+_Found = tuple[tuple[int, ...], tuple[str, ...], "tuple[Pool, ...]"]  # what makes a route
 
 
 class Router:
@@ -128,16 +161,22 @@ class Router:
         self.routes: dict[bytes, Route] = {}
         self.count = 0
         self._old_routes: dict[bytes, Route] = {}
-        self._by_filters: dict[tuple[tuple[int, ...], tuple[str, ...]], Route] = {}
+        self._by_filters: dict[_Found, Route] = {}
         self._limits = limits
         self._trie: FilterTrie[Subscription | Group | _Several] = FilterTrie()
+        self.groups: dict[Key, Group] = {}
+        self._groups_of: dict[int, dict[str, Group]] = {}  # by session number, and by filter
         self.computed = 0
         self.search_peers: Callable[[Sequence[bytes]], Sequence[tuple[str, ...]]] | None = None
         """In a cluster: for each topic the brokers that may have a receiver."""
         self.search_peer: Callable[[str, Sequence[bytes]], Sequence[bool]] | None = None
         """In a cluster: for each topic whether this broker may have one."""
         self.filter_changed: Callable[[str, bool], None] | None = None
-        """In a cluster: told of a filter with its first subscription, and after its last."""
+        """In a cluster: told of a filter with its first plain subscription, and after its last."""
+        self.search_groups: Callable[[Sequence[bytes]], Sequence[tuple[Pool, ...]]] | None = None
+        """In a cluster: for each topic the groups of all brokers that get it."""
+        self.group_changed: Callable[[Group], None] | None = None
+        """In a cluster: told of members that came, went, or changed."""
 
     # Tables -------------------------------------------------------------------------------------
 
@@ -151,28 +190,19 @@ class Router:
         if known is not None:  # [MQTT-3.8.4-3]
             known.options = options
             known.identifier = identifier
-            self._changed(inner)
+            if shared is not None:
+                self.presence_changed(session)
+            self.changed(inner)
             return known
         subscription = Subscription(session, topic_filter, options, identifier)
         session.subscriptions[topic_filter] = subscription
         session.filter_bytes += len(topic_filter.encode())
         self.count += 1
-        key: int | str = session.number if shared is None else shared.group
-        entry: Subscription | Group = subscription
-        if shared is not None:
-            entry = Group()
-            entry.add(subscription)
-        at = self._trie.setdefault(inner, entry)
-        if at is entry:
-            if self.filter_changed is not None:
-                self.filter_changed(inner, True)
-        elif isinstance(group := self._entry(at, key), Group):
-            group.add(subscription)
-        elif isinstance(at, dict):
-            at[key] = entry
+        if shared is None:
+            self._put(inner, session.number, subscription)
         else:
-            self._trie[inner] = {_key_of(at): at, key: entry}
-        self._changed(inner)
+            self._join(topic_filter, shared, subscription)
+        self.changed(inner)
         return subscription
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
@@ -182,37 +212,64 @@ class Router:
         session.filter_bytes -= len(topic_filter.encode())
         self.count -= 1
         shared = split_shared(topic_filter)
-        inner = topic_filter if shared is None else shared.filter
-        key: int | str = session.number if shared is None else shared.group
-        at = self._trie[inner]
-        if shared is not None:
-            group = self._entry(at, key)
-            assert isinstance(group, Group)
-            group.remove(session)
-            if group.members:
-                self._changed(inner)
-                return True
-        if isinstance(at, dict) and len(at) > 1:
-            del at[key]
+        if shared is None:
+            self._take(topic_filter, session.number)
+            self.changed(topic_filter)
         else:
-            del self._trie[inner]
-            if self.filter_changed is not None:
-                self.filter_changed(inner, False)
-        self._changed(inner)
+            self._leave(topic_filter, shared, session)
+            self.changed(shared.filter)
         return True
 
-    @staticmethod
-    def _entry(
-        at: Subscription | Group | _Several | None, key: int | str
-    ) -> Subscription | Group | None:
-        if isinstance(at, dict):
-            return at.get(key)
-        # A filter that one subscriber or one group has is kept without a dict.
-        if isinstance(at, Group) and isinstance(key, str):
-            member = next(iter(at.members.values()))
-            shared = split_shared(member.filter)
-            return at if shared is not None and shared.group == key else None
-        return None
+    def _put(self, inner: str, key: int | str, entry: Subscription | Group) -> None:
+        at = self._trie.setdefault(inner, entry)  # one entry is kept without a dict
+        known = None if at is entry else at
+        if self.filter_changed is not None and isinstance(key, int) and not _has_plain(known):
+            self.filter_changed(inner, True)
+        if isinstance(known, dict):
+            known[key] = entry
+        elif known is not None:
+            self._trie[inner] = {_key_of(known): known, key: entry}
+
+    def _take(self, inner: str, key: int | str) -> None:
+        at = self._trie[inner]
+        rest: _Several | None = None
+        if isinstance(at, dict) and len(at) > 1:
+            del at[key]
+            rest = at
+        else:
+            del self._trie[inner]
+        if self.filter_changed is not None and isinstance(key, int) and not _has_plain(rest):
+            self.filter_changed(inner, False)
+
+    def _join(self, topic_filter: str, shared: SharedFilter, subscription: Subscription) -> None:
+        key = shared.group, shared.filter
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = Group(key)
+            self._put(shared.filter, shared.group, group)
+        group.add(subscription)
+        self._groups_of.setdefault(subscription.session.number, {})[topic_filter] = group
+        if self.group_changed is not None:
+            self.group_changed(group)
+
+    def _leave(self, topic_filter: str, shared: SharedFilter, session: Session) -> None:
+        joined = self._groups_of[session.number]
+        group = joined.pop(topic_filter)
+        if not joined:
+            del self._groups_of[session.number]
+        group.remove(session)
+        if not group.members:
+            del self.groups[group.key]
+            self._take(shared.filter, shared.group)
+        if self.group_changed is not None:
+            self.group_changed(group)
+
+    def presence_changed(self, session: Session) -> None:
+        """A client came or went: its session's groups have one more, or fewer, to pick from."""
+        for group in self._groups_of.get(session.number, {}).values():
+            group.note(session)
+            if self.group_changed is not None:
+                self.group_changed(group)
 
     def peers_changed(self, name: str | None = None) -> None:
         """What other brokers may have receivers for is not what it was; or what this one may."""
@@ -229,7 +286,8 @@ class Router:
                     if may_match != (name in routes[topic].peers):
                         del routes[topic]
 
-    def _changed(self, inner: str) -> None:
+    def changed(self, inner: str) -> None:
+        """Who gets what matches this filter has: routes that could have come from it go."""
         self._by_filters = {}
         if "+" in inner or "#" in inner:
             self.routes.clear()
@@ -274,8 +332,11 @@ class Router:
             by_filters = self._by_filters
             search = self.search_peers
             peers = [()] * len(unknown) if search is None else search(unknown)
+            pools = (
+                [()] * len(unknown) if self.search_groups is None else self.search_groups(unknown)
+            )
             matched = self._trie.match_many(unknown)
-            for topic, key in zip(unknown, zip(matched, peers, strict=True), strict=True):
+            for topic, key in zip(unknown, zip(matched, peers, pools, strict=True), strict=True):
                 route = by_filters.get(key)
                 if route is None:
                     route = by_filters[key] = self._build(*key)
@@ -297,7 +358,9 @@ class Router:
             if len(topic) <= ROUTE_TOPIC_BYTES_MAX
         )
 
-    def _build(self, numbers: tuple[int, ...], peers: tuple[str, ...]) -> Route:
+    def _build(
+        self, numbers: tuple[int, ...], peers: tuple[str, ...], pools: "tuple[Pool, ...]"
+    ) -> Route:
         subscriptions: list[Subscription] = []
         groups: list[Group] = []
         for number in dict.fromkeys(numbers):
@@ -307,7 +370,7 @@ class Router:
                     groups.append(entry)
                 else:
                     subscriptions.append(entry)
-        return Route(subscriptions, tuple(groups), peers)
+        return Route(subscriptions, tuple(groups), peers, pools)
 
     def matching(self, topic: bytes) -> list[Subscription | Group]:
         """Everything here that matches it, for people; routes do not go by this."""
@@ -346,7 +409,11 @@ class Router:
 def _key_of(entry: Subscription | Group) -> int | str:
     if isinstance(entry, Subscription):
         return entry.session.number
-    member = next(iter(entry.members.values()))
-    shared = split_shared(member.filter)
-    assert shared is not None
-    return shared.group
+    return entry.key[0]
+
+
+def _has_plain(at: Subscription | Group | _Several | None) -> bool:
+    """Does anybody subscribe to it without a group?"""
+    if isinstance(at, dict):
+        return any(isinstance(key, int) for key in at)
+    return isinstance(at, Subscription)

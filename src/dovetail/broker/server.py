@@ -120,7 +120,7 @@ class Server:
         self.is_scheduled = False
         self.flush()
         if self.mesh is not None:
-            self.mesh.exchange.flush()
+            self.mesh.tell()
         journal = self.shared.journal
         if journal.rows_written != self._rows_taken or journal.open.waiting:
             self.commit()

@@ -36,7 +36,7 @@ from dovetail.broker.database import (
     sqlite_explained,
     take_lock,
 )
-from dovetail.broker.journal import Batch, StoredState
+from dovetail.broker.journal import Batch, OwedRow, StoredState
 from dovetail.errors import StoreError
 
 STATEMENT_ROWS_MAX = 256
@@ -98,11 +98,18 @@ class Store:
                 deliveries=tables.read_deliveries(self._rows(tables.DELIVERIES)),
                 incoming=tables.read_incoming(self._rows(tables.INCOMING)),
                 retained=dict(self._rows(tables.RETAINED)),
-                owed={(peer, number): row for peer, number, row in self._rows(tables.OWED)},
+                owed={
+                    (peer, number): OwedRow(message, mark)
+                    for peer, number, message, mark in self._rows(tables.OWED)
+                },
                 heard=dict(self._rows(tables.HEARD)),
                 seen={stream: bool(row) for stream, row in self._rows(tables.SEEN)},
                 members=dict(self._rows(tables.MEMBERS)),
                 removals=dict(self._rows(tables.REMOVALS)),
+                peer_groups={
+                    (peer, name, topic_filter): kept
+                    for peer, name, topic_filter, kept in self._rows(tables.PEER_GROUPS)
+                },
             )
 
     def highest_numbers(self) -> tuple[int, int]:
@@ -191,6 +198,7 @@ class Store:
         self._put_and_remove(tables.SEEN, batch.seen)
         self._put_and_remove(tables.MEMBERS, batch.members)
         self._put_and_remove(tables.REMOVALS, batch.removals)
+        self._put_and_remove(tables.PEER_GROUPS, batch.peer_groups)
         # Last, so that rows which the batch still has for a session that goes leave with it.
         gone = [(number,) for number, row in batch.sessions.items() if row is None]
         for table in (tables.SUBSCRIPTIONS, tables.DELIVERIES, tables.INCOMING):

@@ -101,7 +101,7 @@ class Subscribing:
         if self.mesh is None:
             act()
         else:
-            self.mesh.exchange.when_known(self._shared.now + SUBACK_WAIT_SECONDS, act)
+            self.mesh.when_known(self._shared.now + SUBACK_WAIT_SECONDS, act)
 
     def unsubscribe(self, link: Link, packet: Unsubscribe) -> None:
         session = link.session
@@ -169,6 +169,8 @@ class Subscribing:
             or self._router.count >= limits.subscriptions_max
             or (session.persistent and self._shared.journal.failing)
         ):
+            return ReasonCode.QUOTA_EXCEEDED
+        if shared is not None and self.mesh is not None and not self.mesh.has_room_for(shared):
             return ReasonCode.QUOTA_EXCEEDED
         return None
 

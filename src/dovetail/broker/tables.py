@@ -8,9 +8,9 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from dovetail.broker.journal import DeliveryRow, MessageRow, SessionRow, SubscriptionRow
+from dovetail.broker.journal import DeliveryRow, MessageRow, OwedRow, SessionRow, SubscriptionRow
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """In PRAGMA user_version; 0 is a file that has nothing in it yet."""
 
 # Numbered rows are SQLite's own kind: large ones do no harm to the inner pages of their trees. The
@@ -98,7 +98,17 @@ _SCHEMA_3 = """
 ALTER TABLE sessions ADD COLUMN stamp INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN detour BLOB NOT NULL DEFAULT x'';
 """
-UPGRADES = {1: _SCHEMA_1, 2: _SCHEMA_2, 3: _SCHEMA_3}
+_SCHEMA_4 = """
+ALTER TABLE owed ADD COLUMN mark BLOB NOT NULL DEFAULT x'';
+CREATE TABLE peer_groups (
+    peer TEXT NOT NULL,
+    name TEXT NOT NULL,
+    filter TEXT NOT NULL,
+    kept INTEGER NOT NULL,
+    PRIMARY KEY (peer, name, filter)
+) STRICT, WITHOUT ROWID;
+"""
+UPGRADES = {1: _SCHEMA_1, 2: _SCHEMA_2, 3: _SCHEMA_3, 4: _SCHEMA_4}
 """What leads to each version from the one before; a new file goes through all of them."""
 
 # In this order: what is removed first may be all that kept a row of a later table.
@@ -147,11 +157,12 @@ MESSAGES = Table("messages", ("message",), MessageRow._fields, _as_it_is, has_pa
 DELIVERIES = Table("deliveries", ("session", "sequence"), DeliveryRow._fields, _flat_delivery)
 INCOMING = Table("incoming", ("session", "packet_id"), ("held",), _alone)
 RETAINED = Table("retained", ("topic",), ("message",), _alone)
-OWED = Table("owed", ("peer", "sequence"), ("message",), _alone)
+OWED = Table("owed", ("peer", "sequence"), OwedRow._fields, _as_it_is)
 HEARD = Table("heard", ("stream",), ("sequence",), _alone)
 REMOVALS = Table("removals", ("topic",), ("stamp",), _alone)
 SEEN = Table("seen", ("stream",), ("seen",), _alone)
 MEMBERS = Table("members", ("name",), ("address",), _alone)
+PEER_GROUPS = Table("peer_groups", ("peer", "name", "filter"), ("kept",), _alone)
 
 
 # Statements. The names in them are ours, hence the silence about injections (S608).

@@ -46,6 +46,8 @@ HELP: Mapping[str, str] = {
     "publishes_in_vain": "Publications from other brokers that nobody here had subscribed to.",
     "peer_messages_dropped": "Publications that another broker did not get: QoS 0 while it was "
     "down or did not keep up, others beyond what may be owed to it.",
+    "group_messages_passed_on": "Publications for a member of a shared subscription that had left, "
+    "given to a member at another broker.",
     "clients_connected": "Clients that are connected.",
     "sessions": "Sessions, of clients connected or not.",
     "subscriptions": "Subscriptions of all sessions.",

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from broker_harness import KEPT, World
 from dovetail.broker import codec
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
-from dovetail.broker.peering import bodies
+from dovetail.broker.peering import bodies, mesh, roster
 from dovetail.broker.peering.bodies import DELTA, WHOLE, decoded
+from dovetail.broker.peering.exchange import Exchange
 from dovetail.broker.peering.moving import NOTHING
-from dovetail.config import REMOVALS_SECONDS
-from dovetail.errors import PeerError
+from dovetail.config import GROUP_HOPS_MAX, REMOVALS_SECONDS
+from dovetail.errors import PeerError, ReasonCode
+from dovetail.topics.sketches.wire import sketch_to_bytes
 
 STREAM = 9
 
@@ -53,6 +55,50 @@ def publication(sequence: int, topic: bytes, payload: bytes = b"", qos: int = 1)
     return bodies.encode(
         bodies.Publication(sequence, topic, payload, qos, False, b"", None, "origin", 0)
     )
+
+
+def marked(
+    sequence: int, topic: bytes, *keys: tuple[str, str], qos: int = 1, **mark: object
+) -> bytes:
+    fields = {"hops": 0, "is_only": False} | mark
+    encoded = bodies.encode(bodies.Mark(keys, **fields))  # type: ignore[arg-type]
+    return bodies.encode(
+        bodies.Publication(sequence, topic, b"x", qos, False, b"", None, "origin", 0, encoded)
+    )
+
+
+def tell_groups(member: Member, version: int, *rows: tuple[str, str, int, int]) -> None:
+    """All groups that the peer has."""
+    table = [bodies.GroupRow(*row) for row in rows]
+    told = bodies.encode(bodies.GroupRows(1, -1, version, table))
+    ((kind, _),) = member.receive(bodies.GROUPS, told)
+    assert kind == bodies.GROUPS_KNOWN
+
+
+def be_up(member: Member) -> None:
+    """The peer takes what is sent to it, and subscribes to nothing."""
+    member.mesh.peer_is_up("peer")
+    member.mesh.answered("peer", bodies.HEARD, bodies.encode(bodies.Heard(0)))
+    empty = Exchange(seed=0, lineage=1, send=lambda *_: True, changed=lambda: None)
+    part = bodies.Part(0, len(sketch_to_bytes(empty.sketch)), sketch_to_bytes(empty.sketch))
+    member.receive(WHOLE, bodies.encode(part))
+    not_waited_for(member)
+    member.sent.clear()
+
+
+def not_waited_for(member: Member) -> None:
+    """Who subscribes does not wait for the peer, which answers only what the test says."""
+    member.mesh.peer_is_live("peer", False)
+
+
+def sent_publications(member: Member) -> list[bodies.Publication]:
+    found = [body for _, kind, body in member.sent if kind == bodies.MESSAGE]
+    member.sent.clear()
+    return [decoded(bodies.publication_decoder, body) for body in found]
+
+
+def mark_of(publication: bodies.Publication) -> bodies.Mark | None:
+    return decoded(bodies.mark_decoder, publication.mark) if publication.mark else None
 
 
 def resume(member: Member) -> None:
@@ -135,6 +181,12 @@ BROKEN: dict[str, tuple[int, bytes]] = {
     "another packet": (bodies.PLAIN, bytes([MQTT_5, 0xC0, 0x00])),
     "not msgpack": (bodies.MESSAGE, b"\xc1"),
     "a number without a stream": (bodies.MESSAGE, publication(1, b"a")),
+    "no mark": (
+        bodies.MESSAGE,
+        bodies.encode(bodies.Publication(0, b"a", b"", 0, False, b"", None, "", 0, b"\xc1")),
+    ),
+    "a mark of a group that does not match": (bodies.MESSAGE, marked(0, b"a", ("g", "b"), qos=0)),
+    "no groups": (bodies.GROUPS, b"\x90"),
     "no sketch": (WHOLE, b"DVTS"),
     "no delta": (DELTA, b""),
 }
@@ -146,7 +198,17 @@ def test_what_a_peer_must_not_send_ends_its_connection(kind: int, body: bytes) -
         Member().receive(kind, body)
 
 
-KINDS = [WHOLE, DELTA, bodies.RESUME, bodies.PLAIN, bodies.MESSAGE, bodies.WANT]
+KINDS = [
+    WHOLE,
+    DELTA,
+    bodies.GROUPS,
+    bodies.GROUPS_KNOWN,
+    bodies.GROUPS_LOST,
+    bodies.RESUME,
+    bodies.PLAIN,
+    bodies.MESSAGE,
+    bodies.WANT,
+]
 
 
 @given(st.sampled_from(KINDS), st.binary(max_size=100), st.booleans())
@@ -200,3 +262,150 @@ def test_a_removal_is_remembered_for_a_while() -> None:
     assert len(member.broker.retained) == 0
     member.pass_time(REMOVALS_SECONDS + 1)
     assert member.mesh.stamps.removals == member.disk.state().removals == {}
+
+
+# Groups -------------------------------------------------------------------------------------------
+
+
+def test_a_peers_publication_goes_to_the_groups_that_it_names() -> None:
+    member = Member()
+    resume(member)
+    not_waited_for(member)
+    plain, one, two = member.client("plain"), member.client("one"), member.client("two")
+    plain.subscribe("a/#", qos=1)
+    one.subscribe("$share/g/a/#", qos=1)
+    two.subscribe("$share/h/a/#", qos=1)
+    member.receive(bodies.MESSAGE, publication(1, b"a/b"))
+    packet = codec.encode_publish(MQTT_5, b"a/b", b"")
+    member.receive(bodies.PLAIN, bytes([MQTT_5]) + packet)
+    assert [len(client.messages()) for client in (plain, one, two)] == [2, 0, 0]
+    member.receive(bodies.MESSAGE, marked(2, b"a/b", ("g", "a/#")))
+    member.receive(bodies.MESSAGE, marked(0, b"a/b", ("h", "a/#"), qos=0))
+    assert [len(client.messages()) for client in (plain, one, two)] == [2, 1, 1]
+    member.receive(bodies.MESSAGE, marked(3, b"a/b", ("g", "a/#"), is_only=True))
+    assert [len(client.messages()) for client in (plain, one, two)] == [0, 1, 0]
+    assert member.shared.counters.publishes_in_vain == 0
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_group_is_picked_for_in_the_whole_cluster(qos: int) -> None:
+    member = Member()
+    resume(member)
+    be_up(member)
+    here = member.client("here", receive_max=1_000)
+    here.subscribe("$share/g/a/#", qos=2)
+    tell_groups(member, 1, ("g", "a/#", 2, 0), ("h", "a/b", 1, 1), ("other", "b", 1, 1))
+    member.sent.clear()
+    publisher = member.client("p")
+    for number in range(90):
+        publisher.publish("a/b", b"%d" % number, qos)
+    got = [mark_of(one) for one in sent_publications(member)]
+    assert len(got) == 90  # once each, for one group or for both
+    assert all(mark is not None and ("h", "a/b") in mark.groups for mark in got)
+    assert not any(mark is None or mark.is_only or mark.hops for mark in got)
+    there = sum(mark is not None and ("g", "a/#") in mark.groups for mark in got)
+    assert 58 <= there <= 62
+    assert len(here.messages()) == 90 - there
+
+
+def test_groups_are_not_in_the_sketch_but_waited_for() -> None:
+    member = Member()
+    resume(member)
+    be_up(member)
+    member.client("here").subscribe("$share/g/a/#", qos=1)
+    assert not member.mesh.exchange.sketch.elements
+    client = member.client("late")
+    client.subscribe("a/#")
+    assert member.mesh.exchange.sketch.elements
+
+
+def test_a_group_that_is_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "GROUPS_MAX", 1)
+    client = Member().client("c")
+    assert client.subscribe("$share/g/a", "$share/g/b", "b") == [0, ReasonCode.QUOTA_EXCEEDED, 0]
+    assert World().client("c").subscribe("$share/g/a", "$share/g/b") == [0, 0]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_comes_for_members_that_left_is_passed_on(qos: int) -> None:
+    member = Member()
+    resume(member)
+    be_up(member)
+    tell_groups(member, 1, ("g", "a", 1, 1))
+    plain = member.client("plain")
+    plain.subscribe("a", qos=qos)
+    member.auto_commit = False
+    number = 5 if qos else 0
+    answers = member.receive(bodies.MESSAGE, marked(number, b"a", ("g", "a"), qos=qos))
+    assert len(plain.messages()) == 1
+    if qos:  # the next one has it on our disk before the last one may forget it
+        assert (answers, sent_publications(member)) == ([], [])
+        member.commit_all()
+        assert heard(answers) == [5]
+        assert list(member.disk.state().owed) == [("peer", (1 << 20) + 1)]
+        assert member.disk.state().heard == {STREAM: 5}
+    (passed,) = sent_publications(member)
+    assert mark_of(passed) == bodies.Mark((("g", "a"),), 1, is_only=True)
+    assert member.shared.counters.group_messages_passed_on == 1
+    # So often, and no more.
+    weary = marked(number and 6, b"a", ("g", "a"), qos=qos, hops=GROUP_HOPS_MAX)
+    member.receive(bodies.MESSAGE, weary)
+    assert sent_publications(member) == []
+    assert member.shared.counters.publishes_dropped == 1
+
+
+def test_nobody_is_left() -> None:
+    member = Member()
+    resume(member)
+    assert heard(member.receive(bodies.MESSAGE, marked(5, b"a", ("g", "a")))) == [5]
+    assert member.shared.counters.publishes_dropped == 1
+
+
+def test_what_a_session_that_ends_has_not_got_goes_to_another_broker() -> None:
+    member = Member()
+    resume(member)
+    be_up(member)
+    client = member.client("c", **KEPT)
+    client.subscribe("$share/g/a", qos=1)
+    client.lose()
+    publisher = member.client("p")
+    publisher.publish("a", b"first", 1)
+    tell_groups(member, 1, ("g", "a", 1, 0))
+    member.sent.clear()
+    member.client("c", clean_start=True)
+    (passed,) = sent_publications(member)
+    assert passed.payload == b"first"
+    assert mark_of(passed) == bodies.Mark((("g", "a"),), 0, is_only=True)
+
+
+def test_who_is_connected_elsewhere_comes_before_who_is_away_here() -> None:
+    member = Member()
+    resume(member)
+    be_up(member)
+    client = member.client("c", **KEPT)
+    client.subscribe("$share/g/a", qos=1)
+    tell_groups(member, 1, ("g", "a", 1, 0))
+    publisher = member.client("p")
+    client.lose()
+    member.sent.clear()
+    for _ in range(5):
+        publisher.publish("a", b"x", 1)
+    assert len(sent_publications(member)) == 5
+    member.mesh.peer_is_down("peer")  # and who is kept here before who went with a broker
+    publisher.publish("a", b"y", 1)
+    assert sent_publications(member) == []
+    assert len(member.broker.sessions["c"].queue) == 1
+
+
+def test_many_groups_go_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh, "MARK_BYTES_MAX", 100)
+    member = Member()
+    resume(member)
+    be_up(member)
+    tell_groups(member, 1, *((f"group-{number}", "a", 1, 0) for number in range(10)))
+    member.sent.clear()
+    for qos in range(3):
+        member.client("p").publish("a", b"x", qos)
+        got = [mark_of(one) for one in sent_publications(member)]
+        assert sum(len(mark.groups) for mark in got if mark is not None) == 10
+        assert [mark is not None and mark.is_only for mark in got] == [False] + [True] * 3

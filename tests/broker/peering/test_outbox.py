@@ -31,11 +31,11 @@ class Sender:
         messages = {number: Message(*row) for number, row in state.messages.items()}
         for number, message in messages.items():
             message.number = number
-        for (_, sequence), number in sorted(state.owed.items()):
-            messages[number].references += 1
-            self.outbox.restore(sequence, messages[number])
+        for (_, sequence), owed in sorted(state.owed.items()):
+            messages[owed.message].references += 1
+            self.outbox.restore(sequence, messages[owed.message], owed.mark)
 
-    def send(self, sequence: int, message: Message) -> bool:
+    def send(self, sequence: int, message: Message, _mark: bytes) -> bool:
         if self.accepts:
             self.wire.append((sequence, message))
         return self.accepts

@@ -27,6 +27,7 @@ from dovetail.cluster.gossip import Event, Gossip, Presence
 from dovetail.cluster.handshake import Hello
 from dovetail.cluster.link import Link
 from dovetail.cluster.transport import Transport
+from dovetail.config import PEER_FRAME_EXTRA_BYTES
 from dovetail.errors import ConfigError
 
 log = logging.getLogger("dovetail.cluster")
@@ -41,7 +42,6 @@ _WORDS = {
     Presence.LEFT: "has left",
 }
 _TURN_SECONDS = 0.05
-_FRAME_EXTRA_BYTES = 65_536
 
 
 class Agent:
@@ -59,7 +59,7 @@ class Agent:
     ) -> None:
         links = part.links
         # A frame holds what a client may send, and what goes with it.
-        frame_bytes_max = server.shared.limits.packet_bytes_max + _FRAME_EXTRA_BYTES
+        frame_bytes_max = server.shared.limits.packet_bytes_max + PEER_FRAME_EXTRA_BYTES
         links = replace(
             links,
             frame_bytes_max=max(links.frame_bytes_max, frame_bytes_max),
@@ -280,7 +280,7 @@ class Agent:
         if (
             self._has_heard
             and not self._is_synchronous.is_set()
-            and self.mesh.exchange.is_synchronous
+            and self.mesh.is_synchronous
             and self.mesh.is_complete
         ):
             self._is_synchronous.set()

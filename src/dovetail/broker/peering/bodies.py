@@ -4,14 +4,15 @@ Who sends which, and when, is drawn in exchange.py and mesh.py. What cannot be r
 the fault of whoever sent it.
 """
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from dovetail.errors import PeerError
 
 WHOLE, DELTA, KNOWN, LOST, MORE = range(16, 21)
+GROUPS, GROUPS_KNOWN, GROUPS_LOST = range(24, 27)
 RESUME, HEARD, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
 CLAIM, CLAIMED = 56, 57
 QUESTION, ANSWER = range(64, 66)
@@ -40,6 +41,24 @@ class Part(Struct, frozen=True, array_like=True):
     data: bytes
 
 
+class GroupRow(Struct, frozen=True, array_like=True):
+    """How many members of a group there are at a broker; none of either kind: it has gone."""
+
+    name: str
+    filter: str
+    connected: Annotated[int, Meta(ge=0)]
+    kept: Annotated[int, Meta(ge=0)]
+
+
+class GroupRows(Struct, frozen=True, array_like=True):
+    """What changed of a broker's groups since a version of them; -1: all that there are."""
+
+    lineage: int
+    since: int
+    version: int
+    rows: list[GroupRow]
+
+
 class Resume(Struct, frozen=True, array_like=True):
     """Who numbers the publications that follow: one data folder, through all its lives."""
 
@@ -50,6 +69,16 @@ class Resume(Struct, frozen=True, array_like=True):
 
 class Heard(Struct, frozen=True, array_like=True):
     sequence: int
+
+
+class Mark(Struct, frozen=True, array_like=True):
+    """Groups that a publication is for besides who subscribed to it: this broker was picked."""
+
+    groups: tuple[tuple[str, str], ...]
+    hops: int
+    """How often it was passed on by one that had no members any more."""
+    is_only: bool
+    """It is for the groups only: who subscribed without one has got it, or will."""
 
 
 class Publication(Struct, frozen=True, array_like=True):
@@ -64,6 +93,8 @@ class Publication(Struct, frozen=True, array_like=True):
     expiry_seconds: float | None
     origin: str
     stamp: int
+    mark: bytes = b""
+    """A Mark, if there is one."""
 
 
 class Want(Struct, frozen=True, array_like=True):
@@ -117,6 +148,8 @@ encode = msgspec.msgpack.Encoder().encode
 
 known_decoder = msgspec.msgpack.Decoder(Known)
 part_decoder = msgspec.msgpack.Decoder(Part)
+group_rows_decoder = msgspec.msgpack.Decoder(GroupRows)
+mark_decoder = msgspec.msgpack.Decoder(Mark)
 place_decoder = msgspec.msgpack.Decoder(int)
 resume_decoder = msgspec.msgpack.Decoder(Resume)
 heard_decoder = msgspec.msgpack.Decoder(Heard)

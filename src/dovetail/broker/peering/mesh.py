@@ -10,16 +10,20 @@
 
 Rules:
 
-- What comes from a peer is delivered here and goes nowhere else, so nothing can go in circles.
+- What comes from a peer is delivered here and goes nowhere else, so nothing can go in circles. But
+  for one case: it came for a group (groups.py) that has no members here any more, and is passed on
+  to a broker that has some, so often and no more.
 - QoS 0 is dropped and counted where a peer is down or does not keep up. QoS 1 and 2 wait in the
   peer's outbox (outbox.py).
-- A number is taken once: deliveries to kept sessions and the number are written in one batch.
+- A number is taken once: deliveries to kept sessions, what is passed on, and the number are written
+  in one batch.
 - What is retained is retained at all brokers; of two words on a topic the later one stays
   (stamps.py).
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
 
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.lifetimes import Lifetimes
@@ -28,6 +32,9 @@ from dovetail.broker.peering.bodies import (
     CLAIM,
     CLAIMED,
     DELTA,
+    GROUPS,
+    GROUPS_KNOWN,
+    GROUPS_LOST,
     HEARD,
     KNOWN,
     LOST,
@@ -41,6 +48,7 @@ from dovetail.broker.peering.bodies import (
     ClaimedBody,
     CopiedFolderError,
     Heard,
+    Mark,
     Page,
     Publication,
     Resume,
@@ -49,25 +57,29 @@ from dovetail.broker.peering.bodies import (
     decoded,
     encode,
     heard_decoder,
+    mark_decoder,
     page_decoder,
     publication_decoder,
     resume_decoder,
     want_decoder,
 )
 from dovetail.broker.peering.exchange import Exchange
+from dovetail.broker.peering.groups import HERE, Groups, Pool
 from dovetail.broker.peering.items import ITEM_TOPIC, unpacked
 from dovetail.broker.peering.moving import Moving
 from dovetail.broker.peering.outbox import Outbox
+from dovetail.broker.peering.roster import Roster
 from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.peering.walk import Walk
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routing import Route, Router
+from dovetail.broker.routing import Group, Key, Route, Router
 from dovetail.broker.scanning import Scanner
 from dovetail.broker.state import Shared
+from dovetail.config import GROUP_HOPS_MAX, MARK_BYTES_MAX
 from dovetail.errors import ClientError, PeerError
 from dovetail.messages import Message
-from dovetail.topics.names import check_name
+from dovetail.topics.names import SharedFilter, check_name, matches
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -75,6 +87,8 @@ Answer = Callable[[int, bytes], object]
 """A frame back over the connection that a question came by."""
 
 _VERSIONS = (MQTT_3_1_1, MQTT_5)
+_UTF_8_BYTES_MAX = 4  # of a character
+_NO_MARKS: Mapping[str, Sequence[Key]] = {}
 
 
 class _Peer:
@@ -105,6 +119,7 @@ class Mesh:
         incarnation: int,
         seed: int,
         send: Callable[[str, int, bytes], bool],
+        random: Random,
     ) -> None:
         self.stream = stream
         self.stamps = Stamps(stream, shared)
@@ -114,6 +129,8 @@ class Mesh:
         self.exchange = Exchange(
             seed=seed, lineage=incarnation, send=send, changed=router.peers_changed
         )
+        self.groups = Groups(router.changed, random)
+        self.roster = Roster(shared, self.groups, lineage=incarnation, send=send)
         self.heard: dict[int, int] = {}
         self.addresses: dict[str, str] = {}
         """Where peers were last, by name."""
@@ -164,6 +181,7 @@ class Mesh:
         """What gossip says."""
         self.peer_is_at(name, self.addresses.get(name, ""))
         self.exchange.peer_is_live(name, is_live)
+        self.roster.peer_is_live(name, is_live)
 
     def peer_is_at(self, name: str, address: str) -> None:
         self._peer(name)
@@ -177,11 +195,13 @@ class Mesh:
         outbox = self._peer(name).outbox
         self._send(name, RESUME, encode(Resume(self.stream, outbox.has_dropped)))
         self.exchange.peer_is_up(name, True)
+        self.roster.peer_is_up(name, True)
 
     def peer_is_down(self, name: str) -> None:
         self._walk.break_off(name)
         self._peer(name).outbox.peer_is_down()
         self.exchange.peer_is_up(name, False)
+        self.roster.peer_is_up(name, False)
         self.moving.peer_is_down(name)
 
     def forget(self, name: str) -> int:
@@ -195,6 +215,7 @@ class Mesh:
         if peer is not None:
             self._walk.see_again(peer.stream)
         self.exchange.forget(name)
+        self.roster.forget(name)
         self._shared.journal.save_member(name, None)
         self.moving.forget(name)
         return 0 if peer is None else peer.outbox.clear()
@@ -209,12 +230,84 @@ class Mesh:
         peer = self._peers.get(name)
         if peer is None:
 
-            def send(sequence: int, message: Message) -> bool:
-                return self._send(name, MESSAGE, self._encoded(sequence, message))
+            def send(sequence: int, message: Message, mark: bytes) -> bool:
+                return self._send(name, MESSAGE, self._encoded(sequence, message, mark))
 
             peer = self._peers[name] = _Peer(Outbox(name, self._shared, send))
             self.exchange.expect(name)
         return peer
+
+    # What they know of each other's subscriptions -------------------------------------------------
+
+    def tell(self) -> None:
+        """At the end of a turn: what changed here."""
+        self.exchange.flush()
+        self.roster.flush()
+
+    def when_known(self, deadline: float, act: Callable[[], None]) -> None:
+        """Act when all live peers know what is subscribed to here, or it is this late."""
+        self.exchange.when_known(deadline, lambda: self.roster.when_known(deadline, act))
+
+    def has_room_for(self, shared: SharedFilter) -> bool:
+        """May a client here subscribe to this?"""
+        return self.roster.has_room_for((shared.group, shared.filter))
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Do we know what is subscribed to at all live peers?"""
+        return self.exchange.is_synchronous and self.roster.is_synchronous
+
+    def tick(self, now: float) -> int:
+        """How many subscriptions were acknowledged before all peers knew of them."""
+        self.moving.tick(now)
+        late = self.exchange.tick(now)
+        return max(late, self.roster.tick(now))  # who was late in the one may be in the other
+
+    # Groups ---------------------------------------------------------------------------------------
+
+    def pick(
+        self, pools: Iterable[Pool], qos: int
+    ) -> tuple[list[Group], Mapping[str, Sequence[Key]]]:
+        """Who serves these groups, this time: we, and by peer which it does."""
+        return self.groups.pick(pools, qos, self._is_up)
+
+    def _is_up(self, name: str) -> bool:
+        return self._peer(name).outbox.is_up
+
+    def share(self, key: Key, message: Message, *, elsewhere: bool = False, hops: int = 0) -> None:
+        """To one member of a group, wherever it is: who was picked before has not got it.
+
+        It is on our disk before another broker has it, at QoS 1 and 2: who gave it to us may
+        forget it.
+        """
+        pool = self.groups.pools.get(key)
+        name = None
+        if pool is not None and hops <= GROUP_HOPS_MAX:
+            name = pool.pick(message.qos, self._is_up, elsewhere=elsewhere)
+        if name is None:
+            self._shared.counters.publishes_dropped += 1  # nobody is left
+        elif name == HERE:
+            assert pool is not None
+            assert pool.here is not None
+            self._dispatch.share(pool.here, message, [])
+        else:
+            self._shared.counters.group_messages_passed_on += 1
+            mark = Mark((key,), hops, is_only=True)
+            self._publish_marked(name, message, encode(mark), keep=True)
+
+    def _publish_marked(self, name: str, message: Message, mark: bytes, *, keep: bool) -> None:
+        """To one peer, and nobody waits for it."""
+        if message.qos:
+            sequence = self._new_sequence()
+            self._count_forwarded(name)
+            self._peer(name).outbox.put(sequence, message, mark=mark, keep=keep)
+        else:
+            self._send_or_drop(name, self._encoded(0, message, mark))
+
+    def needs_disk(self, route: Route, qos: int) -> bool:
+        """Would what goes to peers have to be on our disk first?"""
+        peers = {*route.peers, *(name for pool in route.pools for name in pool.peers)}
+        return bool(peers) and (qos == 2 or not all(map(self._is_up, peers)))
 
     # Out ------------------------------------------------------------------------------------------
 
@@ -230,39 +323,65 @@ class Mesh:
             else:
                 counters.peer_messages_dropped += count
 
-    def publish(self, names: Iterable[str], message: Message) -> Ticket | None:
-        """Anything else. At QoS 1 and 2 the ticket tells when all of them have it."""
+    def publish(
+        self,
+        names: Iterable[str],
+        message: Message,
+        marks: Mapping[str, Sequence[Key]] = _NO_MARKS,
+    ) -> Ticket | None:
+        """Anything else. At QoS 1 and 2 the ticket tells when all of them have it.
+
+        `marks`: the groups that a peer was picked for, which need not be among `names`.
+        """
         if not message.qos and not message.retain:
-            body = self._encoded(0, message)
+            plain = b""
             for name in names:
-                if self._send(name, MESSAGE, body):
-                    self._count_forwarded(name)
-                else:
-                    self._shared.counters.peer_messages_dropped += 1
+                if name not in marks:
+                    plain = plain or self._encoded(0, message)
+                    self._send_or_drop(name, plain)
+            for name, keys in marks.items():
+                for mark in _marks(keys):
+                    self._send_or_drop(name, self._encoded(0, message, mark))
             return None
         ticket = Ticket()
-        sequence = self._next_sequence
-        self._next_sequence += 1
+        sequence = self._new_sequence()
         for name in names:
+            if name not in marks:
+                self._count_forwarded(name)
+                self._peer(name).outbox.put(sequence, message, ticket.expect())
+        for name, keys in marks.items():
             self._count_forwarded(name)
-            self._peer(name).outbox.put(sequence, message, ticket.expect())
+            outbox = self._peer(name).outbox
+            first, *more = _marks(keys)
+            outbox.put(sequence, message, ticket.expect(), mark=first)
+            for mark in more:
+                outbox.put(self._new_sequence(), message, ticket.expect(), mark=mark)
         return ticket
 
     def _post(self, name: str, item: Message, must: bool, ticket: Ticket | None) -> None:
         """What is no publication, in its place among them."""
+        done = None if ticket is None else ticket.expect()
+        self._peer(name).outbox.put(self._new_sequence(), item, done, must=must)
+
+    def _new_sequence(self) -> int:
         sequence = self._next_sequence
         self._next_sequence += 1
-        done = None if ticket is None else ticket.expect()
-        self._peer(name).outbox.put(sequence, item, done, must=must)
+        return sequence
 
     def _count_forwarded(self, name: str) -> None:
         self._shared.counters.publishes_forwarded += 1
         self.forwarded[name] = self.forwarded.get(name, 0) + 1
 
-    def _encoded(self, sequence: int, message: Message) -> bytes:
-        return encode(self._publication(sequence, message))
+    def _send_or_drop(self, name: str, body: bytes) -> None:
+        if self._send(name, MESSAGE, body):
+            self._count_forwarded(name)
+        else:
+            self._shared.counters.peer_messages_dropped += 1
 
-    def _publication(self, sequence: int, message: Message) -> Publication:
+    def _encoded(self, sequence: int, message: Message, mark: bytes = b"") -> bytes:
+        return encode(self._publication(sequence, message, mark))
+
+    def _publication(self, sequence: int, message: Message, mark: bytes = b"") -> Publication:
         left = None
         if message.expires_at is not None:
             left = max(message.expires_at - self._shared.now, 0.0)
@@ -276,16 +395,12 @@ class Mesh:
             left,
             message.origin,
             message.stamp,
+            mark,
         )
-
-    def tick(self, now: float) -> int:
-        """How many subscriptions were acknowledged before all other brokers knew of them."""
-        self.moving.tick(now)
-        return self.exchange.tick(now)
 
     def flush(self) -> None:
         """What could not go before, because a peer did not keep up, may go now."""
-        self.exchange.flush()
+        self.tell()
         self._ask()
         for peer in self._peers.values():
             peer.outbox.flush()
@@ -294,6 +409,8 @@ class Mesh:
         """What a peer says to what we sent it."""
         if kind in (KNOWN, LOST, MORE):
             self.exchange.answered(name, kind, body)
+        elif kind in (GROUPS_KNOWN, GROUPS_LOST):
+            self.roster.answered(name, kind, body)
         elif kind == HEARD:
             heard = decoded(heard_decoder, body)
             outbox = self._peer(name).outbox
@@ -326,6 +443,9 @@ class Mesh:
             answer(kind_back, body_back)
             if kind == WHOLE and kind_back == KNOWN:
                 self.moving.compare(name)
+        elif kind == GROUPS:
+            self._peer(name)
+            self.roster.receive(name, body, answer)
         elif kind == RESUME:
             peer = self._peer(name)
             resume = decoded(resume_decoder, body)
@@ -390,10 +510,10 @@ class Mesh:
         counters.publishes_from_peers += count
         if route is None:
             return
-        if route.is_empty_here:
-            counters.publishes_in_vain += count
-        else:
+        if route.deliveries:
             self._dispatch.forward(route, data, version, count, None)
+        else:
+            counters.publishes_in_vain += count
 
     def _route(self, topic: bytes) -> Route | None:
         """None for what is no topic name. A peer's limits may be others than ours."""
@@ -423,8 +543,9 @@ class Mesh:
             self.moving.take(name, unpacked(publication.payload))
         else:
             shared.counters.publishes_from_peers += 1
+            mark = decoded(mark_decoder, publication.mark) if publication.mark else None
             shared.source = name
-            self._publish_here(self._message(publication))
+            self._publish_here(self._message(publication), mark)
             shared.source = ""
         if not sequence:
             return
@@ -434,15 +555,27 @@ class Mesh:
             shared.journal.save_heard(peer.stream, sequence)
         self._confirm(peer, sequence, answer, wait=has_rows or bool(peer.acks_waiting))
 
-    def _publish_here(self, message: Message) -> None:
+    def _publish_here(self, message: Message, mark: Mark | None) -> None:
         route = self._route(message.topic)
         if route is None:
             return
-        if route.is_empty_here and not message.retain:
-            self._shared.counters.publishes_in_vain += 1
-        self._dispatch.publish_here(route, message)
-        if message.retain:
-            self._expire_retained(message)
+        if mark is None or not mark.is_only:
+            if mark is None and not route.deliveries and not message.retain:
+                self._shared.counters.publishes_in_vain += 1
+            self._dispatch.publish_here(route, message)
+            if message.retain:
+                self._expire_retained(message)
+        if mark is not None:
+            for key in mark.groups:
+                self._serve(key, message, mark.hops)
+
+    def _serve(self, key: Key, message: Message, hops: int) -> None:
+        """We were picked for a group. Its members may have left meanwhile."""
+        if not matches(key[1], message.topic.decode()):
+            raise PeerError("a publication for a group that does not get it")
+        group = self._router.groups.get(key)
+        if group is None or not self._dispatch.share(group, message, []):
+            self.share(key, message, elsewhere=True, hops=hops + 1)
 
     def _message(self, publication: Publication) -> Message:
         expiry = publication.expiry_seconds
@@ -504,3 +637,18 @@ class Mesh:
                 self._expire_retained(message)
         self._walk.go_on(name, self._peer(name).stream, page)
         self._ask()
+
+
+def _marks(keys: Sequence[Key]) -> list[bytes]:
+    """One frame's groups, or those of several: after the first for these groups only."""
+    marks: list[bytes] = []
+    some: list[Key] = []
+    size = 0
+    for key in keys:
+        size += len(key[0]) + len(key[1])
+        if some and size > MARK_BYTES_MAX // _UTF_8_BYTES_MAX:
+            marks.append(encode(Mark(tuple(some), 0, is_only=bool(marks))))
+            some, size = [], len(key[0]) + len(key[1])
+        some.append(key)
+    marks.append(encode(Mark(tuple(some), 0, is_only=bool(marks))))
+    return marks

@@ -18,6 +18,7 @@ Rules:
 from collections import deque
 from collections.abc import Callable
 
+from dovetail.broker.journal import OwedRow
 from dovetail.broker.state import Shared
 from dovetail.config import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX, OUTBOX_WINDOW_MESSAGES
 from dovetail.messages import Message
@@ -29,11 +30,12 @@ Done = Callable[[bool], None]
 class Owed:
     """A publication on its way to one peer."""
 
-    __slots__ = ("done", "is_gone", "is_kept", "is_on_disk", "message", "sequence")
+    __slots__ = ("done", "is_gone", "is_kept", "is_on_disk", "mark", "message", "sequence")
 
-    def __init__(self, sequence: int, message: Message, done: Done | None) -> None:
+    def __init__(self, sequence: int, message: Message, mark: bytes, done: Done | None) -> None:
         self.sequence = sequence
         self.message = message
+        self.mark = mark
         self.done = done
         self.is_kept = False  # its row is written
         self.is_on_disk = False  # and has arrived there
@@ -47,12 +49,12 @@ class Outbox:
         self,
         peer: str,
         shared: Shared,
-        send: Callable[[int, Message], bool],
+        send: Callable[[int, Message, bytes], bool],
         *,
         messages_max: int = OUTBOX_MESSAGES_MAX,
         bytes_max: int = OUTBOX_BYTES_MAX,
     ) -> None:
-        """`send` takes a sequence number and its message; False: not now."""
+        """`send` takes a sequence number, its message, and its mark; False: not now."""
         self.peer = peer
         self.count = 0
         self.nbytes = 0
@@ -70,9 +72,20 @@ class Outbox:
     # In -------------------------------------------------------------------------------------------
 
     def put(
-        self, sequence: int, message: Message, done: Done | None = None, *, must: bool = False
+        self,
+        sequence: int,
+        message: Message,
+        done: Done | None = None,
+        *,
+        mark: bytes = b"",
+        keep: bool = False,
+        must: bool = False,
     ) -> None:
-        """`must`: whether or not there is room."""
+        """`mark`: for which groups it is. `keep`: have it on disk in any case, before it is sent.
+
+        Then nobody waits for the peer: who gave it to us counts on our disk. `must`: whether or
+        not there is room.
+        """
         if not must and (
             self.count >= self._messages_max or self.nbytes + message.size > self._bytes_max
         ):
@@ -81,15 +94,15 @@ class Outbox:
             if done is not None:
                 done(True)
             return
-        owed = Owed(sequence, message, done)
+        owed = Owed(sequence, message, mark, done)
         self._append(owed)
-        if message.qos == 2 or message.retain or not self.is_up:
+        if keep or message.qos == 2 or message.retain or not self.is_up:
             self._keep(owed)
         self.flush()
 
-    def restore(self, sequence: int, message: Message) -> None:
+    def restore(self, sequence: int, message: Message, mark: bytes = b"") -> None:
         """From the disk, after a start; lowest numbers first."""
-        owed = Owed(sequence, message, None)
+        owed = Owed(sequence, message, mark, None)
         owed.is_kept = owed.is_on_disk = True
         self._append(owed)
 
@@ -126,7 +139,7 @@ class Outbox:
                     return  # it goes when it is, and what came after it waits
                 if len(self._owed) - len(self._unsent) >= OUTBOX_WINDOW_MESSAGES:
                     return
-                if not self._send(owed.sequence, owed.message):
+                if not self._send(owed.sequence, owed.message, owed.mark):
                     return
             self._unsent.popleft()
 
@@ -164,7 +177,8 @@ class Outbox:
     def _keep(self, owed: Owed) -> None:
         journal = self._shared.journal
         owed.is_kept = True
-        journal.save_owed(self.peer, owed.sequence, journal.keep(owed.message))
+        row = OwedRow(journal.keep(owed.message), owed.mark)
+        journal.save_owed(self.peer, owed.sequence, row)
 
         def stored(is_stored: bool) -> None:
             if owed.is_gone:
