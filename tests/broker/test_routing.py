@@ -82,7 +82,8 @@ class Routes(RuleBasedStateMachine):
         assert {delivery.session for delivery in route.deliveries} == {found[0] for found in plain}
         assert len(route.deliveries) == len({found[0] for found in plain})
         for origin in (None, *self.sessions):
-            for delivery in route.deliveries_from(origin):
+            client_id = "" if origin is None else origin.client_id
+            for delivery in route.deliveries_from(client_id):
                 mine = [
                     found
                     for found in plain
@@ -97,7 +98,7 @@ class Routes(RuleBasedStateMachine):
             receivers = {
                 found[0] for found in plain if not (origin is found[0] and no_local(found[1]))
             }
-            assert {delivery.session for delivery in route.deliveries_from(origin)} == receivers
+            assert {delivery.session for delivery in route.deliveries_from(client_id)} == receivers
         self.check_groups(route, topic)
 
     def check_groups(self, route: Route, topic: str) -> None:

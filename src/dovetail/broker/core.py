@@ -214,9 +214,9 @@ class Broker:
 
     # Publications that no client's packet brought -----------------------------------------------
 
-    def publish(self, message: Message, origin: Session | None = None) -> None:
-        """In the server's own name, or in that of a client (`origin`) that is gone."""
-        self.dispatch.publish(message, origin)
+    def publish(self, message: Message) -> None:
+        """In the server's own name, or in that of a client that is gone."""
+        self.dispatch.publish(message)
         if message.retain:
             self.expire_retained(message)
 
@@ -244,7 +244,7 @@ class Broker:
         if shared.journal.failing and message.qos:
             if message.qos == 2 and origin.persistent:
                 return ReasonCode.QUOTA_EXCEEDED
-            if self.dispatch.needs_disk(message, origin):
+            if self.dispatch.needs_disk(message):
                 return ReasonCode.QUOTA_EXCEEDED
         return None
 

@@ -46,11 +46,18 @@ class Dispatch:
     # Plain packets, as they came ----------------------------------------------------------------
 
     def forward(  # noqa: C901, PLR0912
-        self, route: Route, data: bytes, version: int, count: int, origin: Session | None
+        self,
+        route: Route,
+        data: bytes,
+        version: int,
+        count: int,
+        origin: Session | None,
+        client_id: str = "",
     ) -> None:
         """Packets without QoS, properties or retain flag, all on topics of this route.
 
-        Without an origin they come from another broker, and go no further than here.
+        Without an origin they come from another broker, where this client published them, and go
+        no further than here.
         """
         counters = self._counters
         size = len(data)
@@ -59,10 +66,14 @@ class Dispatch:
             counters.publishes_received += count
             counters.publish_bytes_received += size
             if route.peers and not route.pools and self.mesh is not None:
-                self.mesh.forward(route.peers, data, version, count)
-            if route.groups or route.pools or (route.own and origin in route.own):
-                self._forward_each(route, data, version, origin)
+                self.mesh.forward(route.peers, data, version, count, origin.client_id)
+            if route.groups or route.pools or (route.own and origin.client_id in route.own):
+                self._forward_each(route, data, version, origin.client_id)
                 return
+        elif route.own and client_id in route.own:
+            for topic, payload in packets_of(data, version):
+                self._spread(route, Message(topic, payload, origin=client_id), [], ())
+            return
         backlog_bytes_max = self._backlog_bytes_max
         sent = 0
         other_data: bytes | None = None
@@ -117,7 +128,7 @@ class Dispatch:
             or route.groups
             or route.pools
             or route.peers
-            or (route.own and origin in route.own)
+            or (route.own and origin.client_id in route.own)
         ):
             return False
         qos = data[start] >> 1 & 3
@@ -143,22 +154,20 @@ class Dispatch:
         counters.publish_bytes_sent += size * len(deliveries)
         return True
 
-    def _forward_each(self, route: Route, data: bytes, version: int, origin: Session) -> None:
+    def _forward_each(self, route: Route, data: bytes, version: int, client_id: str) -> None:
         mesh = self.mesh
         for topic, payload in packets_of(data, version):
-            message = Message(topic, payload, origin=origin.client_id)
+            message = Message(topic, payload, origin=client_id)
             groups: Iterable[Group] = route.groups
             if route.pools and mesh is not None:
                 # Which broker gets it for a group is another one each time.
                 groups, marks = mesh.pick(route.pools, 0)
                 mesh.publish(route.peers, message, marks)
-            self._spread(route, message, origin, [], groups)
+            self._spread(route, message, [], groups)
 
     # One message at a time ----------------------------------------------------------------------
 
-    def publish(
-        self, message: Message, origin: Session | None
-    ) -> "tuple[Entries | None, Ticket | None]":
+    def publish(self, message: Message) -> "tuple[Entries | None, Ticket | None]":
         """To everybody whose subscription matches, and into the retained messages if it says so.
 
         Returns the deliveries that have to be acknowledged, or None if nobody had subscribed; and
@@ -167,7 +176,7 @@ class Dispatch:
         route = self._router.routes.get(message.topic) or self._router.route(message.topic)
         mesh = self.mesh
         if mesh is None or message.topic.startswith(SYS_PREFIX):
-            return self.publish_here(route, message, origin, route.groups), None
+            return self.publish_here(route, message, route.groups), None
         peers = route.peers
         if message.retain:  # everywhere
             peers = mesh.names()
@@ -177,28 +186,21 @@ class Dispatch:
         if route.pools:
             groups, marks = mesh.pick(route.pools, message.qos)
         ticket = mesh.publish(peers, message, marks) if peers or marks else None
-        entries = self.publish_here(route, message, origin, groups)
+        entries = self.publish_here(route, message, groups)
         return ([] if entries is None and (route.peers or marks) else entries), ticket
 
     def publish_here(
-        self,
-        route: Route,
-        message: Message,
-        origin: Session | None = None,
-        groups: Iterable[Group] = (),
+        self, route: Route, message: Message, groups: Iterable[Group] = ()
     ) -> Entries | None:
-        """The same for who is connected here, and for the groups that this broker serves.
-
-        Without an origin it is another broker's, or ours.
-        """
+        """The same for who is connected here, and for the groups that this broker serves."""
         if message.retain:
             self.retain(message)
         if route.is_empty_here:
             return None
         entries: Entries = []
-        return entries if self._spread(route, message, origin, entries, groups) else None
+        return entries if self._spread(route, message, entries, groups) else None
 
-    def needs_disk(self, message: Message, origin: Session | None) -> bool:
+    def needs_disk(self, message: Message) -> bool:
         """Would `publish` have to wait for the disk?"""
         if message.retain:
             return True
@@ -209,7 +211,7 @@ class Dispatch:
             return True
         if any(
             delivery.qos and delivery.session.persistent
-            for delivery in route.deliveries_from(origin)
+            for delivery in route.deliveries_from(message.origin)
         ):
             return True
         return any(
@@ -219,17 +221,12 @@ class Dispatch:
         )
 
     def _spread(
-        self,
-        route: Route,
-        message: Message,
-        origin: Session | None,
-        entries: Entries,
-        groups: Iterable[Group],
+        self, route: Route, message: Message, entries: Entries, groups: Iterable[Group]
     ) -> bool:
         """False if the route leads to nobody, this time."""
         deliveries: Iterable[Delivery] = route.deliveries
-        if route.own and origin is not None:
-            deliveries = route.deliveries_from(origin)
+        if route.own:
+            deliveries = route.deliveries_from(message.origin)
         matched = False
         for delivery in deliveries:
             matched = True

@@ -175,7 +175,7 @@ class Intake(Outlet):
                 self._refuse_storage(qos, packet_id, refusal)
                 return
         rows_before = shared.journal.rows_written
-        entries, ticket = self._dispatch.publish(message, session)
+        entries, ticket = self._dispatch.publish(message)
         if qos == 2:
             session.hold_incoming(packet_id)
         if retain:

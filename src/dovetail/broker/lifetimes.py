@@ -39,7 +39,7 @@ class Lifetimes:
         router: Router,
         timers: Timers,
         dispatch: Dispatch,
-        publish: Callable[[Message, Session], None],
+        publish: Callable[[Message], None],
     ) -> None:
         self.sessions: dict[str, Session] = {}
         """By client identifier."""
@@ -210,7 +210,7 @@ class Lifetimes:
         if session.was_kept:
             self._leave_disk(session.client_id)
         if will is not None:
-            self._publish(self._will_message(will, session), session)
+            self._publish(self._will_message(will, session))
 
     def is_leaving(self, client_id: str) -> bool:
         """Did this client's session end, and would a crash bring it back?"""
@@ -251,7 +251,7 @@ class Lifetimes:
         if will is not None:
             if session.stored:
                 session.save()
-            self._publish(self._will_message(will, session), session)
+            self._publish(self._will_message(will, session))
 
     def _will_message(self, will: Will, session: Session) -> Message:
         expiry = will.expiry_seconds

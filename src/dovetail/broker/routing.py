@@ -131,22 +131,24 @@ class Route:
         self.groups = groups
         self.peers = peers
         self.pools = pools
-        # What a session with No Local gets of its own publications [MQTT-3.8.3-3].
-        self.own: dict[Session, Delivery | None] = {}
+        # What a session with No Local gets of its client's own publications [MQTT-3.8.3-3], by
+        # client identifier: they may come from another broker, where the client was before.
+        self.own: dict[str, Delivery | None] = {}
         for session, found in by_session.items():
             others = [subscription for subscription in found if not subscription.no_local]
             if len(others) < len(found):
-                self.own[session] = Delivery(session, others) if others else None
+                self.own[session.client_id] = Delivery(session, others) if others else None
 
     @property
     def is_empty_here(self) -> bool:
         return not (self.deliveries or self.groups)
 
-    def deliveries_from(self, origin: Session | None) -> Iterable[Delivery]:
-        if origin is None or origin not in self.own:
+    def deliveries_from(self, client_id: str) -> Iterable[Delivery]:
+        """What this client published goes to these."""
+        if client_id not in self.own:
             return self.deliveries
-        own = self.own[origin]
-        others = (delivery for delivery in self.deliveries if delivery.session is not origin)
+        own = self.own[client_id]
+        others = (one for one in self.deliveries if one.session.client_id != client_id)
         return others if own is None else (*others, own)
 
 

@@ -57,6 +57,12 @@ def publication(sequence: int, topic: bytes, payload: bytes = b"", qos: int = 1)
     )
 
 
+def plain(version: int, *packets: bytes, client_id: str = "origin") -> bytes:
+    """QoS 0 packets of one client."""
+    origin = client_id.encode()
+    return bytes([version]) + len(origin).to_bytes(2) + origin + b"".join(packets)
+
+
 def marked(
     sequence: int, topic: bytes, *keys: tuple[str, str], qos: int = 1, **mark: object
 ) -> bytes:
@@ -120,7 +126,7 @@ def test_plain_publications_are_delivered_here_and_go_nowhere_else(version: int)
         codec.encode_publish(version, topic, b"%d" % number)
         for number, topic in enumerate([b"a/1", b"a/1", b"a/2", b"nobody"])
     ]
-    assert member.receive(bodies.PLAIN, bytes([version]) + b"".join(packets)) == []
+    assert member.receive(bodies.PLAIN, plain(version, *packets)) == []
     assert client.payloads() == [b"0", b"1", b"2"]
     counters = member.shared.counters
     assert (counters.publishes_from_peers, counters.publishes_in_vain) == (4, 1)
@@ -176,9 +182,10 @@ def test_what_no_client_could_have_sent_is_dropped_and_holds_nothing_up() -> Non
 BROKEN: dict[str, tuple[int, bytes]] = {
     "a kind that there is not": (99, b""),
     "no version": (bodies.PLAIN, b""),
-    "another version": (bodies.PLAIN, b"\x09" + codec.encode_publish(MQTT_5, b"a", b"")),
-    "cut short": (bodies.PLAIN, bytes([MQTT_5]) + codec.encode_publish(MQTT_5, b"a", b"x")[:-1]),
-    "another packet": (bodies.PLAIN, bytes([MQTT_5, 0xC0, 0x00])),
+    "another version": (bodies.PLAIN, plain(9, codec.encode_publish(MQTT_5, b"a", b""))),
+    "cut short": (bodies.PLAIN, plain(MQTT_5, codec.encode_publish(MQTT_5, b"a", b"x")[:-1])),
+    "a name that is none": (bodies.PLAIN, bytes([MQTT_5, 0, 1, 0xFF])),
+    "another packet": (bodies.PLAIN, plain(MQTT_5, b"\xc0\x00")),
     "not msgpack": (bodies.MESSAGE, b"\xc1"),
     "a number without a stream": (bodies.MESSAGE, publication(1, b"a")),
     "no mark": (
@@ -271,19 +278,19 @@ def test_a_peers_publication_goes_to_the_groups_that_it_names() -> None:
     member = Member()
     resume(member)
     not_waited_for(member)
-    plain, one, two = member.client("plain"), member.client("one"), member.client("two")
-    plain.subscribe("a/#", qos=1)
+    lone, one, two = member.client("lone"), member.client("one"), member.client("two")
+    lone.subscribe("a/#", qos=1)
     one.subscribe("$share/g/a/#", qos=1)
     two.subscribe("$share/h/a/#", qos=1)
     member.receive(bodies.MESSAGE, publication(1, b"a/b"))
     packet = codec.encode_publish(MQTT_5, b"a/b", b"")
-    member.receive(bodies.PLAIN, bytes([MQTT_5]) + packet)
-    assert [len(client.messages()) for client in (plain, one, two)] == [2, 0, 0]
+    member.receive(bodies.PLAIN, plain(MQTT_5, packet))
+    assert [len(client.messages()) for client in (lone, one, two)] == [2, 0, 0]
     member.receive(bodies.MESSAGE, marked(2, b"a/b", ("g", "a/#")))
     member.receive(bodies.MESSAGE, marked(0, b"a/b", ("h", "a/#"), qos=0))
-    assert [len(client.messages()) for client in (plain, one, two)] == [2, 1, 1]
+    assert [len(client.messages()) for client in (lone, one, two)] == [2, 1, 1]
     member.receive(bodies.MESSAGE, marked(3, b"a/b", ("g", "a/#"), is_only=True))
-    assert [len(client.messages()) for client in (plain, one, two)] == [0, 1, 0]
+    assert [len(client.messages()) for client in (lone, one, two)] == [0, 1, 0]
     assert member.shared.counters.publishes_in_vain == 0
 
 
@@ -409,3 +416,42 @@ def test_many_groups_go_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> No
         got = [mark_of(one) for one in sent_publications(member)]
         assert sum(len(mark.groups) for mark in got if mark is not None) == 10
         assert [mark is not None and mark.is_only for mark in got] == [False] + [True] * 3
+
+
+# No Local -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+def test_what_a_client_published_elsewhere_before_it_came_here(version: int) -> None:
+    """Plain or not, a subscription with No Local does not get it [MQTT-3.8.3-3]."""
+    member = Member()
+    resume(member)
+    not_waited_for(member)
+    mover, other = member.client("mover"), member.client("other")
+    mover.subscribe("a", qos=1, no_local=True)
+    mover.subscribe("+", qos=0, identifier=7)
+    other.subscribe("a", qos=1, no_local=True)
+    packet = codec.encode_publish(version, b"a", b"mine")
+    member.receive(bodies.PLAIN, plain(version, packet, client_id="mover"))
+    (mine,) = mover.messages()  # by the subscription without No Local
+    assert mine.identifiers == (7,)
+    assert other.payloads() == [b"mine"]
+    mover.unsubscribe("+")
+    member.receive(bodies.PLAIN, plain(version, packet, client_id="mover"))
+    own = bodies.Publication(1, b"a", b"own", 1, False, b"", None, "mover", 0)
+    member.receive(bodies.MESSAGE, bodies.encode(own))
+    assert mover.messages() == []
+    assert other.payloads() == [b"mine", b"own"]
+    member.receive(bodies.PLAIN, plain(version, packet, client_id="other"))
+    assert (mover.payloads(), other.payloads()) == ([b"mine"], [])
+
+
+def test_who_published_goes_with_plain_packets() -> None:
+    member = Member()
+    resume(member)
+    member.mesh.peer_is_up("peer")  # which may have subscribed to anything
+    member.sent.clear()
+    member.client("writer").publish("a", b"x")
+    ((_, kind, body),) = [one for one in member.sent if one[1] == bodies.PLAIN]
+    packet = codec.encode_publish(MQTT_5, b"a", b"x")
+    assert (kind, body) == (bodies.PLAIN, plain(MQTT_5, packet, client_id="writer"))

@@ -3,7 +3,7 @@
     here                                            peer
       | -- RESUME: our stream --------------------> |   when a connection comes about
       | <- HEARD: the last number taken of it ----- |
-      | -- PLAIN: QoS 0 packets as they came -----> |   lost with the connection
+      | -- PLAIN: QoS 0 packets of a client ------> |   as they came; lost with the connection
       | -- MESSAGE: number, and all of it --------> |
       | <- HEARD: up to this number --------------- |   when it is on disk for who needs it there
       | -- WANT, <- PAGE: retained messages ------- |   that one of them does not have yet (walk.py)
@@ -311,11 +311,14 @@ class Mesh:
 
     # Out ------------------------------------------------------------------------------------------
 
-    def forward(self, names: Iterable[str], data: bytes, version: int, count: int) -> None:
-        """Plain QoS 0 packets, as they came."""
+    def forward(
+        self, names: Iterable[str], data: bytes, version: int, count: int, client_id: str
+    ) -> None:
+        """Plain QoS 0 packets, as they came from this client."""
         counters = self._shared.counters
         forwarded = self.forwarded
-        body = bytes([version]) + data
+        origin = client_id.encode()
+        body = b"%c%c%c%b%b" % (version, len(origin) >> 8, len(origin) & 0xFF, origin, data)
         for name in names:
             if self._send(name, PLAIN, body):
                 counters.publishes_forwarded += count
@@ -481,15 +484,21 @@ class Mesh:
     def _take_plain(self, body: bytes) -> None:
         if not body or body[0] not in _VERSIONS:
             raise PeerError("publications of no MQTT version")
-        version, data = body[0], body[1:]
+        version = body[0]
+        origin_end = 3 + int.from_bytes(body[1:3])
+        try:
+            client_id = body[3:origin_end].decode()
+        except UnicodeDecodeError as error:
+            raise PeerError("publications of a client without a name") from error
+        data = body[origin_end:]
         while data:
             runs, at, _, _ = self._scan(data, version, len(data))
             if not runs:
                 raise PeerError("publications that are cut short")
-            self._take_runs(data, version, runs)
+            self._take_runs(data, version, runs, client_id)
             data = data[at:]
 
-    def _take_runs(self, data: bytes, version: int, runs: list[list[int]]) -> None:
+    def _take_runs(self, data: bytes, version: int, runs: list[list[int]], client_id: str) -> None:
         """Neighbouring runs of one route go on as one slice, as in link.py."""
         route: Route | None = None
         first = last = packets = 0
@@ -501,17 +510,19 @@ class Mesh:
                 last = end
                 packets += count
                 continue
-            self._take_slice(route, data[first:last], version, packets)
+            self._take_slice(route, data[first:last], version, packets, client_id)
             route, first, last, packets = found, start, end, count
-        self._take_slice(route, data[first:last], version, packets)
+        self._take_slice(route, data[first:last], version, packets, client_id)
 
-    def _take_slice(self, route: Route | None, data: bytes, version: int, count: int) -> None:
+    def _take_slice(
+        self, route: Route | None, data: bytes, version: int, count: int, client_id: str
+    ) -> None:
         counters = self._shared.counters
         counters.publishes_from_peers += count
         if route is None:
             return
         if route.deliveries:
-            self._dispatch.forward(route, data, version, count, None)
+            self._dispatch.forward(route, data, version, count, None, client_id)
         else:
             counters.publishes_in_vain += count
 
