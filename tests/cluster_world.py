@@ -11,6 +11,7 @@ from random import Random
 
 from broker_harness import Disk, World
 from dovetail.broker.peering.mesh import Mesh
+from dovetail.config import STORE_RETRY_SECONDS
 from dovetail.sim.clock import Clock
 
 SEED = 77
@@ -114,13 +115,16 @@ class Node(World):
             batch = self.shared.journal.close()
             assert batch is not None
             delay = self.cluster.random.uniform(0.000_1, 0.01)
+            if self.shared.journal.failing:
+                delay = STORE_RETRY_SECONDS
 
             def stored() -> None:
                 if not self.is_running:
                     return  # killed between the two: the disk may have it, or not
                 self.wake()
-                self.disk.write(batch)
-                self.shared.journal.finished(stored=True)
+                if self.disk_works:
+                    self.disk.write(batch)
+                self.shared.journal.finished(stored=self.disk_works)
                 self._committing = False
                 self.settle()
 

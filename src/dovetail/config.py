@@ -235,6 +235,18 @@ OUTBOX_BYTES_MAX = 268_435_456
 OUTBOX_WINDOW_MESSAGES = 2_000
 """Of those, sent to a peer and not acknowledged."""
 
+OUTBOX_WAIT_SECONDS_MAX = 5.0
+"""For a peer that is up to say that it has a publication. Then it is kept for the peer on disk, and
+who published it waits no longer: as long as for a connection that is silent."""
+
+HEARD_STREAMS_MAX = 10_000
+"""Streams of which it is remembered how far they were taken, those of forgotten brokers included.
+Beyond, the one that began its life first gives way: only a broker that comes back after so many
+others have come and gone could have its last messages counted twice."""
+
+RETAINED_AGAIN_SECONDS = 60.0
+"""Between two looks for retained messages that found no room here, while there is some now."""
+
 FORGET_SECONDS = 86_400.0
 """A node that has been dead, or has left, for so long is not known any more."""
 

@@ -7,8 +7,13 @@ from random import Random
 
 import pytest
 
+from broker_harness import Disk
+from cluster_clients import Receiver, Sender
 from cluster_drama import NAMES, Drama
 from cluster_world import Cluster
+from dovetail.broker.journal import MessageRow
+from dovetail.config import RETAINED_AGAIN_SECONDS
+from dovetail.settings import Mqtt
 
 
 def check(drama: Drama) -> None:
@@ -98,3 +103,75 @@ def test_all_brokers_retain_the_same(seed: int) -> None:
         cluster.start(name)
     cluster.run(5)
     assert {name: retained_at(cluster, name) for name in cluster.nodes} == there
+
+
+def retain_without_a_cluster(cluster: Cluster, name: str, topic: bytes, payload: bytes) -> None:
+    """As a broker that was alone has it on disk: without a stamp."""
+    disk = cluster.disks[name]
+    number = max(disk.tables["messages"], default=0) + 1
+    disk.tables["messages"][number] = MessageRow(topic, payload, 0, True, b"", None, "c", 0)
+    disk.tables["retained"][topic] = number
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_each_retained_before_there_was_a_cluster_becomes_the_same(seed: int) -> None:
+    cluster = Cluster(seed, *NAMES)
+    for name in NAMES:
+        cluster.kill(name)
+        cluster.disks[name] = Disk()
+        # The same payloads at other topics, so that no two cancel out.
+        for topic in (b"one", b"two"):
+            retain_without_a_cluster(cluster, name, topic, b"of " + name.encode())
+        cluster.start(name)
+    cluster.run(10)
+    for name in NAMES:
+        assert retained_at(cluster, name) == {b"one": (0, b"of c"), b"two": (0, b"of c")}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_broker_without_room_has_what_others_retain_when_there_is_some(seed: int) -> None:
+    cluster = Cluster(seed, *NAMES)
+    cluster.run(3)
+    cluster.nodes["b"].shared.limits = Mqtt(retained_messages_max=5)
+    for number in range(10):
+        publish_retained(cluster, "a", f"t/{number}", b"here", 1)
+        cluster.run(0.1)
+    cluster.run(3)
+    assert len(retained_at(cluster, "a")) == len(retained_at(cluster, "c")) == 10
+    assert len(retained_at(cluster, "b")) == 5
+    for number in range(5):  # what the small one has
+        publish_retained(cluster, "c", f"t/{number}", b"", 1)
+    cluster.run(RETAINED_AGAIN_SECONDS + 10)
+    there = {name: retained_at(cluster, name) for name in NAMES}
+    assert there["a"] == there["b"] == there["c"]
+    assert len(there["b"]) == 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_disk_that_fails_holds_up_nobody_elsewhere_and_nothing_differs(seed: int) -> None:
+    cluster = Cluster(seed, *NAMES)
+    receiver = Receiver(cluster, "b", "receiver", "t", 1)
+    sender = Sender(cluster, "a", "sender", b"t", 1)
+    while not receiver.ready:
+        receiver.pump()
+        cluster.run(0.05)
+    cluster.nodes["b"].disk_works = False
+    for _ in range(400):
+        sender.pump()
+        cluster.run(0.05)
+    assert len(sender.acknowledged) > 5  # more than the window: it goes on without b
+    # And one whose own disk fails: it has the message, so all come to have it.
+    cluster.nodes["c"].disk_works = False
+    publish_retained(cluster, "c", "kept", b"mine", 1)
+    cluster.run(5)
+    for name in NAMES:
+        cluster.nodes[name].disk_works = True
+    sender.is_sending = False
+    for _ in range(200):
+        sender.pump()
+        receiver.pump()
+        cluster.run(0.05)
+    assert set(sender.acknowledged) <= set(receiver.numbers(b"t"))
+    there = {name: retained_at(cluster, name) for name in NAMES}
+    assert there["a"] == there["b"] == there["c"]
+    assert there["a"][b"kept"][1] == b"mine"

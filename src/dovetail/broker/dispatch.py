@@ -296,6 +296,8 @@ class Dispatch:
             return
         if not volatile and not self.has_room_for(message):
             shared.counters.publishes_dropped += 1
+            if self.mesh is not None:
+                self.mesh.lacks_room_for(message)
             return
         known = retained.get(message.topic)
         retained.put(message)  # [MQTT-3.3.1-5]

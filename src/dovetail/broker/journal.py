@@ -239,7 +239,7 @@ class Journal:
         self.open.seen[stream] = seen
         self.rows_written += 1
 
-    def save_heard(self, stream: int, sequence: int) -> None:
+    def save_heard(self, stream: int, sequence: int | None) -> None:
         self.open.heard[stream] = sequence
         self.rows_written += 1
 

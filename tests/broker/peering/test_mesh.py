@@ -455,3 +455,49 @@ def test_who_published_goes_with_plain_packets() -> None:
     ((_, kind, body),) = [one for one in member.sent if one[1] == bodies.PLAIN]
     packet = codec.encode_publish(MQTT_5, b"a", b"x")
     assert (kind, body) == (bodies.PLAIN, plain(MQTT_5, packet, client_id="writer"))
+
+
+# Limits that differ -------------------------------------------------------------------------------
+
+
+def test_brokers_tell_each_other_how_much_they_take_in_one_piece() -> None:
+    member = Member(packet_bytes_max=100_000_000)
+    ((_, body),) = member.receive(bodies.RESUME, bodies.encode(bodies.Resume(STREAM, False)))
+    assert decoded(bodies.heard_decoder, body).message_bytes_max == 100_000_000
+    member.receive(bodies.MESSAGE, publication(5, b"a"))
+    assert decoded(bodies.heard_decoder, member.answers[-1][1]).message_bytes_max == 0
+
+
+def test_what_is_too_large_for_a_peer_is_dropped_and_counted() -> None:
+    member = Member()
+    resume(member)
+    member.mesh.peer_is_up("peer")  # which may have subscribed to anything
+    member.mesh.answered("peer", bodies.HEARD, bodies.encode(bodies.Heard(0, 100)))
+    not_waited_for(member)
+    publisher = member.client("p")
+    member.sent.clear()
+    for qos in range(3):
+        for size in (10, 1_000):
+            publisher.publish("a", bytes(size), qos)
+    publisher.publish("kept", bytes(1_000), 0, retain=True)
+    small = codec.encode_publish(MQTT_5, b"a", bytes(60))
+    publisher.send_bytes(3 * small)  # as one slice these are too large, and not alone
+    sizes = [len(one.payload) for one in sent_publications(member)]
+    assert sizes == [10, 10, 60, 60, 60]  # and one of QoS 0 as it came
+    assert member.shared.counters.peer_messages_dropped == 4
+    member.receive(bodies.WANT, bodies.encode(bodies.Want(0, 0)))
+    ((_, page),) = member.answers
+    assert decoded(bodies.page_decoder, page).publications == []
+
+
+def test_streams_of_brokers_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who began its life first gives way, and none that is there."""
+    monkeypatch.setattr(mesh, "HEARD_STREAMS_MAX", 3)
+    member = Member()
+    client = member.client("c", **KEPT)
+    client.subscribe("a", qos=1)
+    for stream, sequence in ((50, 5_000), (10, 1_000), (30, 3_000), (20, 2_000), (40, 4_000)):
+        member.receive(bodies.RESUME, bodies.encode(bodies.Resume(stream, False)))
+        member.receive(bodies.MESSAGE, publication(sequence, b"a"))
+    member.receive(bodies.RESUME, bodies.encode(bodies.Resume(20, False)))
+    assert member.disk.state().heard == {50: 5_000, 40: 4_000, 20: 2_000}

@@ -14,6 +14,7 @@ from dovetail.broker.journal import Journal
 from dovetail.broker.peering import outbox
 from dovetail.broker.peering.outbox import Outbox
 from dovetail.broker.state import Shared
+from dovetail.config import OUTBOX_WAIT_SECONDS_MAX
 from dovetail.messages import Message
 from dovetail.settings import Mqtt
 
@@ -208,3 +209,66 @@ def test_what_the_disk_refused_does_not_count_in_the_window(
     sender.commit(works=False)
     sender.outbox.put(10, Message(b"t", b"", 1))
     assert [sequence for sequence, _ in sender.wire] == [10]
+
+
+def test_nobody_waits_for_long_for_a_peer_that_does_not_answer() -> None:
+    """As when its disk is full: it counts as down, and goes on getting what it is owed."""
+    sender = Sender(Disk(), 1)
+    sender.outbox.peer_is_up(0)
+    done: list[bool] = []
+    sender.outbox.put(1, Message(b"t", b"1", 1), done.append)
+    sender.outbox.put(2, Message(b"t", b"2", 2), done.append)
+    sender.commit()
+    sender.shared.now += OUTBOX_WAIT_SECONDS_MAX
+    sender.outbox.tick()
+    assert (sender.outbox.is_late, done) == (False, [])
+    sender.shared.now += 1
+    sender.outbox.tick()
+    assert done == [True]  # the second is on disk
+    sender.commit()
+    assert done == [True, True]
+    sender.outbox.put(3, Message(b"t", b"3", 1), done.append)
+    sender.commit()
+    assert done == [True] * 3
+    assert [sequence for sequence, _ in sender.wire] == [1, 2, 3]
+    assert len(sender.disk.state().owed) == 3
+    sender.outbox.acknowledged(3)
+    assert not sender.outbox.is_late
+    sender.outbox.put(4, Message(b"t", b"4", 1), done.append)
+    assert len(done) == 3
+    sender.commit()
+    assert sender.disk.state().owed == {}
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_retained_message_stays_though_the_disk_refuses(is_kept: bool) -> None:
+    """This broker has it, so all others have to come to have it. So what another one gave us."""
+    sender = Sender(Disk(), 1)
+    sender.outbox.peer_is_up(0)
+    done: list[bool] = []
+    message = Message(b"t", b"1", 1, retain=not is_kept)
+    sender.outbox.put(1, message, done.append, keep=is_kept)
+    sender.commit(works=False)
+    assert (done, sender.wire) == ([False], [])
+    sender.commit(works=False)
+    sender.commit()
+    assert done == [False]
+    assert [sequence for sequence, _ in sender.wire] == [1]
+    sender.outbox.acknowledged(1)
+    sender.commit()
+    assert sender.disk.state().messages == {}
+
+
+def test_what_is_too_large_for_a_peer_holds_nothing_up() -> None:
+    sender = Sender(Disk(), 1)
+    done: list[bool] = []
+    sender.outbox.message_bytes_max = 100
+    for sequence, size in enumerate([10, 1_000, 10], 1):
+        sender.outbox.put(sequence, Message(b"t", bytes(size), 2), done.append)
+    sender.commit()
+    sender.outbox.peer_is_up(0)
+    assert [sequence for sequence, _ in sender.wire] == [1, 3]
+    assert sender.shared.counters.peer_messages_dropped == 1
+    sender.outbox.acknowledged(3)
+    sender.commit()
+    assert (done, sender.outbox.count, sender.disk.state().owed) == ([True] * 3, 0, {})

@@ -69,6 +69,8 @@ class Resume(Struct, frozen=True, array_like=True):
 
 class Heard(Struct, frozen=True, array_like=True):
     sequence: int
+    message_bytes_max: int = 0
+    """What the peer takes in one piece; 0: as it said before."""
 
 
 class Mark(Struct, frozen=True, array_like=True):

@@ -25,7 +25,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
-from dovetail.broker.dispatch import Dispatch
+from dovetail.broker.dispatch import Dispatch, packets_of
 from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
 from dovetail.broker.peering.bodies import (
@@ -76,7 +76,13 @@ from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Group, Key, Route, Router
 from dovetail.broker.scanning import Scanner
 from dovetail.broker.state import Shared
-from dovetail.config import GROUP_HOPS_MAX, MARK_BYTES_MAX
+from dovetail.config import (
+    GROUP_HOPS_MAX,
+    HEARD_STREAMS_MAX,
+    MARK_BYTES_MAX,
+    PEER_FRAME_BYTES_MAX,
+    PEER_FRAME_EXTRA_BYTES,
+)
 from dovetail.errors import ClientError, PeerError
 from dovetail.messages import Message
 from dovetail.topics.names import SharedFilter, check_name, matches
@@ -144,6 +150,11 @@ class Mesh:
         self._peers: dict[str, _Peer] = {}
         # No life of this broker takes a million of them in a millisecond.
         self._next_sequence = (incarnation << 20) + 1
+        self._takes_bytes_max = max(
+            PEER_FRAME_BYTES_MAX - PEER_FRAME_EXTRA_BYTES, shared.limits.packet_bytes_max
+        )
+        self._message_bytes_max = PEER_FRAME_BYTES_MAX - PEER_FRAME_EXTRA_BYTES
+        """What all peers take in one piece."""
         self.moving = Moving(
             name,
             shared,
@@ -259,6 +270,10 @@ class Mesh:
 
     def tick(self, now: float) -> int:
         """How many subscriptions were acknowledged before all peers knew of them."""
+        for peer in self._peers.values():
+            peer.outbox.tick()
+        self._walk.tick()
+        self._ask()
         self.moving.tick(now)
         late = self.exchange.tick(now)
         return max(late, self.roster.tick(now))  # who was late in the one may be in the other
@@ -272,7 +287,8 @@ class Mesh:
         return self.groups.pick(pools, qos, self._is_up)
 
     def _is_up(self, name: str) -> bool:
-        return self._peer(name).outbox.is_up
+        outbox = self._peer(name).outbox
+        return outbox.is_up and not outbox.is_late
 
     def share(self, key: Key, message: Message, *, elsewhere: bool = False, hops: int = 0) -> None:
         """To one member of a group, wherever it is: who was picked before has not got it.
@@ -302,7 +318,7 @@ class Mesh:
             self._count_forwarded(name)
             self._peer(name).outbox.put(sequence, message, mark=mark, keep=keep)
         else:
-            self._send_or_drop(name, self._encoded(0, message, mark))
+            self._send_or_drop(name, message, self._encoded(0, message, mark))
 
     def needs_disk(self, route: Route, qos: int) -> bool:
         """Would what goes to peers have to be on our disk first?"""
@@ -316,6 +332,10 @@ class Mesh:
     ) -> None:
         """Plain QoS 0 packets, as they came from this client."""
         counters = self._shared.counters
+        if len(data) > self._message_bytes_max:
+            for topic, payload in packets_of(data, version):
+                self.publish(names, Message(topic, payload, origin=client_id))
+            return
         forwarded = self.forwarded
         origin = client_id.encode()
         body = b"%c%c%c%b%b" % (version, len(origin) >> 8, len(origin) & 0xFF, origin, data)
@@ -341,10 +361,10 @@ class Mesh:
             for name in names:
                 if name not in marks:
                     plain = plain or self._encoded(0, message)
-                    self._send_or_drop(name, plain)
+                    self._send_or_drop(name, message, plain)
             for name, keys in marks.items():
                 for mark in _marks(keys):
-                    self._send_or_drop(name, self._encoded(0, message, mark))
+                    self._send_or_drop(name, message, self._encoded(0, message, mark))
             return None
         ticket = Ticket()
         sequence = self._new_sequence()
@@ -375,8 +395,9 @@ class Mesh:
         self._shared.counters.publishes_forwarded += 1
         self.forwarded[name] = self.forwarded.get(name, 0) + 1
 
-    def _send_or_drop(self, name: str, body: bytes) -> None:
-        if self._send(name, MESSAGE, body):
+    def _send_or_drop(self, name: str, message: Message, body: bytes) -> None:
+        fits = message.size <= self._peer(name).outbox.message_bytes_max
+        if fits and self._send(name, MESSAGE, body):
             self._count_forwarded(name)
         else:
             self._shared.counters.peer_messages_dropped += 1
@@ -417,6 +438,11 @@ class Mesh:
         elif kind == HEARD:
             heard = decoded(heard_decoder, body)
             outbox = self._peer(name).outbox
+            if heard.message_bytes_max:
+                outbox.message_bytes_max = heard.message_bytes_max
+                self._message_bytes_max = min(
+                    peer.outbox.message_bytes_max for peer in self._peers.values()
+                )
             if outbox.is_up:
                 outbox.acknowledged(heard.sequence)
                 if outbox.has_dropped and not outbox.count:
@@ -460,7 +486,8 @@ class Mesh:
             self._ask()
             self.peer_is_live(name, True)  # from now on who subscribes waits for it
             # Not before it is on disk: what is heard is not sent again.
-            heard = self.heard.get(peer.stream, 0)
+            self._forget_streams()
+            heard = Heard(self.heard.get(peer.stream, 0), self._takes_bytes_max)
             self._confirm(peer, heard, answer, wait=bool(peer.acks_waiting))
         elif kind == CLAIM:
 
@@ -469,7 +496,8 @@ class Mesh:
 
             self.moving.claimed(name, decoded(claim_decoder, body), reply)
         elif kind == WANT:
-            answer(PAGE, encode(self._walk.page(name, decoded(want_decoder, body))))
+            limit = self._peer(name).outbox.message_bytes_max
+            answer(PAGE, encode(self._walk.page(name, decoded(want_decoder, body), limit)))
         else:
             raise PeerError(f"a frame of kind {kind}, which there is not")
 
@@ -547,7 +575,7 @@ class Mesh:
         if sequence and not peer.stream:
             raise PeerError("a numbered publication before its stream was named")
         if sequence and sequence <= self.heard.get(peer.stream, 0):
-            self._confirm(peer, sequence, answer, wait=bool(peer.acks_waiting))
+            self._confirm(peer, Heard(sequence), answer, wait=bool(peer.acks_waiting))
             return
         rows_before = shared.journal.rows_written
         if publication.topic == ITEM_TOPIC:
@@ -564,7 +592,7 @@ class Mesh:
         has_rows = shared.journal.rows_written != rows_before
         if has_rows:
             shared.journal.save_heard(peer.stream, sequence)
-        self._confirm(peer, sequence, answer, wait=has_rows or bool(peer.acks_waiting))
+        self._confirm(peer, Heard(sequence), answer, wait=has_rows or bool(peer.acks_waiting))
 
     def _publish_here(self, message: Message, mark: Mark | None) -> None:
         route = self._route(message.topic)
@@ -602,9 +630,19 @@ class Mesh:
             publication.stamp,
         )
 
-    def _confirm(self, peer: _Peer, sequence: int, answer: Answer, *, wait: bool) -> None:
+    def _forget_streams(self) -> None:
+        """Those that began longest ago, of brokers that are not known any more."""
+        if len(self.heard) <= HEARD_STREAMS_MAX:
+            return
+        known = {peer.stream for peer in self._peers.values()}
+        old = sorted(self.heard.keys() - known, key=self.heard.__getitem__)
+        for stream in old[: len(self.heard) - HEARD_STREAMS_MAX]:
+            del self.heard[stream]
+            self._shared.journal.save_heard(stream, None)
+
+    def _confirm(self, peer: _Peer, heard: Heard, answer: Answer, *, wait: bool) -> None:
         """In order: a number stands for all before it."""
-        body = encode(Heard(sequence))
+        body = encode(heard)
         if not wait:
             answer(HEARD, body)
             return
@@ -621,6 +659,10 @@ class Mesh:
         journal.when_stored(act)
 
     # Retained messages that we do not have yet ----------------------------------------------------
+
+    def lacks_room_for(self, message: Message) -> None:
+        """It is retained elsewhere, and not here."""
+        self._walk.lacks_room_for(message)
 
     @property
     def is_complete(self) -> bool:

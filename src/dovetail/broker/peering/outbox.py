@@ -12,16 +12,31 @@ Rules:
 - A QoS 2 publication is on disk before it is sent: if we die, it is sent again under its number,
   and not as another one. So is a retained one: all brokers come to have it, or none.
 - What a peer that is down is owed is on disk. Then whoever published it need not wait for the peer.
+  So with a peer that is up and does not answer, as when its disk is full: after a while it counts
+  as down, but for being sent what it is owed.
+- What a disk refuses is not owed, and its publisher is told so. But a retained message stays, since
+  this broker has it, and what another broker counts on: that is tried until the disk is well.
+- What is too large for the peer is not sent. It is counted, and holds nothing up.
 - What does not fit any more is counted and not kept, and nobody waits for it either.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 
 from dovetail.broker.journal import OwedRow
 from dovetail.broker.state import Shared
-from dovetail.config import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX, OUTBOX_WINDOW_MESSAGES
+from dovetail.config import (
+    OUTBOX_BYTES_MAX,
+    OUTBOX_MESSAGES_MAX,
+    OUTBOX_WAIT_SECONDS_MAX,
+    OUTBOX_WINDOW_MESSAGES,
+    PEER_FRAME_BYTES_MAX,
+    PEER_FRAME_EXTRA_BYTES,
+)
 from dovetail.messages import Message
+
+log = logging.getLogger("dovetail.cluster")
 
 Done = Callable[[bool], None]
 """Called once: True when the peer or the disk has it, False if neither could take it."""
@@ -30,9 +45,22 @@ Done = Callable[[bool], None]
 class Owed:
     """A publication on its way to one peer."""
 
-    __slots__ = ("done", "is_gone", "is_kept", "is_on_disk", "mark", "message", "sequence")
+    __slots__ = (
+        "done",
+        "is_gone",
+        "is_kept",
+        "is_on_disk",
+        "mark",
+        "message",
+        "must_stay",
+        "sequence",
+        "since",
+    )
 
-    def __init__(self, sequence: int, message: Message, mark: bytes, done: Done | None) -> None:
+    def __init__(
+        self, sequence: int, message: Message, mark: bytes, done: Done | None, since: float
+    ) -> None:
+        self.since = since
         self.sequence = sequence
         self.message = message
         self.mark = mark
@@ -40,6 +68,7 @@ class Owed:
         self.is_kept = False  # its row is written
         self.is_on_disk = False  # and has arrived there
         self.is_gone = False  # owed no more
+        self.must_stay = message.retain  # though the disk refuses it
 
 
 class Outbox:
@@ -59,6 +88,10 @@ class Outbox:
         self.count = 0
         self.nbytes = 0
         self.is_up = False
+        self.is_late = False
+        """It is up, and has not said for long that it took what it was sent."""
+        self.message_bytes_max = PEER_FRAME_BYTES_MAX - PEER_FRAME_EXTRA_BYTES
+        """What the peer takes in one piece, as far as it has said."""
         self.has_dropped = True
         """Something may not have fitted since this was last told to the peer: of an earlier life
         it is not known."""
@@ -68,6 +101,7 @@ class Outbox:
         self._bytes_max = bytes_max
         self._owed: deque[Owed] = deque()
         self._unsent: deque[Owed] = deque()
+        self._up_since = 0.0
 
     # In -------------------------------------------------------------------------------------------
 
@@ -94,15 +128,16 @@ class Outbox:
             if done is not None:
                 done(True)
             return
-        owed = Owed(sequence, message, mark, done)
+        owed = Owed(sequence, message, mark, done, self._shared.now)
+        owed.must_stay = keep or message.retain
         self._append(owed)
-        if keep or message.qos == 2 or message.retain or not self.is_up:
+        if keep or message.qos == 2 or message.retain or not self.is_up or self.is_late:
             self._keep(owed)
         self.flush()
 
     def restore(self, sequence: int, message: Message, mark: bytes = b"") -> None:
         """From the disk, after a start; lowest numbers first."""
-        owed = Owed(sequence, message, mark, None)
+        owed = Owed(sequence, message, mark, None, self._shared.now)
         owed.is_kept = owed.is_on_disk = True
         self._append(owed)
 
@@ -118,10 +153,29 @@ class Outbox:
         """A new connection; the peer has taken everything up to this number."""
         self._unsent = deque(self._owed)  # what the last connection took with it comes first
         self.is_up = True
+        self.is_late = False
+        self._up_since = self._shared.now
         self.acknowledged(heard)
 
     def peer_is_down(self) -> None:
-        self.is_up = False
+        self.is_up = self.is_late = False
+        self._count_on_disk()
+
+    def tick(self) -> None:
+        """Has the peer been silent for too long?"""
+        if self.is_up and not self.is_late and self._waits_seconds() > OUTBOX_WAIT_SECONDS_MAX:
+            self.is_late = True
+            log.warning("%s does not take what it is sent; it is kept for it", self.peer)
+            self._count_on_disk()
+
+    def _waits_seconds(self) -> float:
+        """For how long the peer has owed us its word."""
+        if not self._owed:
+            return 0.0
+        return self._shared.now - max(self._owed[0].since, self._up_since)
+
+    def _count_on_disk(self) -> None:
+        """Nobody waits for the peer any more."""
         for owed in self._owed:
             if owed.is_on_disk:
                 _finish(owed, True)
@@ -139,9 +193,25 @@ class Outbox:
                     return  # it goes when it is, and what came after it waits
                 if len(self._owed) - len(self._unsent) >= OUTBOX_WINDOW_MESSAGES:
                     return
+                if owed.message.size > self.message_bytes_max:
+                    self._refuse(owed)
+                    continue
                 if not self._send(owed.sequence, owed.message, owed.mark):
                     return
             self._unsent.popleft()
+
+    def _refuse(self, owed: Owed) -> None:
+        """The peer would not take it, and would end the connection."""
+        log.warning(
+            "dropped a publication of %d bytes, which is too large for %s",
+            owed.message.size,
+            self.peer,
+        )
+        self._shared.counters.peer_messages_dropped += 1
+        self._unsent.popleft()
+        self._owed.remove(owed)
+        self._remove(owed)
+        _finish(owed, True)
 
     def acknowledged(self, sequence: int) -> None:
         """The peer has everything up to here."""
@@ -152,6 +222,8 @@ class Outbox:
             if not owed.is_gone:
                 self._remove(owed)
                 _finish(owed, True)
+        if self.is_late and self._waits_seconds() <= OUTBOX_WAIT_SECONDS_MAX:
+            self.is_late = False
         self.flush()
 
     def clear(self) -> int:
@@ -185,9 +257,12 @@ class Outbox:
                 return  # it was acknowledged before the disk had it
             if is_stored:
                 owed.is_on_disk = True
-                if not self.is_up:
+                if not self.is_up or self.is_late:
                     _finish(owed, True)
                 self.flush()
+            elif owed.must_stay:
+                _finish(owed, False)
+                journal.wait_on(stored)
             else:
                 self._remove(owed)
                 _finish(owed, False)

@@ -6,7 +6,8 @@ Pure. Rules:
   bits of the broker's own. It is higher than every stamp that this broker has given or seen, so
   what follows from another is later, whatever the clocks say (a hybrid logical clock).
 - The higher stamp stays. A message without one (0) is from before there was a cluster, and gives
-  way to any other.
+  way to any other. Of two with the same, the one whose contents come later in the order of bytes
+  stays: any order does, if it is the same at all brokers.
 - What was taken away leaves its stamp behind for a while, so that an older copy that comes late
   does not bring it back.
 """
@@ -43,10 +44,11 @@ class Stamps:
 
     def is_late(self, message: Message, known: Message | None) -> bool:
         """Has a later word been spoken on its topic?"""
-        newest = self.removals.get(message.topic, -1)
-        if known is not None:
-            newest = max(newest, known.stamp)
-        return message.stamp <= newest
+        if message.stamp <= self.removals.get(message.topic, -1):
+            return True
+        if known is None or message.stamp != known.stamp:
+            return known is not None and message.stamp < known.stamp
+        return _content(message) <= _content(known)
 
     def remove(self, topic: bytes, stamp: int) -> None:
         self._forget_removal(topic)  # they stand in the order in which they came
@@ -66,12 +68,12 @@ class Stamps:
 
     def put(self, message: Message) -> None:
         """It is retained."""
-        self.digest ^= _hash(message.topic, message.stamp)
+        self.digest ^= _hash_message(message)
         self._forget_removal(message.topic)
 
     def taken(self, message: Message) -> None:
         """It is not any more."""
-        self.digest ^= _hash(message.topic, message.stamp)
+        self.digest ^= _hash_message(message)
 
     def _forget_removal(self, topic: bytes) -> None:
         stamp = self.removals.pop(topic, None)
@@ -88,6 +90,19 @@ class Stamps:
             if stamp > oldest and len(self.removals) <= REMOVALS_MAX:
                 return
             self._forget_removal(topic)
+
+
+def _content(message: Message) -> tuple[bytes, bytes, int]:
+    return message.payload, message.properties, message.qos
+
+
+def _hash_message(message: Message) -> int:
+    """Without a stamp, two brokers may have different ones: then the contents count."""
+    if message.stamp:
+        return _hash(message.topic, message.stamp)
+    payload, properties, qos = _content(message)
+    content = len(payload).to_bytes(8) + payload + properties + bytes([qos])
+    return _hash(hashlib.blake2b(content, digest_size=8).digest() + message.topic, 0)
 
 
 def _hash(topic: bytes, stamp: int) -> int:

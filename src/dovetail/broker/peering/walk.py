@@ -14,17 +14,23 @@ Rules:
   anyway, and of two words on a topic the later one stays (stamps.py): any order will do.
 - That a peer has shown all of its messages is remembered on disk, by its stream. It is asked again
   if it says that something that it owed us was dropped.
+- What found no room here is looked for again when there is some, at all peers. Until then this
+  broker lacks it, and says so in its log.
+- What is too large for a peer is not shown to it.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 
 from dovetail.broker.peering.bodies import WANT, Page, Publication, Want, encode
 from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.state import Shared
-from dovetail.config import RETAINED_PAGE_BYTES
+from dovetail.config import RETAINED_AGAIN_SECONDS, RETAINED_PAGE_BYTES
 from dovetail.messages import Message
 from dovetail.topics.names import SYS_PREFIX
+
+log = logging.getLogger("dovetail.cluster")
 
 
 class Walk:
@@ -47,6 +53,8 @@ class Walk:
         self._asked: str | None = None
         self._seen: set[int] = set()
         self._shown: dict[str, list[Message]] = {}
+        self._lacking_bytes = 0  # the smallest that found no room; 0: none
+        self._again_at = 0.0
 
     # Ours -----------------------------------------------------------------------------------------
 
@@ -60,6 +68,32 @@ class Walk:
         if stream in self._seen:
             self._seen.discard(stream)
             self._shared.journal.save_seen(stream, None)
+
+    def lacks_room_for(self, message: Message) -> None:
+        """A message that other brokers retain is not retained here."""
+        if not self._lacking_bytes:
+            log.warning(
+                "no room for retained messages that other brokers have (%d topics, %d bytes)",
+                len(self._retained),
+                self._retained.nbytes,
+            )
+            self._lacking_bytes = message.size
+            self._again_at = self._shared.now + RETAINED_AGAIN_SECONDS
+        self._lacking_bytes = min(self._lacking_bytes, message.size)
+
+    def tick(self) -> None:
+        """Is there room for what found none?"""
+        limits = self._shared.limits
+        if (
+            self._lacking_bytes
+            and self._shared.now >= self._again_at
+            and self._asked is None
+            and len(self._retained) < limits.retained_messages_max
+            and self._retained.nbytes + self._lacking_bytes <= limits.retained_bytes_max
+        ):
+            self._lacking_bytes = 0
+            for stream in list(self._seen):
+                self.see_again(stream)
 
     def ask(self, peers: Iterable[tuple[str, int]]) -> None:
         """The first of these (name and stream) that has not shown all, unless one is asked now."""
@@ -98,14 +132,18 @@ class Walk:
         """A peer has a new connection, and walks anew if at all."""
         self._shown.pop(name, None)
 
-    def page(self, name: str, want: Want) -> Page:
+    def page(self, name: str, want: Want, message_bytes_max: int) -> Page:
         place = want.place
         shown = self._shown.get(name, [])
         if not 0 < place <= len(shown):  # the beginning, or of a walk that is not known here
             place = 0
             shown = []
             if want.digest != self._stamps.digest:
-                shown = [one for one in self._retained if not one.topic.startswith(SYS_PREFIX)]
+                shown = [
+                    one
+                    for one in self._retained
+                    if one.size <= message_bytes_max and not one.topic.startswith(SYS_PREFIX)
+                ]
                 shown += self._stamps.removed()
             self._shown[name] = shown
         publications: list[Publication] = []
