@@ -67,10 +67,10 @@ class Dispatch:
             counters.publish_bytes_received += size
             if route.peers and not route.pools and self.mesh is not None:
                 self.mesh.forward(route.peers, data, version, count, origin.client_id)
-            if route.groups or route.pools or (route.own and origin.client_id in route.own):
+            if route.is_special and (route.groups or route.pools or origin.client_id in route.own):
                 self._forward_each(route, data, version, origin.client_id)
                 return
-        elif route.own and client_id in route.own:
+        elif route.is_special and client_id in route.own:
             for topic, payload in packets_of(data, version):
                 self._spread(route, Message(topic, payload, origin=client_id), [], ())
             return
@@ -123,13 +123,9 @@ class Dispatch:
         of them needs more than that.
         """
         deliveries = route.deliveries
-        if (
-            not deliveries
-            or route.groups
-            or route.pools
-            or route.peers
-            or (route.own and origin.client_id in route.own)
-        ):
+        if not deliveries or route.peers:
+            return False
+        if route.is_special and (route.groups or route.pools or origin.client_id in route.own):
             return False
         qos = data[start] >> 1 & 3
         congestion_bytes = self._backlog_bytes_max // 2

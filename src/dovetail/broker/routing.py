@@ -115,7 +115,7 @@ class Group:
 class Route:
     """Who gets a publication. Does not change: a new subscription makes new routes."""
 
-    __slots__ = ("deliveries", "groups", "own", "peers", "pools")
+    __slots__ = ("deliveries", "groups", "is_special", "own", "peers", "pools")
 
     def __init__(
         self,
@@ -138,6 +138,8 @@ class Route:
             others = [subscription for subscription in found if not subscription.no_local]
             if len(others) < len(found):
                 self.own[session.client_id] = Delivery(session, others) if others else None
+        # One question for all that keeps packets from being passed on as they came.
+        self.is_special = bool(groups or pools or self.own)
 
     @property
     def is_empty_here(self) -> bool:

@@ -338,7 +338,7 @@ class Mesh:
             return
         forwarded = self.forwarded
         origin = client_id.encode()
-        body = b"%c%c%c%b%b" % (version, len(origin) >> 8, len(origin) & 0xFF, origin, data)
+        body = (version << 16 | len(origin)).to_bytes(3) + origin + data
         for name in names:
             if self._send(name, PLAIN, body):
                 counters.publishes_forwarded += count
