@@ -85,7 +85,7 @@ def be_up(member: Member) -> None:
     """The peer takes what is sent to it, and subscribes to nothing."""
     member.mesh.peer_is_up("peer")
     member.mesh.answered("peer", bodies.HEARD, bodies.encode(bodies.Heard(0)))
-    empty = Exchange(seed=0, lineage=1, send=lambda *_: True, changed=lambda: None)
+    empty = Exchange(seed=0, lineage=1, send=lambda *_: True, changed=lambda _: None)
     part = bodies.Part(0, len(sketch_to_bytes(empty.sketch)), sketch_to_bytes(empty.sketch))
     member.receive(WHOLE, bodies.encode(part))
     not_waited_for(member)

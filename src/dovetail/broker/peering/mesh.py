@@ -461,7 +461,9 @@ class Mesh:
 
     # In -------------------------------------------------------------------------------------------
 
-    def receive(self, name: str, kind: int, body: bytes, answer: Answer) -> None:
+    def receive(  # noqa: C901
+        self, name: str, kind: int, body: bytes, answer: Answer
+    ) -> None:
         """A frame from a peer, over a connection that it has opened."""
         if kind == PLAIN:
             self._take_plain(body)

@@ -129,7 +129,7 @@ class Outbox:
                 done(True)
             return
         owed = Owed(sequence, message, mark, done, self._shared.now)
-        owed.must_stay = keep or message.retain
+        owed.must_stay = keep or must or message.retain
         self._append(owed)
         if keep or message.qos == 2 or message.retain or not self.is_up or self.is_late:
             self._keep(owed)
