@@ -884,21 +884,26 @@ class Moving:
         for name, settle in settles:
             self._take_settle(name, settle)
         for session in list(self._arriving):
-            detour = _detour(session)
-            if detour.holds and detour.hold_until <= now:
-                self._release(session)
-            if detour.is_over:
-                self._changed(session)
-            self._settle_again(session, now)
-        for ghosts in list(self.ghosts.values()):
-            for ghost in list(ghosts):
-                detour = _detour(ghost)
-                self._settle_again(ghost, now)
-                self._ask_for_notes(ghost, detour, now)
-                if detour.since + FORGET_SECONDS <= now:
-                    self._bury(ghost)
-                elif not detour.has_ended:
-                    self._check_ghost(ghost, detour)
+            self._tick_arriving(session, _detour(session), now)
+        for ghost in [ghost for ghosts in self.ghosts.values() for ghost in ghosts]:
+            self._tick_ghost(ghost, _detour(ghost), now)
+
+    def _tick_arriving(self, session: Session, detour: Detour, now: float) -> None:
+        if detour.holds and detour.hold_until <= now:
+            self._release(session)
+        if detour.is_over:
+            self._changed(session)
+        self._settle_again(session, now)
+
+    def _tick_ghost(self, ghost: Session, detour: Detour, now: float) -> None:
+        self._settle_again(ghost, now)
+        self._ask_for_notes(ghost, detour, now)
+        if ghost not in self.ghosts.get(ghost.client_id, ()):
+            return
+        if detour.since + FORGET_SECONDS <= now:
+            self._bury(ghost)
+        elif not detour.has_ended:
+            self._check_ghost(ghost, detour)
 
     def _ask_again(self, client_id: str, claim: _Claim) -> None:
         if claim.asked or claim.coming or claim.settling:
