@@ -16,7 +16,7 @@ from dovetail.broker.packets import MQTT_5
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Delivery, Group, Key, Route, Router
 from dovetail.broker.session import Outgoing, Session
-from dovetail.broker.state import Shared
+from dovetail.broker.state import GROUP_SOURCE, Shared
 from dovetail.messages import Message
 from dovetail.topics.names import SYS_PREFIX
 
@@ -242,7 +242,9 @@ class Dispatch:
             return False
         chosen = Delivery(member.session, (member,))
         known = len(entries)
+        source, self._shared.source = self._shared.source, GROUP_SOURCE
         self.deliver(chosen, message, message.retain and chosen.retain_as_published, entries)
+        self._shared.source = source
         for _, entry in entries[known:]:
             entry.group = group
         return True

@@ -14,6 +14,9 @@ from dovetail.stats import Counters, Gauges
 RETAINED_SOURCE = "\0"
 """Of what is delivered because it was retained, and not because it is published now."""
 
+GROUP_SOURCE = "\1"
+"""Of what a session gets because a group picked it: nobody else does, wherever it came from."""
+
 
 @dataclass(slots=True)
 class Shared:

@@ -164,6 +164,7 @@ class Mesh:
             self.stamps,
             send=send,
             post=self._post,
+            when_known=self.when_known,
             members=self.names,
         )
 

@@ -19,6 +19,8 @@ Rules:
 - What a broker C publishes before its Note reaches the client by way of A, where the session lives
   on as a ghost: subscriptions without a client, which hand on what they get. B takes nothing for
   the client straight from C until then. So each publication comes once, and in order.
+- A group that picks the ghost gets to the client, too: the ghost is a member until all know those
+  of B. What picks the session at B is for it, wherever it came from.
 - B sends what it has straight from others when End has come, or A does not answer.
 - A broker that is down may have a session (its sketch tells). Then the client begins anew, and is
   let in when all who are there have written their Note behind what they owe that broker. When it is
@@ -51,7 +53,7 @@ from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.routing import Router
 from dovetail.broker.session import ARRIVED_SEQUENCES, Outgoing, Session
-from dovetail.broker.state import Shared
+from dovetail.broker.state import GROUP_SOURCE, Shared
 from dovetail.config import (
     CLAIM_WAIT_SECONDS,
     FILTERS_ITEM_BYTES,
@@ -64,7 +66,6 @@ from dovetail.config import (
 )
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
-from dovetail.topics.names import split_shared
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -143,7 +144,7 @@ class Detour:
             return False
         if not self.owner:
             return True
-        if source in self.open:
+        if source in self.open or source == GROUP_SOURCE:
             self._moving.pass_on(session, self, message, qos, retain, identifiers)
         return False
 
@@ -213,6 +214,7 @@ class Moving:
         *,
         send: Callable[[str, int, bytes], bool],
         post: Post,
+        when_known: Callable[[float, Callable[[], None]], None],
         members: Callable[[], Iterable[str]],
     ) -> None:
         self.shared = shared
@@ -225,6 +227,7 @@ class Moving:
         self._stamps = stamps
         self._send = send
         self._post = post
+        self._when_known = when_known
         self._members = members
         self._claims: dict[str, _Claim] = {}
         self._arriving: set[Session] = set()
@@ -517,10 +520,6 @@ class Moving:
         detour.has_ended = False
         session.detour = detour
         self._lifetimes.depart(session)
-        for topic_filter in list(session.subscriptions):
-            if split_shared(topic_filter) is not None:  # the group's next is its new broker
-                self._router.unsubscribe(session, topic_filter)
-                self.shared.journal.save_subscription(session.number, topic_filter, None)
         self.ghosts.setdefault(client_id, []).append(session)
         session.save()
         self._changed(session)
@@ -676,9 +675,7 @@ class Moving:
             _detour(session).unready.discard(name)
             session.save()
             # Others route by our sketch as it is now, soon.
-            self._exchange.when_known(
-                self.shared.now + SUBACK_WAIT_SECONDS, lambda: self._settle(session)
-            )
+            self._when_known(self.shared.now + SUBACK_WAIT_SECONDS, lambda: self._settle(session))
         claim = self._claims.get(item.client_id)
         if claim is not None:
             claim.coming.discard(name)
