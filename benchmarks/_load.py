@@ -393,7 +393,15 @@ class Load:
 
     _runs = 0
 
-    def __init__(self, port: int, traffic: Traffic, numbers_from: int = 0) -> None:
+    def __init__(
+        self,
+        port: int,
+        traffic: Traffic,
+        numbers_from: int = 0,
+        *,
+        publishers_port: int | None = None,
+    ) -> None:
+        """`publishers_port`: they are at another broker of a cluster."""
         Load._runs += 1
         run = Load._runs
         self.traffic = traffic
@@ -406,7 +414,9 @@ class Load:
             for number in range(traffic.subscribers):
                 self.subscribers.append(Subscriber(port, number, traffic, run, buffers))
             for number in range(traffic.publishers):
-                self.publishers.append(Publisher(port, number, traffic, run, buffers))
+                self.publishers.append(
+                    Publisher(publishers_port or port, number, traffic, run, buffers)
+                )
         except BaseException:
             self.close()
             raise

@@ -168,13 +168,8 @@ class Server:
         self.shared.now = self.clock()
 
     def rows_may_wait(self) -> None:
-        """Called after every read: there may be rows to write though nobody has been answered.
-
-        Or news for peers, which a SUBACK waits for.
-        """
-        if self.shared.journal.rows_written != self._rows_taken or (
-            self.mesh is not None and self.mesh.exchange.has_news
-        ):
+        """Called after every read: there may be rows to write though nobody has been answered."""
+        if self.shared.journal.rows_written != self._rows_taken:
             self._schedule()
 
     def commit(self) -> None:

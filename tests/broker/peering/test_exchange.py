@@ -406,17 +406,3 @@ def test_deltas_that_lie_are_the_peers_fault(body: bytes) -> None:
         with pytest.raises(PeerError):
             net.exchanges["b"].receive("a", DELTA, lie)
     assert net.exchanges["b"].search([b"x"]) == [()]
-
-
-def test_news_are_news_until_they_are_told() -> None:
-    net = a_pair()
-    owner = net.exchanges["a"]
-    seen = [owner.has_news]
-    for is_there in (True, False):
-        owner.filter_changed("x", is_there)
-        seen.append(owner.has_news)
-        owner.flush()
-        seen.append(owner.has_news)
-        net.settle()
-    assert seen == [False, True, False, True, False]
-    assert net.exchanges["b"].search([b"x"]) == [()]

@@ -109,8 +109,6 @@ class Exchange:
             _room(self._steps), SKETCH_PEER_RATE, seed=seed, lineage=lineage
         )
         self._added: list[str] = []
-        self.has_news = False
-        """Filters have changed since the peers were last told."""
         self.bank: SketchBank[str] = SketchBank()
         self._copies: dict[str, _Copy] = {}
         self._waiters: list[_Waiter] = []
@@ -156,7 +154,6 @@ class Exchange:
             self._sketch = self._sketch.resized(*layout)
 
     def filter_changed(self, topic_filter: str, is_there: bool) -> None:
-        self.has_news = True
         if is_there:
             self.add(topic_filter)
         else:
@@ -223,7 +220,6 @@ class Exchange:
 
     def flush(self) -> None:
         """Tell the peers what changed. For the end of a turn: many changes, one delta."""
-        self.has_news = False
         sketch = self.sketch
         whole = b""
         deltas: dict[int, bytes] = {}
