@@ -1,6 +1,7 @@
 """A real broker process and real clients: what is timed is what it says."""
 
 import signal
+import socket
 import time
 from collections.abc import Iterator
 
@@ -15,7 +16,7 @@ from dovetail.pipeline.timing import (
     measure_point,
     prepared,
 )
-from dovetail.pipeline.traffic import WINDOW_MESSAGES
+from dovetail.pipeline.traffic import WINDOW_MESSAGES, Traffic
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,13 @@ def test_a_stall_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_broker_that_ends_is_an_error_with_its_last_words() -> None:
     with searching_broker(5) as broker, pytest.raises(DovetailError, match="no sketch method"):
         broker.order(Point("nonsense"))
+
+
+def test_a_broker_that_is_not_there_is_an_error_in_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(DovetailError, match="cannot be reached: connection refused"):
+        Traffic(port, b"a", b"payload")
 
 
 def test_the_process_ends_with_the_block() -> None:

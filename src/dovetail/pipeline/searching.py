@@ -26,7 +26,7 @@ from typing import IO
 import uvloop
 
 from dovetail.broker.link import Link
-from dovetail.broker.listeners import listen
+from dovetail.broker.listeners import listen, serve
 from dovetail.broker.packets import Connect
 from dovetail.broker.scanning import load_kernels
 from dovetail.broker.server import Server
@@ -67,7 +67,7 @@ class Search:
         return searched
 
 
-async def serve(seed: int) -> None:
+async def run(seed: int) -> None:
     loop = asyncio.get_running_loop()
     load_kernels()
 
@@ -78,6 +78,7 @@ async def serve(seed: int) -> None:
     search = Search()
     server.broker.router.search_peers = search
     listening = await listen(server, Listener(kind="tcp", host="127.0.0.1", port=0))
+    await serve(listening)
     orders = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     # As a node does: what was made until now stays.
@@ -153,4 +154,4 @@ def searching_broker(seed: int) -> Iterator[SearchingBroker]:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(int(sys.argv[1])))
+        runner.run(run(int(sys.argv[1])))

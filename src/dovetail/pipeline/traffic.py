@@ -222,7 +222,11 @@ def traffic(port: int, levels: bytes, payload: bytes) -> Iterator[Traffic]:
 
 
 def connect(port: int, client_id: str) -> socket.socket:
-    opened = socket.create_connection((HOST, port), STALL_SECONDS)
+    try:
+        opened = socket.create_connection((HOST, port), STALL_SECONDS)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DovetailError(f"the broker of the experiment cannot be reached: {reason}.") from error
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     opened.sendall(codec.encode(MQTT_5, Connect(MQTT_5, client_id)))
     expect(opened, PacketType.CONNACK)
