@@ -184,6 +184,16 @@ CLUSTER_JOIN_SECONDS_MAX = 5.0
 """For a broker that starts to learn from the others what is subscribed to there. Then it lets
 clients in without: better a broker than none, and what the others are owed is kept."""
 
+WILL_GRACE_SECONDS = 5.0
+"""For clients of a broker that died to connect elsewhere, before their wills are published."""
+
+WILLS_RESTORED_SECONDS = 15.0
+"""A broker of a cluster that starts publishes wills of its last life after this, unless another one
+has done so."""
+
+WILLS_FRAME_BYTES = 262_144
+"""Of wills that go to another broker in one frame, about."""
+
 CLAIM_WAIT_SECONDS = 0.5
 """For other brokers to say whether they have a client's session, before it begins without."""
 

@@ -137,6 +137,7 @@ class Broker:
             self.retained,
             self._lifetimes,
             self.expire_retained,
+            self.publish,
             name=name,
             stream=stream,
             incarnation=incarnation,

@@ -47,6 +47,12 @@ class Lifetimes:
         """Those that ended and are still on disk, by client identifier, and who waits for it."""
         self.kept: Callable[[str, bool], None] | None = None
         """Told of a client whose session outlives its connection, and of its end."""
+        self.will_changed: Callable[[Session], None] | None = None
+        """Told whenever a session's will may be another, or its client has come or gone."""
+        self.wills_restored_seconds = 0.0
+        """How long wills of our last life wait: other brokers may have published them."""
+        self._last_wills: dict[str, Session] = {}
+        """Sessions of our last life that have ended but for that."""
         self._shared = shared
         self._router = router
         self._timers = timers
@@ -84,6 +90,7 @@ class Lifetimes:
         return self._new(client_id), False
 
     def _new(self, client_id: str) -> Session:
+        self._drop_last_will(client_id)
         number = self._shared.journal.new_session_number()
         session = self.sessions[client_id] = Session(self._shared, number, client_id)
         return session
@@ -105,6 +112,11 @@ class Lifetimes:
         if session.persistent or session.stored or will is not None:
             session.save()
         self._note(session)
+        self._note_will(session)
+
+    def _note_will(self, session: Session) -> None:
+        if self.will_changed is not None:
+            self.will_changed(session)
 
     def _note(self, session: Session) -> None:
         if self.kept is not None:
@@ -129,6 +141,7 @@ class Lifetimes:
         del self.sessions[session.client_id]
         session.will = None
         session.empty()
+        self._note_will(session)
         if self.kept is not None:
             self.kept(session.client_id, False)
 
@@ -150,6 +163,7 @@ class Lifetimes:
         if not session.persistent:
             self.end(session)
             return
+        self._note_will(session)
         self._router.presence_changed(session)
         if session.will is not None:
             delay = session.will.delay_seconds
@@ -175,12 +189,19 @@ class Lifetimes:
         if session.ended_at is None:
             session.ended_at = self._shared.now
             session.save()
+        not_before = self._shared.now + self.wills_restored_seconds
         if not session.persistent:
-            self.end(session)
+            if session.will is None or not self.wills_restored_seconds:
+                self.end(session)
+                return
+            del self.sessions[session.client_id]
+            self._last_wills[session.client_id] = session
+            self._publish_will_at(session, not_before)
             return
         self._note(session)
         if session.will is not None:
-            self._publish_will_at(session, session.ended_at + session.will.delay_seconds)
+            due = session.ended_at + session.will.delay_seconds
+            self._publish_will_at(session, max(due, not_before))
         self._expire_later(session)
 
     # The end ------------------------------------------------------------------------------------
@@ -210,7 +231,8 @@ class Lifetimes:
         if session.was_kept:
             self._leave_disk(session.client_id)
         if will is not None:
-            self._publish(self._will_message(will, session))
+            self._publish(will_message(will, session.client_id, self._shared.now))
+        self._note_will(session)
 
     def is_leaving(self, client_id: str) -> bool:
         """Did this client's session end, and would a crash bring it back?"""
@@ -248,19 +270,42 @@ class Lifetimes:
 
     def _publish_will(self, session: Session) -> None:
         will, session.will = session.will, None
-        if will is not None:
+        if will is None:
+            return
+        if self._last_wills.get(session.client_id) is session:
+            self._drop_last_will(session.client_id)
+        elif session.stored:
+            session.save()
+        self._publish(will_message(will, session.client_id, self._shared.now))
+        self._note_will(session)
+
+    def will_is_done(self, client_id: str, stamp: int) -> None:
+        """Another broker has published it, or its client is back there."""
+        last = self._last_wills.get(client_id)
+        if last is not None and last.stamp == stamp:
+            self._drop_last_will(client_id)
+        session = self.sessions.get(client_id)
+        if session is not None and session.stamp == stamp and session.link is None:
+            self._timers.cancel(("will", session.number))
+            session.will = None
             if session.stored:
                 session.save()
-            self._publish(self._will_message(will, session))
 
-    def _will_message(self, will: Will, session: Session) -> Message:
-        expiry = will.expiry_seconds
-        return Message(
-            will.topic,
-            will.payload,
-            will.qos,
-            will.retain,
-            will.properties,
-            None if expiry is None else self._shared.now + expiry,
-            session.client_id,
-        )
+    def _drop_last_will(self, client_id: str) -> None:
+        session = self._last_wills.pop(client_id, None)
+        if session is not None:
+            self._timers.cancel(("will", session.number))
+            self.bury(session)
+
+
+def will_message(will: Will, client_id: str, now: float) -> Message:
+    expiry = will.expiry_seconds
+    return Message(
+        will.topic,
+        will.payload,
+        will.qos,
+        will.retain,
+        will.properties,
+        None if expiry is None else now + expiry,
+        client_id,
+    )

@@ -15,6 +15,7 @@ WHOLE, DELTA, KNOWN, LOST, MORE = range(16, 21)
 GROUPS, GROUPS_KNOWN, GROUPS_LOST = range(24, 27)
 RESUME, HEARD, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
 CLAIM, CLAIMED = 56, 57
+WILLS = 58
 QUESTION, ANSWER = range(64, 66)
 
 Body = TypeVar("Body")
@@ -146,6 +147,21 @@ class Answer(Struct, frozen=True, array_like=True):
     """As reports.py has it."""
 
 
+class KeptWill(Struct, frozen=True, array_like=True):
+    """Of a client: its will, if it has one, and what is left of its delay if it is gone."""
+
+    client_id: str
+    stamp: int
+    will: bytes | None
+    left_seconds: float | None
+
+
+class WillsBody(Struct, frozen=True, array_like=True):
+    is_whole: bool
+    """What was told before is void."""
+    wills: list[KeptWill]
+
+
 encode = msgspec.msgpack.Encoder().encode
 
 known_decoder = msgspec.msgpack.Decoder(Known)
@@ -160,6 +176,7 @@ want_decoder = msgspec.msgpack.Decoder(Want)
 page_decoder = msgspec.msgpack.Decoder(Page)
 claim_decoder = msgspec.msgpack.Decoder(ClaimBody)
 claimed_decoder = msgspec.msgpack.Decoder(ClaimedBody)
+wills_decoder = msgspec.msgpack.Decoder(WillsBody)
 question_decoder = msgspec.msgpack.Decoder(Question)
 answer_decoder = msgspec.msgpack.Decoder(Answer)
 

@@ -111,7 +111,15 @@ class Note(Struct, frozen=True, array_like=True, tag=7):
     user: str | None
 
 
-Item = Header | Filters | Entry | Ready | End | Settle | Note
+class WillDone(Struct, frozen=True, array_like=True, tag=8):
+    """A will of the receiver's client was published, or its client is back elsewhere (wills.py)."""
+
+    client_id: str
+    stamp: int
+
+
+Move = Header | Filters | Entry | Ready | End | Settle | Note
+Item = Move | WillDone
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Item)

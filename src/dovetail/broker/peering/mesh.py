@@ -45,6 +45,7 @@ from dovetail.broker.peering.bodies import (
     RESUME,
     WANT,
     WHOLE,
+    WILLS,
     ClaimedBody,
     CopiedFolderError,
     Heard,
@@ -62,16 +63,18 @@ from dovetail.broker.peering.bodies import (
     publication_decoder,
     resume_decoder,
     want_decoder,
+    wills_decoder,
 )
 from dovetail.broker.peering.exchange import Exchange
 from dovetail.broker.peering.groups import HERE, Groups, Pool
-from dovetail.broker.peering.items import ITEM_TOPIC, unpacked
+from dovetail.broker.peering.items import ITEM_TOPIC, WillDone, unpacked
 from dovetail.broker.peering.moving import Moving
 from dovetail.broker.peering.outbox import Outbox
 from dovetail.broker.peering.roster import Roster
 from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.peering.walk import Walk
+from dovetail.broker.peering.wills import Wills
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Group, Key, Route, Router
 from dovetail.broker.scanning import Scanner
@@ -82,6 +85,7 @@ from dovetail.config import (
     MARK_BYTES_MAX,
     PEER_FRAME_BYTES_MAX,
     PEER_FRAME_EXTRA_BYTES,
+    WILLS_RESTORED_SECONDS,
 )
 from dovetail.errors import ClientError, PeerError
 from dovetail.messages import Message
@@ -119,6 +123,7 @@ class Mesh:
         retained: RetainedMessages,
         lifetimes: Lifetimes,
         expire_retained: Callable[[Message], None],
+        publish: Callable[[Message], None],
         *,
         name: str,
         stream: int,
@@ -155,6 +160,16 @@ class Mesh:
         )
         self._message_bytes_max = PEER_FRAME_BYTES_MAX - PEER_FRAME_EXTRA_BYTES
         """What all peers take in one piece."""
+        lifetimes.wills_restored_seconds = WILLS_RESTORED_SECONDS
+        self.wills = Wills(
+            name,
+            shared,
+            lifetimes,
+            send=send,
+            post=self._post,
+            publish=publish,
+            peers_up=lambda: filter(self._is_up, self._peers),
+        )
         self.moving = Moving(
             name,
             shared,
@@ -194,6 +209,7 @@ class Mesh:
         self.peer_is_at(name, self.addresses.get(name, ""))
         self.exchange.peer_is_live(name, is_live)
         self.roster.peer_is_live(name, is_live)
+        self.wills.peer_is_live(name, is_live)
 
     def peer_is_at(self, name: str, address: str) -> None:
         self._peer(name)
@@ -215,6 +231,7 @@ class Mesh:
         self.exchange.peer_is_up(name, False)
         self.roster.peer_is_up(name, False)
         self.moving.peer_is_down(name)
+        self.wills.peer_is_down(name)
 
     def forget(self, name: str) -> int:
         """It will not come back; how many publications it never got."""
@@ -230,6 +247,7 @@ class Mesh:
         self.roster.forget(name)
         self._shared.journal.save_member(name, None)
         self.moving.forget(name)
+        self.wills.forget(name)
         return 0 if peer is None else peer.outbox.clear()
 
     def names(self) -> tuple[str, ...]:
@@ -255,6 +273,7 @@ class Mesh:
         """At the end of a turn: what changed here."""
         self.exchange.flush()
         self.roster.flush()
+        self.wills.flush()
 
     def when_known(self, deadline: float, act: Callable[[], None]) -> None:
         """Act when all live peers know what is subscribed to here, or it is this late."""
@@ -276,6 +295,7 @@ class Mesh:
         self._walk.tick()
         self._ask()
         self.moving.tick(now)
+        self.wills.tick(now)
         late = self.exchange.tick(now)
         return max(late, self.roster.tick(now))  # who was late in the one may be in the other
 
@@ -497,7 +517,11 @@ class Mesh:
             def reply(claimed: ClaimedBody) -> None:
                 answer(CLAIMED, encode(claimed))
 
-            self.moving.claimed(name, decoded(claim_decoder, body), reply)
+            claim = decoded(claim_decoder, body)
+            self.wills.came(claim.client_id, claim.stamp, name)
+            self.moving.claimed(name, claim, reply)
+        elif kind == WILLS:
+            self.wills.receive(name, decoded(wills_decoder, body))
         elif kind == WANT:
             limit = self._peer(name).outbox.message_bytes_max
             answer(PAGE, encode(self._walk.page(name, decoded(want_decoder, body), limit)))
@@ -582,7 +606,11 @@ class Mesh:
             return
         rows_before = shared.journal.rows_written
         if publication.topic == ITEM_TOPIC:
-            self.moving.take(name, unpacked(publication.payload))
+            item = unpacked(publication.payload)
+            if isinstance(item, WillDone):
+                self.wills.take(item)
+            else:
+                self.moving.take(name, item)
         else:
             shared.counters.publishes_from_peers += 1
             mark = decoded(mark_decoder, publication.mark) if publication.mark else None

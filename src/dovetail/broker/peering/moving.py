@@ -43,7 +43,7 @@ from dovetail.broker.peering.items import (
     Entry,
     Filters,
     Header,
-    Item,
+    Move,
     Note,
     Ready,
     Settle,
@@ -540,7 +540,7 @@ class Moving:
 
     # A session comes ------------------------------------------------------------------------------
 
-    def take(self, name: str, item: Item) -> None:
+    def take(self, name: str, item: Move) -> None:
         """An item from a peer's stream."""
         self._stamps.saw(item.stamp)
         if isinstance(item, Settle):
@@ -950,7 +950,7 @@ class Moving:
     def next_deadline(self) -> float | None:
         return min((claim.deadline for claim in self._claims.values()), default=None)
 
-    def _put(self, name: str, item: Item) -> None:
+    def _put(self, name: str, item: Move) -> None:
         self._post(name, packed(item), True, None)
 
 
