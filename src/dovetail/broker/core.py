@@ -26,7 +26,7 @@ from dovetail.broker.packets import Connect, Subscribe, Unsubscribe
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.restoring import restore
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routing import Router
+from dovetail.broker.routing import Group, Router
 from dovetail.broker.scanning import Scanner
 from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
@@ -150,9 +150,19 @@ class Broker:
         self._admission.moving = mesh.moving
         self.router.search_peers = mesh.exchange.search
         self.router.search_peer = mesh.exchange.search_peer
-        self.router.filter_changed = mesh.exchange.filter_changed
+        exchange = mesh.exchange
+
+        def filter_changed(topic_filter: str, is_there: bool) -> None:
+            exchange.filter_changed(topic_filter, is_there)
+            self._schedule()  # others are told at the end of the turn, and SUBACK waits for that
+
+        def group_changed(group: Group) -> None:
+            mesh.roster.group_changed(group)
+            self._schedule()
+
+        self.router.filter_changed = filter_changed
         self.router.search_groups = mesh.groups.search
-        self.router.group_changed = mesh.roster.group_changed
+        self.router.group_changed = group_changed
         return mesh
 
     def restore(self, state: StoredState, now: float) -> None:

@@ -501,3 +501,16 @@ def test_streams_of_brokers_that_are_gone_are_bounded(monkeypatch: pytest.Monkey
         member.receive(bodies.MESSAGE, publication(sequence, b"a"))
     member.receive(bodies.RESUME, bodies.encode(bodies.Resume(20, False)))
     assert member.disk.state().heard == {50: 5_000, 40: 4_000, 20: 2_000}
+
+
+def test_a_filter_that_comes_or_goes_asks_for_the_end_of_the_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Peers are told there, and SUBACK waits for them."""
+    member = Member()
+    asked: list[bool] = []
+    monkeypatch.setattr(member.broker, "_schedule", lambda: asked.append(True))
+    assert member.broker.router.filter_changed is not None
+    for is_there in (True, False):
+        member.broker.router.filter_changed("x", is_there)
+    assert asked == [True, True]
