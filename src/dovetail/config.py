@@ -242,6 +242,9 @@ the newest is dropped for it, and counted."""
 OUTBOX_BYTES_MAX = 268_435_456
 """The same in bytes."""
 
+COMPLAIN_SECONDS = 60.0
+"""The log says the same of a peer once in this time."""
+
 OUTBOX_WINDOW_MESSAGES = 2_000
 """Of those, sent to a peer and not acknowledged."""
 

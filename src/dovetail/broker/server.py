@@ -118,9 +118,9 @@ class Server:
             return
         self._joining = False
         self.is_scheduled = False
-        self.flush()
         if self.mesh is not None:
-            self.mesh.tell()
+            self.mesh.tell()  # before clients hear of it
+        self.flush()
         journal = self.shared.journal
         if journal.rows_written != self._rows_taken or journal.open.waiting:
             self.commit()

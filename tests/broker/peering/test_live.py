@@ -9,7 +9,7 @@ import pytest
 
 from broker_process import WAIT_SECONDS, wait_until
 from cluster_brokers import ClusterBrokers
-from dovetail.broker.packets import Ack, PacketType, Publish
+from dovetail.broker.packets import Ack, PacketType, Publish, Will
 from wire_client import WireClient
 
 NAMES = ("one", "two", "three")
@@ -87,6 +87,22 @@ def test_a_broker_that_was_killed_gets_what_it_is_owed(cluster: ClusterBrokers, 
     with WireClient(cluster.ports["two"], client_id, kept=True) as subscriber:
         assert subscriber.connack.session_present
         assert take(subscriber, 20) == [b"%d" % number for number in range(20)]
+
+
+def test_the_will_of_a_client_whose_broker_is_killed_comes_once(cluster: ClusterBrokers) -> None:
+    with WireClient(cluster.ports["one"]) as listener:
+        listener.subscribe("wills/#", 1)
+        will = Will(b"wills/a", b"gone", 1)
+        client = WireClient(cluster.ports["two"], "wills-a", kept=True, will=will)
+        client.publish("wills/here", b"here", 1)  # what "one" keeps of it came before
+        assert take(listener, 1) == [b"here"]
+        cluster.kill("two")
+        client.close()
+        assert take(listener, 1) == [b"gone"]
+        cluster.start("two")
+        with WireClient(cluster.ports["three"]) as publisher:
+            publisher.publish("wills/z", b"after", 1)
+        assert take(listener, 1) == [b"after"]
 
 
 class Collector(threading.Thread):

@@ -176,7 +176,9 @@ def test_whoever_published_waits_for_the_peer_and_if_it_is_down_for_the_disk() -
     assert done[2:] == [(3, False)]
 
 
-def test_what_does_not_fit_is_counted_and_holds_nobody_up() -> None:
+def test_what_does_not_fit_is_counted_and_holds_nobody_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     sender = Sender(Disk(), 1, messages_max=2, bytes_max=1_000)
     done: list[bool] = []
     for sequence in range(1, 4):
@@ -185,6 +187,8 @@ def test_what_does_not_fit_is_counted_and_holds_nobody_up() -> None:
     assert done == [True, True]
     assert sender.shared.counters.peer_messages_dropped == 2
     assert sender.outbox.count == 2
+    assert len(caplog.records) == 1  # the log is not filled with it
+    assert "peer is owed 2 publications" in caplog.text
 
 
 def test_a_peer_that_is_forgotten_leaves_nothing_behind() -> None:

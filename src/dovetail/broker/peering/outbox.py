@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dovetail.broker.journal import OwedRow
 from dovetail.broker.state import Shared
 from dovetail.config import (
+    COMPLAIN_SECONDS,
     OUTBOX_BYTES_MAX,
     OUTBOX_MESSAGES_MAX,
     OUTBOX_WAIT_SECONDS_MAX,
@@ -102,6 +103,7 @@ class Outbox:
         self._owed: deque[Owed] = deque()
         self._unsent: deque[Owed] = deque()
         self._up_since = 0.0
+        self._complain_at = 0.0
 
     # In -------------------------------------------------------------------------------------------
 
@@ -123,10 +125,7 @@ class Outbox:
         if not must and (
             self.count >= self._messages_max or self.nbytes + message.size > self._bytes_max
         ):
-            self._shared.counters.peer_messages_dropped += 1
-            self.has_dropped = True
-            if done is not None:
-                done(True)
+            self._drop(done)
             return
         owed = Owed(sequence, message, mark, done, self._shared.now)
         owed.must_stay = keep or must or message.retain
@@ -134,6 +133,22 @@ class Outbox:
         if keep or message.qos == 2 or message.retain or not self.is_up or self.is_late:
             self._keep(owed)
         self.flush()
+
+    def _drop(self, done: Done | None) -> None:
+        self._shared.counters.peer_messages_dropped += 1
+        self.has_dropped = True
+        now = self._shared.now
+        if now >= self._complain_at:
+            self._complain_at = now + COMPLAIN_SECONDS
+            log.warning(
+                "%s is owed %d publications (%d bytes), which is as much as is kept; new ones are "
+                "dropped for it",
+                self.peer,
+                self.count,
+                self.nbytes,
+            )
+        if done is not None:
+            done(True)
 
     def restore(self, sequence: int, message: Message, mark: bytes = b"") -> None:
         """From the disk, after a start; lowest numbers first."""
