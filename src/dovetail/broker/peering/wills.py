@@ -69,6 +69,8 @@ class Wills:
         self._publish = publish
         self._peers_up = peers_up
         self._keeper = ""
+        self._may_choose = True
+        """Has it been a while since we looked who is up?"""
         self._changed: dict[str, None] = {}
         """Clients whose wills the keeper has to hear about, in order."""
         self._kept: dict[str, dict[str, _Kept]] = {}
@@ -85,6 +87,9 @@ class Wills:
 
     def flush(self) -> None:
         """Tell the keeper what changed; a new one all there is."""
+        if not self._changed and not self._may_choose:
+            return
+        self._may_choose = False
         keeper = self._choose()
         if keeper != self._keeper:
             self._keeper = keeper
@@ -103,6 +108,7 @@ class Wills:
     def peer_is_down(self, name: str) -> None:
         if name == self._keeper:
             self._keeper = ""  # it may come back without a memory
+        self._may_choose = True
 
     def _tell(self, keeper: str, client_ids: Iterable[str], *, is_whole: bool) -> bool:
         wills: list[KeptWill] = []
@@ -176,6 +182,7 @@ class Wills:
                 self._done(owner, client_id)
 
     def tick(self, now: float) -> None:
+        self._may_choose = True
         for owner in list(self._dead):
             due = [
                 client_id
