@@ -85,6 +85,8 @@ BATCHES = st.builds(
             ended_at=MOMENTS,
             user=st.none() | st.text(),
             will=st.none() | st.binary(),
+            stamp=st.integers(-1, 2**63 - 1),
+            detour=st.binary(),
         ),
     ),
     subscriptions=rows_or_none(

@@ -4,9 +4,11 @@
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
+from broker_process import wait_until
 from cluster_brokers import ClusterBrokers
 from cluster_network import ClusterNetwork, Cut
 from cluster_trouble import NAMES, open_cluster, trouble
@@ -33,6 +35,10 @@ def test_killed_and_stopped(cluster: Cluster) -> None:
             made.flow()
 
 
+def _has_lost(brokers: ClusterBrokers, name: str, peer: str, times: int) -> bool:
+    return brokers.log(name).count(f"lost {peer} at") > times
+
+
 @pytest.mark.parametrize("how", [Cut.STALLED, Cut.ONE_WAY, Cut.RESET])
 def test_cut_off(cluster: Cluster, how: Cut) -> None:
     """Nobody's publications wait for the other side for longer than a connection is kept."""
@@ -42,7 +48,7 @@ def test_cut_off(cluster: Cluster, how: Cut) -> None:
         made.cut_off(name, how)
         made.flow()
         for other, times in logs.items():  # it was cut indeed
-            assert cluster[0].log(other).count(f"lost {name} at") > times
+            wait_until(partial(_has_lost, cluster[0], other, name, times), f"{other} loses {name}")
 
 
 def test_a_slow_network(cluster: Cluster) -> None:
