@@ -206,6 +206,15 @@ HOLD_SECONDS_MAX = 2.0
 SETTLE_AGAIN_SECONDS = 5.0
 """After this brokers are asked once more to send straight to a session's new broker."""
 
+SETTLES_WAITING_MAX = 100_000
+"""Sessions at other brokers whose sketches we wait for. Who finds no room here asks again."""
+
+TOLD_CLIENTS_MAX = 100_000
+"""Clients of a broker that is down whose new place it will hear of: so many are not told twice."""
+
+STAMP_MAX = 1 << 62
+"""Other brokers' stamps are below: those of clocks up to the year 2109. Ours can go above."""
+
 FRESH_SESSION_SECONDS = 300
 """For a client to be let in to a session that has begun for what other brokers may have of it."""
 

@@ -25,7 +25,8 @@ from dovetail.broker.packets import (
     Connect,
     Will,
 )
-from dovetail.broker.peering.moving import NEVER_BEGUN, Moving
+from dovetail.broker.peering.detours import NEVER_BEGUN
+from dovetail.broker.peering.moving import Moving
 from dovetail.broker.routing import Router
 from dovetail.broker.state import Shared
 from dovetail.broker.subscribing import Subscribing
@@ -127,11 +128,10 @@ class Admission:
         stamp: int,
     ) -> None:
         session, answer.session_present = self._lifetimes.session_for(packet.client_id)
-        if session is None:
-            link.refuse(ReasonCode.QUOTA_EXCEEDED, "there are as many sessions as are allowed")
-            return
         if session.stamp == NEVER_BEGUN:
             answer.session_present = False
+        if packet.clean_start:
+            session.void_before = stamp
         self._subscribing.drop_forbidden(session, link.access)
         self._lifetimes.begin(session, user, expiry_seconds, packet.will, stamp)
         self._keep_alive.begin(link)
@@ -146,6 +146,9 @@ class Admission:
     def _refuse_client(self, link: Link, packet: Connect) -> Refusal | None:
         if self._is_full_for(packet.client_id):
             return ReasonCode.SERVER_BUSY, "there are as many clients as are allowed"
+        if not self._lifetimes.has_room_for(packet.client_id):
+            # Before other brokers are asked: what they have of the client stays there.
+            return ReasonCode.QUOTA_EXCEEDED, "there are as many sessions as are allowed"
         return self._refuse_will(link, packet.will)
 
     def _claim(self, moving: Moving, link: Link, packet: Connect, user: str | None) -> None:

@@ -28,7 +28,9 @@ class SessionRow(NamedTuple):
     stamp: int = 0
     """Of its last connection, among those of all brokers."""
     detour: bytes = b""
-    """Where it came from or went to, if that is not over (peering/moving.py)."""
+    """Where it came from or went to, if that is not over (peering/detours.py)."""
+    void_before: int = 0
+    """The stamp of the connection that it began clean with, if it did."""
 
 
 class SubscriptionRow(NamedTuple):

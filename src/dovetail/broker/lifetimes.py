@@ -75,18 +75,18 @@ class Lifetimes:
         if session is not None and (packet.clean_start or session.user != user):  # [MQTT-3.1.2-4]
             self.end(session)
 
-    def session_for(self, client_id: str) -> tuple[Session | None, bool]:
-        """The client's session, and was it there before? [MQTT-3.2.2-2], [MQTT-3.2.2-3]
+    def has_room_for(self, client_id: str) -> bool:
+        """Does the client have a session, or may there be one more?"""
+        is_known = client_id in self.sessions
+        return is_known or len(self.sessions) < self._shared.limits.sessions_max
 
-        None if there are as many as are allowed.
-        """
+    def session_for(self, client_id: str) -> tuple[Session, bool]:
+        """The client's session, and was it there before? [MQTT-3.2.2-2], [MQTT-3.2.2-3]"""
         session = self.sessions.get(client_id)
         if session is not None:  # [MQTT-3.1.2-5]
             self._timers.cancel(("expiry", session.number))
             self._timers.cancel(("will", session.number))  # [MQTT-3.1.3-9]
             return session, True
-        if len(self.sessions) >= self._shared.limits.sessions_max:
-            return None, False
         return self._new(client_id), False
 
     def _new(self, client_id: str) -> Session:

@@ -82,6 +82,7 @@ def _session(shared: Shared, number: int, row: SessionRow) -> Session:
     session.ended_at = row.ended_at
     session.will = None if row.will is None else shared.decode_will(row.will)
     session.stamp = row.stamp
+    session.void_before = row.void_before
     session.stored = True
     session.was_kept = session.persistent
     return session

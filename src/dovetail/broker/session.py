@@ -67,7 +67,7 @@ class Receiver(Protocol):
 
 
 class Detour(Protocol):
-    """Another broker had the session, or has it now (peering/moving.py)."""
+    """Another broker had the session, or has it now (peering/detours.py)."""
 
     holds: bool
 
@@ -180,6 +180,7 @@ class Session:
         "stored",
         "subscriptions",
         "user",
+        "void_before",
         "was_kept",
         "will",
         "window",
@@ -194,6 +195,7 @@ class Session:
         self.ended_at: float | None = None
         self.will: Will | None = None
         self.stamp = 0  # of its last connection, among those of all brokers
+        self.void_before = 0  # if it began clean: the stamp of the connection that it did so with
         self.detour: Detour | None = None
         self.stored = False  # there is a row of it on disk
         self.was_kept = False  # and there was one that outlives the connection
@@ -633,6 +635,7 @@ class Session:
                 None if self.will is None else self.shared.encode_will(self.will),
                 self.stamp,
                 b"" if self.detour is None else self.detour.row(),
+                self.void_before,
             ),
         )
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from dovetail.broker.journal import DeliveryRow, MessageRow, OwedRow, SessionRow, SubscriptionRow
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """In PRAGMA user_version; 0 is a file that has nothing in it yet."""
 
 # Numbered rows are SQLite's own kind: large ones do no harm to the inner pages of their trees. The
@@ -108,7 +108,10 @@ CREATE TABLE peer_groups (
     PRIMARY KEY (peer, name, filter)
 ) STRICT, WITHOUT ROWID;
 """
-UPGRADES = {1: _SCHEMA_1, 2: _SCHEMA_2, 3: _SCHEMA_3, 4: _SCHEMA_4}
+_SCHEMA_5 = """
+ALTER TABLE sessions ADD COLUMN void_before INTEGER NOT NULL DEFAULT 0;
+"""
+UPGRADES = {1: _SCHEMA_1, 2: _SCHEMA_2, 3: _SCHEMA_3, 4: _SCHEMA_4, 5: _SCHEMA_5}
 """What leads to each version from the one before; a new file goes through all of them."""
 
 # In this order: what is removed first may be all that kept a row of a later table.

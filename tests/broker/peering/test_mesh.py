@@ -11,8 +11,8 @@ from dovetail.broker import codec
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
 from dovetail.broker.peering import bodies, mesh, roster
 from dovetail.broker.peering.bodies import DELTA, WHOLE, decoded
+from dovetail.broker.peering.claims import NOTHING
 from dovetail.broker.peering.exchange import Exchange
-from dovetail.broker.peering.moving import NOTHING
 from dovetail.config import GROUP_HOPS_MAX, REMOVALS_SECONDS
 from dovetail.errors import PeerError, ReasonCode
 from dovetail.topics.sketches.wire import sketch_to_bytes

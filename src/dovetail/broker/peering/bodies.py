@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from dovetail.config import STAMP_MAX
 from dovetail.errors import PeerError
 
 WHOLE, DELTA, KNOWN, LOST, MORE = range(16, 21)
@@ -19,6 +20,16 @@ WILLS = 58
 QUESTION, ANSWER = range(64, 66)
 
 Body = TypeVar("Body")
+
+Stamp = Annotated[int, Meta(ge=-1, lt=STAMP_MAX)]
+"""Of stamps.py; -1: of no connection."""
+
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""What a database has room for."""
+
+ClientId = Annotated[str, Meta(min_length=1)]
+Qos = Annotated[int, Meta(ge=0, le=2)]
+UnixSeconds = Annotated[float, Meta(ge=0)]
 
 
 class CopiedFolderError(PeerError):
@@ -63,7 +74,7 @@ class GroupRows(Struct, frozen=True, array_like=True):
 class Resume(Struct, frozen=True, array_like=True):
     """Who numbers the publications that follow: one data folder, through all its lives."""
 
-    stream: int
+    stream: Number
     is_incomplete: bool
     """Some that were owed have been dropped."""
 
@@ -87,15 +98,15 @@ class Mark(Struct, frozen=True, array_like=True):
 class Publication(Struct, frozen=True, array_like=True):
     """A message as it travels. Expiry in seconds left: clocks differ."""
 
-    sequence: int
+    sequence: Number
     topic: bytes
     payload: bytes
-    qos: int
+    qos: Qos
     retain: bool
     properties: bytes
-    expiry_seconds: float | None
+    expiry_seconds: Annotated[float, Meta(ge=0)] | None
     origin: str
-    stamp: int
+    stamp: Stamp
     mark: bytes = b""
     """A Mark, if there is one."""
 
@@ -118,20 +129,22 @@ class Page(Struct, frozen=True, array_like=True):
 class ClaimBody(Struct, frozen=True, array_like=True):
     """A client has connected: where is its session?"""
 
-    client_id: str
-    stamp: int
+    client_id: ClientId
+    stamp: Stamp
     user: str | None
     is_clean: bool
 
 
 class ClaimedBody(Struct, frozen=True, array_like=True):
-    client_id: str
-    stamp: int
+    client_id: ClientId
+    stamp: Stamp
     verdict: int
-    newer: int = 0
+    newer: Stamp = 0
     """The stamp of a later connection, if there is one."""
     owner: str = ""
     """Where the session went before, if it may still be on its way."""
+    is_void: bool = False
+    """The client has started clean since: what is left of it elsewhere is for nobody."""
 
 
 class Question(Struct, frozen=True, array_like=True):
@@ -150,10 +163,10 @@ class Answer(Struct, frozen=True, array_like=True):
 class KeptWill(Struct, frozen=True, array_like=True):
     """Of a client: its will, if it has one, and what is left of its delay if it is gone."""
 
-    client_id: str
-    stamp: int
+    client_id: ClientId
+    stamp: Stamp
     will: bytes | None
-    left_seconds: float | None
+    left_seconds: Annotated[float, Meta(ge=0)] | None
 
 
 class WillsBody(Struct, frozen=True, array_like=True):

@@ -5,9 +5,12 @@ comes once and in its place among publications, and waits for a peer that is dow
 move by them is drawn in moving.py.
 """
 
-import msgspec
-from msgspec import Struct
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta, Struct
+
+from dovetail.broker.peering.bodies import ClientId, Qos, Stamp, UnixSeconds
 from dovetail.errors import PeerError
 from dovetail.messages import Message
 
@@ -15,18 +18,28 @@ ITEM_TOPIC = b"\0"
 """MQTT has no topics with this character [MQTT-1.5.4-2]."""
 
 
+_PacketId = Annotated[int, Meta(ge=1, le=65_535)]
+_MaybePacketId = Annotated[int, Meta(ge=0, le=65_535)]
+_ExpirySeconds = Annotated[int, Meta(ge=1, le=0xFFFF_FFFF)]
+_Options = Annotated[int, Meta(ge=0, le=0x3F)]
+_Identifier = Annotated[int, Meta(ge=0, le=268_435_455)]
+_QosKept = Annotated[int, Meta(ge=1, le=2)]
+
+
 class Header(Struct, frozen=True, array_like=True, tag=1):
     """A session begins to arrive: all of it but its subscriptions and messages."""
 
-    client_id: str
-    stamp: int
+    client_id: ClientId
+    stamp: Stamp
     """Of the connection that it follows."""
-    stamp_before: int
+    stamp_before: Stamp
     """Of the last connection that it had."""
+    void_before: Stamp
+    """Of the connection that it began clean with: what follows an earlier one is not for it."""
     user: str | None
-    expiry_seconds: int
-    next_packet_id: int
-    incoming: list[int]
+    expiry_seconds: _ExpirySeconds
+    next_packet_id: _PacketId
+    incoming: list[_PacketId]
     sources: list[str]
     """Whose publications still come by way of the sender, until a `Note` of each."""
 
@@ -34,28 +47,34 @@ class Header(Struct, frozen=True, array_like=True, tag=1):
 class Filters(Struct, frozen=True, array_like=True, tag=2):
     """Subscriptions of a session that arrives: filter, options, identifier."""
 
-    client_id: str
-    stamp: int
-    filters: list[tuple[str, int, int]]
+    client_id: ClientId
+    stamp: Stamp
+    filters: list[tuple[str, _Options, _Identifier]]
 
 
 class Entry(Struct, frozen=True, array_like=True, tag=3):
     """A message that a session is owed. Times are Unix seconds."""
 
-    client_id: str
-    stamp: int
+    client_id: ClientId
+    stamp: Stamp
+    user: str | None
+    """Whose session it is."""
     topic: bytes
     payload: bytes
-    message_qos: int
+    message_qos: Qos
     message_retain: bool
     properties: bytes
-    expires_at: float | None
+    expires_at: UnixSeconds | None
     origin: str
-    qos: int
+    qos: _QosKept
     retain: bool
-    packet_id: int
+    packet_id: _MaybePacketId
     released: bool
-    identifiers: tuple[int, ...]
+    identifiers: tuple[_Identifier, ...]
+
+    def __post_init__(self) -> None:
+        if self.released and not (self.packet_id and self.qos == 2):
+            raise ValueError("a message that is released, and was not sent at QoS 2")
 
     def message(self) -> Message:
         return Message(
@@ -72,22 +91,22 @@ class Entry(Struct, frozen=True, array_like=True, tag=3):
 class Ready(Struct, frozen=True, array_like=True, tag=4):
     """Of what was under way to the client, this was all."""
 
-    client_id: str
-    stamp: int
+    client_id: ClientId
+    stamp: Stamp
 
 
 class End(Struct, frozen=True, array_like=True, tag=5):
     """What came by way of the sender has come; what is published now comes straight."""
 
-    client_id: str
-    stamp: int
+    client_id: ClientId
+    stamp: Stamp
 
 
 class Settle(Struct, frozen=True, array_like=True, tag=6):
     """Where the client is. From a sketch of this state on publications go there."""
 
-    client_id: str
-    stamp: int
+    client_id: ClientId
+    stamp: Stamp
     owner: str
     holders: list[str]
     """Who has, or may have, a session of it from before."""
@@ -104,8 +123,8 @@ class Settle(Struct, frozen=True, array_like=True, tag=6):
 class Note(Struct, frozen=True, array_like=True, tag=7):
     """What the sender publishes from now on reaches the client at its new broker."""
 
-    client_id: str
-    stamp: int
+    client_id: ClientId
+    stamp: Stamp
     owner: str
     is_clean: bool
     user: str | None
@@ -114,8 +133,8 @@ class Note(Struct, frozen=True, array_like=True, tag=7):
 class WillDone(Struct, frozen=True, array_like=True, tag=8):
     """A will of the receiver's client was published, or its client is back elsewhere (wills.py)."""
 
-    client_id: str
-    stamp: int
+    client_id: ClientId
+    stamp: Stamp
 
 
 Move = Header | Filters | Entry | Ready | End | Settle | Note

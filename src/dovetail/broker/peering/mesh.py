@@ -181,6 +181,7 @@ class Mesh:
             post=self._post,
             when_known=self.when_known,
             members=self.names,
+            is_up=self._is_up,
         )
 
     def restore(
@@ -224,6 +225,7 @@ class Mesh:
         self._send(name, RESUME, encode(Resume(self.stream, outbox.has_dropped)))
         self.exchange.peer_is_up(name, True)
         self.roster.peer_is_up(name, True)
+        self.moving.peer_is_up(name)
 
     def peer_is_down(self, name: str) -> None:
         self._walk.break_off(name)
@@ -513,6 +515,7 @@ class Mesh:
             heard = Heard(self.heard.get(peer.stream, 0), self._takes_bytes_max)
             self._confirm(peer, heard, answer, wait=bool(peer.acks_waiting))
         elif kind == CLAIM:
+            self._peer(name)
 
             def reply(claimed: ClaimedBody) -> None:
                 answer(CLAIMED, encode(claimed))

@@ -1,0 +1,212 @@
+"""A session comes from another broker, item by item, and what is published for it meanwhile. Pure.
+
+    Header, Filters..., Entry..., Ready     the client may be let in
+    Entry...                                what waited, and what the ghost hands on
+    End                                     nothing comes by way of the sender any more
+
+Rules:
+
+- What was under way at the client's last broker goes on under its packet identifiers; what another
+  broker had under way the client does not know of: that is sent anew.
+- What arrives goes before what comes straight. That is held back until End, and for so long and no
+  longer.
+- A session for which the client did not wait has come too late: only its messages count.
+- What another user was promised is dropped, and what was promised before the client started clean.
+- An entry whose session has moved on goes after it.
+- What a broker with other rules may have let in is dropped alone: what is behind it must come.
+"""
+
+import logging
+from collections.abc import Callable
+
+from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.outlet import Outlet
+from dovetail.broker.peering.claims import Claims
+from dovetail.broker.peering.detours import NEVER_BEGUN, Detour, Detours, detour_of
+from dovetail.broker.peering.items import End, Entry, Filters, Header, Ready
+from dovetail.broker.peering.settling import Settling
+from dovetail.broker.routing import Router
+from dovetail.broker.session import ARRIVED_SEQUENCES, Outgoing, Session
+from dovetail.broker.state import Shared
+from dovetail.config import HOLD_SECONDS_MAX, SUBACK_WAIT_SECONDS
+from dovetail.errors import ClientError, ReasonCode
+from dovetail.topics.names import check_filter, check_name
+
+log = logging.getLogger("dovetail.cluster")
+
+
+class Arriving:
+    """At one broker."""
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        router: Router,
+        lifetimes: Lifetimes,
+        detours: Detours,
+        settling: Settling,
+        claims: Claims,
+        when_known: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        self._name = name
+        self._shared = shared
+        self._router = router
+        self._lifetimes = lifetimes
+        self._detours = detours
+        self._settling = settling
+        self._claims = claims
+        self._when_known = when_known
+
+    def take_header(self, name: str, item: Header) -> None:
+        session = self._lifetimes.sessions.get(item.client_id)
+        if self._is_late(item, session):
+            return
+        if session is not None and session.link is not None:
+            # Its client has been elsewhere since: this connection is not its last one.
+            assert isinstance(session.link, Outlet)
+            session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
+            session = self._lifetimes.sessions.get(item.client_id)
+        if session is None:
+            session = self._lifetimes.arrive(item.client_id, item.user, item.expiry_seconds)
+            session.next_sequence = ARRIVED_SEQUENCES
+            session.stamp = NEVER_BEGUN
+        detour = self._detours.begin(session)
+        if item.stamp_before > session.stamp:
+            # What was under way at the client's last broker is what the client remembers.
+            session.requeue()
+            session.next_packet_id = item.next_packet_id
+            for packet_id in item.incoming:
+                session.hold_incoming(packet_id)
+            session.stamp = item.stamp_before
+            detour.last_holder = name
+            detour.last_stamp = item.stamp_before
+        session.void_before = max(session.void_before, item.void_before)
+        detour.unready.add(name)
+        detour.guard |= {"" if source == self._name else source for source in item.sources}
+        detour.guard_stamp = item.stamp
+        detour.holders.add(name)
+        detour.ending.add(name)
+        detour.holds = True
+        detour.settled_at = self._shared.now
+        detour.hold_until = self._shared.now + HOLD_SECONDS_MAX
+        self._detours.arriving.add(session)
+        session.save()
+
+    def _is_late(self, item: Header, session: Session | None) -> bool:
+        if self._claims.is_settling(item.client_id):
+            return True
+        if session is None:
+            return False
+        is_fresh = session.detour is not None and detour_of(session).is_fresh
+        return (
+            is_fresh
+            or session.user != item.user
+            or session.stamp > item.stamp_before
+            or session.stamp >= item.stamp
+        )
+
+    def take_filters(self, item: Filters) -> None:
+        session = self._detours.arriving_with(item.client_id, item.stamp)
+        if session is None:
+            ghost = self._detours.ghost_after(item.client_id, item.stamp)
+            if ghost is not None and detour_of(ghost).guard_stamp == item.stamp:
+                moved = detour_of(ghost)
+                further = Filters(item.client_id, moved.moved_stamp, item.filters)
+                self._detours.put(moved.owner, further)
+            return
+        for topic_filter, options, identifier in item.filters:
+            subscription = session.subscriptions.get(topic_filter)
+            if subscription is None:
+                try:
+                    check_filter(topic_filter)
+                except ClientError as error:
+                    log.warning("dropped a subscription of another broker's client: %s", error)
+                    continue
+                subscription = self._router.subscribe(session, topic_filter, options, identifier)
+            if session.persistent:
+                self._shared.journal.save_subscription(
+                    session.number, topic_filter, subscription.row()
+                )
+
+    def take_entry(self, name: str, item: Entry) -> None:
+        try:
+            check_name(item.topic)
+        except ClientError as error:
+            log.warning("dropped a message of another broker's client: %s", error)
+            self._shared.counters.publishes_dropped += 1
+            return
+        session = self._lifetimes.sessions.get(item.client_id)
+        to = session or self._detours.ghost_after(item.client_id, item.stamp)
+        if to is None or to.user != item.user or item.stamp < to.void_before:
+            self._shared.counters.publishes_dropped += 1
+        elif session is not None:
+            self._take_entry(name, session, item)
+        elif not item.released:
+            entry = Outgoing(item.message(), item.qos, item.retain, item.identifiers, 0)
+            self._detours.hand_on(to, entry)
+
+    def _take_entry(self, name: str, session: Session, item: Entry) -> None:
+        message = item.message()
+        detour = session.detour
+        if (
+            isinstance(detour, Detour)
+            and detour.guard_stamp == item.stamp
+            and (detour.holds or name in detour.unready)
+        ):
+            packet_id = 0
+            if name == detour.last_holder and session.stamp == detour.last_stamp:
+                packet_id = 0 if item.packet_id in session.inflight else item.packet_id
+            if packet_id or not item.released:
+                session.arrive(
+                    message,
+                    item.qos,
+                    item.retain,
+                    item.identifiers,
+                    packet_id=packet_id,
+                    released=item.released,
+                    sequence=detour.next_arrival,
+                )
+                detour.next_arrival += 1
+        elif not item.released:
+            # The client does not know of what was under way: it is sent anew, or it has it.
+            session.arrive_late(message, item.qos, item.retain, item.identifiers)
+
+    def take_ready(self, name: str, item: Ready) -> None:
+        session = self._detours.arriving_with(item.client_id, item.stamp)
+        if session is not None:
+            arrived = session
+            detour_of(session).unready.discard(name)
+            session.save()
+            # Others route by our sketch as it is now, soon.
+            self._when_known(
+                self._shared.now + SUBACK_WAIT_SECONDS, lambda: self._settling.settle(arrived)
+            )
+        is_awaited = self._claims.ready(item.client_id, name)
+        if session is not None and not is_awaited:
+            self._claims.inquire(session)
+
+    def take_end(self, name: str, item: End) -> None:
+        session = self._detours.arriving_with(item.client_id, item.stamp)
+        if session is not None:
+            detour = detour_of(session)
+            detour.ending.discard(name)
+            if not detour.ending:
+                self._detours.release(session)
+
+    # Peers and time -------------------------------------------------------------------------------
+
+    def peer_is_down(self, name: str) -> None:
+        """What it still has comes when it is back."""
+        for session in list(self._detours.arriving):
+            detour = detour_of(session)
+            if detour.holds and name in detour.holders:
+                self._detours.release(session)
+
+    def tick(self, now: float) -> None:
+        for session in list(self._detours.arriving):
+            detour = detour_of(session)
+            if detour.holds and detour.hold_until <= now:
+                self._detours.release(session)
+            elif detour.is_over:
+                self._detours.changed(session)

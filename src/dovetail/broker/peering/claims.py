@@ -1,0 +1,358 @@
+"""A CONNECT waits for what other brokers have of its client. Pure.
+
+    here                                    all that are there
+      | -- CLAIM: client, stamp ----------> |
+      | <- CLAIMED ------------------------ |   nothing here; it moves; it did before; you are late
+
+Rules:
+
+- The connection with the highest stamp is the client's. Who has a session of an earlier one gives
+  it up and hands it over (departing.py); who has one of a later one says so.
+- Who does not answer in time counts as down. Of a broker that is down its sketch says whether it
+  may have a session (traces.py). If so the client begins anew, and is let in when all who are there
+  have written their Note (settling.py) behind what they owe that broker.
+- A broker that is down is told once where its client is, however often that comes and goes.
+- A session that is on its way is waited for; if it does not come the client is turned away for now.
+  It must not begin without what it is owed.
+- A claim ends by itself, though its client has gone meanwhile.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.peering.bodies import CLAIM, ClaimBody, ClaimedBody, encode
+from dovetail.broker.peering.departing import Departing
+from dovetail.broker.peering.detours import NEVER_BEGUN, Detours, Post, detour_of
+from dovetail.broker.peering.items import Note, packed
+from dovetail.broker.peering.settling import Settling
+from dovetail.broker.peering.stamps import Stamps
+from dovetail.broker.peering.tickets import Ticket
+from dovetail.broker.peering.traces import Traces
+from dovetail.broker.session import Session
+from dovetail.broker.state import Shared
+from dovetail.config import (
+    CLAIM_WAIT_SECONDS,
+    FRESH_SESSION_SECONDS,
+    MOVE_SECONDS_MAX,
+    TOLD_CLIENTS_MAX,
+)
+
+NOTHING, MOVES, MOVED, NEWER = range(4)
+"""What CLAIMED says: there is nothing, it moves to you now, it did before, you are not the last."""
+
+Act = Callable[[int], None]
+"""Called once: with the stamp of the connection, or with 0 if it cannot be let in now."""
+
+
+class Claim:
+    """One client's."""
+
+    def __init__(self, stamp: int, user: str | None, is_clean: bool, now: float, act: Act) -> None:
+        self.stamp = stamp
+        self.user = user
+        self.is_clean = is_clean
+        self.began_at = now
+        self.deadline = now + CLAIM_WAIT_SECONDS
+        self.act = act
+        self.asked: set[str] = set()
+        """Who has not answered."""
+        self.heard: set[str] = set()
+        """Who has."""
+        self.coming: set[str] = set()
+        """From whom a session is on its way."""
+        self.ready: set[str] = set()
+        """From whom it has come. Items and answers take different connections."""
+        self.elsewhere: dict[str, str] = {}
+        """To whom it is on its way, and from whom."""
+        self.settling = False
+        """The client begins anew: it waits for Notes only."""
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.asked or self.coming or self.settling)
+
+
+class _Told(NamedTuple):
+    """What a broker that is down will hear of a client."""
+
+    user: str | None
+    is_clean: bool
+
+
+class Claims:
+    """Those of one broker's clients."""
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        lifetimes: Lifetimes,
+        stamps: Stamps,
+        traces: Traces,
+        detours: Detours,
+        departing: Departing,
+        settling: Settling,
+        *,
+        send: Callable[[str, int, bytes], bool],
+        post: Post,
+    ) -> None:
+        self._name = name
+        self._shared = shared
+        self._lifetimes = lifetimes
+        self._stamps = stamps
+        self._traces = traces
+        self._detours = detours
+        self._departing = departing
+        self._settling = settling
+        self._send = send
+        self._post = post
+        self._claims: dict[str, Claim] = {}
+        self._told: dict[str, dict[str, _Told]] = {}
+        """By broker that is down, and client."""
+
+    def newest(self, client_id: str) -> int:
+        """The stamp of the last connection of a client that we know to be here, or to come."""
+        newest = self._detours.newest(client_id)
+        claim = self._claims.get(client_id)
+        return newest if claim is None else max(newest, claim.stamp)
+
+    # A client connects here -----------------------------------------------------------------------
+
+    def claim(self, client_id: str, user: str | None, is_clean: bool, act: Act) -> None:
+        """Get the client's session from wherever it is, then act.
+
+        It cannot be let in if it has connected elsewhere in the meantime, or its session is still
+        on its way.
+        """
+        self._refuse(client_id)  # one of the same client that waits already
+        claim = Claim(self._stamps.next(), user, is_clean, self._shared.now, act)
+        self._claims[client_id] = claim
+        session = self._lifetimes.sessions.get(client_id)
+        if session is not None and session.detour is not None:
+            self._await(claim, detour_of(session).unready)
+        claim.asked = self._ask(client_id, claim, self._detours.members())
+        self._look(client_id, claim)
+
+    def _ask(self, client_id: str, claim: Claim, names: Iterable[str]) -> set[str]:
+        """Those who could be asked."""
+        body = encode(ClaimBody(client_id, claim.stamp, claim.user, claim.is_clean))
+        return {name for name in names if self._send(name, CLAIM, body)}
+
+    def answered(self, name: str, answer: ClaimedBody) -> None:
+        """CLAIMED came from a peer."""
+        client_id = answer.client_id
+        claim = self._claims.get(client_id)
+        if claim is None or claim.stamp != answer.stamp:
+            self._heed_newer(name, answer)
+            return
+        claim.asked.discard(name)
+        claim.heard.add(name)
+        if answer.verdict == NEWER:
+            self._refuse(client_id)
+            return
+        is_here = client_id in self._lifetimes.sessions
+        is_mine = answer.verdict == MOVED and answer.owner == self._name
+        if answer.verdict == MOVES:
+            claim.elsewhere.pop(name, None)
+        if name not in claim.ready and (answer.verdict == MOVES or (is_mine and not is_here)):
+            self._await(claim, (name,))
+        elif answer.verdict == MOVED and not is_mine and not claim.settling:
+            # Its new owner may say that it has nothing, because it has not come there yet.
+            claim.elsewhere[answer.owner] = name
+            claim.deadline = max(claim.deadline, claim.began_at + MOVE_SECONDS_MAX)
+        self._look(client_id, claim)
+
+    def _heed_newer(self, name: str, answer: ClaimedBody) -> None:
+        """The answer to an inquiry, if it is one."""
+        session = self._lifetimes.sessions.get(answer.client_id)
+        if (
+            answer.verdict != NEWER
+            or session is None
+            or session.link is not None
+            or self.newest(answer.client_id) != answer.stamp
+        ):
+            return
+        if answer.is_void:
+            self._lifetimes.end(session)
+        else:
+            # What is published now reaches the client there already.
+            self._departing.hand_over(session, name, answer.newer, sources=set())
+
+    def _await(self, claim: Claim, names: Iterable[str]) -> None:
+        """The session is on its way from there."""
+        claim.coming.update(names)
+        if claim.coming:
+            claim.deadline = self._shared.now + MOVE_SECONDS_MAX
+
+    def is_settling(self, client_id: str) -> bool:
+        """Does the client begin anew, whatever comes now?"""
+        claim = self._claims.get(client_id)
+        return claim is not None and claim.settling
+
+    def ready(self, client_id: str, name: str) -> bool:
+        """The session has come from there; False if nobody waits for it."""
+        claim = self._claims.get(client_id)
+        if claim is None:
+            return False
+        claim.coming.discard(name)
+        claim.ready.add(name)
+        self._look(client_id, claim)
+        return True
+
+    def _look(self, client_id: str, claim: Claim) -> None:
+        """Is there anything left to wait for?"""
+        if claim.is_waiting:
+            return
+        silent = {name for name in self._detours.members() if name not in claim.heard}
+        if silent:
+            silent &= {*self._traces.who_may_have(client_id)}
+        if client_id not in self._lifetimes.sessions:
+            if any(owner in claim.heard for owner in claim.elsewhere):
+                return  # they are asked again
+            silent |= {*claim.elsewhere, *claim.elsewhere.values()}
+        silent = {name for name in silent if not self._knows(name, client_id, claim)}
+        if silent:
+            self._begin_anew(client_id, claim, silent)
+        else:
+            self._let_in(client_id, claim)
+
+    def _knows(self, name: str, client_id: str, claim: Claim) -> bool:
+        """Will a broker that is down hear where its client is without being told again?"""
+        told = self._told.get(name, {}).get(client_id)
+        if told is None:
+            return False
+        is_same = told.user == claim.user and client_id in self._lifetimes.sessions
+        return told.is_clean or (is_same and not claim.is_clean)
+
+    def _begin_anew(self, client_id: str, claim: Claim, silent: set[str]) -> None:
+        """They may have a session of it, and cannot be asked."""
+        claim.settling = True
+        if not claim.is_clean and client_id not in self._lifetimes.sessions:
+            self._make_session(client_id, claim, silent)
+        claim.deadline = self._shared.now + MOVE_SECONDS_MAX
+        ticket = Ticket()
+        settle = self._settling.item(
+            client_id, claim.stamp, silent, user=claim.user, is_clean=claim.is_clean
+        )
+        for name in self._detours.members():
+            self._post(name, packed(settle), True, ticket)
+        # What we publish ourselves has its place among what we owe them, too.
+        note = Note(client_id, claim.stamp, self._name, claim.is_clean, claim.user)
+        self._detours.tell(silent, note)
+        for name in silent:
+            told = self._told.setdefault(name, {})
+            told[client_id] = _Told(claim.user, claim.is_clean)
+            if len(told) > TOLD_CLIENTS_MAX:
+                del told[next(iter(told))]
+
+        def settled(_taken: bool) -> None:
+            self._let_in(client_id, claim)
+
+        ticket.close(settled)
+
+    def _make_session(self, client_id: str, claim: Claim, silent: Iterable[str]) -> None:
+        """For what they may still have. What was published before is not for it."""
+        detours = self._detours
+        session = self._lifetimes.arrive(client_id, claim.user, FRESH_SESSION_SECONDS)
+        session.stamp = NEVER_BEGUN
+        detour = detours.begin(session)
+        detour.is_fresh = True
+        detour.guard = set(detours.members())
+        detour.guard_stamp = claim.stamp
+        detour.holders = set(silent)
+        detour.settled_at = self._shared.now
+        detours.arriving.add(session)
+        session.save()
+
+    def _let_in(self, client_id: str, claim: Claim) -> None:
+        if self._claims.get(client_id) is claim:
+            del self._claims[client_id]
+            claim.act(claim.stamp)
+
+    def _refuse(self, client_id: str) -> None:
+        claim = self._claims.pop(client_id, None)
+        if claim is not None:
+            claim.act(0)
+
+    def _give_up(self, client_id: str, claim: Claim) -> None:
+        """Not all have answered in time: as if they were down."""
+        if claim.settling:
+            self._let_in(client_id, claim)
+        elif not claim.coming and (claim.asked or claim.elsewhere):
+            claim.asked.clear()
+            claim.heard -= set(claim.elsewhere)
+            self._look(client_id, claim)
+        else:
+            self._refuse(client_id)
+
+    # A client connects elsewhere ------------------------------------------------------------------
+
+    def claimed(self, name: str, body: ClaimBody, answer: Callable[[ClaimedBody], None]) -> None:
+        """A peer asks for the client's session, for a connection that it has."""
+        self._stamps.saw(body.stamp)
+        client_id = body.client_id
+        newest = self.newest(client_id)
+        if newest > body.stamp:
+            session = self._lifetimes.sessions.get(client_id)
+            is_void = session is not None and body.stamp < session.void_before
+            answer(ClaimedBody(client_id, body.stamp, NEWER, newest, is_void=is_void))
+            return
+        self._refuse(client_id)
+        if self._departing.give_way(client_id, body.user, name, body.stamp, is_clean=body.is_clean):
+            answer(ClaimedBody(client_id, body.stamp, MOVES))
+        elif owner := self._detours.last_owner(client_id):
+            answer(ClaimedBody(client_id, body.stamp, MOVED, owner=owner))
+        elif self._lifetimes.is_leaving(client_id):
+            self._answer_when_gone(client_id, body.stamp, answer)
+        else:
+            answer(ClaimedBody(client_id, body.stamp, NOTHING))
+
+    def _answer_when_gone(
+        self, client_id: str, stamp: int, answer: Callable[[ClaimedBody], None]
+    ) -> None:
+        """A session that has ended is still on disk, and a crash would bring it back."""
+        journal = self._shared.journal
+
+        def act(stored: bool) -> None:
+            if stored:
+                answer(ClaimedBody(client_id, stamp, NOTHING))
+            else:
+                journal.wait_on(act)
+
+        journal.when_stored(act)
+
+    def inquire(self, session: Session) -> None:
+        """A session has come whose client has not: is it somewhere else by now?"""
+        client_id = session.client_id
+        body = encode(ClaimBody(client_id, self.newest(client_id), session.user, is_clean=False))
+        for name in self._detours.members():
+            self._send(name, CLAIM, body)
+
+    # Peers and time -------------------------------------------------------------------------------
+
+    def peer_is_up(self, name: str) -> None:
+        """It hears what it was told, and can be asked."""
+        self._told.pop(name, None)
+
+    def forget(self, name: str) -> None:
+        """It will not come back."""
+        self._told.pop(name, None)
+
+    def peer_is_down(self, name: str) -> None:
+        for client_id, claim in list(self._claims.items()):
+            claim.asked.discard(name)
+            if name in claim.coming:
+                self._give_up(client_id, claim)
+            else:
+                self._look(client_id, claim)
+
+    def tick(self, now: float) -> None:
+        for client_id, claim in list(self._claims.items()):
+            if claim.deadline <= now:
+                self._give_up(client_id, claim)
+            elif not claim.is_waiting:
+                # Whom the session was on its way to.
+                claim.heard -= set(claim.elsewhere)
+                claim.asked = self._ask(client_id, claim, claim.elsewhere)
+                self._look(client_id, claim)

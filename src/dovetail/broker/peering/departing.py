@@ -1,0 +1,117 @@
+"""A client has connected elsewhere: what it has here ends, and its session goes there. Pure.
+
+    Header, Filters..., Entry (what is under way)..., Ready, Entry (what waits)...
+
+Rules:
+
+- The client's connection here is ended, with its will: as if it had been taken over at this broker.
+  A will that is delayed is not published, as its client is back [MQTT-3.1.3-9].
+- All of it goes in one batch: from then on it is in the outbox to its new broker, or there.
+- What another user was promised is for nobody, and so is what a client that starts clean had.
+"""
+
+from collections.abc import Iterator
+
+from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.outlet import Outlet
+from dovetail.broker.peering.detours import Detours, entry_item
+from dovetail.broker.peering.items import Filters, Header, Ready
+from dovetail.broker.session import Session
+from dovetail.config import FILTERS_ITEM_BYTES
+from dovetail.errors import ReasonCode
+
+
+class Departing:
+    """From one broker."""
+
+    def __init__(self, name: str, lifetimes: Lifetimes, detours: Detours) -> None:
+        self._name = name
+        self._lifetimes = lifetimes
+        self._detours = detours
+
+    def give_way(
+        self,
+        client_id: str,
+        user: str | None,
+        owner: str,
+        stamp: int,
+        *,
+        is_clean: bool,
+        sources: set[str] | None = None,
+    ) -> bool:
+        """End what the client has here; True if there was something to hand over.
+
+        `stamp` is that of its connection at `owner`. `sources`: whose publications do not go there
+        yet; None: nobody's do.
+        """
+        session = self._lifetimes.sessions.get(client_id)
+        if session is not None and session.link is not None:
+            assert isinstance(session.link, Outlet)
+            session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
+            session = self._lifetimes.sessions.get(client_id)
+        if session is None:
+            return False
+        if is_clean or session.user != user:
+            self._lifetimes.end(session)
+            return False
+        self.hand_over(session, owner, stamp, sources)
+        return True
+
+    def hand_over(
+        self, session: Session, owner: str, stamp: int, sources: set[str] | None = None
+    ) -> None:
+        """All of it in one batch. What stays is a ghost."""
+        detours = self._detours
+        client_id = session.client_id
+        now = detours.shared.now
+        if sources is None:
+            sources = {"", *detours.members()}
+        detour = detours.begin(session)
+        header = Header(
+            client_id,
+            stamp,
+            session.stamp,
+            session.void_before,
+            session.user,
+            session.expiry_seconds,
+            session.next_packet_id,
+            sorted(session.incoming),
+            sorted(source or self._name for source in sources),
+        )
+        detours.put(owner, header)
+        for filters in _chunks(session):
+            detours.put(owner, Filters(client_id, stamp, filters))
+        for entry in session.inflight.values():
+            detours.put(owner, entry_item(session, stamp, entry))
+        detours.put(owner, Ready(client_id, stamp))
+        for entry in session.queue:
+            expires_at = entry.message.expires_at
+            if expires_at is None or expires_at > now:
+                detours.put(owner, entry_item(session, stamp, entry))
+        # Notes that are about the way to here leave the way from here open.
+        session.stamp = max(session.stamp, detour.guard_stamp)
+        detour.since = now
+        detour.holds = False
+        detour.owner = owner
+        detour.moved_stamp = stamp
+        detour.open = sources
+        detour.has_ended = False
+        detours.arriving.discard(session)
+        self._lifetimes.depart(session)
+        detours.ghosts.setdefault(client_id, []).append(session)
+        session.save()
+        detours.changed(session)
+
+
+def _chunks(session: Session) -> Iterator[list[tuple[str, int, int]]]:
+    """Its subscriptions, some in each item."""
+    chunk: list[tuple[str, int, int]] = []
+    size = 0
+    for topic_filter, subscription in session.subscriptions.items():
+        chunk.append((topic_filter, subscription.options, subscription.identifier))
+        size += len(topic_filter)
+        if size >= FILTERS_ITEM_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

@@ -1,0 +1,365 @@
+"""What is special about a session that arrives from another broker, or that has moved on. Pure.
+
+    arriving   its client is here, or on its way here; some of what it is owed still comes by way of
+               the last broker
+    ghost      it has moved on; what still comes here for it is handed on to its new broker
+
+Rules:
+
+- A detour is in its session's row, so that it goes on after a crash.
+- While a session has a guard, nothing is taken straight from the brokers in it: what they publish
+  comes by way of the last broker, once and in order.
+- A ghost is a session without a client that has its subscriptions only. It hands on what comes from
+  brokers for which it is open, and what a group picked it for. When it is open for nobody it says
+  End, and it is buried when nobody guards against it either; in any case after a day.
+- A session may arrive and move on again before it has arrived: then its ghost has a guard, too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+from msgspec import Struct
+
+from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.peering.items import End, Entry, Move, packed
+from dovetail.broker.peering.tickets import Ticket
+from dovetail.broker.session import ARRIVED_SEQUENCES, Outgoing, Session
+from dovetail.broker.state import GROUP_SOURCE, Shared
+from dovetail.config import FORGET_SECONDS
+from dovetail.messages import Message
+
+NEVER_BEGUN = -1
+"""The stamp of a session that is here before its client was ever let in."""
+
+Post = Callable[[str, Message, bool, "Ticket | None"], None]
+"""An item to a peer's outbox; the flag: whether or not there is room."""
+
+
+class _Row(Struct, array_like=True):
+    """A detour on disk."""
+
+    guard: list[str]
+    guard_stamp: int
+    holders: list[str]
+    owner: str
+    moved_stamp: int
+    open: list[str]
+    last_holder: str
+    last_stamp: int
+    unready: list[str]
+    is_fresh: bool
+    since: float
+
+
+class Detour:
+    """One session's."""
+
+    def __init__(self, detours: "Detours", since: float) -> None:
+        self._detours = detours
+        self.since = since
+        # Of one that arrives:
+        self.guard: set[str] = set()
+        """From whom nothing is taken straight. Empty stands for this broker."""
+        self.guard_stamp = 0
+        """Of the connection that it follows."""
+        self.holders: set[str] = set()
+        """The last brokers. More than one if the cluster was cut."""
+        self.ending: set[str] = set()
+        """Those of them who have not said End."""
+        self.last_holder = ""
+        """With whom the client was last: what was under way there is what it remembers."""
+        self.last_stamp = 0
+        """Of its connection there."""
+        self.unready: set[str] = set()
+        """From whom not all of that has come."""
+        self.is_fresh = False
+        """The last broker was down: its client has begun anew, and has its own subscriptions."""
+        self.holds = False
+        """Is what comes straight kept behind what is still arriving?"""
+        self.hold_until = 0.0
+        self.next_arrival = 1
+        self.settled_at = 0.0
+        """When those in the guard were last asked for their Notes."""
+        # Of a ghost:
+        self.owner = ""
+        """Where the session went."""
+        self.moved_stamp = 0
+        """Of the connection that it followed there."""
+        self.open: set[str] = set()
+        """Whose publications still go there by way of here."""
+        self.asked_at = 0.0
+        """When they were last asked for their Notes."""
+        self.has_ended = False
+
+    def takes(
+        self,
+        session: Session,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+    ) -> bool:
+        """Is a message for the session here? A ghost hands it on."""
+        source = self._detours.shared.source
+        if source in self.guard:
+            return False
+        if not self.owner:
+            return True
+        if source in self.open or source == GROUP_SOURCE:
+            entry = Outgoing(message, qos, retain, identifiers, 0)
+            self._detours.hand_on(session, entry)
+        return False
+
+    @property
+    def is_over(self) -> bool:
+        return not (self.guard or self.owner or self.holds or self.unready)
+
+    def row(self) -> bytes:
+        return msgspec.msgpack.encode(
+            _Row(
+                sorted(self.guard),
+                self.guard_stamp,
+                sorted(self.holders),
+                self.owner,
+                self.moved_stamp,
+                sorted(self.open),
+                self.last_holder,
+                self.last_stamp,
+                sorted(self.unready),
+                self.is_fresh,
+                self.since,
+            )
+        )
+
+    def restore(self, row: _Row) -> None:
+        self.guard = set(row.guard)
+        self.guard_stamp = row.guard_stamp
+        self.holders = set(row.holders)
+        self.owner = row.owner
+        self.moved_stamp = row.moved_stamp
+        self.open = set(row.open)
+        self.last_holder = row.last_holder
+        self.last_stamp = row.last_stamp
+        self.unready = set(row.unready)
+        self.is_fresh = row.is_fresh
+
+
+class Detours:
+    """Those of all sessions of one broker."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        lifetimes: Lifetimes,
+        *,
+        post: Post,
+        members: Callable[[], Iterable[str]],
+        is_live: Callable[[str], bool],
+    ) -> None:
+        self.shared = shared
+        self.members = members
+        """All other brokers that are known, there or not."""
+        self.ghosts: dict[str, list[Session]] = {}
+        """By client identifier; the latest last."""
+        self.arriving: set[Session] = set()
+        self._lifetimes = lifetimes
+        self._post = post
+        self._is_live = is_live
+
+    def begin(self, session: Session) -> Detour:
+        """The session's; a new one if it has none."""
+        detour = session.detour
+        if detour is None:
+            detour = session.detour = Detour(self, self.shared.now)
+        assert isinstance(detour, Detour)
+        return detour
+
+    # After a start --------------------------------------------------------------------------------
+
+    def restore(self, session: Session, row: bytes) -> bool:
+        """From disk; True for a ghost."""
+        if not row:
+            return False
+        read = msgspec.msgpack.decode(row, type=_Row)
+        detour = session.detour = Detour(self, read.since)
+        detour.restore(read)
+        if not detour.owner:
+            self.arriving.add(session)
+            return False
+        ghosts = self.ghosts.setdefault(session.client_id, [])
+        ghosts.append(session)
+        ghosts.sort(key=lambda ghost: detour_of(ghost).moved_stamp)
+        return True
+
+    def restored(self) -> None:
+        """With all that was on its way: where arrivals go on."""
+        for session in self.arriving:
+            arrived = [
+                entry.sequence
+                for entry in (*session.inflight.values(), *session.queue)
+                if entry.sequence < ARRIVED_SEQUENCES
+            ]
+            detour_of(session).next_arrival = max(arrived, default=0) + 1
+            session.next_sequence = max(session.next_sequence, ARRIVED_SEQUENCES)
+
+    # Whose, and where -----------------------------------------------------------------------------
+
+    def newest(self, client_id: str) -> int:
+        """The stamp of the client's last connection that its session here is of, or follows."""
+        session = self._lifetimes.sessions.get(client_id)
+        if session is None:
+            return NEVER_BEGUN
+        if session.detour is None:
+            return session.stamp
+        return max(session.stamp, detour_of(session).guard_stamp)
+
+    def arriving_with(self, client_id: str, stamp: int) -> Session | None:
+        """The session that arrives for this connection, if it still does."""
+        session = self._lifetimes.sessions.get(client_id)
+        if session is None or session.detour is None:
+            return None
+        detour = detour_of(session)
+        return session if detour.guard_stamp == stamp and not detour.is_fresh else None
+
+    def ghost_after(self, client_id: str, stamp: int) -> Session | None:
+        """The session that has moved on from here since then; no item goes in circles."""
+        for ghost in reversed(self.ghosts.get(client_id, ())):
+            if detour_of(ghost).moved_stamp > stamp:
+                return ghost
+        return None
+
+    def last_owner(self, client_id: str) -> str:
+        """Where its session went from here, if it may still be on its way."""
+        ghosts = self.ghosts.get(client_id)
+        return detour_of(ghosts[-1]).owner if ghosts else ""
+
+    def of_client(self, client_id: str) -> list[Session]:
+        """All sessions of the client that have one."""
+        sessions = list(self.ghosts.get(client_id, ()))
+        session = self._lifetimes.sessions.get(client_id)
+        if session is not None and session.detour is not None:
+            sessions.append(session)
+        return sessions
+
+    def all_ghosts(self) -> Iterator[Session]:
+        for ghosts in self.ghosts.values():
+            yield from ghosts
+
+    # Items ----------------------------------------------------------------------------------------
+
+    def put(self, name: str, item: Move) -> None:
+        """What has to come there."""
+        self._post(name, packed(item), True, None)
+
+    def tell(self, names: Iterable[str], item: Move) -> None:
+        """Those of them that are known here."""
+        for name in self.known(names):
+            self.put(name, item)
+
+    def known(self, names: Iterable[str]) -> list[str]:
+        """A broker that was forgotten here, and not yet elsewhere, stays so."""
+        return sorted({*names} & {*self.members()})
+
+    def hand_on(self, ghost: Session, entry: Outgoing) -> None:
+        """To its new broker, if there is room in its outbox."""
+        detour = detour_of(ghost)
+        item = entry_item(ghost, detour.moved_stamp, entry)
+        self._post(detour.owner, packed(item), False, None)
+
+    # Step by step ---------------------------------------------------------------------------------
+
+    def changed(self, session: Session) -> None:
+        """A step further: it may be over."""
+        if session.detour is None:
+            return
+        detour = detour_of(session)
+        if detour.owner:
+            self.check_ghost(session)
+        elif detour.is_over and not (detour.is_fresh and session.stamp == NEVER_BEGUN):
+            session.detour = None
+            self.arriving.discard(session)
+        if session.stored:
+            session.save()
+
+    def check_ghost(self, ghost: Session) -> None:
+        """Has all that comes by way of here come?"""
+        detour = detour_of(ghost)
+        waits_for = {name for name in detour.open if not name or self._is_live(name)}
+        if not waits_for and not detour.has_ended:
+            detour.has_ended = True
+            self.put(detour.owner, End(ghost.client_id, detour.moved_stamp))
+        if not detour.open and not detour.guard:
+            self.bury(ghost)
+
+    def bury(self, ghost: Session) -> None:
+        ghosts = self.ghosts[ghost.client_id]
+        ghosts.remove(ghost)
+        if not ghosts:
+            del self.ghosts[ghost.client_id]
+        self._lifetimes.bury(ghost)
+
+    def release(self, session: Session) -> None:
+        """What came straight may go to the client: the rest has come, or is not waited for."""
+        detour_of(session).holds = False
+        self.changed(session)
+        session.pump(self.shared.now)
+
+    def has_ended(self, session: Session) -> bool:
+        """Is it neither here nor a ghost any more? Its ghosts elsewhere ask for their Notes."""
+        client_id = session.client_id
+        is_here = self._lifetimes.sessions.get(client_id) is session
+        return not is_here and session not in self.ghosts.get(client_id, ())
+
+    def tick(self, now: float) -> None:
+        for session in list(self.arriving):
+            if self.has_ended(session):
+                self.arriving.discard(session)
+        for ghost in list(self.all_ghosts()):
+            detour = detour_of(ghost)
+            if detour.since + FORGET_SECONDS <= now:
+                self.bury(ghost)
+            elif not detour.has_ended:
+                self.check_ghost(ghost)
+
+    def forget(self, name: str) -> None:
+        """This broker will not come back."""
+        for session in [*self.arriving, *self.all_ghosts()]:
+            detour = detour_of(session)
+            for names in (
+                detour.guard,
+                detour.holders,
+                detour.ending,
+                detour.unready,
+                detour.open,
+            ):
+                names.discard(name)
+            if detour.owner == name:
+                detour.open.clear()
+                detour.guard.clear()
+            self.changed(session)
+
+
+def detour_of(session: Session) -> Detour:
+    assert isinstance(session.detour, Detour)
+    return session.detour
+
+
+def entry_item(session: Session, stamp: int, entry: Outgoing) -> Entry:
+    message = entry.message
+    return Entry(
+        session.client_id,
+        stamp,
+        session.user,
+        message.topic,
+        message.payload,
+        message.qos,
+        message.retain,
+        message.properties,
+        message.expires_at,
+        message.origin,
+        entry.qos,
+        entry.retain,
+        entry.packet_id,
+        entry.released,
+        entry.identifiers,
+    )

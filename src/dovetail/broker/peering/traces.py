@@ -1,0 +1,46 @@
+"""Whose sessions a broker has, as its sketch tells, should it be down when it is asked. Pure.
+
+- For each client whose session outlives its connection a trace is in the sketch, like a filter, but
+  one that no client can subscribe to.
+- A sketch never says no wrongly. Who is wrongly said to have a session is asked in vain.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+from dovetail.broker.peering.exchange import Exchange
+
+_COMPARED_AT_ONCE = 10_000
+
+
+class Traces:
+    """Those of one broker's clients."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._clients: set[str] = set()
+
+    def keep(self, client_id: str, is_kept: bool) -> None:
+        """Does the client have a session here that is kept?"""
+        if is_kept != (client_id in self._clients):
+            (self._clients.add if is_kept else self._clients.remove)(client_id)
+            self._exchange.filter_changed(_trace(client_id), is_kept)
+
+    def who_may_have(self, client_id: str) -> tuple[str, ...]:
+        """Peers that may have a session of the client; those too whose sketch is not known."""
+        return self._exchange.search([_trace(client_id).encode()])[0]
+
+    def both_with(self, name: str) -> Iterator[str]:
+        """Our clients of which this peer may have a session, too."""
+        clients = list(self._clients)
+        for at in range(0, len(clients), _COMPARED_AT_ONCE):
+            some = clients[at : at + _COMPARED_AT_ONCE]
+            found = self._exchange.search([_trace(client_id).encode() for client_id in some])
+            for client_id, names in zip(some, found, strict=True):
+                if name in names:
+                    yield client_id
+
+
+def _trace(client_id: str) -> str:
+    digest = hashlib.blake2b(client_id.encode(), digest_size=12).hexdigest()
+    return f"$dovetail\0/{digest}"

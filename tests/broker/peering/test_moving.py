@@ -1,0 +1,712 @@
+"""Sessions that come and go, item by item: what a peer may send, and what becomes of it."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_harness import KEPT, Client, World
+from dovetail.broker.packets import Connack, Publish, Will
+from dovetail.broker.peering import bodies, settling
+from dovetail.broker.peering.bodies import ClaimBody, ClaimedBody, decoded, encode
+from dovetail.broker.peering.claims import MOVED, MOVES, NEWER, NOTHING
+from dovetail.broker.peering.items import (
+    ITEM_TOPIC,
+    End,
+    Entry,
+    Filters,
+    Header,
+    Item,
+    Note,
+    Ready,
+    Settle,
+    packed,
+    unpacked,
+)
+from dovetail.config import (
+    CLAIM_WAIT_SECONDS,
+    FORGET_SECONDS,
+    HOLD_SECONDS_MAX,
+    MOVE_SECONDS_MAX,
+    SETTLE_AGAIN_SECONDS,
+    STAMP_MAX,
+)
+from dovetail.errors import PeerError, ReasonCode
+
+LATER = 1 << 61
+"""A stamp of a connection that is after all others of a test, and before `LATEST`."""
+LATEST = LATER + 10
+
+
+class Member(World):
+    """A broker in a cluster whose peers are played by the test: `peer` is up, `other` may be."""
+
+    def __init__(self, *args: object, **limits: object) -> None:
+        self.sent: list[tuple[str, int, bytes]] = []
+        self.answers: list[ClaimedBody] = []
+        self.verdicts: list[Callable[[ClaimBody], ClaimedBody]] = []
+        """What the peers say to the next claims; nothing is there, if the test does not say."""
+        self.is_silent = False
+        self.up = {"peer"}
+        self.sequences = {"peer": 0, "other": 0}
+        super().__init__(*args, **limits)  # type: ignore[arg-type]
+        self.connect_peer("peer")
+
+    def prepare(self) -> None:
+        self.mesh = self.broker.join(name="here", stream=1, incarnation=1, seed=0, send=self.send)
+
+    def send(self, peer: str, kind: int, body: bytes) -> bool:
+        if peer in self.up:
+            self.sent.append((peer, kind, body))
+        return peer in self.up
+
+    def connect_peer(self, name: str) -> None:
+        self.up.add(name)
+        self.mesh.peer_is_up(name)
+        self.mesh.answered(name, bodies.HEARD, encode(bodies.Heard(0)))
+        self.mesh.peer_is_live(name, False)  # who subscribes does not wait for it
+        resume = encode(bodies.Resume(len(name) * 100, False))
+        self.mesh.receive(name, bodies.RESUME, resume, lambda *_: None)
+        self.mesh.peer_is_live(name, False)
+
+    def lose_peer(self, name: str) -> None:
+        self.up.discard(name)
+        self.mesh.peer_is_down(name)
+
+    def settle(self) -> None:
+        super().settle()
+        if self.is_silent:
+            return
+        claims = [(peer, body) for peer, kind, body in self.sent if kind == bodies.CLAIM]
+        self.sent = [frame for frame in self.sent if frame[1] != bodies.CLAIM]
+        for peer, body in claims:
+            claim = decoded(bodies.claim_decoder, body)
+            answer = ClaimedBody(claim.client_id, claim.stamp, NOTHING)
+            if self.verdicts:
+                answer = self.verdicts.pop(0)(claim)
+            self.mesh.answered(peer, bodies.CLAIMED, encode(answer))
+            super().settle()
+
+    def claimed(self, client_id: str, stamp: int = LATER, **fields: object) -> list[ClaimedBody]:
+        """The client has connected at the peer; what it is answered."""
+        terms = {"user": None, "is_clean": False} | fields
+        body = encode(ClaimBody(client_id, stamp, **terms))  # type: ignore[arg-type]
+        self.mesh.receive("peer", bodies.CLAIM, body, self._answered)
+        self.settle()
+        answers, self.answers = self.answers, []
+        return answers
+
+    def _answered(self, kind: int, body: bytes) -> None:
+        if kind == bodies.CLAIMED:
+            self.answers.append(decoded(bodies.claimed_decoder, body))
+
+    def take(self, *items: Item, origin: str = "peer") -> None:
+        for item in items:
+            self.take_raw(packed(item).payload, origin)
+
+    def take_raw(self, payload: bytes, origin: str = "peer") -> None:
+        self.sequences[origin] += 1
+        self._receive(origin, ITEM_TOPIC, payload)
+
+    def publish_from(self, origin: str, topic: bytes, payload: bytes) -> None:
+        self.sequences[origin] += 1
+        self._receive(origin, topic, payload)
+
+    def _receive(self, origin: str, topic: bytes, payload: bytes) -> None:
+        publication = bodies.Publication(
+            self.sequences[origin], topic, payload, 2, False, b"", None, "", 0
+        )
+        self.mesh.receive(origin, bodies.MESSAGE, encode(publication), lambda *_: None)
+        self.settle()
+
+    def sent_items(self, to: str = "peer") -> list[Item]:
+        """Since the last time; the peer says that it has them."""
+        frames = [body for name, kind, body in self.sent if (name, kind) == (to, bodies.MESSAGE)]
+        self.sent = [frame for frame in self.sent if frame[0] != to]
+        found = [decoded(bodies.publication_decoder, body) for body in frames]
+        if found:
+            self.mesh.answered(to, bodies.HEARD, encode(bodies.Heard(found[-1].sequence)))
+            self.settle()
+        return [unpacked(one.payload) for one in found if one.topic == ITEM_TOPIC]
+
+    def pass_time(self, seconds: float) -> None:
+        super().pass_time(seconds)
+        self.shared.now = self.now
+        self.mesh.tick(self.now)
+        self.settle()
+
+    @property
+    def arriving(self) -> int:
+        return len(self.mesh.moving._detours.arriving)
+
+
+def header(client_id: str = "c", stamp: int = LATER, **fields: object) -> Header:
+    known = {
+        "stamp_before": 5,
+        "void_before": 0,
+        "user": None,
+        "expiry_seconds": 1_000,
+        "next_packet_id": 7,
+        "incoming": [],
+        "sources": ["here", "peer", "other"],
+    }
+    return Header(client_id, stamp, **(known | fields))  # type: ignore[arg-type]
+
+
+def entry(payload: bytes, client_id: str = "c", stamp: int = LATER, **fields: object) -> Entry:
+    known: dict[str, object] = {
+        "user": None,
+        "topic": b"a",
+        "payload": payload,
+        "message_qos": 1,
+        "message_retain": False,
+        "properties": b"",
+        "expires_at": None,
+        "origin": "",
+        "qos": 1,
+        "retain": False,
+        "packet_id": 0,
+        "released": False,
+        "identifiers": (),
+    }
+    return Entry(client_id, stamp, **(known | fields))  # type: ignore[arg-type]
+
+
+def filters(*names: str, client_id: str = "c", stamp: int = LATER) -> Filters:
+    return Filters(client_id, stamp, [(name, 1, 0) for name in names])
+
+
+def kept_client(member: Member, client_id: str = "c", **fields: object) -> Client:
+    client = member.client(client_id, **KEPT, **fields)
+    client.subscribe("a", qos=1)
+    return client
+
+
+def payloads(client: Client) -> list[bytes]:
+    packets = [*client.early, *client.take()]
+    client.early = []
+    return [packet.payload for packet in packets if isinstance(packet, Publish)]
+
+
+# It goes ------------------------------------------------------------------------------------------
+
+
+def test_a_session_goes_whole_and_what_comes_for_it_follows() -> None:
+    member = Member()
+    client = kept_client(member)
+    client.lose()
+    member.client("p").publish("a", b"1", 1)
+    assert [answer.verdict for answer in member.claimed("c")] == [MOVES]
+    first, second, third, last = member.sent_items()
+    assert isinstance(first, Header)
+    assert (first.stamp, first.sources) == (LATER, ["here", "peer"])
+    assert second == filters("a")
+    assert third == Ready("c", LATER)
+    assert isinstance(last, Entry)
+    assert last.payload == b"1"
+    assert not member.broker.sessions.keys() - {"p"}
+    # Until we write our Note, and the peer its own, the ghost hands on.
+    member.client("q").publish("a", b"2", 1)
+    member.publish_from("peer", b"a", b"3")
+    assert [item.payload for item in member.sent_items() if isinstance(item, Entry)] == [b"2", b"3"]
+    member.take(Settle("c", LATER, "peer", ["here"], False, None, False, 0, 0))
+    # Nobody is waited for who is not said to live.
+    assert member.sent_items() == [Note("c", LATER, "peer", False, None), End("c", LATER)]
+    assert member.mesh.moving.ghosts
+    member.client("r").publish("a", b"4", 1)
+    assert not any(isinstance(item, Entry) for item in member.sent_items())
+    member.take(Note("c", LATER, "peer", False, None))
+    assert member.sent_items() == []
+    assert member.mesh.moving.ghosts == {}
+    assert not any(row.client_id == "c" for row in member.disk.state().sessions.values())
+
+
+def test_who_asks_for_an_earlier_connection_is_told_so() -> None:
+    member = Member()
+    kept_client(member)
+    (answer,) = member.claimed("c", stamp=1)
+    assert (answer.verdict, answer.is_void) == (NEWER, False)
+    assert answer.newer == member.broker.sessions["c"].stamp
+    assert member.sent_items() == []
+
+
+@pytest.mark.parametrize("terms", [{"is_clean": True}, {"user": "somebody"}])
+def test_a_clean_start_elsewhere_and_another_user_get_nothing(terms: dict[str, object]) -> None:
+    member = Member()
+    client = kept_client(member)
+    member.auto_commit = False
+    assert member.claimed("c", LATER, **terms) == []  # a crash would bring it back
+    client.assert_ended(ReasonCode.SESSION_TAKEN_OVER)
+    member.commit_all()
+    assert [answer.verdict for answer in member.answers] == [NOTHING]
+    assert member.sent_items() == []
+    assert member.disk.state().sessions == {}
+
+
+def test_a_session_that_ended_before_is_off_the_disk_before_there_is_said_to_be_none() -> None:
+    member = Member()
+    client = kept_client(member)
+    member.auto_commit = False
+    client.disconnect(session_expiry_seconds=0)
+    assert member.claimed("c") == []
+    member.commit_all()
+    assert [answer.verdict for answer in member.answers] == [NOTHING]
+
+
+@pytest.mark.parametrize(("delay_seconds", "published"), [(0, [b"gone"]), (10, [])])
+def test_a_will_is_published_unless_its_delay_lets_the_client_come_back(
+    delay_seconds: int, published: list[bytes]
+) -> None:
+    member = Member()
+    watcher = member.client("w")
+    watcher.subscribe("will")
+    kept_client(member, will=Will(b"will", b"gone", delay_seconds=delay_seconds))
+    assert [answer.verdict for answer in member.claimed("c")] == [MOVES]
+    assert watcher.payloads() == published
+    member.pass_time(20)
+    assert watcher.payloads() == []
+
+
+# It comes -----------------------------------------------------------------------------------------
+
+
+def test_a_session_comes_and_its_client_goes_on() -> None:
+    member = Member()
+    member.connect_peer("other")
+    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, MOVES))
+    client = Client(member, "c", **KEPT)
+    client.open()
+    client.send(client.connect_packet)
+    assert client.take() == []  # it waits for its session
+    stamp = member.mesh.moving._claims.newest("c")
+    member.take(
+        header(stamp=stamp, incoming=[9]),
+        filters("a", "b/#", stamp=stamp),
+        entry(b"under way", stamp=stamp, qos=2, packet_id=3),
+        Ready("c", stamp),
+    )
+    connack, first = client.take()
+    assert isinstance(connack, Connack)
+    assert connack.session_present
+    assert isinstance(first, Publish)
+    assert (first.packet_id, first.duplicate) == (3, True)
+    assert member.broker.sessions["c"].incoming == {9}
+    member.take(entry(b"waited", stamp=stamp))
+    member.publish_from("peer", b"a", b"comes by way of the peer, too")
+    member.publish_from("other", b"a", b"so does this")
+    assert client.payloads() == [b"waited"]
+    member.pass_time(0.3)  # our sketch is known, or that late
+    note = Note("c", stamp, "here", False, None)
+    assert note in member.sent_items()
+    member.client("p").publish("a", b"straight", 1)
+    assert client.payloads() == []  # behind what is still arriving
+    member.take(entry(b"at last", stamp=stamp), End("c", stamp))
+    assert client.payloads() == [b"at last", b"straight"]
+    member.take(note)
+    member.take(note, origin="other")
+    assert member.broker.sessions["c"].detour is None
+    assert member.arriving == 0
+
+
+def arrived(member: Member) -> None:
+    """A session whose client was on its way, and is not any more."""
+    member.take(header(), filters("a"), Ready("c", LATER))
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_is_still_arriving_is_not_waited_for_for_ever(crashes: bool) -> None:
+    member = Member()
+    arrived(member)
+    if crashes:
+        member = Member(member.disk, now=member.now)
+    client = member.client("c", **KEPT)
+    assert client.connack is not None
+    assert client.connack.session_present
+    member.pass_time(0.3)
+    member.client("p").publish("a", b"x", 1)
+    member.pass_time(HOLD_SECONDS_MAX)
+    assert payloads(client) == [b"x"]
+
+
+def test_a_session_that_ends_while_it_arrives_leaves_nothing_behind() -> None:
+    member = Member()
+    arrived(member)
+    assert member.arriving == 1
+    member.client("c", clean_start=True)
+    member.pass_time(SETTLE_AGAIN_SECONDS)
+    assert member.arriving == 0
+    member.sent_items()
+    member.pass_time(SETTLE_AGAIN_SECONDS)
+    assert member.sent_items() == []
+
+
+@pytest.mark.parametrize(
+    "terms", [{"clean_start": True}, {**KEPT, "user": "somebody"}], ids=["clean", "another user"]
+)
+def test_what_was_promised_to_one_is_not_for_another(terms: dict[str, object]) -> None:
+    member = Member()
+    arrived(member)
+    client = member.client("c", **terms)
+    assert client.connack is not None
+    assert not client.connack.session_present
+    dropped = member.shared.counters.publishes_dropped
+    stamp = member.broker.sessions["c"].stamp
+    member.take(header(stamp_before=6, sources=[]), entry(b"secret"), Ready("c", LATER))
+    assert stamp == member.broker.sessions["c"].stamp
+    assert payloads(client) == []
+    assert member.shared.counters.publishes_dropped == dropped + 1
+
+
+def test_what_waited_at_a_broker_comes_after_its_client_began_without() -> None:
+    member = Member()
+    client = member.client("c", **KEPT)
+    member.take(header(stamp=5, stamp_before=3), filters("a", stamp=5))
+    member.take(
+        entry(b"was under way", stamp=5, qos=2, packet_id=3),
+        entry(b"the client has it", stamp=5, qos=2, packet_id=4, released=True),
+        Ready("c", 5),
+        entry(b"waited", stamp=5),
+    )
+    assert payloads(client) == [b"was under way", b"waited"]
+    assert not member.broker.sessions["c"].subscriptions
+
+
+def test_a_connection_that_is_not_the_clients_last_is_ended_by_what_comes_from_there() -> None:
+    member = Member()
+    client = kept_client(member)
+    stamp = member.broker.sessions["c"].stamp
+    member.take(header(stamp=LATER, stamp_before=stamp + 1))
+    client.assert_ended(ReasonCode.SESSION_TAKEN_OVER)
+    assert member.broker.sessions["c"].stamp == stamp + 1
+
+
+@pytest.mark.parametrize("is_void", [False, True])
+def test_a_session_that_came_for_nobody_goes_where_its_client_is(is_void: bool) -> None:
+    member = Member()
+    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, NEWER, LATEST, "", is_void))
+    arrived(member)
+    assert "c" not in member.broker.sessions
+    items = member.sent_items()
+    kinds = [type(item) for item in items if not isinstance(item, Settle | Note)]
+    assert kinds == ([] if is_void else [Header, Filters, Ready, End])
+
+
+# Brokers that are down, or not known --------------------------------------------------------------
+
+
+def test_a_broker_that_is_down_is_told_once_where_its_client_is() -> None:
+    """Of one that was never met nobody knows whose sessions it has."""
+    member = Member()
+    member.lose_peer("peer")
+    for _ in range(5):
+        kept_client(member).lose()
+    assert member.mesh.owed("peer").count == 2  # a Settle, and our own Note
+    for _ in range(5):
+        member.client("c", clean_start=True).lose()
+    assert member.mesh.owed("peer").count == 4  # what it has is void now
+    kept_client(member).lose()
+    member.pass_time(10 * SETTLE_AGAIN_SECONDS)
+    assert member.mesh.owed("peer").count == 4
+
+
+def test_who_is_down_is_not_asked_for_its_note_again_and_again() -> None:
+    member = Member()
+    member.mesh.peer_is_at("other", "")
+    arrived(member)
+    settles = 0
+    for _ in range(20):
+        member.pass_time(SETTLE_AGAIN_SECONDS)
+        settles += sum(isinstance(item, Settle) for item in member.sent_items())
+    assert settles > 10  # who is up is
+    assert member.mesh.owed("other").count <= 1
+
+
+def test_names_that_nobody_has_heard_of_make_no_brokers() -> None:
+    member = Member()
+    member.take(header(sources=["nobody"]), filters("a"), Ready("c", LATER))
+    member.take(Settle("d", LATER, "peer", ["nobody"], False, None, False, 0, 0))
+    member.pass_time(SETTLE_AGAIN_SECONDS)
+    assert member.mesh.names() == ("peer",)
+    member.client("c", **KEPT)
+    member.pass_time(FORGET_SECONDS)
+    assert member.arriving == 0
+
+
+def test_settles_that_wait_for_a_sketch_are_kept_once_for_each_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settling, "SETTLES_WAITING_MAX", 3)
+    member = Member()
+    exchange = member.mesh.exchange
+    is_known = False
+    monkeypatch.setattr(exchange, "routes_by", lambda *_: is_known)
+    for stamp in (5, 4, 6):
+        for client_id in "abcde":
+            item = Settle(client_id, stamp, "other", ["peer"], False, None, False, 1, 1)
+            member.take(item)
+    member.mesh.peer_is_at("other", "")
+    member.pass_time(1)
+    assert member.sent_items() == []
+    is_known = True
+    member.pass_time(1)
+    assert member.sent_items() == [Note(one, 6, "other", False, None) for one in "abc"]
+    member.take(Settle("a", 7, "other", [], False, None, False, 1, 1))
+
+
+def test_a_session_on_its_way_is_waited_for_and_then_the_client_is_turned_away() -> None:
+    member = Member()
+    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, MOVES))
+    client = Client(member, "c", **KEPT)
+    client.open()
+    client.send(client.connect_packet)
+    member.pass_time(MOVE_SECONDS_MAX - 1)
+    assert client.take() == []
+    member.pass_time(1)
+    (connack,) = client.take()
+    assert isinstance(connack, Connack)
+    assert connack.reason == ReasonCode.SERVER_BUSY
+    assert "c" not in member.broker.sessions
+
+
+def test_who_does_not_answer_counts_as_down() -> None:
+    member = Member()
+    member.is_silent = True
+    client = Client(member, "c", **KEPT)
+    client.open()
+    client.send(client.connect_packet)
+    assert client.take() == []
+    member.pass_time(CLAIM_WAIT_SECONDS)
+    # Its sketch is not known: it may have a session. All who are there have it on their disks.
+    assert client.take() == []
+    assert any(isinstance(item, Settle) for item in member.sent_items())
+    (connack,) = client.take()
+    assert isinstance(connack, Connack)
+    assert connack.reason == ReasonCode.SUCCESS
+    assert not connack.session_present
+
+
+def test_a_claim_ends_though_its_client_has_gone() -> None:
+    member = Member()
+    member.is_silent = True
+    for number in range(10):
+        client = Client(member, f"c{number}", **KEPT)
+        client.open()
+        client.send(client.connect_packet)
+        client.lose()
+    assert len(member.mesh.moving._claims._claims) == 10
+    member.pass_time(CLAIM_WAIT_SECONDS)
+    member.pass_time(MOVE_SECONDS_MAX)
+    assert member.mesh.moving._claims._claims == {}
+
+
+def test_a_broker_without_room_for_a_session_leaves_it_where_it_is() -> None:
+    member = Member(sessions_max=1)
+    member.client("first")
+    member.sent.clear()
+    member.is_silent = True
+    client = Client(member, "second")
+    assert client.connect().reason == ReasonCode.QUOTA_EXCEEDED
+    assert member.sent == []  # nobody was asked for it
+
+
+# What must not be ---------------------------------------------------------------------------------
+
+
+def raw(item: Item, **fields: object) -> bytes:
+    """As it travels, with other fields than there may be."""
+    tag, *values = msgspec.msgpack.decode(packed(item).payload)
+    names = list(item.__struct_fields__)
+    for name, value in fields.items():
+        values[names.index(name)] = value
+    return msgspec.msgpack.encode([tag, *values])
+
+
+BROKEN = {
+    "not msgpack": b"\xc1",
+    "no such item": msgspec.msgpack.encode([99, "c", 1]),
+    "no client": raw(Ready("c", 1), client_id=""),
+    "a stamp of no clock": raw(Ready("c", 1), stamp=STAMP_MAX),
+    "a stamp before all": raw(Ready("c", 1), stamp=-2),
+    "a stamp that no database takes": raw(header(), stamp_before=(1 << 64) - 1),
+    "packet identifier 0": raw(header(), next_packet_id=0),
+    "a packet identifier too high": raw(header(), incoming=[1, 65_536]),
+    "a session that does not last": raw(header(), expiry_seconds=0),
+    "options that there are not": raw(filters("a"), filters=[["a", 64, 0]]),
+    "a subscription identifier too high": raw(filters("a"), filters=[["a", 0, 1 << 28]]),
+    "QoS 7": raw(entry(b""), qos=7),
+    "QoS 0": raw(entry(b""), qos=0),
+    "a message of QoS 3": raw(entry(b""), message_qos=3),
+    "a packet identifier below 0": raw(entry(b""), packet_id=-1),
+    "released at QoS 1": raw(entry(b"", packet_id=1), released=True),
+    "released and not sent": raw(entry(b"", qos=2), released=True),
+    "a time before all": raw(entry(b""), expires_at=-1.0),
+    "a time that is no number": raw(entry(b""), expires_at=float("nan")),
+}
+
+
+@pytest.mark.parametrize("payload", BROKEN.values(), ids=BROKEN)
+def test_an_item_that_must_not_be_ends_the_connection(payload: bytes) -> None:
+    with pytest.raises(PeerError):
+        Member().take_raw(payload)
+
+
+def test_what_a_broker_with_other_rules_let_in_is_dropped_alone() -> None:
+    member = Member()
+    member.take(
+        header(),
+        filters("a/#/b", "", "$share/x", "x\0", "fine"),
+        entry(b"", topic=b"a/+"),
+        entry(b"", topic=b""),
+        entry(b"", topic=b"\xff"),
+        entry(b"fine"),
+        Ready("c", LATER),
+    )
+    session = member.broker.sessions["c"]
+    assert list(session.subscriptions) == ["fine"]
+    assert payloads(member.client("c", **KEPT)) == [b"fine"]
+    assert member.shared.counters.publishes_dropped == 3
+
+
+def test_a_packet_identifier_comes_once() -> None:
+    member = Member()
+    member.take(header(), entry(b"1", qos=2, packet_id=3), entry(b"2", qos=2, packet_id=3))
+    member.take(Ready("c", LATER))
+    client = member.client("c", **KEPT)
+    assert payloads(client) == [b"1", b"2"]
+    assert len(member.broker.sessions["c"].inflight) == 2
+
+
+def test_a_clock_that_is_wrong_by_decades_is_outrun() -> None:
+    member = Member()
+    member.take(Note("nobody", STAMP_MAX - (1 << 58), "peer", False, None))
+    member.client("c", **KEPT)
+    stamp = member.broker.sessions["c"].stamp
+    assert STAMP_MAX - (1 << 58) < stamp < STAMP_MAX
+
+
+_NAMES = st.sampled_from(["here", "peer", "other", "nobody", ""])
+_CLIENTS = st.sampled_from(["c", "d"])
+_STAMPS = st.sampled_from([-1, 0, 1, 5, LATER, LATEST])
+_USERS = st.sampled_from([None, "u"])
+_PACKET_IDS = st.sampled_from([0, 1, 2, 65_535])
+_FILTERS = st.tuples(
+    st.sampled_from(["a", "#", "$share/g/a", "a/#/b", "", "\0"]), st.integers(0, 63), st.just(0)
+)
+
+
+@st.composite
+def _entries(draw: st.DrawFn) -> Entry:
+    qos = draw(st.sampled_from([1, 2]))
+    packet_id = draw(_PACKET_IDS)
+    return entry(
+        b"x",
+        draw(_CLIENTS),
+        draw(_STAMPS),
+        user=draw(_USERS),
+        topic=draw(st.sampled_from([b"a", b"", b"\xff", b"a/#"])),
+        qos=qos,
+        packet_id=packet_id,
+        released=bool(qos == 2 and packet_id and draw(st.booleans())),
+        expires_at=draw(st.sampled_from([None, 0.0, 2e9])),
+    )
+
+
+_ITEMS: st.SearchStrategy[Item] = st.one_of(
+    st.builds(
+        Header,
+        _CLIENTS,
+        _STAMPS,
+        _STAMPS,
+        _STAMPS,
+        _USERS,
+        st.sampled_from([1, 1_000, 0xFFFF_FFFF]),
+        _PACKET_IDS.filter(bool),
+        st.lists(_PACKET_IDS.filter(bool), max_size=3),
+        st.lists(_NAMES, max_size=3),
+    ),
+    st.builds(Filters, _CLIENTS, _STAMPS, st.lists(_FILTERS, max_size=3)),
+    _entries(),
+    st.builds(Ready, _CLIENTS, _STAMPS),
+    st.builds(End, _CLIENTS, _STAMPS),
+    st.builds(
+        Settle,
+        _CLIENTS,
+        _STAMPS,
+        st.sampled_from(["here", "peer", "other"]),
+        st.lists(_NAMES, max_size=3),
+        st.booleans(),
+        _USERS,
+        st.booleans(),
+        st.sampled_from([0, 1]),
+        st.sampled_from([0, 9]),
+    ),
+    st.builds(
+        Note,
+        _CLIENTS,
+        _STAMPS,
+        st.sampled_from(["here", "peer", "other"]),
+        st.booleans(),
+        _USERS,
+    ),
+)
+_VERDICTS = st.builds(
+    ClaimedBody,
+    _CLIENTS,
+    _STAMPS,
+    st.sampled_from([NOTHING, MOVES, MOVED, NEWER, 9]),
+    _STAMPS,
+    _NAMES,
+    st.booleans(),
+)
+_STEPS = st.one_of(
+    _ITEMS, _VERDICTS, st.sampled_from(["connect", "lose", "claim", "time", "down", "up"])
+)
+
+
+@given(st.lists(_STEPS, max_size=25))
+def test_items_in_any_order_do_no_harm(steps: list[Item | ClaimedBody | str]) -> None:
+    """Whatever a peer says, and when: nothing breaks, and a client that comes is served."""
+    member = Member()
+    clients: list[Client] = []
+
+    def lose() -> None:
+        if clients:
+            clients.pop().lose()
+
+    def connect() -> None:
+        client = Client(member, "c", **KEPT)
+        client.open()
+        client.send(client.connect_packet)
+        clients.append(client)
+
+    deeds: dict[str, Callable[[], object]] = {
+        "connect": connect,
+        "lose": lose,
+        "claim": lambda: member.claimed("c", LATER + 5),
+        "time": lambda: member.pass_time(SETTLE_AGAIN_SECONDS),
+        "down": lambda: member.lose_peer("peer"),
+        "up": lambda: member.connect_peer("peer"),
+    }
+    for step in steps:
+        if isinstance(step, ClaimedBody):
+            member.mesh.answered("peer", bodies.CLAIMED, encode(step))
+        elif isinstance(step, str):
+            deeds[step]()
+        else:
+            member.take(step)
+        member.settle()
+    again = Member(member.disk, now=member.now)
+    for one in (member, again):
+        one.lose_peer("peer")
+        one.pass_time(HOLD_SECONDS_MAX)
+        late = Client(one, "late", **KEPT)
+        late.open()
+        late.send(late.connect_packet)
+        for _ in range(3):
+            one.pass_time(MOVE_SECONDS_MAX)
+        late.take()
+        late.subscribe("well", qos=1)
+        late.publish("well", b"well", 0)
+        assert late.payloads() == [b"well"]
