@@ -209,9 +209,6 @@ SETTLE_AGAIN_SECONDS = 5.0
 SETTLES_WAITING_MAX = 100_000
 """Sessions at other brokers whose sketches we wait for. Who finds no room here asks again."""
 
-TOLD_CLIENTS_MAX = 100_000
-"""Clients of a broker that is down whose new place it will hear of: so many are not told twice."""
-
 STAMP_MAX = 1 << 62
 """Other brokers' stamps are below: those of clocks up to the year 2109. Ours can go above."""
 

@@ -203,6 +203,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(folder: Path) -> None:
             "DROP TABLE owed; DROP TABLE heard; DROP TABLE members;"
             "DROP TABLE removals; DROP TABLE seen; DROP TABLE peer_groups;"
             "ALTER TABLE sessions DROP COLUMN stamp; ALTER TABLE sessions DROP COLUMN detour;"
+            "ALTER TABLE sessions DROP COLUMN void_before;"
             "ALTER TABLE messages DROP COLUMN stamp; PRAGMA user_version = 1;"
             "DELETE FROM numbers WHERE kind IN ('incarnation', 'stream');"
         )

@@ -403,12 +403,8 @@ def test_a_broker_that_is_down_is_told_once_where_its_client_is() -> None:
     for _ in range(5):
         kept_client(member).lose()
     assert member.mesh.owed("peer").count == 2  # a Settle, and our own Note
-    for _ in range(5):
-        member.client("c", clean_start=True).lose()
+    member.client("c", clean_start=True).lose()
     assert member.mesh.owed("peer").count == 4  # what it has is void now
-    kept_client(member).lose()
-    member.pass_time(10 * SETTLE_AGAIN_SECONDS)
-    assert member.mesh.owed("peer").count == 4
 
 
 def test_who_is_down_is_not_asked_for_its_note_again_and_again() -> None:
@@ -442,9 +438,9 @@ def test_settles_that_wait_for_a_sketch_are_kept_once_for_each_client(
     exchange = member.mesh.exchange
     is_known = False
     monkeypatch.setattr(exchange, "routes_by", lambda *_: is_known)
-    for stamp in (5, 4, 6):
+    for version in (1, 2, 3):
         for client_id in "abcde":
-            item = Settle(client_id, stamp, "other", ["peer"], False, None, False, 1, 1)
+            item = Settle(client_id, 6, "other", ["peer"], False, None, False, 1, version)
             member.take(item)
     member.mesh.peer_is_at("other", "")
     member.pass_time(1)

@@ -11,14 +11,14 @@ Rules:
 - Who does not answer in time counts as down. Of a broker that is down its sketch says whether it
   may have a session (traces.py). If so the client begins anew, and is let in when all who are there
   have written their Note (settling.py) behind what they owe that broker.
-- A broker that is down is told once where its client is, however often that comes and goes.
+- A broker that is down is told once where its client is, however often that comes and goes there.
+  A clean start is told each time.
 - A session that is on its way is waited for; if it does not come the client is turned away for now.
   It must not begin without what it is owed.
 - A claim ends by itself, though its client has gone meanwhile.
 """
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.peering.bodies import CLAIM, ClaimBody, ClaimedBody, encode
@@ -35,7 +35,6 @@ from dovetail.config import (
     CLAIM_WAIT_SECONDS,
     FRESH_SESSION_SECONDS,
     MOVE_SECONDS_MAX,
-    TOLD_CLIENTS_MAX,
 )
 
 NOTHING, MOVES, MOVED, NEWER = range(4)
@@ -73,13 +72,6 @@ class Claim:
         return bool(self.asked or self.coming or self.settling)
 
 
-class _Told(NamedTuple):
-    """What a broker that is down will hear of a client."""
-
-    user: str | None
-    is_clean: bool
-
-
 class Claims:
     """Those of one broker's clients."""
 
@@ -108,8 +100,6 @@ class Claims:
         self._send = send
         self._post = post
         self._claims: dict[str, Claim] = {}
-        self._told: dict[str, dict[str, _Told]] = {}
-        """By broker that is down, and client."""
 
     def newest(self, client_id: str) -> int:
         """The stamp of the last connection of a client that we know to be here, or to come."""
@@ -219,11 +209,11 @@ class Claims:
 
     def _knows(self, name: str, client_id: str, claim: Claim) -> bool:
         """Will a broker that is down hear where its client is without being told again?"""
-        told = self._told.get(name, {}).get(client_id)
-        if told is None:
+        session = self._lifetimes.sessions.get(client_id)
+        if session is None or session.detour is None or claim.is_clean:
             return False
-        is_same = told.user == claim.user and client_id in self._lifetimes.sessions
-        return told.is_clean or (is_same and not claim.is_clean)
+        detour = detour_of(session)
+        return detour.is_fresh and name in detour.holders and session.user == claim.user
 
     def _begin_anew(self, client_id: str, claim: Claim, silent: set[str]) -> None:
         """They may have a session of it, and cannot be asked."""
@@ -240,11 +230,6 @@ class Claims:
         # What we publish ourselves has its place among what we owe them, too.
         note = Note(client_id, claim.stamp, self._name, claim.is_clean, claim.user)
         self._detours.tell(silent, note)
-        for name in silent:
-            told = self._told.setdefault(name, {})
-            told[client_id] = _Told(claim.user, claim.is_clean)
-            if len(told) > TOLD_CLIENTS_MAX:
-                del told[next(iter(told))]
 
         def settled(_taken: bool) -> None:
             self._let_in(client_id, claim)
@@ -330,14 +315,6 @@ class Claims:
             self._send(name, CLAIM, body)
 
     # Peers and time -------------------------------------------------------------------------------
-
-    def peer_is_up(self, name: str) -> None:
-        """It hears what it was told, and can be asked."""
-        self._told.pop(name, None)
-
-    def forget(self, name: str) -> None:
-        """It will not come back."""
-        self._told.pop(name, None)
 
     def peer_is_down(self, name: str) -> None:
         for client_id, claim in list(self._claims.items()):

@@ -225,7 +225,6 @@ class Mesh:
         self._send(name, RESUME, encode(Resume(self.stream, outbox.has_dropped)))
         self.exchange.peer_is_up(name, True)
         self.roster.peer_is_up(name, True)
-        self.moving.peer_is_up(name)
 
     def peer_is_down(self, name: str) -> None:
         self._walk.break_off(name)

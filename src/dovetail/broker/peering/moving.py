@@ -158,16 +158,12 @@ class Moving:
         """A peer's sketch has come: does it have sessions of our clients?"""
         self._settling.compare(name, self._traces)
 
-    def peer_is_up(self, name: str) -> None:
-        self._claims.peer_is_up(name)
-
     def peer_is_down(self, name: str) -> None:
         self._claims.peer_is_down(name)
         self._arriving.peer_is_down(name)
 
     def forget(self, name: str) -> None:
         """It will not come back."""
-        self._claims.forget(name)
         self._settling.forget(name)
         self._detours.forget(name)
 

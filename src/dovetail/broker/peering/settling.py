@@ -50,8 +50,8 @@ class Settling:
         self._departing = departing
         self._newest = newest
         self._is_up = is_up
-        self._waiting: dict[tuple[str, str], Settle] = {}
-        """Those whose sketch we do not have yet, by who asks and the client."""
+        self._waiting: dict[tuple[str, str, int, bool], Settle] = {}
+        """Those whose sketch we do not have yet, by who asks and what for."""
 
     # The session is here --------------------------------------------------------------------------
 
@@ -128,11 +128,8 @@ class Settling:
 
     def _wait(self, name: str, item: Settle) -> None:
         """For the owner's sketch. What finds no room is asked for again."""
-        key = (name, item.client_id)
-        known = self._waiting.get(key)
-        if known is None and len(self._waiting) >= SETTLES_WAITING_MAX:
-            return
-        if known is None or known.stamp <= item.stamp:
+        key = (name, item.client_id, item.stamp, item.is_late)
+        if key in self._waiting or len(self._waiting) < SETTLES_WAITING_MAX:
             self._waiting[key] = item
 
     def heed(self, source: str, note: Note) -> None:
@@ -156,7 +153,7 @@ class Settling:
 
     def tick(self, now: float) -> None:
         waiting, self._waiting = self._waiting, {}
-        for (name, _), item in waiting.items():
+        for (name, *_), item in waiting.items():
             self.take_settle(name, item)
         for session in list(self._detours.arriving):
             self._settle_again(session, now)
