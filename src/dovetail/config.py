@@ -195,7 +195,8 @@ WILLS_FRAME_BYTES = 262_144
 """Of wills that go to another broker in one frame, about."""
 
 CLAIM_WAIT_SECONDS = 0.5
-"""For other brokers to say whether they have a client's session, before it begins without."""
+"""For other brokers to say whether they have a client's session, before it begins without. Who is
+connected and may have it has as long as a session may take to come."""
 
 MOVE_SECONDS_MAX = 5.0
 """For a session to come from another broker that has said that it does."""

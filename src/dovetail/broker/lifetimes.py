@@ -14,6 +14,7 @@
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -45,6 +46,8 @@ class Lifetimes:
         """By client identifier."""
         self._leaving: dict[str, Callable[[bool], None] | None] = {}
         """Those that ended and are still on disk, by client identifier, and who waits for it."""
+        self._ends: Counter[str] = Counter()
+        """How many sessions of each of those."""
         self.kept: Callable[[str, bool], None] | None = None
         """Told of a client whose session outlives its connection, and of its end."""
         self.will_changed: Callable[[Session], None] | None = None
@@ -249,15 +252,19 @@ class Lifetimes:
             before(False)
 
     def _leave_disk(self, client_id: str) -> None:
-        self._leaving[client_id] = None
+        self._leaving.setdefault(client_id, None)
+        self._ends[client_id] += 1
 
         def told(stored: bool) -> None:
             act = self._leaving[client_id]
-            if stored:
-                del self._leaving[client_id]
-            else:
+            if not stored:
                 self._leaving[client_id] = None
                 self._shared.journal.wait_on(told)
+            else:
+                self._ends[client_id] -= 1
+                if self._ends[client_id]:
+                    return  # another of its sessions has ended since
+                del self._ends[client_id], self._leaving[client_id]
             if act is not None:
                 act(stored)
 

@@ -28,7 +28,7 @@ from dovetail.broker.peering.settling import Settling
 from dovetail.broker.routing import Router
 from dovetail.broker.session import ARRIVED_SEQUENCES, Outgoing, Session
 from dovetail.broker.state import Shared
-from dovetail.config import HOLD_SECONDS_MAX, SUBACK_WAIT_SECONDS
+from dovetail.config import FRESH_SESSION_SECONDS, HOLD_SECONDS_MAX, SUBACK_WAIT_SECONDS
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import check_filter, check_name
 
@@ -138,13 +138,25 @@ class Arriving:
             return
         session = self._lifetimes.sessions.get(item.client_id)
         to = session or self._detours.ghost_after(item.client_id, item.stamp)
-        if to is None or to.user != item.user or item.stamp < to.void_before:
+        if to is None:
+            self._adopt(item)
+        elif to.user != item.user or item.stamp < to.void_before:
             self._shared.counters.publishes_dropped += 1
         elif session is not None:
             self._take_entry(name, session, item)
         elif not item.released:
             entry = Outgoing(item.message(), item.qos, item.retain, item.identifiers, 0)
             self._detours.hand_on(to, entry)
+
+    def _adopt(self, item: Entry) -> None:
+        """Its session was here, and went on before this came: look for it."""
+        if item.released:
+            return
+        session = self._lifetimes.arrive(item.client_id, item.user, FRESH_SESSION_SECONDS)
+        session.stamp = NEVER_BEGUN
+        session.save()
+        session.arrive_late(item.message(), item.qos, item.retain, item.identifiers)
+        self._claims.inquire(session)
 
     def _take_entry(self, name: str, session: Session, item: Entry) -> None:
         message = item.message()

@@ -261,9 +261,17 @@ class Claims:
             claim.act(0)
 
     def _give_up(self, client_id: str, claim: Claim) -> None:
-        """Not all have answered in time: as if they were down."""
+        """Not all have answered in time: as if they were down.
+
+        Who is connected and may have the session is slow rather than down, and worth the wait.
+        """
+        longest = claim.began_at + MOVE_SECONDS_MAX
+        slow = claim.asked & {*self._traces.who_may_have(client_id)} if claim.asked else set()
         if claim.settling:
             self._let_in(client_id, claim)
+        elif slow and not claim.coming and self._shared.now < longest:
+            claim.asked = slow
+            claim.deadline = longest
         elif not claim.coming and (claim.asked or claim.elsewhere):
             claim.asked.clear()
             claim.heard -= set(claim.elsewhere)
@@ -280,7 +288,7 @@ class Claims:
         newest = self.newest(client_id)
         if newest > body.stamp:
             session = self._lifetimes.sessions.get(client_id)
-            is_void = session is not None and body.stamp < session.void_before
+            is_void = session is not None and 0 <= body.stamp < session.void_before
             answer(ClaimedBody(client_id, body.stamp, NEWER, newest, is_void=is_void))
             return
         self._refuse(client_id)
