@@ -87,6 +87,7 @@ BATCHES = st.builds(
             will=st.none() | st.binary(),
             stamp=st.integers(-1, 2**63 - 1),
             detour=st.binary(),
+            void_before=st.integers(0, 2**63 - 1),
         ),
     ),
     subscriptions=rows_or_none(

@@ -112,7 +112,7 @@ class TestBroker:
         table = pq.read_table(out / "results.parquet")
         assert table.schema.equals(broker.ROWS)
         counts = dict(zip(table["kind"].to_pylist(), table["queries"].to_pylist(), strict=True))
-        assert counts["bf"] == 2_047
+        assert 2_000 <= counts["bf"] <= 2_047  # a false yes ends a search early
         assert set(table["kind"].to_pylist()) == {broker.SWEEP, *METHODS}
         assert all(rate > 0 for rate in table["messages_per_second"].to_pylist())
         assert "Figure 7" in (out / "report.html").read_text()
