@@ -382,6 +382,49 @@ def test_a_connection_that_is_not_the_clients_last_is_ended_by_what_comes_from_t
     assert member.broker.sessions["c"].stamp == stamp + 1
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_is_still_on_its_way_to_an_earlier_session_is_not_lost(crashes: bool) -> None:
+    """While we were down its client began anew at the peer; it is back before we have heard that.
+
+    What `other` published before it changed its way waits for us behind all that it owes us.
+    """
+    member = Member()
+    member.connect_peer("other")
+    client = kept_client(member)
+    client.lose()
+    member.client("p").publish("a", b"waited here", 1)
+    anew = member.broker.sessions["c"].stamp + 1
+    member.take(header(stamp=LATER, stamp_before=anew), filters("a"), Ready("c", LATER))
+    member.sent_items()
+    assert member.broker.sessions["c"].stamp == anew
+    if crashes:
+        sequences = member.sequences
+        member = Member(member.disk, now=member.now)
+        member.connect_peer("other")
+        member.sequences = sequences
+    member.publish_from("other", b"a", b"for the earlier session")
+    member.take(Note("c", anew, "peer", False, None), origin="other")
+    member.publish_from("other", b"a", b"by way of the peer")
+    sent = [item for item in member.sent_items() if isinstance(item, Entry)]
+    assert [(item.stamp, item.payload) for item in sent] == [(anew, b"for the earlier session")]
+    member.take(entry(b"for the earlier session"), entry(b"by way of the peer"))
+    member.take(Note("c", LATER, "here", False, None), origin="other")
+    member.publish_from("other", b"a", b"straight")
+    member.take(Note("c", LATER, "here", False, None), End("c", LATER))
+    member.pass_time(HOLD_SECONDS_MAX)
+    assert member.mesh.moving.ghosts == {}
+    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, NOTHING))
+    back = member.client("c", **KEPT)
+    assert back.connack is not None
+    assert back.connack.session_present
+    assert sorted(payloads(back)) == [
+        b"by way of the peer",
+        b"for the earlier session",
+        b"straight",
+        b"waited here",
+    ]
+
+
 @pytest.mark.parametrize("is_void", [False, True])
 def test_a_session_that_came_for_nobody_goes_where_its_client_is(is_void: bool) -> None:
     member = Member()

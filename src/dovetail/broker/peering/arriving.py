@@ -11,6 +11,8 @@ Rules:
 - What arrives goes before what comes straight. That is held back until End, and for so long and no
   longer.
 - A session for which the client did not wait has come too late: only its messages count.
+- One that is here, and of an earlier connection than the one that comes, stands back: it becomes a
+  ghost, which hands on to where the later one comes from what is still on its way to here alone.
 - What another user was promised is dropped, and what was promised before the client started clean.
 - An entry whose session has moved on goes after it.
 - What a broker with other rules may have let in is dropped alone: what is behind it must come.
@@ -22,6 +24,7 @@ from collections.abc import Callable
 from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.peering.claims import Claims
+from dovetail.broker.peering.departing import Departing
 from dovetail.broker.peering.detours import NEVER_BEGUN, Detour, Detours, detour_of
 from dovetail.broker.peering.items import End, Entry, Filters, Header, Ready
 from dovetail.broker.peering.settling import Settling
@@ -45,6 +48,7 @@ class Arriving:
         router: Router,
         lifetimes: Lifetimes,
         detours: Detours,
+        departing: Departing,
         settling: Settling,
         claims: Claims,
         when_known: Callable[[float, Callable[[], None]], None],
@@ -54,6 +58,7 @@ class Arriving:
         self._router = router
         self._lifetimes = lifetimes
         self._detours = detours
+        self._departing = departing
         self._settling = settling
         self._claims = claims
         self._when_known = when_known
@@ -67,6 +72,10 @@ class Arriving:
             assert isinstance(session.link, Outlet)
             session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
             session = self._lifetimes.sessions.get(item.client_id)
+        waited: list[Outgoing] = []
+        if session is not None and self._is_earlier(session, item):
+            waited = self._departing.stand_back(session, name, item.stamp_before)
+            session = None
         if session is None:
             session = self._lifetimes.arrive(item.client_id, item.user, item.expiry_seconds)
             session.next_sequence = ARRIVED_SEQUENCES
@@ -92,6 +101,15 @@ class Arriving:
         detour.hold_until = self._shared.now + HOLD_SECONDS_MAX
         self._detours.arriving.add(session)
         session.save()
+        for entry in waited:
+            session.arrive_late(entry.message, entry.qos, entry.retain, entry.identifiers)
+
+    def _is_earlier(self, session: Session, item: Header) -> bool:
+        """Is the one here of an earlier connection? Several may arrive for the same."""
+        return (
+            NEVER_BEGUN < session.stamp < item.stamp_before
+            and self._detours.arriving_with(item.client_id, item.stamp) is None
+        )
 
     def _is_late(self, item: Header, session: Session | None) -> bool:
         if self._claims.is_settling(item.client_id):

@@ -16,7 +16,7 @@ from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.peering.detours import Detours, entry_item
 from dovetail.broker.peering.items import Filters, Header, Ready
-from dovetail.broker.session import Session
+from dovetail.broker.session import Outgoing, Session
 from dovetail.config import FILTERS_ITEM_BYTES
 from dovetail.errors import ReasonCode
 
@@ -66,7 +66,6 @@ class Departing:
         now = detours.shared.now
         if sources is None:
             sources = {"", *detours.members()}
-        detour = detours.begin(session)
         header = Header(
             client_id,
             stamp,
@@ -88,9 +87,25 @@ class Departing:
             expires_at = entry.message.expires_at
             if expires_at is None or expires_at > now:
                 detours.put(owner, entry_item(session, stamp, entry))
+        self._leave_ghost(session, owner, stamp, sources)
+
+    def stand_back(self, session: Session, owner: str, stamp: int) -> list[Outgoing]:
+        """A later session of its client comes from `owner`, of this connection.
+
+        What waited for the earlier one is returned. What still comes for it goes by way of the
+        owner, as if the client had gone there when this broker was up.
+        """
+        session.requeue()
+        waited = list(session.queue)
+        self._leave_ghost(session, owner, stamp, {"", *self._detours.members()})
+        return waited
+
+    def _leave_ghost(self, session: Session, owner: str, stamp: int, sources: set[str]) -> None:
+        detours = self._detours
+        detour = detours.begin(session)
         # Notes that are about the way to here leave the way from here open.
         session.stamp = max(session.stamp, detour.guard_stamp)
-        detour.since = now
+        detour.since = detours.shared.now
         detour.holds = False
         detour.owner = owner
         detour.moved_stamp = stamp
@@ -98,7 +113,7 @@ class Departing:
         detour.has_ended = False
         detours.arriving.discard(session)
         self._lifetimes.depart(session)
-        detours.ghosts.setdefault(client_id, []).append(session)
+        detours.ghosts.setdefault(session.client_id, []).append(session)
         session.save()
         detours.changed(session)
 

@@ -96,6 +96,7 @@ class Moving:
             router,
             lifetimes,
             self._detours,
+            departing,
             self._settling,
             self._claims,
             when_known,

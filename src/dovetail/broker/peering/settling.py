@@ -64,9 +64,9 @@ class Settling:
             return
         detour.settled_at = self._detours.shared.now
         if "" in detour.guard:
-            detour.guard.discard("")
             note = Note(session.client_id, detour.guard_stamp, self._name, False, session.user)
             self._detours.tell(detour.holders, note)
+            self.heed("", note)
         self._detours.tell(
             self._who_are_up(detour.guard) if is_again else detour.guard,
             self.item(session.client_id, detour.guard_stamp, detour.holders, user=session.user),
