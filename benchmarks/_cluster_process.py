@@ -89,8 +89,8 @@ def main(options: dict[str, Any]) -> None:
         measured["rest"] = resident_bytes()
         if options["each"]:
             load(broker, options)
-            assert broker.dispatch.mesh is not None
-            broker.dispatch.mesh.exchange.sketch  # noqa: B018  # it is made when it is looked at
+            assert broker.mesh is not None
+            broker.mesh.exchange.sketch  # noqa: B018  # it is made when it is looked at
         measured["alone"] = resident_bytes()
         say({"loaded": options["each"]})
         sys.stdin.readline()

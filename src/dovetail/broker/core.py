@@ -61,6 +61,8 @@ class Broker:
         self.links: set[Outlet] = set()
         self.dirty: list[Outlet] = []
         """Links with something to write, or to close."""
+        self.mesh: Mesh | None = None
+        """The other brokers, if there are some."""
         self.connect_bytes_max = min(CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
         self._keep_alive = KeepAlive(shared, self.timers)
         self._lifetimes = Lifetimes(shared, self.router, self.timers, self.dispatch, self.publish)
@@ -102,8 +104,8 @@ class Broker:
         self.timers.run(now)
         self.shared.expiring.tick(now)
         self.greetings.go_on_all()
-        if self.dispatch.mesh is not None:
-            self.dispatch.mesh.stamps.tick()
+        if self.mesh is not None:
+            self.mesh.stamps.tick()
         gauges = self.shared.gauges
         gauges.sessions = len(self.sessions)
         gauges.subscriptions = self.router.count
@@ -130,7 +132,7 @@ class Broker:
         `name` is this broker's, `stream` the data folder's, `incarnation` this life's, `seed` the
         cluster's; `send` gets a frame to a peer.
         """
-        mesh = Mesh(
+        mesh = self.mesh = Mesh(
             self.shared,
             self.router,
             self.dispatch,
@@ -145,7 +147,9 @@ class Broker:
             send=send,
             random=self._random,
         )
-        self.dispatch.mesh = mesh
+        self.dispatch.forwarding = mesh.forwarding
+        self.dispatch.stamps = mesh.stamps
+        self.dispatch.lacks_room_for = mesh.walk.lacks_room_for
         self._subscribing.mesh = mesh
         self._admission.moving = mesh.moving
         self.router.search_peers = mesh.exchange.search
@@ -175,7 +179,7 @@ class Broker:
             self._lifetimes,
             self.retained,
             self.expire_retained,
-            self.dispatch.mesh,
+            self.mesh,
         )
         self.dispatch.count_retained()
         self.timers.run(now)
@@ -242,8 +246,8 @@ class Broker:
             if self.retained.get(message.topic) is message:
                 self.shared.counters.publishes_expired += 1
                 self.dispatch.forget_retained(message.topic)
-                if self.dispatch.mesh is not None:
-                    self.dispatch.mesh.stamps.remove(message.topic, message.stamp)
+                if self.mesh is not None:
+                    self.mesh.stamps.remove(message.topic, message.stamp)
 
         self.timers.set(key, message.expires_at, expire)
 

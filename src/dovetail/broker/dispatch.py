@@ -6,7 +6,7 @@ options and identifiers of subscriptions, No Local. What one does for a message,
 too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +21,8 @@ from dovetail.messages import Message
 from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
-    from dovetail.broker.peering.mesh import Mesh
+    from dovetail.broker.peering.forwarding import Forwarding
+    from dovetail.broker.peering.stamps import Stamps
     from dovetail.broker.peering.tickets import Ticket
 
 _DUPLICATE = 0x08
@@ -40,8 +41,10 @@ class Dispatch:
         self._backlog_bytes_max = shared.limits.backlog_bytes_max
         self._router = router
         self._retained = retained
-        self.mesh: Mesh | None = None
-        """The other brokers, if there are some."""
+        # With other brokers, if there are some:
+        self.forwarding: Forwarding | None = None
+        self.stamps: Stamps | None = None
+        self.lacks_room_for: Callable[[Message], None] | None = None
 
     # Plain packets, as they came ----------------------------------------------------------------
 
@@ -65,8 +68,8 @@ class Dispatch:
             counters.packets_received += count
             counters.publishes_received += count
             counters.publish_bytes_received += size
-            if route.peers and not route.pools and self.mesh is not None:
-                self.mesh.forward(route.peers, data, version, count, origin.client_id)
+            if route.peers and not route.pools and self.forwarding is not None:
+                self.forwarding.forward(route.peers, data, version, count, origin.client_id)
             if route.is_special and (route.groups or route.pools or origin.client_id in route.own):
                 self._forward_each(route, data, version, origin.client_id)
                 return
@@ -151,14 +154,14 @@ class Dispatch:
         return True
 
     def _forward_each(self, route: Route, data: bytes, version: int, client_id: str) -> None:
-        mesh = self.mesh
+        forwarding = self.forwarding
         for topic, payload in packets_of(data, version):
             message = Message(topic, payload, origin=client_id)
             groups: Iterable[Group] = route.groups
-            if route.pools and mesh is not None:
+            if route.pools and forwarding is not None:
                 # Which broker gets it for a group is another one each time.
-                groups, marks = mesh.pick(route.pools, 0)
-                mesh.publish(route.peers, message, marks)
+                groups, marks = forwarding.pick(route.pools, 0)
+                forwarding.publish(route.peers, message, marks)
             self._spread(route, message, [], groups)
 
     # One message at a time ----------------------------------------------------------------------
@@ -170,18 +173,15 @@ class Dispatch:
         what other brokers have to take before it is.
         """
         route = self._router.routes.get(message.topic) or self._router.route(message.topic)
-        mesh = self.mesh
-        if mesh is None or message.topic.startswith(SYS_PREFIX):
+        forwarding = self.forwarding
+        if forwarding is None or message.topic.startswith(SYS_PREFIX):
             return self.publish_here(route, message, route.groups), None
-        peers = route.peers
-        if message.retain:  # everywhere
-            peers = mesh.names()
-            message.stamp = mesh.stamps.next()
+        peers = forwarding.everywhere(message) if message.retain else route.peers
         groups: Iterable[Group] = ()
         marks: Mapping[str, Sequence[Key]] = {}
         if route.pools:
-            groups, marks = mesh.pick(route.pools, message.qos)
-        ticket = mesh.publish(peers, message, marks) if peers or marks else None
+            groups, marks = forwarding.pick(route.pools, message.qos)
+        ticket = forwarding.publish(peers, message, marks) if peers or marks else None
         entries = self.publish_here(route, message, groups)
         return ([] if entries is None and (route.peers or marks) else entries), ticket
 
@@ -203,7 +203,7 @@ class Dispatch:
         if not message.qos:
             return False
         route = self._router.find(message.topic)
-        if self.mesh is not None and self.mesh.needs_disk(route, message.qos):
+        if self.forwarding is not None and self.forwarding.needs_disk(route, message.qos):
             return True
         if any(
             delivery.qos and delivery.session.persistent
@@ -255,10 +255,10 @@ class Dispatch:
             expires_at = entry.message.expires_at
             if entry.group is None or (expires_at is not None and expires_at <= self._shared.now):
                 continue
-            if self.mesh is None:
+            if self.forwarding is None:
                 self.share(entry.group, entry.message, [])
             else:
-                self.mesh.share(entry.group.key, entry.message)
+                self.forwarding.share(entry.group.key, entry.message)
 
     def deliver(self, delivery: Delivery, message: Message, retain: bool, entries: Entries) -> None:
         """One message to one session, at the lower of two QoS [MQTT-3.8.4-8]."""
@@ -284,7 +284,7 @@ class Dispatch:
         shared = self._shared
         volatile = message.topic.startswith(SYS_PREFIX)
         retained = self._retained
-        stamps = None if self.mesh is None or volatile else self.mesh.stamps
+        stamps = None if volatile else self.stamps
         if stamps is not None and stamps.is_late(message, retained.get(message.topic)):
             return
         if not message.payload:  # [MQTT-3.3.1-6], [MQTT-3.3.1-7]
@@ -294,8 +294,8 @@ class Dispatch:
             return
         if not volatile and not self.has_room_for(message):
             shared.counters.publishes_dropped += 1
-            if self.mesh is not None:
-                self.mesh.lacks_room_for(message)
+            if self.lacks_room_for is not None:
+                self.lacks_room_for(message)
             return
         known = retained.get(message.topic)
         retained.put(message)  # [MQTT-3.3.1-5]
@@ -322,8 +322,8 @@ class Dispatch:
 
     def forget_retained(self, topic: bytes) -> None:
         known = self._retained.remove(topic)
-        if known is not None and self.mesh is not None and not topic.startswith(SYS_PREFIX):
-            self.mesh.stamps.taken(known)
+        if known is not None and self.stamps is not None and not topic.startswith(SYS_PREFIX):
+            self.stamps.taken(known)
         if known is not None and known.number:
             self._shared.journal.save_retained(topic, None)
             self._shared.journal.release(known)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker_harness import KEPT, World
 from dovetail.broker import codec
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
-from dovetail.broker.peering import bodies, mesh, roster
+from dovetail.broker.peering import bodies, forwarding, roster, streams
 from dovetail.broker.peering.bodies import DELTA, WHOLE, decoded
 from dovetail.broker.peering.claims import NOTHING
 from dovetail.broker.peering.exchange import Exchange
@@ -405,7 +405,7 @@ def test_who_is_connected_elsewhere_comes_before_who_is_away_here() -> None:
 
 
 def test_many_groups_go_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh, "MARK_BYTES_MAX", 100)
+    monkeypatch.setattr(forwarding, "MARK_BYTES_MAX", 100)
     member = Member()
     resume(member)
     be_up(member)
@@ -492,7 +492,7 @@ def test_what_is_too_large_for_a_peer_is_dropped_and_counted() -> None:
 
 def test_streams_of_brokers_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who began its life first gives way, and none that is there."""
-    monkeypatch.setattr(mesh, "HEARD_STREAMS_MAX", 3)
+    monkeypatch.setattr(streams, "HEARD_STREAMS_MAX", 3)
     member = Member()
     client = member.client("c", **KEPT)
     client.subscribe("a", qos=1)

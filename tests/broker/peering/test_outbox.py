@@ -1,7 +1,7 @@
 """What a peer is owed survives everything but the peer's having it: against a peer that counts.
 
 The machine sends, loses connections, crashes and starts again from the disk. The peer takes numbers
-as mesh.py does, and must end with each publication once, in order.
+as streams.py does, and must end with each publication once, in order.
 """
 
 import pytest

@@ -108,7 +108,8 @@ class Agent:
         """Find the others. Returns when clients may come, which is at once where nobody is."""
         await self.transport.start()
         self.gossip.put(_ADDRESS, str(self.transport.address).encode())
-        known = [(name, parse_address(text)) for name, text in self.mesh.addresses.items() if text]
+        addresses = self.mesh.peers.addresses
+        known = [(name, parse_address(text)) for name, text in addresses.items() if text]
         for name in self.mesh.names():
             self.gossip.remember(name, self._loop.time())
         seeds = [address for address in self._part.join if address != self.transport.address]

@@ -91,13 +91,13 @@ class Asking:
         outbox = mesh.owed(name) if is_known else None
         return PeerReport(
             name=name,
-            address=mesh.addresses.get(name, ""),
+            address=mesh.peers.addresses.get(name, ""),
             state=self._state(name),
             is_connected=name in self._transport.connected,
             is_sketch_known=name in mesh.exchange.bank,
             owed_messages=0 if outbox is None else outbox.count,
             owed_bytes=0 if outbox is None else outbox.nbytes,
-            forwarded=mesh.forwarded.get(name, 0),
+            forwarded=mesh.forwarding.counts.get(name, 0),
         )
 
     def _state(self, name: str) -> State:

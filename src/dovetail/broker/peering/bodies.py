@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from dovetail.config import STAMP_MAX
 from dovetail.errors import PeerError
+from dovetail.messages import Message
 
 WHOLE, DELTA, KNOWN, LOST, MORE = range(16, 21)
 GROUPS, GROUPS_KNOWN, GROUPS_LOST = range(24, 27)
@@ -200,3 +201,39 @@ def decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PeerError(f"a frame that cannot be read: {error}") from error
+
+
+def publication_of(
+    message: Message, now: float, sequence: int = 0, mark: bytes = b""
+) -> Publication:
+    """A message as it leaves."""
+    left = None
+    if message.expires_at is not None:
+        left = max(message.expires_at - now, 0.0)
+    return Publication(
+        sequence,
+        message.topic,
+        message.payload,
+        message.qos,
+        message.retain,
+        message.properties,
+        left,
+        message.origin,
+        message.stamp,
+        mark,
+    )
+
+
+def message_of(publication: Publication, now: float) -> Message:
+    """And as it arrives."""
+    left = publication.expiry_seconds
+    return Message(
+        publication.topic,
+        publication.payload,
+        publication.qos,
+        publication.retain,
+        publication.properties,
+        None if left is None else now + left,
+        publication.origin,
+        publication.stamp,
+    )

@@ -22,7 +22,7 @@ Rules:
 import logging
 from collections.abc import Callable, Iterable
 
-from dovetail.broker.peering.bodies import WANT, Page, Publication, Want, encode
+from dovetail.broker.peering.bodies import WANT, Page, Publication, Want, encode, publication_of
 from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.state import Shared
@@ -42,13 +42,11 @@ class Walk:
         stamps: Stamps,
         retained: RetainedMessages,
         *,
-        publication: Callable[[int, Message], Publication],
         send: Callable[[str, int, bytes], bool],
     ) -> None:
         self._shared = shared
         self._stamps = stamps
         self._retained = retained
-        self._publication = publication
         self._send = send
         self._asked: str | None = None
         self._seen: set[int] = set()
@@ -154,6 +152,6 @@ class Walk:
             if size > RETAINED_PAGE_BYTES and publications:
                 return Page(publications, place)
             place += 1
-            publications.append(self._publication(0, message))
+            publications.append(publication_of(message, self._shared.now))
         self._shown.pop(name, None)
         return Page(publications, 0)
