@@ -35,12 +35,17 @@ class Bench:
 @contextlib.contextmanager
 def prepared(seed: int) -> Iterator[Bench]:
     rng = np.random.default_rng(seed)
-    levels = b"/".join(level.tobytes() for level in draw_text(rng, (LEVELS - 1,), LEVEL_LETTERS))
+    levels = draw_levels(rng)
     with (
         searching_broker(seed) as broker,
         traffic(broker.port, levels, rng.bytes(PAYLOAD_BYTES)) as clients,
     ):
         yield Bench(broker, clients)
+
+
+def draw_levels(rng: np.random.Generator) -> bytes:
+    """What all topics have after their first level."""
+    return b"/".join(level.tobytes() for level in draw_text(rng, (LEVELS - 1,), LEVEL_LETTERS))
 
 
 def measure_point(bench: Bench, point: Point, seconds: float) -> dict[str, object]:

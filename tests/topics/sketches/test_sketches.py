@@ -349,6 +349,21 @@ def test_false_positives_are_as_rare_as_planned(method: str) -> None:
     assert 0.2 < sketch.fill < 0.6
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_false_positives_are_as_rare_as_planned_when_they_are_very_rare(seed: int) -> None:
+    """Rarer than 1 in as many as there are bits: a key's positions must not hang together."""
+    rng = np.random.default_rng(seed)
+    drawn = [bytes(rng.integers(97, 123, 12, np.uint8)).decode() for _ in range(41_000)]
+    filters, topics = Column.of(drawn[:1_000]), Column.of(f"{one}/b/c/d/e/f/g/h/i" for one in drawn)
+    sketch = build_sketch("bf", filters, false_positive_rate=1e-6, seed=seed)
+    found, queries = sketch.search_column(topics)
+    # Half of a search's patterns have the first level, and 2^9 - 1 are the same for all topics.
+    planned = 512 * len(topics) * sketch.false_positive_rate
+    assert 17 < planned < 25
+    assert np.count_nonzero(found) < 2 * planned  # steps of one length had 4 times that
+    assert (queries[~found] == 2**10 - 1).all()
+
+
 @all_methods
 def test_merging_finds_what_either_finds(method: str) -> None:
     one, other = (sketch_class(method).sized_for(100, 1e-9) for _ in range(2))

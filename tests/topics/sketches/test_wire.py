@@ -88,7 +88,7 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 
 def test_another_format_is_named() -> None:
     data = whole()
-    with pytest.raises(SketchFormatError, match="format 1; this program reads format 2"):
+    with pytest.raises(SketchFormatError, match="format 1; this program reads format 3"):
         sketch_from_bytes(data[:4] + struct.pack("<H", 1) + data[6:])
     with pytest.raises(SketchFormatError, match="no sketch"):
         sketch_from_bytes(b"PNG" + data[3:])

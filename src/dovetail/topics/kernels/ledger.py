@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.compiling import kernel
-from dovetail.topics.kernels.bloom import stride_of
+from dovetail.topics.kernels.bloom import point_after
 from dovetail.topics.kernels.hashing import U64, Words, scale
 from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS, code_of, spot, spots_of
 from dovetail.topics.kernels.probing import after, home_of, may_fill
@@ -43,10 +43,9 @@ def positions(key: np.uint64, bits: np.uint64, hashes: int, out: Words) -> int:
             out[i] = start + U64(64 * i) + spot(spots, code_of(key), i)
         return LINE_WORDS
     point = key
-    stride = stride_of(key)
     for i in range(hashes):
         out[i] = scale(point, bits)
-        point += stride
+        point = point_after(point)
     return hashes
 
 

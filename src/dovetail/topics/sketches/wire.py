@@ -17,7 +17,7 @@ from dovetail.topics.sketches.base import Sketch
 from dovetail.topics.sketches.bloom import BfpSketch, BfSketch, PrefixSketch
 from dovetail.topics.sketches.lines import LinesSketch
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 _MAGIC = b"DVTS"
 _PLAIN, _DEFLATED = 0, 1
