@@ -145,8 +145,6 @@ class Lifetimes:
         session.will = None
         session.empty()
         self._note_will(session)
-        if self.kept is not None:
-            self.kept(session.client_id, False)
 
     def bury(self, session: Session) -> None:
         """The rest of one that has departed."""

@@ -223,6 +223,23 @@ def test_a_session_goes_whole_and_what_comes_for_it_follows() -> None:
     assert not any(row.client_id == "c" for row in member.disk.state().sessions.values())
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_session_on_its_way_is_found_here_until_it_is_there(crashes: bool) -> None:
+    """Or who asks while we are down would take it for none."""
+    member = Member()
+    kept_client(member).lose()
+    without = member.mesh.exchange.sketch.elements
+    assert [answer.verdict for answer in member.claimed("c")] == [MOVES]
+    if crashes:
+        member = Member(member.disk, now=member.now)
+    moving = member.mesh.moving
+    assert moving._traces._clients == {"c"}
+    assert member.mesh.exchange.sketch.elements == without
+    member.take(Note("c", LATER, "peer", False, None))
+    assert moving._traces._clients == set()
+    assert moving.ghosts  # for what we publish ourselves
+
+
 def test_who_asks_for_an_earlier_connection_is_told_so() -> None:
     member = Member()
     kept_client(member)
@@ -527,6 +544,42 @@ def test_who_does_not_answer_counts_as_down() -> None:
     (connack,) = client.take()
     assert isinstance(connack, Connack)
     assert connack.reason == ReasonCode.SUCCESS
+    assert not connack.session_present
+
+
+def test_who_is_cut_off_for_a_moment_is_asked_again() -> None:
+    """Its answer, that the session moves, was lost with the connection."""
+    member = Member()
+    member.is_silent = True
+    client = Client(member, "c", **KEPT)
+    client.open()
+    client.send(client.connect_packet)
+    member.lose_peer("peer")
+    member.settle()
+    assert client.take() == []  # it may only have been the connection
+    member.is_silent = False
+    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, MOVED, 0, "here"))
+    member.sent.clear()
+    member.connect_peer("peer")
+    stamp = member.mesh.moving._claims.newest("c")
+    member.settle()
+    assert client.take() == []
+    member.take(header(stamp=stamp, stamp_before=3), filters("a", stamp=stamp), Ready("c", stamp))
+    (connack,) = client.take()
+    assert isinstance(connack, Connack)
+    assert connack.session_present
+
+
+def test_who_is_cut_off_for_longer_counts_as_down() -> None:
+    member = Member()
+    member.is_silent = True
+    client = Client(member, "c", **KEPT)
+    client.open()
+    client.send(client.connect_packet)
+    member.lose_peer("peer")
+    member.pass_time(CLAIM_WAIT_SECONDS)
+    (connack,) = client.take()
+    assert isinstance(connack, Connack)
     assert not connack.session_present
 
 

@@ -8,7 +8,8 @@ Rules:
 
 - The connection with the highest stamp is the client's. Who has a session of an earlier one gives
   it up and hands it over (departing.py); who has one of a later one says so.
-- Who does not answer in time counts as down. Of a broker that is down its sketch says whether it
+- Who does not answer in time counts as down, and who is cut off is asked again if it is back in
+  that time. Of a broker that is down its sketch says whether it
   may have a session (traces.py). If so the client begins anew, and is let in when all who are there
   have written their Note (settling.py) behind what they owe that broker.
 - A broker that is down is told once where its client is, however often that comes and goes there.
@@ -88,7 +89,9 @@ class Claims:
         *,
         send: Callable[[str, int, bytes], bool],
         post: Post,
+        is_up: Callable[[str], bool],
     ) -> None:
+        """`is_up`: does a peer take what it is sent?"""
         self._name = name
         self._shared = shared
         self._lifetimes = lifetimes
@@ -99,6 +102,7 @@ class Claims:
         self._settling = settling
         self._send = send
         self._post = post
+        self._is_up = is_up
         self._claims: dict[str, Claim] = {}
 
     def newest(self, client_id: str) -> int:
@@ -266,7 +270,9 @@ class Claims:
         Who is connected and may have the session is slow rather than down, and worth the wait.
         """
         longest = claim.began_at + MOVE_SECONDS_MAX
-        slow = claim.asked & {*self._traces.who_may_have(client_id)} if claim.asked else set()
+        slow = {name for name in claim.asked if self._is_up(name)}
+        if slow:
+            slow &= {*self._traces.who_may_have(client_id)}
         if claim.settling:
             self._let_in(client_id, claim)
         elif slow and not claim.coming and self._shared.now < longest:
@@ -324,12 +330,21 @@ class Claims:
 
     # Peers and time -------------------------------------------------------------------------------
 
+    def peer_is_up(self, name: str) -> None:
+        """The answer may have been lost with the last connection, or the question."""
+        for client_id, claim in self._claims.items():
+            if name in claim.asked:
+                self._ask(client_id, claim, (name,))
+
     def peer_is_down(self, name: str) -> None:
         for client_id, claim in list(self._claims.items()):
-            claim.asked.discard(name)
             if name in claim.coming:
+                claim.asked.discard(name)
                 self._give_up(client_id, claim)
+            elif name in claim.asked and name in self._traces.who_may_have(client_id):
+                continue  # a connection may break though nobody is down: it is asked again soon
             else:
+                claim.asked.discard(name)
                 self._look(client_id, claim)
 
     def tick(self, now: float) -> None:

@@ -12,6 +12,8 @@ Rules:
 - A ghost is a session without a client that has its subscriptions only. It hands on what comes from
   brokers for which it is open, and what a group picked it for. When it is open for nobody it says
   End, and it is buried when nobody guards against it either; in any case after a day.
+- Until its new broker has said that it has the session, whoever asks for it finds it here: a trace
+  of it stays in our sketch (traces.py).
 - A session may arrive and move on again before it has arrived: then its ghost has a guard, too.
 """
 
@@ -111,6 +113,11 @@ class Detour:
         return False
 
     @property
+    def is_on_its_way(self) -> bool:
+        """Is the new broker still to say that it has the session?"""
+        return self.owner in self.open
+
+    @property
     def is_over(self) -> bool:
         return not (self.guard or self.owner or self.holds or self.unready)
 
@@ -155,7 +162,9 @@ class Detours:
         post: Post,
         members: Callable[[], Iterable[str]],
         is_live: Callable[[str], bool],
+        trace: Callable[[str, bool], None],
     ) -> None:
+        """`trace`: tell the peers that a session of this client is here, or is not."""
         self.shared = shared
         self.members = members
         """All other brokers that are known, there or not."""
@@ -165,6 +174,8 @@ class Detours:
         self._lifetimes = lifetimes
         self._post = post
         self._is_live = is_live
+        self._trace = trace
+        lifetimes.kept = self._kept
 
     def begin(self, session: Session) -> Detour:
         """The session's; a new one if it has none."""
@@ -201,6 +212,8 @@ class Detours:
             ]
             detour_of(session).next_arrival = max(arrived, default=0) + 1
             session.next_sequence = max(session.next_sequence, ARRIVED_SEQUENCES)
+        for client_id in self.ghosts:
+            self._trace_again(client_id)
 
     # Whose, and where -----------------------------------------------------------------------------
 
@@ -245,6 +258,17 @@ class Detours:
         for ghosts in self.ghosts.values():
             yield from ghosts
 
+    # Traces ---------------------------------------------------------------------------------------
+
+    def _kept(self, client_id: str, is_kept: bool) -> None:
+        """Does its session here outlive its connection? One on its way from here is here, too."""
+        ghosts = self.ghosts.get(client_id, ())
+        self._trace(client_id, is_kept or any(detour_of(ghost).is_on_its_way for ghost in ghosts))
+
+    def _trace_again(self, client_id: str) -> None:
+        session = self._lifetimes.sessions.get(client_id)
+        self._kept(client_id, session is not None and session.persistent)
+
     # Items ----------------------------------------------------------------------------------------
 
     def put(self, name: str, item: Move) -> None:
@@ -275,6 +299,7 @@ class Detours:
         detour = detour_of(session)
         if detour.owner:
             self.check_ghost(session)
+            self._trace_again(session.client_id)
         elif detour.is_over and not (detour.is_fresh and session.stamp == NEVER_BEGUN):
             session.detour = None
             self.arriving.discard(session)
@@ -318,6 +343,7 @@ class Detours:
             detour = detour_of(ghost)
             if detour.since + FORGET_SECONDS <= now:
                 self.bury(ghost)
+                self._trace_again(ghost.client_id)
             elif not detour.has_ended:
                 self.check_ghost(ghost)
 

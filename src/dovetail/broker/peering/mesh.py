@@ -187,6 +187,7 @@ class Mesh:
         self.forwarding.resume(name)
         self.exchange.peer_is_up(name, True)
         self.roster.peer_is_up(name, True)
+        self.moving.peer_is_up(name)
 
     def peer_is_down(self, name: str) -> None:
         self.walk.break_off(name)

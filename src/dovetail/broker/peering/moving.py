@@ -66,7 +66,12 @@ class Moving:
         self._stamps = stamps
         self._traces = Traces(exchange)
         self._detours = Detours(
-            shared, lifetimes, post=post, members=members, is_live=exchange.is_live
+            shared,
+            lifetimes,
+            post=post,
+            members=members,
+            is_live=exchange.is_live,
+            trace=self._traces.keep,
         )
         departing = Departing(name, lifetimes, self._detours)
         self._settling = Settling(
@@ -89,6 +94,7 @@ class Moving:
             self._settling,
             send=send,
             post=post,
+            is_up=is_up,
         )
         self._arriving = Arriving(
             name,
@@ -101,7 +107,6 @@ class Moving:
             self._claims,
             when_known,
         )
-        lifetimes.kept = self._traces.keep
 
     def _newest(self, client_id: str) -> int:
         return self._claims.newest(client_id)
@@ -158,6 +163,9 @@ class Moving:
     def compare(self, name: str) -> None:
         """A peer's sketch has come: does it have sessions of our clients?"""
         self._settling.compare(name, self._traces)
+
+    def peer_is_up(self, name: str) -> None:
+        self._claims.peer_is_up(name)
 
     def peer_is_down(self, name: str) -> None:
         self._claims.peer_is_down(name)

@@ -67,6 +67,8 @@ class Settling:
             note = Note(session.client_id, detour.guard_stamp, self._name, False, session.user)
             self._detours.tell(detour.holders, note)
             self.heed("", note)
+            if self._detours.has_ended(session):
+                return
         self._detours.tell(
             self._who_are_up(detour.guard) if is_again else detour.guard,
             self.item(session.client_id, detour.guard_stamp, detour.holders, user=session.user),
