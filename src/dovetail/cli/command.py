@@ -1,0 +1,89 @@
+"""The `dovetail` command: all commands together, and what is said when one fails."""
+
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from dovetail import __version__
+from dovetail.cli import clients, looking, option, reproduce, serving, sketch, upkeep
+from dovetail.errors import DovetailError
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+@dataclass
+class Settings:
+    """What holds for every command."""
+
+    debug: bool = False
+
+
+app = typer.Typer(
+    help="Dovetail: publish/subscribe that joins MQTT topics and attribute ranges.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+# In the order in which `--help` lists them.
+app.add_typer(serving.app)
+app.add_typer(looking.app)
+app.add_typer(upkeep.app)
+app.add_typer(clients.app)
+app.add_typer(reproduce.app, name="reproduce")
+app.add_typer(sketch.app, name="sketch")
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"dovetail {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Example: dovetail reproduce wildcard --figure 6 --trials 3")
+def global_options(
+    context: typer.Context,
+    debug: Annotated[
+        bool, option.flag("--debug", "Show the traceback of an expected error.")
+    ] = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=show_version, is_eager=True),
+    ] = False,
+) -> None:
+    context.obj.debug = debug
+
+
+def main() -> None:
+    """Run the command line, and end the process."""
+    settings = Settings()
+    try:
+        try:
+            app(obj=settings, prog_name="dovetail")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except DovetailError as error:
+        if settings.debug:
+            traceback.print_exc()
+        else:
+            print(f"dovetail: error: {error}", file=sys.stderr)
+        sys.exit(EXIT_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except (OSError, UnicodeEncodeError) as error:
+        if getattr(error, "filename", None) is not None:
+            raise  # a file is a command's business, and this a bug of it
+        # Standard output. A reader that has gone (`dovetail ... | head`) is no error to speak of.
+        if settings.debug:
+            traceback.print_exc()
+        elif not isinstance(error, BrokenPipeError):
+            print(f"dovetail: error: cannot write to standard output: {error}", file=sys.stderr)
+        # Python's own flush at exit must not complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,50 @@
+"""`status` and `route`: what a running cluster says of itself."""
+
+from typing import Annotated
+
+import typer
+
+from dovetail.cli import option
+from dovetail.config import HTTP_URL
+
+app = typer.Typer()
+
+Url = Annotated[
+    str, option.value("Where a node serves HTTP; any one of the cluster will do.", "URL")
+]
+
+
+@app.command(epilog="Example: dovetail status --url http://127.0.0.1:8081 --once")
+def status(
+    url: Url = HTTP_URL,
+    once: Annotated[
+        bool, option.flag("--once", "Show it once, measured for a second, and end.")
+    ] = False,
+    json: Annotated[
+        bool, option.flag("--json", "Print it once, as JSON, with all that nodes told.")
+    ] = False,
+    interval_seconds: Annotated[
+        float, option.seconds("--interval", "How often it is renewed.", least=0.1, most=3_600)
+    ] = 2.0,
+) -> None:
+    """Show the nodes of a running cluster, and what they carry, until Ctrl-C.
+
+    sketch: the share of its bits that are set; false+: how often a look-up in it is wrongly
+    answered yes; fwd: publications forwarded to other nodes; vain: those that came from others and
+    nobody here had subscribed to; lag: what the others owe it at QoS 1 and 2.
+    """
+    from dovetail.looking.status import show_status
+
+    show_status(url, once=once, as_json=json, interval_seconds=interval_seconds)
+
+
+@app.command(epilog="Example: dovetail route building3/room1/temperature")
+def route(
+    topic: Annotated[str, typer.Argument(help="The topic of a publication.")],
+    url: Url = HTTP_URL,
+    json: Annotated[bool, option.flag("--json", "Print it as JSON.")] = False,
+) -> None:
+    """Say where a publication would go in a running cluster, and why."""
+    from dovetail.looking.route import show_route
+
+    show_route(url, topic, as_json=json)

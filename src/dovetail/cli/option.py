@@ -1,0 +1,48 @@
+"""Kinds of options: those that are alike have the same bounds, and look the same in `--help`.
+
+Each is what `Annotated` takes besides the type. `says` is the option's line of help.
+"""
+
+import typer
+
+
+def flag(name: str, says: str, *other_names: str) -> object:
+    return typer.Option(name, *other_names, help=says)
+
+
+def value(says: str, metavar: str = "TEXT", *names: str) -> object:
+    return typer.Option(*names, metavar=metavar, help=says)
+
+
+def file(says: str) -> object:
+    return typer.Option(metavar="FILE", help=says)
+
+
+def folder(says: str, *, show_default: bool = True) -> object:
+    return typer.Option(metavar="FOLDER", show_default=show_default, help=says)
+
+
+def node_address(says: str) -> object:
+    """Of a broker's links."""
+    return typer.Option(metavar="HOST[:PORT]", help=says)
+
+
+def number(says: str, *, least: int | None = None, most: int | None = None) -> object:
+    return typer.Option(min=least, max=most, metavar="N", help=says)
+
+
+def port(says: str, *, least: int = 1) -> object:
+    return number(says, least=least, most=65_535)
+
+
+def qos(says: str) -> object:
+    return typer.Option(min=0, max=2, metavar="0|1|2", help=says)
+
+
+def seconds(name: str, says: str, *, least: float | None = 0, most: float | None = None) -> object:
+    return typer.Option(name, min=least, max=most, metavar="SECONDS", help=says)
+
+
+def expiry(name: str, says: str) -> object:
+    """An interval that MQTT sends as four bytes."""
+    return seconds(name, says, most=2**32 - 1)

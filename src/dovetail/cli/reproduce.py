@@ -1,0 +1,84 @@
+"""`reproduce`: the figures of the papers, computed again."""
+
+import importlib.util
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovetail.cli import option
+from dovetail.errors import MissingDependencyError
+
+app = typer.Typer(
+    help="Recompute the figures of the papers that Dovetail is built on.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class Figure(StrEnum):
+    """The figures of the wildcard paper that can be recomputed."""
+
+    FIGURE_4 = "4"
+    FIGURE_5 = "5"
+    FIGURE_6 = "6"
+
+
+@app.command(epilog="Example: dovetail reproduce wildcard --figure 6 --trials 3 --out results")
+def wildcard(
+    trials: Annotated[
+        int, option.number("Trials that each point averages, up to 1,000.", least=1)
+    ] = 10,
+    figure: Annotated[
+        list[Figure] | None,
+        option.value("A figure to compute; may be repeated. Default: all.", "4|5|6"),
+    ] = None,
+    seed: Annotated[int, option.number("The same seed gives the same figures.")] = 1,
+    master: Annotated[
+        str | None,
+        option.value("The Spark master, such as spark://host:7077. Default: this machine.", "URL"),
+    ] = None,
+    out: Annotated[
+        Path | None, option.folder("A folder for the results. Default: wildcard-results.")
+    ] = None,
+) -> None:
+    """Count the filter queries per search that the wildcard paper plots in figures 4 to 6."""
+    _require_spark()
+    from dovetail.pipeline import jobs
+
+    jobs.reproduce_wildcard(
+        figures=tuple(int(chosen) for chosen in figure or Figure),
+        trials=trials,
+        seed=seed,
+        master=master,
+        out=out,
+    )
+
+
+@app.command(epilog="Example: dovetail reproduce broker --rounds 5 --out results")
+def broker(
+    rounds: Annotated[int, option.number("Rounds over all points, up to 100.", least=1)] = 3,
+    seconds: Annotated[
+        float,
+        option.seconds("--seconds", "Of full load at a point, in each round.", least=None),
+    ] = 1.0,
+    seed: Annotated[int, option.number("The same seed draws the same filters.")] = 1,
+    out: Annotated[
+        Path | None, option.folder("A folder for the results. Default: broker-results.")
+    ] = None,
+) -> None:
+    """Time our broker over filter queries per PUBLISH, as the wildcard paper's figure 7 does."""
+    _require_spark()
+    from dovetail.pipeline import jobs
+
+    jobs.reproduce_broker(rounds=rounds, seconds=seconds, seed=seed, out=out)
+
+
+def _require_spark() -> None:
+    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingDependencyError(
+            f"this command needs Spark's packages, and {' and '.join(missing)} cannot be imported.",
+            hint='Install the extra: pip install "dovetail[spark]"',
+        )

@@ -1,0 +1,133 @@
+"""`up` and `node`: brokers that run until they are stopped."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovetail.cli import option
+from dovetail.config import CLUSTER_PORT, WORKERS_MAX
+
+app = typer.Typer()
+
+Host = Annotated[
+    str | None, option.value("Where to listen. Default: 127.0.0.1, this machine.", "ADDRESS")
+]
+Port = Annotated[
+    int | None,
+    option.port("The MQTT port. Default: 1883, or the next that is free; 0 takes any.", least=0),
+]
+ConfigFile = Annotated[
+    Path | None, option.file("A configuration file; see `dovetail config --explain`.")
+]
+Quiet = Annotated[bool, option.flag("--quiet", "Say nothing at the start; warnings still come.")]
+Workers = Annotated[
+    int | None,
+    option.number(
+        "Run N brokers behind the same ports, to use so many cores. Default: 1.",
+        least=1,
+        most=WORKERS_MAX,
+    ),
+]
+
+
+@app.command(epilog="Example: dovetail up --port 1884 --data /var/lib/dovetail")
+def up(
+    host: Host = None,
+    port: Port = None,
+    brokers: Annotated[
+        int | None,
+        option.number(
+            "Run a cluster of N brokers, on --port and the ports after it.",
+            least=1,
+            most=WORKERS_MAX,
+        ),
+    ] = None,
+    workers: Workers = None,
+    data: Annotated[
+        Path | None,
+        option.folder(
+            "Where sessions and messages are kept. Default: dovetail-data, in this folder."
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    quiet: Quiet = False,
+) -> None:
+    """Start the service: an MQTT broker, or several, until Ctrl-C or SIGTERM."""
+    from dovetail.settings import Options
+    from dovetail.up import up as run
+
+    options = Options(
+        config=_as_text(config), host=host, port=port, data=_as_text(data), workers=workers
+    )
+    run(options, brokers=brokers, quiet=quiet)
+
+
+@app.command(epilog="Example: dovetail node --join 192.0.2.7 --secret-file cluster.secret")
+def node(
+    join: Annotated[
+        list[str] | None,
+        option.node_address(
+            f"A broker of the cluster, by the address of its links (port {CLUSTER_PORT} if "
+            "none is given); may be repeated. Without it, a cluster begins here."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        option.value("The broker's name, which no other has. Default: the name of this machine."),
+    ] = None,
+    host: Host = None,
+    port: Port = None,
+    workers: Workers = None,
+    listen: Annotated[
+        str | None,
+        option.node_address(
+            "Where other brokers reach this one. Default: 127.0.0.1, so only from this "
+            f"machine, and port {CLUSTER_PORT} or the next that is free."
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        option.node_address(
+            "What they are told instead, where --listen is 0.0.0.0 or behind a translation of "
+            "addresses."
+        ),
+    ] = None,
+    secret_file: Annotated[
+        Path | None,
+        option.file(
+            "The secret that the cluster's brokers share. Default: cluster.secret, in "
+            "dovetail-data or in the folder of --data."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        option.folder(
+            "Where sessions and messages are kept. Default: dovetail-data/NAME, in this folder."
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    quiet: Quiet = False,
+) -> None:
+    """Start a broker that is one of a cluster, until Ctrl-C or SIGTERM."""
+    from dovetail.settings import Options
+    from dovetail.up import up as run
+
+    options = Options(
+        config=_as_text(config),
+        host=host,
+        port=port,
+        data=_as_text(data),
+        workers=workers,
+        is_node=True,
+        name=name,
+        join=tuple(join or ()),
+        listen=listen,
+        advertise=advertise,
+        secret_file=_as_text(secret_file),
+    )
+    run(options, quiet=quiet)
+
+
+def _as_text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,67 @@
+"""`sketch`: sketches of topic filters, in files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovetail.cli import option
+from dovetail.config import SKETCH_FALSE_POSITIVE_RATE
+
+app = typer.Typer(
+    help="Build, look at and search sketches of topic filters.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SketchFile = Annotated[Path, typer.Argument(help="A file that `sketch build` wrote.")]
+
+
+@app.command(epilog="Example: dovetail sketch build filters.txt --out broker.sketch")
+def build(
+    filters: Annotated[
+        str, typer.Argument(help="A file with one topic filter a line; - reads standard input.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", dir_okay=False, help="The sketch's file.")],
+    method: Annotated[str, option.value("How filters are kept.", "bf|bfp|prefix|lines")] = "lines",
+    false_positive_rate: Annotated[
+        float, option.value("Wrong answers per query that are allowed.", "RATE")
+    ] = SKETCH_FALSE_POSITIVE_RATE,
+    seed: Annotated[int, option.number("The hashes' seed.", least=0, most=2**64 - 1)] = 0,
+) -> None:
+    """Sketch a list of filters as a broker would, and say what it costs."""
+    from dovetail import sketching
+
+    _show_table(
+        sketching.build(
+            filters, out, method=method, false_positive_rate=false_positive_rate, seed=seed
+        )
+    )
+
+
+@app.command()
+def info(file: SketchFile) -> None:
+    """Show a sketch's size, fill and false-positive rate."""
+    from dovetail import sketching
+
+    _show_table(sketching.describe(sketching.read(file)))
+
+
+@app.command(epilog="Example: dovetail sketch search broker.sketch building3/room1/temperature")
+def search(
+    file: SketchFile,
+    topics: Annotated[
+        list[str], typer.Argument(help="Topic names; - reads them from standard input.")
+    ],
+) -> None:
+    """Say for each topic whether a filter in the sketch may match it."""
+    from dovetail import sketching
+
+    for topic, found, queries in sketching.search(file, topics):
+        print(f"{'maybe' if found else 'no':5}  {queries:4} queries  {topic}")
+
+
+def _show_table(rows: list[tuple[str, str]]) -> None:
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:{width}}  {value}")

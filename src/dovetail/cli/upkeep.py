@@ -1,0 +1,103 @@
+"""`config`, `passwd` and `backup`: the files that a broker lives on."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovetail.cli import option
+from dovetail.errors import ConfigError
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: dovetail config --check dovetail.toml")
+def config(
+    explain: Annotated[
+        bool, option.flag("--explain", "Show every setting with its default, as TOML.")
+    ] = False,
+    check: Annotated[
+        Path | None, option.file("Say whether a node could start with this file.")
+    ] = None,
+) -> None:
+    """Explain the settings, or check a configuration file."""
+    from dovetail import settings
+    from dovetail.broker.passwords import PasswordFile
+    from dovetail.cluster.secret import read_secret
+
+    if explain == (check is not None):
+        raise ConfigError("it takes either --explain or --check FILE.")
+    if check is None:
+        print(settings.explain(), end="")
+        return
+    checked = settings.load_settings(check)
+    settings.check_files(checked)
+    if checked.access.password_file:
+        PasswordFile.load(checked.access.password_file)
+    if checked.cluster.secret_file:
+        read_secret(checked.cluster.secret_file)
+    print(f"{check}: ok")
+
+
+@app.command(epilog="Example: dovetail passwd users.txt alice")
+def passwd(
+    file: Annotated[Path, typer.Argument(help="The file that `access.password_file` names.")],
+    user: Annotated[
+        str | None, typer.Argument(help="Whose password to set. Without: the users are listed.")
+    ] = None,
+    stdin: Annotated[
+        bool, option.flag("--stdin", "Take the first line of standard input, and do not ask.")
+    ] = False,
+    delete: Annotated[bool, option.flag("--delete", "Take the user out of the file.")] = False,
+) -> None:
+    """Set the passwords of users."""
+    from dovetail.broker import passwords
+
+    if user is None:
+        if stdin or delete:
+            raise ConfigError("name the user too: dovetail passwd FILE USER.")
+        for name in passwords.PasswordFile.load(file).users:
+            print(name)
+    elif delete:
+        passwords.delete_user(file, user)
+        print(f"{file}: {user} is deleted")
+    else:
+        passwords.check_user(user)
+        passwords.set_password(file, user, _first_line() if stdin else _ask_password(user))
+        print(f"{file}: the password of {user} is set")
+
+
+def _first_line() -> bytes:
+    return sys.stdin.buffer.readline().removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _ask_password(user: str) -> bytes:
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "there is no terminal to ask for the password on.", hint="--stdin reads it from a pipe."
+        )
+    asked: str = typer.prompt(
+        f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True
+    )
+    return asked.encode()
+
+
+@app.command(epilog="Example: dovetail backup --data /var/lib/dovetail monday.db")
+def backup(
+    target: Annotated[Path, typer.Argument(help="The file to write; it must not be there yet.")],
+    data: Annotated[
+        Path,
+        option.folder(
+            "What `up` was given. Default: dovetail-data, in this folder.", show_default=False
+        ),
+    ] = Path("dovetail-data"),
+) -> None:
+    """Copy a data folder to a file, also while a broker uses it.
+
+    To go back to it, put the file into an empty folder as dovetail.db, and start with that folder.
+    """
+    from dovetail.broker import store
+
+    store.backup(data, target)
+    print(f"{target}: {target.stat().st_size:,} bytes, a copy of {data}")
