@@ -2,9 +2,19 @@
 
 import re
 
-from dovetail.settings import Rule, Settings, explain, parse_settings
+from dovetail.settings import (
+    Access,
+    Cluster,
+    Http,
+    Listener,
+    Log,
+    Mqtt,
+    Rule,
+    Settings,
+    explain,
+    parse_settings,
+)
 from dovetail.settings.explaining import description, fields_of
-from dovetail.settings.model import Access, Cluster, Http, Listener, Log, Mqtt
 
 
 def test_read_as_settings_it_gives_the_defaults() -> None:

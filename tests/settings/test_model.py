@@ -16,7 +16,7 @@ from msgspec.inspect import (
 
 from dovetail.settings import DEFAULT_PORTS, Http, Listener, Mqtt, Settings
 from dovetail.settings.explaining import description
-from dovetail.settings.model import ListenerKind
+from dovetail.settings.listeners import ListenerKind
 from dovetail.settings.shape import bare
 
 

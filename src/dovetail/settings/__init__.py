@@ -6,21 +6,13 @@
   pure, and nothing here knows the broker.
 """
 
+from dovetail.settings.access import Access, Rule
+from dovetail.settings.cluster import Cluster
 from dovetail.settings.explaining import explain
 from dovetail.settings.files import check_files
-from dovetail.settings.model import (
-    DEFAULT_PORTS,
-    SECURE_KINDS,
-    WEBSOCKET_KINDS,
-    Access,
-    Cluster,
-    Http,
-    Listener,
-    Log,
-    Mqtt,
-    Rule,
-    Settings,
-)
+from dovetail.settings.limits import Mqtt
+from dovetail.settings.listeners import DEFAULT_PORTS, SECURE_KINDS, WEBSOCKET_KINDS, Listener
+from dovetail.settings.model import Http, Log, Settings
 from dovetail.settings.options import Options, settings_of
 from dovetail.settings.reading import load_settings, parse_settings
 

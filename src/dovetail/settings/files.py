@@ -7,8 +7,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dovetail.errors import ConfigError
+from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import Fault, below, key_name
-from dovetail.settings.model import Cluster, Listener, Settings
+from dovetail.settings.listeners import Listener
+from dovetail.settings.model import Settings
 
 
 def anchored(settings: Settings, folder: Path) -> Settings:

@@ -8,16 +8,12 @@ import re
 from collections.abc import Iterator
 
 from dovetail.config import CLUSTER_PORT, HOST_BYTES_MAX, NODE_NAME_BYTES_MAX, TOPIC_BYTES_MAX
+from dovetail.settings.access import Rule
+from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import Fault, below, key_name, shown
 from dovetail.settings.lines import KeyPath
-from dovetail.settings.model import (
-    SECURE_KINDS,
-    WEBSOCKET_KINDS,
-    Cluster,
-    Listener,
-    Rule,
-    Settings,
-)
+from dovetail.settings.listeners import SECURE_KINDS, WEBSOCKET_KINDS, Listener
+from dovetail.settings.model import Settings
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9._-]{0,255}")
 _CLUSTER_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{NODE_NAME_BYTES_MAX}}}")

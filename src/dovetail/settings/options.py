@@ -10,9 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dovetail.errors import ConfigError
+from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import key_name
 from dovetail.settings.meaning import meaning_faults
-from dovetail.settings.model import Cluster, Settings
+from dovetail.settings.model import Settings
 from dovetail.settings.reading import load_settings
 
 _DATA = Settings().data

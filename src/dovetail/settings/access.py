@@ -1,0 +1,78 @@
+"""`[access]`: who may come in, and what they may do there."""
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from dovetail.settings.describing import about
+
+
+class Rule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What some clients may do.
+
+    A client may do what any rule that applies to it allows and none that applies to it denies.
+    """
+
+    user: Annotated[
+        str,
+        about(
+            "Applies to users whose name fits this pattern: * is any text, ? one character. "
+            "An empty text is who did not log in; * is everyone, them included."
+        ),
+    ] = "*"
+    client: Annotated[
+        str,
+        about("Applies to client identifiers that fit this pattern. Both patterns have to fit."),
+    ] = "*"
+    publish: Annotated[
+        tuple[str, ...],
+        about(
+            "Topics that they may publish to: topic filters, with + and #. %u stands for the user "
+            "name and %c for the client identifier; where these are empty or hold /, + or #, the "
+            "filter allows nothing. Topics that begin with $ have to be named: # is not enough."
+        ),
+    ] = ()
+    subscribe: Annotated[
+        tuple[str, ...],
+        about(
+            "Filters that they may subscribe to: everything that a subscription could match has to "
+            "lie within one of these. A shared subscription is judged by the filter in it."
+        ),
+    ] = ()
+    deny_publish: Annotated[
+        tuple[str, ...],
+        about("Topics that they may not publish to, whatever another rule allows."),
+    ] = ()
+    deny_subscribe: Annotated[
+        tuple[str, ...],
+        about(
+            "A subscription that could match a topic in one of these is refused, whatever another "
+            "rule allows."
+        ),
+    ] = ()
+
+
+class Access(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who may come in, and what they may do there."""
+
+    anonymous: Annotated[
+        Literal["loopback", "always", "never"],
+        about(
+            "Who may connect without logging in: clients on this machine, everyone, or nobody. "
+            "Without a password file no name can be proven, and who gives one counts as anonymous."
+        ),
+    ] = "loopback"
+    password_file: Annotated[
+        str,
+        about(
+            "User names and hashed passwords, as `dovetail passwd` writes them. With it, a client "
+            "that gives a name has to give its password too. Empty: no user can log in."
+        ),
+    ] = ""
+    rules: Annotated[
+        tuple[Rule, ...],
+        about(
+            "Without a rule every client may publish and subscribe to everything. From the first "
+            "rule on only what a rule allows is allowed."
+        ),
+    ] = ()
