@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def any_ports(folder: Path) -> tuple[object, ...]:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
-    folder = tmp_path_factory.mktemp("three")
+    folder = tmp_path_factory.mktemp("a folder with spaces")
     with FleetProcess(folder, "up", "--brokers", 3, *any_ports(folder)) as brokers:
         yield brokers
 
@@ -70,6 +71,17 @@ def test_their_secret_is_nobody_elses(three: FleetProcess) -> None:
     secret = three.folder / "dovetail-data" / "cluster.secret"
     assert secret.stat().st_mode & 0o777 == 0o600
     assert secret.read_text().strip() not in three.said()
+
+
+def test_the_line_that_adds_a_broker_is_one_for_a_shell(three: FleetProcess) -> None:
+    (line,) = re.findall("^Add a broker: +(.*)$", three.printed(), re.MULTILINE)
+    secret = str(three.folder / "dovetail-data" / "cluster.secret")
+    assert " " in secret
+    assert shlex.split(line)[1:] == [
+        "node",
+        *("--join", f"127.0.0.1:{three.ports('links')[0]}"),
+        *("--secret-file", secret),
+    ]
 
 
 def test_who_is_killed_is_started_again(three: FleetProcess) -> None:

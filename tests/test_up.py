@@ -1,6 +1,8 @@
 """`dovetail up` as a user meets it: its first words, its last ones, and what it does on signals."""
 
 import contextlib
+import re
+import shlex
 import signal
 import socket
 import ssl
@@ -79,6 +81,19 @@ def test_the_announcement_says_where_everything_is(tmp_path: Path) -> None:
             assert client.connack.reason == ReasonCode.SUCCESS
         assert broker.health() == (200, {"status": "ok"})
         assert broker.log() == ""
+
+
+def test_lines_to_try_can_be_given_to_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = tmp_path / "my checkout" / "dovetail"
+    monkeypatch.setenv("DOVETAIL_COMMAND", str(launcher))
+    with BrokerProcess(tmp_path) as broker:
+        (line,) = re.findall("^Try: +(.*)$", broker.printed(), re.MULTILINE)
+    words = shlex.split(line)
+    port = str(broker.port)
+    assert words[:5] == [str(launcher), "sub", "--port", port, "hello/#"]
+    assert words[-6:] == [str(launcher), "pub", "--port", port, "hello/world", "Hi there"]
 
 
 def test_quiet_is_quiet(tmp_path: Path) -> None:

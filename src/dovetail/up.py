@@ -1,6 +1,7 @@
 """`dovetail up` and `dovetail node`: from options and a file to running brokers and first words."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,11 +136,11 @@ def _data_line(settings: Settings) -> str:
 
 def _program() -> str:
     # The launcher of a checkout says under which name it was called.
-    return os.environ.get("DOVETAIL_COMMAND", "dovetail")
+    return shlex.quote(os.environ.get("DOVETAIL_COMMAND", "dovetail"))
 
 
 def _join_line(address: str, secret_file: str) -> str:
-    secret = Path(secret_file).absolute()
+    secret = shlex.quote(str(Path(secret_file).absolute()))
     return f"Add a broker:  {_program()} node --join {address} --secret-file {secret}"
 
 
