@@ -3,18 +3,30 @@
 Sessions come back as if every connection had just been lost: wills and expiry go on from when the
 client was last there. Order matters: messages before who refers to them, sessions before what is
 theirs, and what is due by now comes last.
+
+A broker that was one of several and is alone now has rows that only a cluster can go on with: of
+sessions that have moved on to other brokers, and what is owed to those. They are no sessions here,
+where their clients may have later ones, and nothing is delivered to them. Their rows stay, with the
+messages that they need, so that nothing is lost when the broker is one of several again: a session
+that has moved on is then buried as always, after a day at the latest.
 """
 
+import logging
 from collections.abc import Callable
+
+import msgspec
 
 from dovetail.broker.journal import MessageRow, SessionRow, StoredState
 from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.peering.detours import _Row as DetourRow
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Outgoing, Session
 from dovetail.broker.state import Shared
 from dovetail.messages import Message
+
+log = logging.getLogger("dovetail.broker")
 
 
 def restore(
@@ -28,6 +40,8 @@ def restore(
 ) -> None:
     """Into a broker that is empty. `expire_retained` sees to retained messages that have an end."""
     messages = {number: _message(number, row) for number, row in state.messages.items()}
+    if mesh is None:
+        state = _for_one_alone(state, messages)
     sessions = {number: _session(shared, number, row) for number, row in state.sessions.items()}
     here = {
         number: session
@@ -67,6 +81,35 @@ def restore(
         mesh.moving.restored()
     for session in here.values():
         lifetimes.restored(session)
+
+
+def _for_one_alone(state: StoredState, messages: dict[int, Message]) -> StoredState:
+    """Without the ghosts (peering/detours.py). What stays on disk keeps the messages it needs."""
+    ghosts = {
+        number
+        for number, row in state.sessions.items()
+        if row.detour and msgspec.msgpack.decode(row.detour, type=DetourRow).owner
+    }
+    for owed in state.owed.values():
+        messages[owed.message].references += 1
+    if not ghosts:
+        return state
+    log.warning(
+        "sessions that have moved on to other brokers, and are left alone while this broker is in "
+        "no cluster: %s",
+        f"{len(ghosts):,}",
+    )
+    for (number, _), delivery in state.deliveries.items():
+        if number in ghosts:
+            messages[delivery.message].references += 1
+    return state._replace(
+        sessions={key: row for key, row in state.sessions.items() if key not in ghosts},
+        subscriptions={
+            key: row for key, row in state.subscriptions.items() if key[0] not in ghosts
+        },
+        deliveries={key: row for key, row in state.deliveries.items() if key[0] not in ghosts},
+        incoming={key: row for key, row in state.incoming.items() if key[0] not in ghosts},
+    )
 
 
 def _message(number: int, row: MessageRow) -> Message:
