@@ -343,7 +343,17 @@ def test_any_node_shows_the_whole_cluster(three: FleetProcess) -> None:
         assert two["sketch"]["elements"] > 0
         assert {peer["name"] for peer in one["peers"]} >= {two["name"]}
         assert three.metric("dovetail_sketch_bits", 1) == two["sketch"]["bits"]
-        assert three.metric(rf'dovetail_peer_alive\{{peer="{two["name"]}"\}}') == 1
+        as_seen = rf'\{{peer="{two["name"]}"\}}'
+        assert three.metric(f"dovetail_peer_alive{as_seen}") == 1
+        assert three.metric(f"dovetail_peer_sketch_bits{as_seen}") == two["sketch"]["bits"]
+        assert three.metric("dovetail_sketch_fill", 1) > 0
+        wait_until(
+            lambda: (
+                three.metric(f"dovetail_peer_sketch_fill{as_seen}")
+                == three.metric("dovetail_sketch_fill", 1)
+            ),
+            "the first broker's copy is as full as the second one's own",
+        )
 
 
 def test_where_a_topic_leads(three: FleetProcess) -> None:

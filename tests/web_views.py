@@ -25,6 +25,8 @@ PEER = PeerReport(
     owed_messages=3,
     owed_bytes=2_500,
     forwarded=70,
+    sketch_bits=40_960,
+    sketch_fill=0.125,
 )
 
 

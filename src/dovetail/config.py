@@ -58,6 +58,10 @@ BANK_PLAIN_MAX = 6
 """So many of one size lie side by side and are searched one by one: slices of whole bytes would
 have lanes for nobody."""
 
+BANK_FILL_BITS_MAX = 1 << 20
+"""Of a peer's sketch, looked at to tell how full it is: a scrape must not walk through a hundred
+megabytes of slices. Hashes choose the lines, so some stand for all: it is good to 0.0005."""
+
 SEARCH_BLOCK_TOPICS = 16
 """Topics of a column that are searched in step, so that the cache misses of one overlap the work
 on the others. 8 to 32 measured alike."""

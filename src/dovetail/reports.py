@@ -37,6 +37,10 @@ class PeerReport(Struct, frozen=True):
     owed_bytes: int
     forwarded: int
     """Publications sent or owed to it since the start."""
+    sketch_bits: int = 0
+    """Of its sketch as it is known here; 0 while it is not."""
+    sketch_fill: float = 0.0
+    """The share of them that are set."""
 
 
 class NodeReport(Struct, frozen=True):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from dovetail.config import BANK_PLAIN_MAX
+from dovetail.config import BANK_FILL_BITS_MAX, BANK_PLAIN_MAX
 from dovetail.errors import SketchError
 from dovetail.topics.bank import SketchBank
 from dovetail.topics.columns import Column
@@ -69,6 +69,8 @@ class BankMachine(RuleBasedStateMachine):
         expected = {peer for peer, sketch in self.sketches.items() if sketch.search(topic).found}
         assert set(self.bank.search(topic)) == expected
         assert len(self.bank) == len(self.sketches)
+        for peer, sketch in self.sketches.items():
+            assert self.bank.fill_of(peer) == sketch.fill
         for peer in sorted(self.sketches)[:3]:
             answer = self.bank.search_peer(peer, Column.of([topic, "all/0"]))
             assert list(answer) == [peer in expected, self.sketches[peer].search("all/0").found]
@@ -117,6 +119,23 @@ def test_a_few_peers_take_their_own_bits_and_many_a_lane_each() -> None:
         bank.remove(peer)
         assert bank.nbytes <= 2 * (64 - peer) * size // 8 + size + PADDING
     assert bank.nbytes == size // 8
+
+
+@pytest.mark.parametrize("others", [0, BANK_PLAIN_MAX])
+def test_how_full_a_large_sketch_is_comes_from_a_part_of_it(others: int) -> None:
+    """Of one that lies as it is, and of slices."""
+    sketch = LinesSketch(4 * BANK_FILL_BITS_MAX)
+    sketch.add_column(Column.of(f"{number}/+/{number % 7}" for number in range(20_000)))
+    bank = SketchBank[int]()
+    bank.put(0, sketch)
+    for peer in range(others):
+        bank.put(peer + 1, LinesSketch(sketch.bits))
+        assert bank.fill_of(peer + 1) == 0
+    part = sketch.words[: BANK_FILL_BITS_MAX // 64]
+    assert bank.fill_of(0) == int(np.bitwise_count(part).sum()) / BANK_FILL_BITS_MAX
+    assert bank.fill_of(0) == pytest.approx(sketch.fill, rel=0.02)
+    with pytest.raises(SketchError, match="no sketch of 99 is known"):
+        bank.fill_of(99)
 
 
 def test_a_peer_that_grows_is_never_missed() -> None:

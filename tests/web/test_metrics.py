@@ -54,6 +54,9 @@ def test_a_broker_in_a_cluster_tells_of_the_others() -> None:
     for name, value in (
         ("alive", 1),
         ("connected", 1),
+        ("sketch_known", 1),
+        ("sketch_bits", 40_960),
+        ("sketch_fill", 0.125),
         ("owed_messages", 3),
         ("owed_bytes", 2_500),
     ):

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.config import BANK_LANES, BANK_PLAIN_MAX, SEARCH_QUERIES_MAX
+from dovetail.config import BANK_FILL_BITS_MAX, BANK_LANES, BANK_PLAIN_MAX, SEARCH_QUERIES_MAX
 from dovetail.errors import SketchError
 from dovetail.topics.columns import Column
 from dovetail.topics.kernels import bank as kernels
@@ -55,6 +55,13 @@ class SketchBank(Generic[Peer]):
 
     def geometry_of(self, peer: Peer) -> Geometry:
         return self._place(peer).geometry
+
+    def fill_of(self, peer: Peer) -> float:
+        """The share of a peer's bits that are set; of a large sketch, among its first lines."""
+        shelf = self._place(peer)
+        bits = min(shelf.geometry.bits, BANK_FILL_BITS_MAX)
+        words = shelf.holding.words(shelf.lanes[peer], bits // 64)
+        return int(np.bitwise_count(words).sum()) / bits
 
     def put(self, peer: Peer, sketch: Sketch) -> None:
         """A peer's sketch, in place of the one it had, if any."""
@@ -178,7 +185,7 @@ class _Shelf(Generic[Peer]):
     def _move(self, holding: "_Rows | _Slices") -> None:
         """All of them to another place. Lanes are numbered anew."""
         for lane, (peer, old) in enumerate(self.lanes.items()):
-            holding.put(lane, self.holding.words(old))
+            holding.put(lane, self.holding.words(old, self.geometry.bits // 64))
             self.lanes[peer] = lane
         self.holding = holding
 
@@ -201,8 +208,9 @@ class _Rows:
     def put(self, lane: int, words: Words) -> None:
         self._rows[lane] = words
 
-    def words(self, lane: int) -> Words:
-        words: Words = self._rows[lane]
+    def words(self, lane: int, count: int) -> Words:
+        """The first so many of a sketch."""
+        words: Words = self._rows[lane, :count]
         return words
 
     def follow(self, lane: int, delta: Delta) -> None:
@@ -256,8 +264,9 @@ class _Slices:
     def put(self, lane: int, words: Words) -> None:
         kernels.put_words(self._slices, self._width, lane, words)
 
-    def words(self, lane: int) -> Words:
-        words = aligned_words(self._geometry.bits // 64)
+    def words(self, lane: int, count: int) -> Words:
+        """The first so many of a sketch."""
+        words = aligned_words(count)
         kernels.take_words(self._slices, self._width, lane, words)
         return words
 

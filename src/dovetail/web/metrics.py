@@ -84,6 +84,14 @@ PEERS: Mapping[str, tuple[str, Callable[[PeerReport], float]]] = {
         "1 while another broker's sketch is known here, else 0: then it gets everything.",
         lambda peer: peer.is_sketch_known,
     ),
+    "peer_sketch_bits": (
+        "Bits of another broker's sketch as it is known here; 0 while it is not.",
+        lambda peer: peer.sketch_bits,
+    ),
+    "peer_sketch_fill": (
+        "The share of these bits that are set; of a large sketch, among its first 1,048,576.",
+        lambda peer: peer.sketch_fill,
+    ),
     "peer_owed_messages": (
         "Publications that another broker is owed: it has not acknowledged them.",
         lambda peer: peer.owed_messages,

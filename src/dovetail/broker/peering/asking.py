@@ -89,15 +89,19 @@ class Asking:
         mesh = self._mesh
         is_known = name in mesh.names()
         outbox = mesh.owed(name) if is_known else None
+        bank = mesh.exchange.bank
+        is_sketch_known = name in bank
         return PeerReport(
             name=name,
             address=mesh.peers.addresses.get(name, ""),
             state=self._state(name),
             is_connected=name in self._transport.connected,
-            is_sketch_known=name in mesh.exchange.bank,
+            is_sketch_known=is_sketch_known,
             owed_messages=0 if outbox is None else outbox.count,
             owed_bytes=0 if outbox is None else outbox.nbytes,
             forwarded=mesh.forwarding.counts.get(name, 0),
+            sketch_bits=bank.geometry_of(name).bits if is_sketch_known else 0,
+            sketch_fill=bank.fill_of(name) if is_sketch_known else 0.0,
         )
 
     def _state(self, name: str) -> State:

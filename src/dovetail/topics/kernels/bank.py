@@ -377,7 +377,7 @@ def put_words(slices: Slices, width: int, lane: int, words: Words) -> None:
 
 @kernel
 def take_words(slices: Slices, width: int, lane: int, words: Words) -> None:
-    """The sketch of a lane as words."""
+    """The sketch of a lane as words, or the first of them."""
     shift = np.uint8(lane % 8)
     at = lane // 8
     for w in range(len(words)):
