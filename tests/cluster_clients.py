@@ -1,25 +1,15 @@
-"""Clients that keep their part of MQTT through every crash: what they see is what is promised."""
+"""Clients of a simulated cluster that keep their part of MQTT (cluster_promises.py); some roam."""
 
 from random import Random
 
 from broker_harness import Client
+from cluster_promises import Keeping, Receiving, Sending
 from cluster_world import Cluster
-from dovetail.broker.packets import (
-    Ack,
-    Connack,
-    Disconnect,
-    PacketType,
-    Publish,
-    Reasons,
-    Subscribe,
-)
-from dovetail.broker.packets import SubscriptionRequest as Request
+from dovetail.broker.packets import Connack, Disconnect
 from dovetail.errors import ReasonCode
 
-WINDOW = 5
 
-
-class Persistent:
+class Persistent(Keeping):
     """A client with a session at one broker, to which it comes back, unless it roams."""
 
     roams: Random | None = None
@@ -67,15 +57,6 @@ class Persistent:
                 self.take(packet)
         self.work()
 
-    def connected(self, *, session_present: bool) -> None:
-        raise NotImplementedError
-
-    def take(self, packet: object) -> None:
-        raise NotImplementedError
-
-    def work(self) -> None:
-        pass
-
     def send(self, *packets: object) -> None:
         assert self.client is not None
         self.client.send(*packets)  # type: ignore[arg-type]
@@ -86,19 +67,14 @@ class Persistent:
             self.client.lose()
 
 
-class Receiver(Persistent):
-    """Subscribes once and notes what it gets; `ready` when the subscription was acknowledged."""
+class Receiver(Receiving, Persistent):
+    """It may lose its session where that is allowed, and then knows since when."""
 
     def __init__(
         self, cluster: Cluster, home: str, client_id: str, topic_filter: str, qos: int
     ) -> None:
-        super().__init__(cluster, home, client_id)
-        self.filter = topic_filter
-        self.qos = qos
-        self.ready = False
-        self.received: list[tuple[bytes, int]] = []
-        """Publisher's topic and its number."""
-        self._open_ids: dict[int, tuple[bytes, int]] = {}
+        Persistent.__init__(self, cluster, home, client_id)
+        Receiving.__init__(self, client_id, topic_filter, qos)
         self.may_lose_session = False
         self.away_since: float | None = None
         self.away: list[tuple[float, float]] = []
@@ -116,7 +92,7 @@ class Receiver(Persistent):
                 self.in_doubt |= set(self._open_ids.values())
             self._open_ids.clear()
         if not self.ready:
-            self.send(Subscribe(1, [Request(self.filter, self.qos)], 0))
+            self.subscribe()
 
     def work(self) -> None:
         if self.ready and self.away_since is not None and self._is_known_everywhere():
@@ -136,91 +112,27 @@ class Receiver(Persistent):
             and all(other.mesh.exchange.state_of(node.name) == state for other in peers)
         )
 
-    def take(self, packet: object) -> None:
-        if isinstance(packet, Reasons):
-            assert packet.reasons == [self.qos]
-            self.ready = True
-        elif isinstance(packet, Publish):
-            if packet.qos == 2:
-                if packet.packet_id not in self._open_ids:
-                    self._open_ids[packet.packet_id] = (packet.topic, int(packet.payload))
-                    self._note(packet)
-                self.send(Ack(PacketType.PUBREC, packet.packet_id))
-            else:
-                self._note(packet)
-                if packet.qos:
-                    self.send(Ack(PacketType.PUBACK, packet.packet_id))
-        elif isinstance(packet, Ack) and packet.type == PacketType.PUBREL:
-            self._open_ids.pop(packet.packet_id, None)
-            self.send(Ack(PacketType.PUBCOMP, packet.packet_id))
 
-    def _note(self, packet: Publish) -> None:
-        self.received.append((packet.topic, int(packet.payload)))
-
-    def numbers(self, topic: bytes) -> list[int]:
-        return [number for name, number in self.received if name == topic]
-
-
-class Sender(Persistent):
-    """Numbers its messages on one topic; `acknowledged` is what it was promised."""
+class Sender(Sending, Persistent):
+    """It notes when; whether its own session is there after a crash is nothing to it."""
 
     def __init__(self, cluster: Cluster, home: str, client_id: str, topic: bytes, qos: int) -> None:
-        super().__init__(cluster, home, client_id)
-        self.topic = topic
-        self.qos = qos
-        self.acknowledged: list[int] = []
-        self.is_sending = True
-        self._is_connected = False
-        self._sent = 0
+        Persistent.__init__(self, cluster, home, client_id)
+        Sending.__init__(self, client_id, topic, qos)
         self.times: dict[int, tuple[float, float]] = {}
         """When a message was first sent, and when it was acknowledged."""
-        self._open: dict[int, tuple[int, bool]] = {}
-        """By packet identifier: number, and whether PUBREC has come."""
 
     def connected(self, *, session_present: bool) -> None:
         del session_present
-        self._is_connected = True
-        for packet_id, (number, is_received) in self._open.items():
-            if is_received:
-                self.send(Ack(PacketType.PUBREL, packet_id))
-            else:
-                self.send(self._packet(number, packet_id, duplicate=True))
+        self.send_again()
 
-    def _packet(self, number: int, packet_id: int, *, duplicate: bool = False) -> Publish:
-        return Publish(
-            self.topic, b"%d" % number, self.qos, duplicate=duplicate, packet_id=packet_id
-        )
-
-    def take(self, packet: object) -> None:
-        assert isinstance(packet, Ack), packet
-        assert packet.reason in (0, 0x10, 0x92), packet  # 0x92: this PUBREL came before
-        if packet.packet_id not in self._open:
-            return
-        number, is_received = self._open[packet.packet_id]
-        if packet.type == PacketType.PUBREC:
-            if not is_received:
-                self._promised(number)
-            self._open[packet.packet_id] = (number, True)
-            self.send(Ack(PacketType.PUBREL, packet.packet_id))
-        else:
-            if not is_received:
-                self._promised(number)
-            del self._open[packet.packet_id]
-
-    def _promised(self, number: int) -> None:
-        self.acknowledged.append(number)
+    def promised(self, number: int) -> None:
+        super().promised(number)
         self.times[number] = (self.times[number][0], self.cluster.clock.now)
 
     def work(self) -> None:
-        if self.client is None or self.client.is_closed or not self._is_connected:
-            return
-        while self.is_sending and len(self._open) < WINDOW:
-            self._sent += 1
-            packet_id = self._sent % 60_000 + 1
-            self._open[packet_id] = (self._sent, False)
-            self.times[self._sent] = (self.cluster.clock.now, float("inf"))
-            self.send(self._packet(self._sent, packet_id))
+        if self.client is not None and not self.client.is_closed:
+            super().work()
 
-    @property
-    def is_done(self) -> bool:
-        return not self.is_sending and not self._open
+    def begun(self, number: int) -> None:
+        self.times[number] = (self.cluster.clock.now, float("inf"))

@@ -42,12 +42,16 @@ class Receiving(Keeping):
         self.received: list[tuple[bytes, int]] = []
         """Publisher's topic and its number."""
         self._by_topic: dict[bytes, list[int]] = {}
-        self._open_ids: set[int] = set()
+        self._open_ids: dict[int, tuple[bytes, int]] = {}
+        """QoS 2 that is under way, by packet identifier."""
 
     def connected(self, *, session_present: bool) -> None:
         if not session_present:
             assert not self.ready, f"{self.client_id}: the session is gone"
-            self.send(Subscribe(1, [Request(self.filter, self.qos)], 0))
+            self.subscribe()
+
+    def subscribe(self) -> None:
+        self.send(Subscribe(1, [Request(self.filter, self.qos)], 0))
 
     def take(self, packet: object) -> None:
         if isinstance(packet, Reasons):
@@ -56,7 +60,7 @@ class Receiving(Keeping):
         elif isinstance(packet, Publish):
             if packet.qos == 2:
                 if packet.packet_id not in self._open_ids:
-                    self._open_ids.add(packet.packet_id)
+                    self._open_ids[packet.packet_id] = (packet.topic, int(packet.payload))
                     self._note(packet)
                 self.send(Ack(PacketType.PUBREC, packet.packet_id))
             else:
@@ -64,7 +68,7 @@ class Receiving(Keeping):
                 if packet.qos:
                     self.send(Ack(PacketType.PUBACK, packet.packet_id))
         elif isinstance(packet, Ack) and packet.type == PacketType.PUBREL:
-            self._open_ids.discard(packet.packet_id)
+            self._open_ids.pop(packet.packet_id, None)
             self.send(Ack(PacketType.PUBCOMP, packet.packet_id))
 
     def _note(self, packet: Publish) -> None:
@@ -93,6 +97,10 @@ class Sending(Keeping):
 
     def connected(self, *, session_present: bool) -> None:
         assert session_present or not self._is_connected, f"{self.client_id}: the session is gone"
+        self.send_again()
+
+    def send_again(self) -> None:
+        """What was not acknowledged to the end."""
         self._is_connected = True
         for packet_id, (number, is_received) in self._open.items():
             if is_received:
@@ -113,13 +121,16 @@ class Sending(Keeping):
         number, is_received = self._open[packet.packet_id]
         if packet.type == PacketType.PUBREC:
             if not is_received:
-                self.acknowledged.append(number)
+                self.promised(number)
             self._open[packet.packet_id] = (number, True)
             self.send(Ack(PacketType.PUBREL, packet.packet_id))
         else:
             if not is_received:
-                self.acknowledged.append(number)
+                self.promised(number)
             del self._open[packet.packet_id]
+
+    def promised(self, number: int) -> None:
+        self.acknowledged.append(number)
 
     def work(self) -> None:
         while self.is_sending and self._is_connected and len(self._open) < WINDOW:
@@ -128,7 +139,11 @@ class Sending(Keeping):
             self.sent += 1
             packet_id = self.sent % 60_000 + 1
             self._open[packet_id] = (self.sent, False)
+            self.begun(self.sent)
             self.send(self._packet(self.sent, packet_id))
+
+    def begun(self, number: int) -> None:
+        """It is about to be sent for the first time."""
 
     @property
     def is_done(self) -> bool:

@@ -10,23 +10,11 @@ import pytest
 from broker_harness import Disk
 from cluster_clients import Receiver, Sender
 from cluster_drama import NAMES, Drama
+from cluster_promises import check
 from cluster_world import Cluster
 from dovetail.broker.journal import MessageRow
 from dovetail.config import RETAINED_AGAIN_SECONDS
 from dovetail.settings import Mqtt
-
-
-def check(drama: Drama) -> None:
-    for receiver in drama.receivers:
-        for sender in drama.senders:
-            got = receiver.numbers(sender.topic)
-            first = list(dict.fromkeys(got))
-            who = f"{sender.client_id} to {receiver.client_id}"
-            missing = sorted(set(sender.acknowledged) - set(got))
-            assert not missing, f"{who}: acknowledged, and lost: {missing[:10]}"
-            assert first == sorted(first), f"{who}: out of order: {first}"
-            if min(receiver.qos, sender.qos) == 2:
-                assert len(got) == len(first), f"{who}: doubled"
 
 
 def run(seed: int, strikes: int) -> Drama:
@@ -40,7 +28,7 @@ def test_nothing_acknowledged_is_lost_and_qos_2_is_not_doubled(seed: int) -> Non
     drama = run(seed, strikes=25)
     try:
         assert drama.is_quiet(), "it does not come to rest"
-        check(drama)
+        check(drama.receivers, drama.senders)
     except AssertionError as error:
         pytest.fail(f"seed {seed}: {error}\n" + "\n".join(drama.story))
     assert all(len(sender.acknowledged) > 10 for sender in drama.senders)
