@@ -74,6 +74,17 @@ class Disk:
         return StoredState(**{name: dict(table) for name, table in self.tables.items()})
 
 
+def commit(shared: Shared, disk: Disk, *, works: bool = True) -> bool:
+    """What is written so far goes to the disk, or does not get there; was there anything?"""
+    batch = shared.journal.close()
+    if batch is None:
+        return False
+    if works:
+        disk.write(batch)
+    shared.journal.finished(stored=works)
+    return True
+
+
 class World:
     """One broker and its clients on a manual clock."""
 
@@ -120,14 +131,7 @@ class World:
                 return
 
     def commit(self) -> bool:
-        journal = self.shared.journal
-        batch = journal.close()
-        if batch is None:
-            return False
-        if self.disk_works:
-            self.disk.write(batch)
-        journal.finished(stored=self.disk_works)
-        return True
+        return commit(self.shared, self.disk, works=self.disk_works)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

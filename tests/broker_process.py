@@ -20,7 +20,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 WAIT_SECONDS = 60
 """For anything that a slow, shared machine may take its time for."""
@@ -61,31 +61,32 @@ def wait_until(
         time.sleep(0.01)
 
 
-class BrokerProcess:
-    """One broker with its data folder, started as often as a test wants, always on one port.
+TCP_AND_TLS = """
+[[listeners]]
+kind = "tcp"
+port = 0
 
-    `configuration` is the text of its file; the listeners in it should have port 0. Without one it
-    listens for MQTT over TCP, and serves HTTP.
-    """
+[[listeners]]
+kind = "tls"
+port = 0
+certificate = "server.crt"
+key = "server.key"
+"""
+"""Two listeners; a test that has them issues the certificate."""
 
-    def __init__(
-        self, folder: Path, configuration: str | None = None, *, data: Path | None = None
-    ) -> None:
-        self.data = data or folder / "data"
-        self.file = folder / "dovetail.toml"
-        self.port = 0
-        self._ports: dict[str, int] = {}
+
+class OwnProcess:
+    """A command of Dovetail, running; what it prints and logs is kept, and shown on an error."""
+
+    def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._readers: list[threading.Thread] = []
         self._printed: list[str] = []
         self._logged: list[str] = []
-        if configuration is None:
-            configuration = '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n'
-        self.file.write_text(configuration)
 
     # Life ---------------------------------------------------------------------------------------
 
-    def __enter__(self) -> "BrokerProcess":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -103,42 +104,15 @@ class BrokerProcess:
         if error is not None:
             print(self.said())
 
-    def start(self, *options: object, announced: bool = True) -> None:
-        """Without an announcement (--quiet), it is up when it accepts; HTTP may come later."""
-        self.launch(*options)
-        self._wait_for_start(announced)
+    def start(self) -> None:
+        raise NotImplementedError
 
-    def start_plainly(self) -> None:
-        """Without any option but the data folder, as who has read nothing yet."""
-        self._launch("--data", self.data)
-        self._wait_for_start(announced=True)
-
-    def _wait_for_start(self, announced: bool) -> None:
-        wait_until(
-            lambda: (
-                not self.is_running
-                or ("Ctrl-C stops it.\n" in self._printed if announced else self.accepts())
-            ),
-            "start of the broker",
-            seconds=START_SECONDS,
-        )
-        assert self.is_running, self.said()
-        if announced:
-            self._ports = {
-                kind: int(found[1])
-                for kind, pattern in _ADDRESSES.items()
-                if (found := re.search(pattern, self.printed(), re.MULTILINE))
-            }
-
-    def launch(self, *options: object) -> None:
+    def run(self, *arguments: object, folder: Path | None = None) -> None:
         """Without waiting for anything."""
-        self.port = self.port or free_port()
-        self._launch("--config", self.file, "--port", self.port, "--data", self.data, *options)
-
-    def _launch(self, *options: object) -> None:
         assert not self.is_running
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "dovetail", "up", *map(str, options)],
+            [sys.executable, "-m", "dovetail", *map(str, arguments)],
+            cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -155,6 +129,12 @@ class BrokerProcess:
         for reader in self._readers:
             reader.start()
 
+    def wait_for_start(self, is_up: Callable[[], bool]) -> None:
+        wait_until(
+            lambda: not self.is_running or is_up(), "start of the process", seconds=START_SECONDS
+        )
+        assert self.is_running, self.said()
+
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -163,13 +143,6 @@ class BrokerProcess:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
-
-    def accepts(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), WAIT_SECONDS).close()
-        except ConnectionError:
-            return False
-        return True
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -205,6 +178,59 @@ class BrokerProcess:
 
     def said(self) -> str:
         return f"--- printed\n{self.printed()}--- logged\n{self.log()}"
+
+
+class BrokerProcess(OwnProcess):
+    """One broker with its data folder, started as often as a test wants, always on one port.
+
+    `configuration` is the text of its file; the listeners in it should have port 0. Without one it
+    listens for MQTT over TCP, and serves HTTP.
+    """
+
+    def __init__(
+        self, folder: Path, configuration: str | None = None, *, data: Path | None = None
+    ) -> None:
+        super().__init__()
+        self.data = data or folder / "data"
+        self.file = folder / "dovetail.toml"
+        self.port = 0
+        self._ports: dict[str, int] = {}
+        if configuration is None:
+            configuration = '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n'
+        self.file.write_text(configuration)
+
+    def start(self, *options: object, announced: bool = True) -> None:
+        """Without an announcement (--quiet), it is up when it accepts; HTTP may come later."""
+        self.launch(*options)
+        self._wait_for_start(announced)
+
+    def start_plainly(self) -> None:
+        """Without any option but the data folder, as who has read nothing yet."""
+        self.run("up", "--data", self.data)
+        self._wait_for_start(announced=True)
+
+    def _wait_for_start(self, announced: bool) -> None:
+        self.wait_for_start(
+            lambda: "Ctrl-C stops it.\n" in self._printed if announced else self.accepts()
+        )
+        if announced:
+            self._ports = {
+                kind: int(found[1])
+                for kind, pattern in _ADDRESSES.items()
+                if (found := re.search(pattern, self.printed(), re.MULTILINE))
+            }
+
+    def launch(self, *options: object) -> None:
+        """Without waiting for anything."""
+        self.port = self.port or free_port()
+        self.run("up", "--config", self.file, "--port", self.port, "--data", self.data, *options)
+
+    def accepts(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), WAIT_SECONDS).close()
+        except ConnectionError:
+            return False
+        return True
 
     def wait_for_log(self, text: str, *, times: int = 1) -> None:
         wait_until(lambda: self.log().count(text) >= times, f"{text!r} in\n{self.log()}")

@@ -18,13 +18,14 @@ import contextlib
 import threading
 from collections.abc import Iterable
 from enum import Enum, auto
-from types import TracebackType
+from typing import Self
 
 import msgspec
 
 from broker_process import WAIT_SECONDS, free_port
 from dovetail.cluster import frames
 from dovetail.cluster.handshake import MAGIC, Hello
+from held import Held
 
 HOST = "127.0.0.1"
 _PREFIX_BYTES = len(MAGIC) + 2
@@ -48,7 +49,7 @@ class _Relayed:
         self.writers = tuple(writers)
 
 
-class ClusterNetwork:
+class ClusterNetwork(Held):
     """`ports`: where nodes dial each other, by the name of who is dialed."""
 
     def __init__(self, *names: str) -> None:
@@ -63,17 +64,12 @@ class ClusterNetwork:
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
-    def __enter__(self) -> "ClusterNetwork":
+    def __enter__(self) -> Self:
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(WAIT_SECONDS)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(WAIT_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(WAIT_SECONDS)

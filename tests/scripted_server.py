@@ -5,7 +5,9 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from io import BufferedReader
-from types import TracebackType
+from typing import Self
+
+from held import Held
 
 CONNACK = b"\x20\x03\x00\x00\x00"
 DISCONNECT_OF_CLIENT = b"\xe0\x00"
@@ -16,7 +18,7 @@ CLOSE = b""
 _WAIT_SECONDS = 30
 
 
-class ScriptedServer:
+class ScriptedServer(Held):
     """Takes one connection after the other; each has its list of answers, one a packet."""
 
     def __init__(self, *connections: Iterable[bytes]) -> None:
@@ -26,16 +28,11 @@ class ScriptedServer:
         self.port = int(self._listening.getsockname()[1])
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
-    def __enter__(self) -> "ScriptedServer":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self._thread.join(_WAIT_SECONDS)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from broker_process import WAIT_SECONDS, free_port, wait_until
+from broker_process import TCP_AND_TLS, WAIT_SECONDS, free_port, wait_until
 from certificates import Authority
 from fleet_process import FleetProcess, free_block, is_there
 from wire_client import WireClient, certificate_serial
@@ -181,15 +181,8 @@ def test_what_is_owed_outlives_all_of_them(tmp_path: Path) -> None:
 
 # Workers ------------------------------------------------------------------------------------------
 
-SECURE = """
-[[listeners]]
-kind = "tcp"
-port = 0
-[[listeners]]
-kind = "tls"
-port = 0
-certificate = "server.crt"
-key = "server.key"
+SECURE = f"""
+{TCP_AND_TLS}
 [[listeners]]
 kind = "websocket"
 port = 0

@@ -5,7 +5,6 @@ import itertools
 import select
 import socket
 import ssl
-from types import TracebackType
 
 from cryptography import x509
 
@@ -25,11 +24,12 @@ from dovetail.broker.packets import (
     SubscriptionRequest,
 )
 from dovetail.errors import ReasonCode
+from held import Held
 
 KEPT_SECONDS = 3_600
 
 
-class WireClient:
+class WireClient(Held):
     """Connected when made, unless the broker refuses: `connack` tells. `fields`: of CONNECT."""
 
     def __init__(
@@ -70,17 +70,6 @@ class WireClient:
             self.close()
             raise ConnectionError(f"no CONNACK but {answer}")
         self.connack = answer
-
-    def __enter__(self) -> "WireClient":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def send(self, *packets: Packet) -> None:
         self.socket.sendall(b"".join(codec.encode(self.version, packet) for packet in packets))

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -22,11 +21,12 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
-from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
+from broker_process import TCP_AND_TLS, WAIT_SECONDS, BrokerProcess, wait_until
 from certificates import Authority
 from dovetail.broker import codec
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5, Connect, Publish
 from dovetail.errors import ReasonCode
+from held import Held
 from servers import needs_mosquitto, program
 from wire_client import WireClient
 
@@ -34,16 +34,7 @@ KINDS = ["tcp", "tls", "websocket", "secure-websocket"]
 PASSWORD = "correct horse"
 ORIGIN = "https://example.org"
 
-EVERYTHING = """
-[[listeners]]
-kind = "tcp"
-port = 0
-
-[[listeners]]
-kind = "tls"
-port = 0
-certificate = "server.crt"
-key = "server.key"
+EVERYTHING = f"""{TCP_AND_TLS}\
 client_ca = "authority.pem"
 client_certificate = "optional"
 
@@ -106,7 +97,7 @@ def trusting(authority: Authority, broker: BrokerProcess) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.file))
 
 
-class Paho:
+class Paho(Held):
     """A paho client that is connected when made."""
 
     def __init__(
@@ -134,15 +125,7 @@ class Paho:
         reason = self._answers.get(timeout=WAIT_SECONDS)
         assert not reason.is_failure, reason
 
-    def __enter__(self) -> "Paho":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -381,16 +364,7 @@ def test_sys_topics_metrics_and_health_agree(broker: BrokerProcess) -> None:
 BACKLOG_BYTES_MAX = 200_000
 
 STRICT = f"""
-[[listeners]]
-kind = "tcp"
-port = 0
-
-[[listeners]]
-kind = "tls"
-port = 0
-certificate = "server.crt"
-key = "server.key"
-
+{TCP_AND_TLS}
 [[listeners]]
 kind = "websocket"
 port = 0

@@ -4,7 +4,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from types import TracebackType
 
 import paho.mqtt.client as paho
 import pytest
@@ -15,6 +14,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from broker_process import WAIT_SECONDS, wait_until
 from cluster_brokers import ClusterBrokers
+from held import Held
 from wire_client import WireClient
 
 NAMES = ("one", "two", "three")
@@ -26,7 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBrokers
         yield brokers
 
 
-class Member:
+class Member(Held):
     """A kept session in some subscriptions. Comes back by itself when its broker does."""
 
     def __init__(self, port: int, client_id: str, *filters: str) -> None:
@@ -48,15 +48,7 @@ class Member:
         self._client.loop_start()
         assert self._is_ready.wait(WAIT_SECONDS)
 
-    def __enter__(self) -> "Member":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
 

@@ -134,13 +134,19 @@ def test_plain_publications_are_delivered_here_and_go_nowhere_else(version: int)
     assert not any(kind in (bodies.PLAIN, bodies.MESSAGE) for _, kind, _ in member.sent)
 
 
-def test_a_kept_session_is_on_disk_before_the_peer_is_told() -> None:
+def keeping() -> Member:
+    """A kept session waits for its client, and the disk for the test."""
     member = Member()
     client = member.client("c", **KEPT)
     client.subscribe("a", qos=1)
     client.lose()
     resume(member)
     member.auto_commit = False
+    return member
+
+
+def test_a_kept_session_is_on_disk_before_the_peer_is_told() -> None:
+    member = keeping()
     assert member.receive(bodies.MESSAGE, publication(5, b"a", b"x")) == []
     assert member.receive(bodies.MESSAGE, publication(5, b"a", b"x")) == []  # again: it waits, too
     assert member.receive(bodies.MESSAGE, publication(6, b"nobody")) == []  # in order
@@ -154,12 +160,7 @@ def test_a_kept_session_is_on_disk_before_the_peer_is_told() -> None:
 
 
 def test_a_connection_is_not_resumed_beyond_what_is_on_disk() -> None:
-    member = Member()
-    client = member.client("c", **KEPT)
-    client.subscribe("a", qos=1)
-    client.lose()
-    resume(member)
-    member.auto_commit = False
+    member = keeping()
     member.receive(bodies.MESSAGE, publication(5, b"a", b"x"))
     again = bodies.encode(bodies.Resume(STREAM, False))
     assert member.receive(bodies.RESUME, again) == []  # or the peer would not send it again

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_harness import Disk
+from broker_harness import Disk, commit
 from dovetail.broker.journal import Journal
 from dovetail.broker.peering import outbox
 from dovetail.broker.peering.outbox import Outbox
@@ -42,11 +42,7 @@ class Sender:
         return self.accepts
 
     def commit(self, works: bool = True) -> None:
-        batch = self.shared.journal.close()
-        if batch is not None:
-            if works:
-                self.disk.write(batch)
-            self.shared.journal.finished(stored=works)
+        commit(self.shared, self.disk, works=works)
 
 
 class Owing(RuleBasedStateMachine):

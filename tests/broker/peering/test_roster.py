@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from broker_harness import Disk
+from broker_harness import Disk, commit
 from dovetail.broker.journal import Journal
 from dovetail.broker.peering import bodies, roster
 from dovetail.broker.peering.bodies import GroupRow, GroupRows
@@ -47,11 +47,7 @@ class Side:
         return session
 
     def commit(self, works: bool = True) -> None:
-        batch = self.shared.journal.close()
-        if batch is not None:
-            if works:
-                self.disk.write(batch)
-            self.shared.journal.finished(stored=works)
+        commit(self.shared, self.disk, works=works)
 
     def receive(self, frame: Frame) -> list[Frame]:
         """The answers, which may come when the disk has it."""
