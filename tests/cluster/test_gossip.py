@@ -129,3 +129,22 @@ def test_who_is_remembered_and_comes_back_is_there() -> None:
     assert event.is_new
     node.remember("other", 2.0)
     assert node.presence("other") is Presence.ALIVE
+
+
+def test_who_is_disowned_is_not_there_until_its_next_life() -> None:
+    one, other, third = a_node("one"), a_node("other"), a_node("third")
+    other.put("address", b"2")
+    exchange(one, other, 1.0)
+    exchange(third, other, 1.0)
+    one.disown("other", 1.0)
+    one.take_events()
+    other.table.beat()
+    exchange(third, other, 2.0)
+    exchange(one, third, 2.0)
+    assert one.live() == ["third"]
+    assert one.state("other") is None
+    one.remember("other", 2.0)
+    exchange(one, third, 3.0)
+    assert one.presence("other") is Presence.DEAD
+    exchange(one, Gossip("other", 2, 0.0, Random(2)), 4.0)
+    assert "other" in one.live()

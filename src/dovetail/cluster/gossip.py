@@ -17,6 +17,7 @@ Rules:
   by this node's own clock alone.
 - A node that says that it leaves is gone at once. One that was silent for too long is forgotten,
   and does not come back with news that are as old as that.
+- A node that is disowned is not there: others may tell what they like.
 - Now and then the dead are asked too, so that a cluster that was cut in two grows together.
 """
 
@@ -43,6 +44,8 @@ from dovetail.errors import PeerError
 
 LEFT = "left"
 """The record of a node that has said goodbye."""
+
+_LAST_VERSION = (1 << 63) - 1
 
 
 class Ask(Struct, frozen=True, array_like=True, tag=1):
@@ -174,6 +177,7 @@ class Gossip:
     def introduce(self, name: str, incarnation: int, now: float) -> None:
         """The transport has met somebody, who is there whatever others say."""
         if name != self.name and self.table.introduce(name, incarnation):
+            self._forgotten.pop(name, None)
             self._begin(name, now)
             self._events.append(Event(name, Presence.ALIVE, is_new=True))
 
@@ -185,6 +189,17 @@ class Gossip:
         """
         if name != self.name and name not in self._lives:
             self._begin(name, now).presence = Presence.DEAD
+
+    def disown(self, name: str, now: float) -> None:
+        """This life of it is none of us: nothing is kept of it, told of it, or heard of it again.
+
+        A later life may be.
+        """
+        state = self.table.nodes.get(name)
+        if state is not None:
+            self._forgotten[name] = (state.incarnation, _LAST_VERSION, now + self._forget_seconds)
+            self.table.forget(name)
+        self._lives.pop(name, None)
 
     # Time and messages ----------------------------------------------------------------------------
 
@@ -229,6 +244,7 @@ class Gossip:
             if change is None:
                 continue
             name = change.name
+            self._forgotten.pop(name, None)
             life = self._lives.get(name)
             if life is None or change.is_new:
                 life = self._begin(name, now)
@@ -248,7 +264,6 @@ class Gossip:
                 self._events.append(Event(name, Presence.ALIVE, change.is_new, change.keys))
 
     def _begin(self, name: str, now: float) -> _Life:
-        self._forgotten.pop(name, None)
         detector = Detector(
             now,
             self.interval_seconds,

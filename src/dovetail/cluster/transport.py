@@ -52,6 +52,8 @@ from dovetail.config import (
 log = logging.getLogger("dovetail.cluster")
 
 _GOODBYE_SECONDS = 1.0
+_NOT_OF_US = frozenset({Code.OURSELVES, Code.OTHER_NAME})
+"""Refusals that say nothing about this node: an address leads elsewhere than it did."""
 _LINKS_MAX = 4 * CLUSTER_NODES_MAX
 """One each way, and as many that are lost and not known to be."""
 _LATE_PINGS = 4
@@ -104,7 +106,7 @@ class Transport:
         self._tasks: set[asyncio.Task[None]] = set()
         self._grievances = Grievances(GRIEVANCES_MAX, GRIEVANCE_SECONDS)
         self.refusal: str | None = None
-        """What the last node said that did not let us in."""
+        """What the last node said that did not let us in, after the last one that did."""
         self._ticked_at = self.clock()
         self._ticker: asyncio.TimerHandle | None = None
 
@@ -252,7 +254,7 @@ class Transport:
             return link
         what = f"cannot connect to {dial}: {link.why_gone}"
         refusal = None if link.handshake is None else link.handshake.refusal
-        if refusal is not None and refusal.code != Code.OURSELVES:
+        if refusal is not None and refusal.code not in _NOT_OF_US:
             self.refusal = refusal.sentence
         if link.handshake is None and dial.failures < DIAL_FAILURES_QUIET:
             log.debug("%s", what)
@@ -320,6 +322,7 @@ class Transport:
             link.close("it is connected already")
         else:
             self._dialed[name] = link
+            self.refusal = None
             log.info("connected to %s at %s", name, link.address)
             self._on_connected(name, link.hello)
 

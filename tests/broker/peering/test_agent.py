@@ -19,6 +19,8 @@ from dovetail.node import Node
 from dovetail.settings import Http, Settings
 
 WAIT_SECONDS = 60
+JOIN_SECONDS = 3.0
+"""For who is refused: it is told within a few dials, also on a busy machine."""
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
@@ -30,12 +32,19 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 @asynccontextmanager
 async def running(
-    folder: Path, name: str, *join: Node, forget_seconds: float = 86_400.0
+    folder: Path,
+    name: str,
+    *join: Node,
+    forget_seconds: float = 86_400.0,
+    secret: bytes = b"",
+    join_seconds: float = 1.0,
 ) -> AsyncIterator[Node]:
     """Without listeners: nobody but other brokers comes."""
-    links = ClusterLinks(name=name, port=0)
+    links = ClusterLinks(name=name, port=0, secret=secret)
     seeds = tuple(address_of(other) for other in join)
-    part = ClusterPart(links, join=seeds, join_seconds_max=1.0, forget_seconds=forget_seconds)
+    part = ClusterPart(
+        links, join=seeds, join_seconds_max=join_seconds, forget_seconds=forget_seconds
+    )
     settings = Settings(name=name, data=str(folder), listeners=(), http=Http(enabled=False))
     node = Node(settings, cluster=part)
     try:
@@ -102,12 +111,14 @@ def test_a_copied_folder_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFix
                 lambda: all(agent.mesh.names() == names for agent, names in met.items()),
                 "they meet",
             )
-            async with running(tmp_path / "copy", "copy", three):
-                refusal = "the data folder of copy is a copy of that of one"
-                await until(lambda: f"copy is refused: {refusal}" in caplog.text, "it is noticed")
-                await until(lambda: f"refused by it: {refusal}" in caplog.text, "it is told")
-                assert three.agent.mesh.names() == ("one",)
-                assert "copy" not in three.agent.transport.connected
+            refusal = "the data folder of copy is a copy of that of one"
+            with pytest.raises(ConfigError, match="the cluster does not let this node in"):
+                async with running(tmp_path / "copy", "copy", three, join_seconds=JOIN_SECONDS):
+                    pass
+            assert f"copy is refused: {refusal}" in caplog.text
+            assert f"refused by it: {refusal}" in caplog.text
+            assert three.agent.mesh.names() == ("one",)
+            assert "copy" not in three.agent.transport.connected
             # With a folder of its own the same name is welcome.
             async with running(tmp_path / "other", "copy", three):
                 await until(
@@ -120,6 +131,38 @@ def test_a_copied_folder_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFix
     run(work)
 
 
+def test_who_is_refused_is_nobody_to_the_cluster(tmp_path: Path) -> None:
+    """Not when it falls silent either, and not to who comes later."""
+
+    async def work() -> None:
+        async with running(tmp_path / "one", "one"):
+            pass
+        shutil.copytree(tmp_path / "one", tmp_path / "copy")
+        async with (
+            running(tmp_path / "one", "one") as one,
+            running(tmp_path / "three", "three", one) as three,
+        ):
+            assert one.agent is not None
+            assert three.agent is not None
+            agents = (one.agent, three.agent)
+            await until(lambda: three.agent and three.agent.mesh.names() == ("one",), "they meet")
+            with pytest.raises(ConfigError, match="is a copy of"):
+                async with running(tmp_path / "copy", "copy", three, join_seconds=JOIN_SECONDS):
+                    pass
+            now = asyncio.get_running_loop().time()
+            for agent in agents:
+                for second in range(60):
+                    agent.gossip.tick(now + second)
+                agent._heed()
+                assert "copy" not in agent.mesh.names()
+                assert agent.gossip.state("copy") is None
+            async with running(tmp_path / "four", "four", three) as four:
+                assert four.agent is not None
+                assert set(four.agent.mesh.names()) == {"one", "three"}
+
+    run(work)
+
+
 def test_two_that_are_copies_of_each_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,16 +170,47 @@ def test_two_that_are_copies_of_each_other(
         async with running(tmp_path / "one", "one"):
             pass
         shutil.copytree(tmp_path / "one", tmp_path / "copy")
+        async with running(tmp_path / "one", "one") as one:
+            with pytest.raises(ConfigError, match="is a copy of ours, or ours of it"):
+                async with running(tmp_path / "copy", "copy", one, join_seconds=JOIN_SECONDS):
+                    pass
+            why = "is a copy of ours, or ours of it; one of them needs an empty folder"
+            assert why in caplog.text
+            assert one.agent is not None
+            assert not one.agent.mesh.names()
+
+    run(work)
+
+
+@pytest.mark.parametrize("change", ["the secret", "the name"])
+def test_one_of_the_cluster_is_refused_like_a_stranger(tmp_path: Path, change: str) -> None:
+    """That it knows the others does not make it theirs."""
+
+    async def work() -> None:
+        async with running(tmp_path / "one", "one") as one:
+            async with running(tmp_path / "two", "two", one) as two:
+                await until(lambda: two.agent and two.agent.mesh.names() == ("one",), "they meet")
+            is_secret = change == "the secret"
+            name, secret = ("two", b"x" * 32) if is_secret else ("one", b"")
+            with pytest.raises(ConfigError, match="does not let this node in"):
+                async with running(
+                    tmp_path / "two", name, secret=secret, join_seconds=JOIN_SECONDS
+                ):
+                    pass
+
+    run(work)
+
+
+def test_one_whose_peers_are_down_begins_alone(tmp_path: Path) -> None:
+    async def work() -> None:
         async with (
             running(tmp_path / "one", "one") as one,
-            running(tmp_path / "copy", "copy", one) as copy,
+            running(tmp_path / "two", "two", one) as two,
         ):
-            why = "is a copy of ours, or ours of it; one of them needs an empty folder"
-            await until(lambda: why in caplog.text, "it is noticed")
-            assert one.agent is not None
-            assert copy.agent is not None
-            assert not one.agent.mesh.names()
-            assert not copy.agent.transport.connected
+            await until(lambda: two.agent and two.agent.mesh.names() == ("one",), "they meet")
+        async with running(tmp_path / "two", "two") as two:
+            assert two.agent is not None
+            assert two.agent.mesh.names() == ("one",)
 
     run(work)
 

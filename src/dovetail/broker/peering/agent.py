@@ -97,6 +97,8 @@ class Agent:
         self.asking = Asking(reporter, self.mesh, self.gossip, self.transport)
         self._refused: dict[str, tuple[bytes, str]] = {}
         """Nodes whose data folder is a copy: which process that was, and why it is refused."""
+        self._remembered: frozenset[str] = frozenset()
+        """Those of our last life."""
         self._has_heard = False
         self._is_synchronous = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -110,7 +112,8 @@ class Agent:
         self.gossip.put(_ADDRESS, str(self.transport.address).encode())
         addresses = self.mesh.peers.addresses
         known = [(name, parse_address(text)) for name, text in addresses.items() if text]
-        for name in self.mesh.names():
+        self._remembered = frozenset(self.mesh.names())
+        for name in self._remembered:
             self.gossip.remember(name, self._loop.time())
         seeds = [address for address in self._part.join if address != self.transport.address]
         for name, address in known:
@@ -124,18 +127,17 @@ class Agent:
     async def _synchronize(self) -> None:
         """Without the others after a while.
 
-        But a node that they refuse, and that has no past among them, does not begin at all: its
-        clients would take it for the cluster.
+        But a node that is refused by whoever answers does not begin at all: its clients would take
+        it for the cluster.
         """
         seconds = self._part.join_seconds_max
         try:
             async with asyncio.timeout(seconds):
                 await self._is_synchronous.wait()
         except TimeoutError:
-            if not self.mesh.names() and self.transport.refusal is not None:
-                raise ConfigError(
-                    f"the cluster does not let this node in: {self.transport.refusal}."
-                ) from None
+            refusal = self.transport.refusal
+            if refusal is not None and not self.transport.connected:
+                raise ConfigError(f"the cluster does not let this node in: {refusal}.") from None
             missing = sorted(set(self.mesh.names()) - self.transport.connected)
             log.warning(
                 "began without the others after %g s; what is published here for them is kept (%s)",
@@ -193,8 +195,8 @@ class Agent:
         # Gossip goes by chance, and may not have heard of a node that talks to us all the time.
         is_heard = event.presence is Presence.DEAD and name in self.transport.connected
         is_alive = event.presence is Presence.ALIVE or is_heard
-        if is_alive and name in self._refused:
-            return  # to us it is not there
+        if name in self._refused:
+            return  # to us it is not there, and so cannot go
         if event.is_new or not is_alive:
             log.info("%s %s", name, _WORDS[event.presence])
         self.mesh.peer_is_live(name, is_alive)
@@ -227,7 +229,12 @@ class Agent:
         self.transport.forget(name)
         self.mesh.peer_is_down(name)
         self.mesh.peer_is_live(name, False)
-        if not self.mesh.owed(name).count:
+        # What it says of itself must not come back through others either.
+        self.gossip.disown(name, self._loop.time())
+        if name in self._remembered or name in self.mesh.exchange.bank:
+            # There was another broker of this name, which may come back to what it is owed.
+            self.gossip.remember(name, self._loop.time())
+        else:
             self.mesh.forget(name)
 
     def _connected(self, name: str, hello: Hello) -> None:
