@@ -205,6 +205,27 @@ connected and may have it has as long as a session may take to come."""
 MOVE_SECONDS_MAX = 5.0
 """For a session to come from another broker that has said that it does."""
 
+INQUIRE_AGAIN_SECONDS = 1.0
+"""After which a broker that has a session whose client has not come asks again where that is, if
+that was not settled yet."""
+
+INQUIRIES_MAX = 5
+"""So often. Then it counts as settled."""
+
+TOLD_CLIENTS_MAX = 100_000
+"""For each broker that is down, clients that began anew without it and of whom it will be told what
+was the last. It is not told of more."""
+
+GHOSTS_PER_CLIENT_MAX = 2
+"""Sessions of one client that have moved on from the same broker and still hand on what comes. When
+there are more, because a broker is down and its client wanders, two become one."""
+
+ROUND_SECONDS = 1.0
+"""From one look at all sessions on their way between brokers to the next."""
+
+ROUND_SESSIONS = 1_000
+"""Sessions on their way that are looked at in one turn, so that no turn is long."""
+
 HOLD_SECONDS_MAX = 2.0
 """What is published for a session that moves waits so long for what its last broker still has."""
 

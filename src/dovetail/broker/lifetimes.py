@@ -15,14 +15,14 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.packets import Connect, Will
 from dovetail.broker.routing import Router
-from dovetail.broker.session import Session
+from dovetail.broker.session import Outgoing, Session
 from dovetail.broker.state import Shared
 from dovetail.broker.timers import Timers
 from dovetail.errors import ReasonCode
@@ -137,13 +137,16 @@ class Lifetimes:
         self._note(session)
         return session
 
-    def depart(self, session: Session) -> None:
-        """Another broker has it, with all that it was owed. Its subscriptions stay for a while."""
+    def depart(self, session: Session, held: Collection[Outgoing]) -> None:
+        """Another broker has it, with all that it was owed but what is held back here.
+
+        Its subscriptions stay for a while.
+        """
         self._timers.cancel(("expiry", session.number))
         self._timers.cancel(("will", session.number))  # [MQTT-3.1.3-9]
         del self.sessions[session.client_id]
         session.will = None
-        session.empty()
+        session.empty(held)
         self._note_will(session)
 
     def bury(self, session: Session) -> None:

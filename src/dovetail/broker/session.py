@@ -19,7 +19,7 @@ Rules for persistent sessions:
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Protocol
 
 from dovetail.broker.codec import encode_ack
@@ -659,13 +659,15 @@ class Session:
             if entry.group is not None and not (entry.packet_id and entry.qos == 2)
         ]
 
-    def empty(self) -> None:
-        """Everything that it held is given back."""
+    def empty(self, but: Collection[Outgoing] = ()) -> None:
+        """Everything that it held is given back, but some of what waits."""
+        kept = set(but)
         for entry in (*self.inflight.values(), *self.queue):
-            self._forget(entry)
+            if entry not in kept:
+                self._forget(entry)
         self.inflight.clear()
         self.light.clear()
-        self.queue.clear()
+        self.queue = deque(but)
         self.resending.clear()
         for packet_id in list(self.incoming):
             self.release_incoming(packet_id)

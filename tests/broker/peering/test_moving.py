@@ -151,6 +151,7 @@ def header(client_id: str = "c", stamp: int = LATER, **fields: object) -> Header
         "next_packet_id": 7,
         "incoming": [],
         "sources": ["here", "peer", "other"],
+        "behind": [],
     }
     return Header(client_id, stamp, **(known | fields))  # type: ignore[arg-type]
 
@@ -448,6 +449,7 @@ def test_a_session_that_came_for_nobody_goes_where_its_client_is(is_void: bool) 
     member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, NEWER, LATEST, "", is_void))
     arrived(member)
     assert "c" not in member.broker.sessions
+    member.pass_time(HOLD_SECONDS_MAX)  # for what comes by way of the peer
     items = member.sent_items()
     kinds = [type(item) for item in items if not isinstance(item, Settle | Note)]
     assert kinds == ([] if is_void else [Header, Filters, Ready, End])

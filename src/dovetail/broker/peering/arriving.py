@@ -78,8 +78,8 @@ class Arriving:
             session = None
         if session is None:
             session = self._lifetimes.arrive(item.client_id, item.user, item.expiry_seconds)
-            session.next_sequence = ARRIVED_SEQUENCES
             session.stamp = NEVER_BEGUN
+        session.next_sequence = max(session.next_sequence, ARRIVED_SEQUENCES)
         detour = self._detours.begin(session)
         if item.stamp_before > session.stamp:
             # What was under way at the client's last broker is what the client remembers.
@@ -94,9 +94,10 @@ class Arriving:
         detour.unready.add(name)
         detour.guard |= {"" if source == self._name else source for source in item.sources}
         detour.guard_stamp = item.stamp
-        detour.holders.add(name)
+        detour.holders |= {name, *self._detours.known(item.behind)}
         detour.ending.add(name)
         detour.holds = True
+        self._detours.holding.add(session)
         detour.settled_at = self._shared.now
         detour.hold_until = self._shared.now + HOLD_SECONDS_MAX
         self._detours.arriving.add(session)
@@ -171,6 +172,7 @@ class Arriving:
         if item.released:
             return
         session = self._lifetimes.arrive(item.client_id, item.user, FRESH_SESSION_SECONDS)
+        session.next_sequence = ARRIVED_SEQUENCES
         session.stamp = NEVER_BEGUN
         session.save()
         session.arrive_late(item.message(), item.qos, item.retain, item.identifiers)
@@ -217,26 +219,24 @@ class Arriving:
             self._claims.inquire(session)
 
     def take_end(self, name: str, item: End) -> None:
-        session = self._detours.arriving_with(item.client_id, item.stamp)
+        session = self._detours.following(item.client_id, item.stamp)
         if session is not None:
             detour = detour_of(session)
             detour.ending.discard(name)
-            if not detour.ending:
+            if detour.holds and not detour.ending:
                 self._detours.release(session)
 
     # Peers and time -------------------------------------------------------------------------------
 
     def peer_is_down(self, name: str) -> None:
         """What it still has comes when it is back."""
-        for session in list(self._detours.arriving):
-            detour = detour_of(session)
-            if detour.holds and name in detour.holders:
+        for session in list(self._detours.holding):
+            if session.detour is not None and name in detour_of(session).holders:
                 self._detours.release(session)
 
     def tick(self, now: float) -> None:
-        for session in list(self._detours.arriving):
-            detour = detour_of(session)
-            if detour.holds and detour.hold_until <= now:
+        for session in list(self._detours.holding):
+            if session.detour is None or self._detours.has_ended(session):
+                self._detours.holding.discard(session)
+            elif detour_of(session).hold_until <= now:
                 self._detours.release(session)
-            elif detour.is_over:
-                self._detours.changed(session)

@@ -146,6 +146,11 @@ class ClaimedBody(Struct, frozen=True, array_like=True):
     """Where the session went before, if it may still be on its way."""
     is_void: bool = False
     """The client has started clean since: what is left of it elsewhere is for nobody."""
+    is_settled: bool = True
+    """What is published reaches the client where it has the later connection. Or else who asks will
+    be asked for its session, or told."""
+    innocent: list[str] = []
+    """Brokers that are down and have nothing either."""
 
 
 class Question(Struct, frozen=True, array_like=True):

@@ -12,11 +12,14 @@ Rules:
   that time. Of a broker that is down its sketch says whether it
   may have a session (traces.py). If so the client begins anew, and is let in when all who are there
   have written their Note (settling.py) behind what they owe that broker.
-- A broker that is down is told once where its client is, however often that comes and goes there.
-  A clean start is told each time.
+- After a start we do not know the sketch of a broker that is down. Others may, and say so.
+- A broker that is down is told once where its client is, however often that comes and goes; when it
+  is back, what was the last. A clean start is told at once if it is the first.
 - A session that is on its way is waited for; if it does not come the client is turned away for now.
   It must not begin without what it is owed.
 - A claim ends by itself, though its client has gone meanwhile.
+- A session that has come, and whose client has not, asks where that is (an inquiry: a claim for an
+  earlier connection). It goes there when it is settled there, if nobody has come for it before.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,7 +38,10 @@ from dovetail.broker.state import Shared
 from dovetail.config import (
     CLAIM_WAIT_SECONDS,
     FRESH_SESSION_SECONDS,
+    INQUIRE_AGAIN_SECONDS,
+    INQUIRIES_MAX,
     MOVE_SECONDS_MAX,
+    TOLD_CLIENTS_MAX,
 )
 
 NOTHING, MOVES, MOVED, NEWER = range(4)
@@ -64,13 +70,31 @@ class Claim:
         self.ready: set[str] = set()
         """From whom it has come. Items and answers take different connections."""
         self.elsewhere: dict[str, str] = {}
-        """To whom it is on its way, and from whom."""
+        """To whom it is on its way, and from whom; empty: from here."""
+        self.innocent: set[str] = set()
+        """Brokers that are down, and have nothing, as somebody knows."""
         self.settling = False
         """The client begins anew: it waits for Notes only."""
 
     @property
     def is_waiting(self) -> bool:
         return bool(self.asked or self.coming or self.settling)
+
+
+class _Told:
+    """A broker that is down will hear where its client is now."""
+
+    __slots__ = ("is_clean", "last_stamp", "stamp", "user")
+
+    def __init__(self, claim: Claim) -> None:
+        self.stamp = claim.stamp
+        self.is_clean = claim.is_clean
+        self.heed(claim)
+
+    def heed(self, claim: Claim) -> None:
+        """The client has come again."""
+        self.last_stamp = claim.stamp
+        self.user = claim.user
 
 
 class Claims:
@@ -104,6 +128,10 @@ class Claims:
         self._post = post
         self._is_up = is_up
         self._claims: dict[str, Claim] = {}
+        self._inquiries: dict[str, tuple[float, int]] = {}
+        """When to ask again where a client is, and how often that was done."""
+        self._told: dict[str, dict[str, _Told]] = {}
+        """By broker and client."""
 
     def newest(self, client_id: str) -> int:
         """The stamp of the last connection of a client that we know to be here, or to come."""
@@ -125,6 +153,8 @@ class Claims:
         session = self._lifetimes.sessions.get(client_id)
         if session is not None and session.detour is not None:
             self._await(claim, detour_of(session).unready)
+        elif owner := self._detours.last_owner(client_id):
+            self._is_elsewhere(claim, owner, "")
         claim.asked = self._ask(client_id, claim, self._detours.members())
         self._look(client_id, claim)
 
@@ -142,6 +172,7 @@ class Claims:
             return
         claim.asked.discard(name)
         claim.heard.add(name)
+        claim.innocent.update(answer.innocent)
         if answer.verdict == NEWER:
             self._refuse(client_id)
             return
@@ -152,23 +183,32 @@ class Claims:
         if name not in claim.ready and (answer.verdict == MOVES or (is_mine and not is_here)):
             self._await(claim, (name,))
         elif answer.verdict == MOVED and not is_mine and not claim.settling:
-            # Its new owner may say that it has nothing, because it has not come there yet.
-            claim.elsewhere[answer.owner] = name
-            claim.deadline = max(claim.deadline, claim.began_at + MOVE_SECONDS_MAX)
+            self._is_elsewhere(claim, answer.owner, name)
         self._look(client_id, claim)
+
+    @staticmethod
+    def _is_elsewhere(claim: Claim, owner: str, name: str) -> None:
+        """The new owner may say that it has nothing, because it has not come there yet."""
+        claim.elsewhere[owner] = name
+        claim.deadline = max(claim.deadline, claim.began_at + MOVE_SECONDS_MAX)
 
     def _heed_newer(self, name: str, answer: ClaimedBody) -> None:
         """The answer to an inquiry, if it is one."""
-        session = self._lifetimes.sessions.get(answer.client_id)
+        client_id = answer.client_id
+        session = self._lifetimes.sessions.get(client_id)
         if (
             answer.verdict != NEWER
             or session is None
             or session.link is not None
-            or self.newest(answer.client_id) != answer.stamp
+            or self.newest(client_id) != answer.stamp
         ):
             return
+        _, times = self._inquiries.pop(client_id, (0.0, 0))
         if answer.is_void:
             self._lifetimes.end(session)
+        elif not answer.is_settled and times < INQUIRIES_MAX:
+            again_at = self._shared.now + INQUIRE_AGAIN_SECONDS
+            self._inquiries[client_id] = (again_at, times + 1)
         else:
             # What is published now reaches the client there already.
             self._departing.hand_over(session, name, answer.newer, sources=set())
@@ -201,10 +241,11 @@ class Claims:
         silent = {name for name in self._detours.members() if name not in claim.heard}
         if silent:
             silent &= {*self._traces.who_may_have(client_id)}
+            silent -= claim.innocent - {*self._traces.known(silent)}
         if client_id not in self._lifetimes.sessions:
             if any(owner in claim.heard for owner in claim.elsewhere):
                 return  # they are asked again
-            silent |= {*claim.elsewhere, *claim.elsewhere.values()}
+            silent |= {*claim.elsewhere, *claim.elsewhere.values()} - {""}
         silent = {name for name in silent if not self._knows(name, client_id, claim)}
         if silent:
             self._begin_anew(client_id, claim, silent)
@@ -212,7 +253,14 @@ class Claims:
             self._let_in(client_id, claim)
 
     def _knows(self, name: str, client_id: str, claim: Claim) -> bool:
-        """Will a broker that is down hear where its client is without being told again?"""
+        """Will a broker that is down hear where its client is without being told now?"""
+        told = self._told.setdefault(name, {})
+        before = told.get(client_id)
+        if before is None and len(told) >= TOLD_CLIENTS_MAX:
+            return True
+        if before is not None and before.is_clean >= claim.is_clean:
+            before.heed(claim)
+            return True
         session = self._lifetimes.sessions.get(client_id)
         if session is None or session.detour is None or claim.is_clean:
             return False
@@ -222,6 +270,9 @@ class Claims:
     def _begin_anew(self, client_id: str, claim: Claim, silent: set[str]) -> None:
         """They may have a session of it, and cannot be asked."""
         claim.settling = True
+        for name in silent:
+            if not self._is_up(name):
+                self._told.setdefault(name, {})[client_id] = _Told(claim)
         if not claim.is_clean and client_id not in self._lifetimes.sessions:
             self._make_session(client_id, claim, silent)
         claim.deadline = self._shared.now + MOVE_SECONDS_MAX
@@ -293,9 +344,11 @@ class Claims:
         client_id = body.client_id
         newest = self.newest(client_id)
         if newest > body.stamp:
-            session = self._lifetimes.sessions.get(client_id)
-            is_void = session is not None and 0 <= body.stamp < session.void_before
-            answer(ClaimedBody(client_id, body.stamp, NEWER, newest, is_void=is_void))
+            answer(self._newer(name, body, newest))
+            claim = self._claims.get(client_id)
+            if claim is not None and not claim.settling:
+                # It may have the session since it was asked.
+                claim.asked |= self._ask(client_id, claim, (name,))
             return
         self._refuse(client_id)
         if self._departing.give_way(client_id, body.user, name, body.stamp, is_clean=body.is_clean):
@@ -305,7 +358,25 @@ class Claims:
         elif self._lifetimes.is_leaving(client_id):
             self._answer_when_gone(client_id, body.stamp, answer)
         else:
-            answer(ClaimedBody(client_id, body.stamp, NOTHING))
+            answer(self._nothing(client_id, body.stamp))
+
+    def _nothing(self, client_id: str, stamp: int) -> ClaimedBody:
+        """Nothing here, nor at brokers that are down, as far as we know their sketches."""
+        down = {name for name in self._detours.members() if not self._is_up(name)}
+        if down:
+            down = {*self._traces.known(down)} - {*self._traces.who_may_have(client_id)}
+        return ClaimedBody(client_id, stamp, NOTHING, innocent=sorted(down))
+
+    def _newer(self, name: str, body: ClaimBody, newest: int) -> ClaimedBody:
+        client_id = body.client_id
+        session = self._lifetimes.sessions.get(client_id)
+        is_void = session is not None and 0 <= body.stamp < session.void_before
+        is_settled = client_id not in self._claims and (
+            session is None or session.detour is None or name not in detour_of(session).holders
+        )
+        return ClaimedBody(
+            client_id, body.stamp, NEWER, newest, is_void=is_void, is_settled=is_settled
+        )
 
     def _answer_when_gone(
         self, client_id: str, stamp: int, answer: Callable[[ClaimedBody], None]
@@ -315,7 +386,7 @@ class Claims:
 
         def act(stored: bool) -> None:
             if stored:
-                answer(ClaimedBody(client_id, stamp, NOTHING))
+                answer(self._nothing(client_id, stamp))
             else:
                 journal.wait_on(act)
 
@@ -323,6 +394,10 @@ class Claims:
 
     def inquire(self, session: Session) -> None:
         """A session has come whose client has not: is it somewhere else by now?"""
+        self._inquiries.pop(session.client_id, None)
+        self._inquire(session)
+
+    def _inquire(self, session: Session) -> None:
         client_id = session.client_id
         body = encode(ClaimBody(client_id, self.newest(client_id), session.user, is_clean=False))
         for name in self._detours.members():
@@ -332,9 +407,19 @@ class Claims:
 
     def peer_is_up(self, name: str) -> None:
         """The answer may have been lost with the last connection, or the question."""
+        for client_id, told in self._told.pop(name, {}).items():
+            if told.last_stamp > told.stamp:
+                settle = self._settling.item(
+                    client_id, told.last_stamp, (name,), user=told.user, is_clean=told.is_clean
+                )
+                self._post(name, packed(settle), True, None)
         for client_id, claim in self._claims.items():
             if name in claim.asked:
                 self._ask(client_id, claim, (name,))
+
+    def forget(self, name: str) -> None:
+        """It will not come back."""
+        self._told.pop(name, None)
 
     def peer_is_down(self, name: str) -> None:
         for client_id, claim in list(self._claims.items()):
@@ -356,3 +441,10 @@ class Claims:
                 claim.heard -= set(claim.elsewhere)
                 claim.asked = self._ask(client_id, claim, claim.elsewhere)
                 self._look(client_id, claim)
+        for client_id, (again_at, times) in list(self._inquiries.items()):
+            session = self._lifetimes.sessions.get(client_id)
+            if session is None or session.link is not None:
+                del self._inquiries[client_id]
+            elif again_at <= now:
+                self._inquiries[client_id] = (now + INQUIRE_AGAIN_SECONDS, times)
+                self._inquire(session)

@@ -10,13 +10,13 @@ Rules:
 - What another user was promised is for nobody, and so is what a client that starts clean had.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.peering.detours import Detours, entry_item
 from dovetail.broker.peering.items import Filters, Header, Ready
-from dovetail.broker.session import Outgoing, Session
+from dovetail.broker.session import ARRIVED_SEQUENCES, Outgoing, Session
 from dovetail.config import FILTERS_ITEM_BYTES
 from dovetail.errors import ReasonCode
 
@@ -64,6 +64,7 @@ class Departing:
         detours = self._detours
         client_id = session.client_id
         now = detours.shared.now
+        detour = detours.begin(session)
         if sources is None:
             sources = {"", *detours.members()}
         header = Header(
@@ -76,6 +77,7 @@ class Departing:
             session.next_packet_id,
             sorted(session.incoming),
             sorted(source or self._name for source in sources),
+            sorted(detour.holders - {owner}) if detour.guard else [],
         )
         detours.put(owner, header)
         for filters in _chunks(session):
@@ -83,11 +85,14 @@ class Departing:
         for entry in session.inflight.values():
             detours.put(owner, entry_item(session, stamp, entry))
         detours.put(owner, Ready(client_id, stamp))
+        held: list[Outgoing] = []
         for entry in session.queue:
             expires_at = entry.message.expires_at
-            if expires_at is None or expires_at > now:
+            if detour.holds and entry.sequence >= ARRIVED_SEQUENCES:
+                held.append(entry)
+            elif expires_at is None or expires_at > now:
                 detours.put(owner, entry_item(session, stamp, entry))
-        self._leave_ghost(session, owner, stamp, sources)
+        self._leave_ghost(session, owner, stamp, sources, held)
 
     def stand_back(self, session: Session, owner: str, stamp: int) -> list[Outgoing]:
         """A later session of its client comes from `owner`, of this connection.
@@ -97,24 +102,34 @@ class Departing:
         """
         session.requeue()
         waited = list(session.queue)
-        self._leave_ghost(session, owner, stamp, {"", *self._detours.members()})
+        self._detours.begin(session).holds = False
+        self._leave_ghost(session, owner, stamp, {"", *self._detours.members()}, [])
         return waited
 
-    def _leave_ghost(self, session: Session, owner: str, stamp: int, sources: set[str]) -> None:
+    def _leave_ghost(
+        self,
+        session: Session,
+        owner: str,
+        stamp: int,
+        sources: set[str],
+        held: Collection[Outgoing],
+    ) -> None:
+        """`held`: what it holds back."""
         detours = self._detours
         detour = detours.begin(session)
         # Notes that are about the way to here leave the way from here open.
         session.stamp = max(session.stamp, detour.guard_stamp)
         detour.since = detours.shared.now
-        detour.holds = False
         detour.owner = owner
         detour.moved_stamp = stamp
         detour.open = sources
         detour.has_ended = False
         detours.arriving.discard(session)
-        self._lifetimes.depart(session)
-        detours.ghosts.setdefault(session.client_id, []).append(session)
+        if not detour.holds:
+            detours.holding.discard(session)
+        self._lifetimes.depart(session, held)
         session.save()
+        detours.add_ghost(session)
         detours.changed(session)
 
 

@@ -12,6 +12,11 @@ Rules:
 - A ghost is a session without a client that has its subscriptions only. It hands on what comes from
   brokers for which it is open, and what a group picked it for. When it is open for nobody it says
   End, and it is buried when nobody guards against it either; in any case after a day.
+- A ghost of a session that was still arriving holds back what comes straight, as the session did,
+  until all has come by way of the last broker.
+- Where a client has more than GHOSTS_PER_CLIENT_MAX of them, because a broker is down and no ghost
+  can be closed for it, the two oldest become one. What that broker publishes in the moment of its
+  return may come twice then.
 - Until its new broker has said that it has the session, whoever asks for it finds it here: a trace
   of it stays in our sketch (traces.py).
 - A session may arrive and move on again before it has arrived: then its ghost has a guard, too.
@@ -27,7 +32,7 @@ from dovetail.broker.peering.items import End, Entry, Move, packed
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.session import ARRIVED_SEQUENCES, Outgoing, Session
 from dovetail.broker.state import GROUP_SOURCE, Shared
-from dovetail.config import FORGET_SECONDS
+from dovetail.config import FORGET_SECONDS, GHOSTS_PER_CLIENT_MAX
 from dovetail.messages import Message
 
 NEVER_BEGUN = -1
@@ -65,7 +70,7 @@ class Detour:
         self.guard_stamp = 0
         """Of the connection that it follows."""
         self.holders: set[str] = set()
-        """The last brokers. More than one if the cluster was cut."""
+        """The last brokers. More than one if the cluster was cut, or if it has moved fast."""
         self.ending: set[str] = set()
         """Those of them who have not said End."""
         self.last_holder = ""
@@ -92,6 +97,8 @@ class Detour:
         self.asked_at = 0.0
         """When they were last asked for their Notes."""
         self.has_ended = False
+        self._written = b""
+        """As its row was last."""
 
     def takes(
         self,
@@ -108,8 +115,11 @@ class Detour:
         if not self.owner:
             return True
         if source in self.open or source == GROUP_SOURCE:
-            entry = Outgoing(message, qos, retain, identifiers, 0)
-            self._detours.hand_on(session, entry)
+            if self.holds:
+                session.arrive_late(message, qos, retain, identifiers)
+            else:
+                entry = Outgoing(message, qos, retain, identifiers, 0)
+                self._detours.hand_on(session, entry)
         return False
 
     @property
@@ -121,7 +131,16 @@ class Detour:
     def is_over(self) -> bool:
         return not (self.guard or self.owner or self.holds or self.unready)
 
+    @property
+    def has_changed(self) -> bool:
+        """Since its row was last made."""
+        return self._written != self._row()
+
     def row(self) -> bytes:
+        self._written = self._row()
+        return self._written
+
+    def _row(self) -> bytes:
         return msgspec.msgpack.encode(
             _Row(
                 sorted(self.guard),
@@ -171,6 +190,8 @@ class Detours:
         self.ghosts: dict[str, list[Session]] = {}
         """By client identifier; the latest last."""
         self.arriving: set[Session] = set()
+        self.holding: set[Session] = set()
+        """Those, and ghosts, that hold back what comes straight."""
         self._lifetimes = lifetimes
         self._post = post
         self._is_live = is_live
@@ -214,6 +235,8 @@ class Detours:
             session.next_sequence = max(session.next_sequence, ARRIVED_SEQUENCES)
         for client_id in self.ghosts:
             self._trace_again(client_id)
+        for ghost in self.all_ghosts():
+            self._hand_on_held(ghost)  # by the last life
 
     # Whose, and where -----------------------------------------------------------------------------
 
@@ -225,6 +248,14 @@ class Detours:
         if session.detour is None:
             return session.stamp
         return max(session.stamp, detour_of(session).guard_stamp)
+
+    def following(self, client_id: str, stamp: int) -> Session | None:
+        """The session that arrives for this connection, or arrived and has moved on since."""
+        for session in self.of_client(client_id):
+            detour = detour_of(session)
+            if detour.guard_stamp == stamp and not detour.is_fresh:
+                return session
+        return None
 
     def arriving_with(self, client_id: str, stamp: int) -> Session | None:
         """The session that arrives for this connection, if it still does."""
@@ -244,7 +275,10 @@ class Detours:
     def last_owner(self, client_id: str) -> str:
         """Where its session went from here, if it may still be on its way."""
         ghosts = self.ghosts.get(client_id)
-        return detour_of(ghosts[-1]).owner if ghosts else ""
+        if not ghosts:
+            return ""
+        last = detour_of(ghosts[-1])
+        return last.owner if last.is_on_its_way else ""
 
     def of_client(self, client_id: str) -> list[Session]:
         """All sessions of the client that have one."""
@@ -303,20 +337,43 @@ class Detours:
         elif detour.is_over and not (detour.is_fresh and session.stamp == NEVER_BEGUN):
             session.detour = None
             self.arriving.discard(session)
-        if session.stored:
+        if session.stored and (session.detour is None or detour.has_changed):
             session.save()
 
     def check_ghost(self, ghost: Session) -> None:
         """Has all that comes by way of here come?"""
         detour = detour_of(ghost)
         waits_for = {name for name in detour.open if not name or self._is_live(name)}
+        if detour.holds:
+            return
         if not waits_for and not detour.has_ended:
             detour.has_ended = True
             self.put(detour.owner, End(ghost.client_id, detour.moved_stamp))
         if not detour.open and not detour.guard:
             self.bury(ghost)
 
+    def add_ghost(self, ghost: Session) -> None:
+        """The latest of its client."""
+        ghosts = self.ghosts.setdefault(ghost.client_id, [])
+        ghosts.append(ghost)
+        if len(ghosts) > GHOSTS_PER_CLIENT_MAX:
+            self._become_one(*ghosts[:2])
+
+    def _become_one(self, older: Session, newer: Session) -> None:
+        """The newer one takes what both would have."""
+        self.release(older)
+        if self.has_ended(older):
+            return
+        before, detour = detour_of(older), detour_of(newer)
+        if not before.has_ended:
+            self.put(before.owner, End(older.client_id, before.moved_stamp))
+        detour.guard -= before.open - before.guard
+        detour.open |= before.open
+        newer.save()
+        self.bury(older)
+
     def bury(self, ghost: Session) -> None:
+        self.holding.discard(ghost)
         ghosts = self.ghosts[ghost.client_id]
         ghosts.remove(ghost)
         if not ghosts:
@@ -325,9 +382,18 @@ class Detours:
 
     def release(self, session: Session) -> None:
         """What came straight may go to the client: the rest has come, or is not waited for."""
-        detour_of(session).holds = False
+        detour = detour_of(session)
+        detour.holds = False
+        self.holding.discard(session)
+        if detour.owner:
+            self._hand_on_held(session)
         self.changed(session)
         session.pump(self.shared.now)
+
+    def _hand_on_held(self, ghost: Session) -> None:
+        for entry in ghost.queue:
+            self.hand_on(ghost, entry)
+        ghost.empty()
 
     def has_ended(self, session: Session) -> bool:
         """Is it neither here nor a ghost any more? Its ghosts elsewhere ask for their Notes."""
@@ -335,16 +401,26 @@ class Detours:
         is_here = self._lifetimes.sessions.get(client_id) is session
         return not is_here and session not in self.ghosts.get(client_id, ())
 
-    def tick(self, now: float) -> None:
-        for session in list(self.arriving):
-            if self.has_ended(session):
-                self.arriving.discard(session)
+    def look(self, session: Session, now: float) -> None:
+        """From time to time."""
+        if session.detour is None or self.has_ended(session):
+            self.arriving.discard(session)
+            self.holding.discard(session)
+            return
+        detour = detour_of(session)
+        if not detour.owner:
+            if detour.is_over:
+                self.changed(session)
+        elif detour.since + FORGET_SECONDS <= now:
+            self.bury(session)
+            self._trace_again(session.client_id)
+        elif not detour.has_ended:
+            self.check_ghost(session)
+
+    def liveness_changed(self) -> None:
+        """A ghost does not wait for who is not there."""
         for ghost in list(self.all_ghosts()):
-            detour = detour_of(ghost)
-            if detour.since + FORGET_SECONDS <= now:
-                self.bury(ghost)
-                self._trace_again(ghost.client_id)
-            elif not detour.has_ended:
+            if not detour_of(ghost).has_ended:
                 self.check_ghost(ghost)
 
     def forget(self, name: str) -> None:

@@ -42,6 +42,8 @@ class Header(Struct, frozen=True, array_like=True, tag=1):
     incoming: list[_PacketId]
     sources: list[str]
     """Whose publications still come by way of the sender, until a `Note` of each."""
+    behind: list[str]
+    """Brokers by whose way some still come to the sender."""
 
 
 class Filters(Struct, frozen=True, array_like=True, tag=2):

@@ -174,9 +174,12 @@ class Mesh:
     def peer_is_live(self, name: str, is_live: bool) -> None:
         """What gossip says."""
         self.peer_is_at(name, self.peers.addresses.get(name, ""))
+        was_live = self.exchange.is_live(name)
         self.exchange.peer_is_live(name, is_live)
         self.roster.peer_is_live(name, is_live)
         self.wills.peer_is_live(name, is_live)
+        if was_live and not is_live:
+            self.moving.liveness_changed()
 
     def peer_is_at(self, name: str, address: str) -> None:
         self.peers.is_at(name, address)

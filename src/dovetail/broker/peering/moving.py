@@ -27,7 +27,9 @@ Rules:
   back it hands over what waited there from before, and nothing else: no publication comes twice.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from operator import length_hint
 
 from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.peering.arriving import Arriving
@@ -43,6 +45,7 @@ from dovetail.broker.peering.traces import Traces
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
+from dovetail.config import ROUND_SECONDS, ROUND_SESSIONS
 
 
 class Moving:
@@ -64,6 +67,9 @@ class Moving:
         is_up: Callable[[str], bool],
     ) -> None:
         self._stamps = stamps
+        self._comparing: dict[str, Iterator[bool]] = {}
+        self._round: Iterator[Session] = iter(())
+        self._round_again_at = 0.0
         self._traces = Traces(exchange)
         self._detours = Detours(
             shared,
@@ -161,23 +167,42 @@ class Moving:
     # Peers and time -------------------------------------------------------------------------------
 
     def compare(self, name: str) -> None:
-        """A peer's sketch has come: does it have sessions of our clients?"""
-        self._settling.compare(name, self._traces)
+        """A peer's sketch has come: does it have sessions of our clients? Found out in turns."""
+        self._comparing[name] = self._settling.compare(name, self._traces)
 
     def peer_is_up(self, name: str) -> None:
         self._claims.peer_is_up(name)
 
+    def liveness_changed(self) -> None:
+        """Others are there than before."""
+        self._detours.liveness_changed()
+
     def peer_is_down(self, name: str) -> None:
+        self._comparing.pop(name, None)
         self._claims.peer_is_down(name)
         self._arriving.peer_is_down(name)
 
     def forget(self, name: str) -> None:
         """It will not come back."""
+        self._comparing.pop(name, None)
+        self._claims.forget(name)
         self._settling.forget(name)
         self._detours.forget(name)
 
     def tick(self, now: float) -> None:
         self._claims.tick(now)
         self._arriving.tick(now)
-        self._settling.tick(now)
-        self._detours.tick(now)
+        self._settling.tick()
+        self._look(now)
+        for name, comparison in list(self._comparing.items()):
+            if next(comparison, None) is None:
+                del self._comparing[name]
+
+    def _look(self, now: float) -> None:
+        """At sessions on their way, some in each turn: round after round, but not without rest."""
+        if self._round_again_at <= now and not length_hint(self._round):
+            self._round = iter([*self._detours.arriving, *self._detours.all_ghosts()])
+            self._round_again_at = now + ROUND_SECONDS
+        for session in islice(self._round, ROUND_SESSIONS):
+            self._settling.look(session, now)
+            self._detours.look(session, now)

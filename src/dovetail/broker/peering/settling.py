@@ -16,7 +16,7 @@ Rules:
   client's. Nothing has to change its way then: publications go to both of them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.peering.departing import Departing
@@ -99,15 +99,20 @@ class Settling:
             sketch.version,
         )
 
-    def compare(self, name: str, traces: Traces) -> None:
-        """A peer's sketch has come: does it have sessions of clients whose sessions we have?"""
-        for client_id in traces.both_with(name):
-            session = self._lifetimes.sessions.get(client_id)
-            if session is not None and session.stamp != NEVER_BEGUN:
-                self._detours.put(
-                    name,
-                    self.item(client_id, session.stamp, (name,), user=session.user, is_late=True),
-                )
+    def compare(self, name: str, traces: Traces) -> Iterator[bool]:
+        """A peer's sketch has come: does it have sessions of clients whose sessions we have?
+
+        Step by step: True after each.
+        """
+        for client_ids in traces.both_with(name):
+            for client_id in client_ids:
+                session = self._lifetimes.sessions.get(client_id)
+                if session is not None and session.stamp != NEVER_BEGUN:
+                    item = self.item(
+                        client_id, session.stamp, (name,), user=session.user, is_late=True
+                    )
+                    self._detours.put(name, item)
+            yield True
 
     # It is elsewhere ------------------------------------------------------------------------------
 
@@ -153,15 +158,16 @@ class Settling:
 
     # Peers and time -------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> None:
+    def tick(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for (name, *_), item in waiting.items():
             self.take_settle(name, item)
-        for session in list(self._detours.arriving):
-            self._settle_again(session, now)
-        for ghost in list(self._detours.all_ghosts()):
-            self._settle_again(ghost, now)
-            self._ask_for_notes(ghost, detour_of(ghost), now)
+
+    def look(self, session: Session, now: float) -> None:
+        """From time to time."""
+        self._settle_again(session, now)
+        if session.detour is not None and detour_of(session).owner:
+            self._ask_for_notes(session, detour_of(session), now)
 
     def forget(self, name: str) -> None:
         """It will not come back."""

@@ -6,11 +6,11 @@
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dovetail.broker.peering.exchange import Exchange
 
-_COMPARED_AT_ONCE = 10_000
+_COMPARED_AT_ONCE = 2_000
 
 
 class Traces:
@@ -30,15 +30,17 @@ class Traces:
         """Peers that may have a session of the client; those too whose sketch is not known."""
         return self._exchange.search([_trace(client_id).encode()])[0]
 
-    def both_with(self, name: str) -> Iterator[str]:
-        """Our clients of which this peer may have a session, too."""
+    def known(self, names: Iterable[str]) -> Iterator[str]:
+        """Those of these peers whose sketch we have."""
+        return (name for name in names if name in self._exchange.bank)
+
+    def both_with(self, name: str) -> Iterator[list[str]]:
+        """Our clients of which this peer may have a session, too; some at a time."""
         clients = list(self._clients)
         for at in range(0, len(clients), _COMPARED_AT_ONCE):
             some = clients[at : at + _COMPARED_AT_ONCE]
             found = self._exchange.search([_trace(client_id).encode() for client_id in some])
-            for client_id, names in zip(some, found, strict=True):
-                if name in names:
-                    yield client_id
+            yield [client_id for client_id, names in zip(some, found, strict=True) if name in names]
 
 
 def _trace(client_id: str) -> str:
