@@ -240,6 +240,31 @@ def test_nobody_waits_for_long_for_a_peer_that_does_not_answer() -> None:
     assert sender.disk.state().owed == {}
 
 
+def test_a_peer_that_goes_on_taking_a_long_backlog_is_not_late() -> None:
+    """Who publishes now waits behind all of it, for so long and no longer."""
+    sender = Sender(Disk(), 1)
+    for sequence in range(1, 1_001):
+        sender.outbox.put(sequence, Message(b"t", b"", 1))
+    sender.commit()
+    sender.shared.now = 1_000.0
+    sender.outbox.peer_is_up(0)
+    done: list[bool] = []
+    sender.outbox.put(1_001, Message(b"t", b"", 1), done.append)
+    for second in range(1, 3 * int(OUTBOX_WAIT_SECONDS_MAX)):
+        sender.shared.now += 1
+        sender.outbox.acknowledged(second)
+        sender.outbox.tick()
+        sender.commit()
+        assert not sender.outbox.is_late
+        assert bool(done) == (second > OUTBOX_WAIT_SECONDS_MAX)
+    assert ("peer", 1_001) in sender.disk.state().owed
+    sender.shared.now += OUTBOX_WAIT_SECONDS_MAX + 1
+    sender.outbox.tick()
+    assert sender.outbox.is_late
+    sender.outbox.acknowledged(1_001)
+    assert not sender.outbox.is_late
+
+
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_a_retained_message_stays_though_the_disk_refuses(is_kept: bool) -> None:
     """This broker has it, so all others have to come to have it. So what another one gave us."""

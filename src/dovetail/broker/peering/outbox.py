@@ -13,7 +13,8 @@ Rules:
   and not as another one. So is a retained one: all brokers come to have it, or none.
 - What a peer that is down is owed is on disk. Then whoever published it need not wait for the peer.
   So with a peer that is up and does not answer, as when its disk is full: after a while it counts
-  as down, but for being sent what it is owed.
+  as down, but for being sent what it is owed. A peer that goes on answering is not late, however
+  long the queue before it is; but nobody waits longer for it than for one that is silent.
 - What a disk refuses is not owed, and its publisher is told so. But a retained message stays, since
   this broker has it, and what another broker counts on: that is tried until the disk is well.
 - What is too large for the peer is not sent. It is counted, and holds nothing up.
@@ -41,6 +42,9 @@ log = logging.getLogger("dovetail.cluster")
 
 Done = Callable[[bool], None]
 """Called once: True when the peer or the disk has it, False if neither could take it."""
+
+_SPARE_SECONDS = 1.0
+"""Between two looks at who waits behind much else."""
 
 
 class Owed:
@@ -102,7 +106,8 @@ class Outbox:
         self._bytes_max = bytes_max
         self._owed: deque[Owed] = deque()
         self._unsent: deque[Owed] = deque()
-        self._up_since = 0.0
+        self._answered_at = 0.0  # or since when it is up
+        self._spare_at = 0.0
         self._complain_at = 0.0
 
     # In -------------------------------------------------------------------------------------------
@@ -169,7 +174,7 @@ class Outbox:
         self._unsent = deque(self._owed)  # what the last connection took with it comes first
         self.is_up = True
         self.is_late = False
-        self._up_since = self._shared.now
+        self._answered_at = self._shared.now
         self.acknowledged(heard)
 
     def peer_is_down(self) -> None:
@@ -177,25 +182,40 @@ class Outbox:
         self._count_on_disk()
 
     def tick(self) -> None:
-        """Has the peer been silent for too long?"""
-        if self.is_up and not self.is_late and self._waits_seconds() > OUTBOX_WAIT_SECONDS_MAX:
+        """Has the peer been silent for too long, or has somebody waited too long for it?"""
+        if not self.is_up or self.is_late or not self._owed:
+            return
+        now = self._shared.now
+        oldest = self._owed[0].since
+        if now - max(oldest, self._answered_at) > OUTBOX_WAIT_SECONDS_MAX:
             self.is_late = True
             log.warning("%s does not take what it is sent; it is kept for it", self.peer)
             self._count_on_disk()
+        elif now - oldest > OUTBOX_WAIT_SECONDS_MAX and now >= self._spare_at:
+            self._spare_at = now + _SPARE_SECONDS  # there may be many
+            self._spare()
 
-    def _waits_seconds(self) -> float:
-        """For how long the peer has owed us its word."""
-        if not self._owed:
-            return 0.0
-        return self._shared.now - max(self._owed[0].since, self._up_since)
+    def _spare(self) -> None:
+        """Who waits behind much else is told when it is on disk."""
+        for owed in self._owed:
+            if not self._has_waited(owed):
+                return
+            if owed.done is not None and not owed.is_gone:
+                self._wait_for_disk(owed)
+
+    def _has_waited(self, owed: Owed) -> bool:
+        return self._shared.now - owed.since > OUTBOX_WAIT_SECONDS_MAX
 
     def _count_on_disk(self) -> None:
         """Nobody waits for the peer any more."""
         for owed in self._owed:
-            if owed.is_on_disk:
-                _finish(owed, True)
-            elif not owed.is_kept and not owed.is_gone:
-                self._keep(owed)
+            self._wait_for_disk(owed)
+
+    def _wait_for_disk(self, owed: Owed) -> None:
+        if owed.is_on_disk:
+            _finish(owed, True)
+        elif not owed.is_kept and not owed.is_gone:
+            self._keep(owed)
 
     def flush(self) -> None:
         """Send on, as far as the window and the connection go."""
@@ -230,6 +250,8 @@ class Outbox:
 
     def acknowledged(self, sequence: int) -> None:
         """The peer has everything up to here."""
+        if self._owed and self._owed[0].sequence <= sequence:
+            self._answered_at = self._shared.now
         while self._owed and self._owed[0].sequence <= sequence:
             owed = self._owed.popleft()
             if self._unsent and self._unsent[0] is owed:
@@ -237,7 +259,7 @@ class Outbox:
             if not owed.is_gone:
                 self._remove(owed)
                 _finish(owed, True)
-        if self.is_late and self._waits_seconds() <= OUTBOX_WAIT_SECONDS_MAX:
+        if self.is_late and not (self._owed and self._has_waited(self._owed[0])):
             self.is_late = False
         self.flush()
 
@@ -272,7 +294,7 @@ class Outbox:
                 return  # it was acknowledged before the disk had it
             if is_stored:
                 owed.is_on_disk = True
-                if not self.is_up or self.is_late:
+                if not self.is_up or self.is_late or self._has_waited(owed):
                     _finish(owed, True)
                 self.flush()
             elif owed.must_stay:
