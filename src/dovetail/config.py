@@ -269,7 +269,7 @@ RETAINED_PAGE_BYTES = 262_144
 
 OUTBOX_MESSAGES_MAX = 100_000
 """QoS 1 and 2 publications that one peer is owed, in memory and, while it is down, on disk. Beyond,
-the newest is dropped for it, and counted."""
+the newest is dropped for it, and counted. What has to go in any case is not among them."""
 
 OUTBOX_BYTES_MAX = 268_435_456
 """The same in bytes."""

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_harness import Disk, commit
 from dovetail.broker.journal import Journal
 from dovetail.broker.peering import outbox
+from dovetail.broker.peering.items import ITEM_TOPIC
 from dovetail.broker.peering.outbox import Outbox
 from dovetail.broker.state import Shared
 from dovetail.config import OUTBOX_WAIT_SECONDS_MAX
@@ -185,6 +186,25 @@ def test_what_does_not_fit_is_counted_and_holds_nobody_up(
     assert sender.outbox.count == 2
     assert len(caplog.records) == 1  # the log is not filled with it
     assert "peer is owed 2 publications" in caplog.text
+
+
+def test_what_must_go_takes_no_room_from_publications() -> None:
+    """As where sessions move by the thousand while a broker is down."""
+    disk = Disk()
+    sender = Sender(disk, 1, messages_max=2, bytes_max=1_000)
+    for sequence in range(1, 6):
+        sender.outbox.put(sequence, Message(ITEM_TOPIC, bytes(1_000), 2), must=True)
+    for sequence in range(6, 9):
+        sender.outbox.put(sequence, Message(b"t", b"", 1))
+    assert sender.shared.counters.peer_messages_dropped == 1
+    assert (sender.outbox.count, sender.outbox.nbytes) == (7, 5_007)
+    sender.commit()
+    sender = Sender(disk, 100, messages_max=3, bytes_max=1_000)
+    for sequence in range(10, 12):
+        sender.outbox.put(sequence, Message(b"t", b"", 1))
+    assert sender.shared.counters.peer_messages_dropped == 1
+    sender.outbox.acknowledged(11)
+    assert (sender.outbox.count, sender.outbox.nbytes) == (0, 0)
 
 
 def test_a_peer_that_is_forgotten_leaves_nothing_behind() -> None:

@@ -18,7 +18,8 @@ Rules:
 - What a disk refuses is not owed, and its publisher is told so. But a retained message stays, since
   this broker has it, and what another broker counts on: that is tried until the disk is well.
 - What is too large for the peer is not sent. It is counted, and holds nothing up.
-- What does not fit any more is counted and not kept, and nobody waits for it either.
+- What does not fit any more is counted and not kept, and nobody waits for it either. What has to
+  go in any case takes no room from publications.
 """
 
 import logging
@@ -26,6 +27,7 @@ from collections import deque
 from collections.abc import Callable
 
 from dovetail.broker.journal import OwedRow
+from dovetail.broker.peering.items import ITEM_TOPIC
 from dovetail.broker.state import Shared
 from dovetail.config import (
     COMPLAIN_SECONDS,
@@ -57,6 +59,7 @@ class Owed:
         "is_on_disk",
         "mark",
         "message",
+        "must_go",
         "must_stay",
         "sequence",
         "since",
@@ -73,6 +76,7 @@ class Owed:
         self.is_kept = False  # its row is written
         self.is_on_disk = False  # and has arrived there
         self.is_gone = False  # owed no more
+        self.must_go = False  # and takes no room
         self.must_stay = message.retain  # though the disk refuses it
 
 
@@ -92,6 +96,8 @@ class Outbox:
         self.peer = peer
         self.count = 0
         self.nbytes = 0
+        self._must_go_count = 0  # of these
+        self._must_go_bytes = 0
         self.is_up = False
         self.is_late = False
         """It is up, and has not said for long that it took what it was sent."""
@@ -127,17 +133,22 @@ class Outbox:
         Then nobody waits for the peer: who gave it to us counts on our disk. `must`: whether or
         not there is room.
         """
-        if not must and (
-            self.count >= self._messages_max or self.nbytes + message.size > self._bytes_max
-        ):
+        if not must and not self._has_room_for(message):
             self._drop(done)
             return
         owed = Owed(sequence, message, mark, done, self._shared.now)
+        owed.must_go = must
         owed.must_stay = keep or must or message.retain
         self._append(owed)
         if keep or message.qos == 2 or message.retain or not self.is_up or self.is_late:
             self._keep(owed)
         self.flush()
+
+    def _has_room_for(self, message: Message) -> bool:
+        return (
+            self.count - self._must_go_count < self._messages_max
+            and self.nbytes - self._must_go_bytes + message.size <= self._bytes_max
+        )
 
     def _drop(self, done: Done | None) -> None:
         self._shared.counters.peer_messages_dropped += 1
@@ -149,8 +160,8 @@ class Outbox:
                 "%s is owed %d publications (%d bytes), which is as much as is kept; new ones are "
                 "dropped for it",
                 self.peer,
-                self.count,
-                self.nbytes,
+                self.count - self._must_go_count,
+                self.nbytes - self._must_go_bytes,
             )
         if done is not None:
             done(True)
@@ -159,13 +170,21 @@ class Outbox:
         """From the disk, after a start; lowest numbers first."""
         owed = Owed(sequence, message, mark, None, self._shared.now)
         owed.is_kept = owed.is_on_disk = True
+        owed.must_go = message.topic == ITEM_TOPIC
         self._append(owed)
 
     def _append(self, owed: Owed) -> None:
         self._owed.append(owed)
         self._unsent.append(owed)
-        self.count += 1
-        self.nbytes += owed.message.size
+        self._count(owed, 1)
+
+    def _count(self, owed: Owed, sign: int) -> None:
+        size = sign * owed.message.size
+        self.count += sign
+        self.nbytes += size
+        if owed.must_go:
+            self._must_go_count += sign
+            self._must_go_bytes += size
 
     # Out ------------------------------------------------------------------------------------------
 
@@ -275,8 +294,7 @@ class Outbox:
 
     def _remove(self, owed: Owed) -> None:
         owed.is_gone = True
-        self.count -= 1
-        self.nbytes -= owed.message.size
+        self._count(owed, -1)
         if owed.is_kept:
             self._shared.journal.drop_owed(self.peer, owed.sequence)
             self._shared.journal.release(owed.message)
