@@ -16,6 +16,7 @@ from dovetail.broker.packets import (
     Will,
 )
 from dovetail.errors import ReasonCode
+from dovetail.messages import Message
 from dovetail.settings import Rule
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
@@ -530,6 +531,19 @@ def test_a_message_that_has_expired_is_not_sent(qos: int) -> None:
     assert arrivals(subscriber) == []
     assert world.shared.counters.publishes_expired == 1
     assert world.disk.tables["messages"] == {}
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_session_does_not_take_what_has_expired(qos: int) -> None:
+    """As what was long on its way from another broker."""
+    world = World()
+    subscriber = world.client("s")
+    subscriber.subscribe("t", qos=qos)
+    for payload, expires_at in [(b"old", world.now - 1), (b"now", world.now)]:
+        world.broker.publish(Message(b"t", payload, qos, expires_at=expires_at))
+    world.settle()
+    assert subscriber.payloads() == [b"now"]
+    assert world.shared.counters.publishes_expired == 1
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -226,9 +226,9 @@ class Session:
     def offer(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
     ) -> Outgoing | None:
-        """A QoS 1 or 2 message for this session; None if its queue is full, and it was dropped.
+        """A QoS 1 or 2 message for this session; None if it has expired, or its queue is full.
 
-        What has expired gives way first.
+        Then it was dropped. What waits there and has expired gives way first.
         """
         detour = self.detour
         if detour is not None and not detour.takes(self, message, qos, retain, identifiers):
@@ -245,6 +245,9 @@ class Session:
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
     ) -> Outgoing | None:
         shared = self.shared
+        if message.expires_at is not None and message.expires_at < shared.now:  # [MQTT-3.3.2-5]
+            shared.counters.publishes_expired += 1
+            return None
         size = message.size
         limits = shared.limits
         link = self.link

@@ -134,6 +134,22 @@ def test_plain_publications_are_delivered_here_and_go_nowhere_else(version: int)
     assert not any(kind in (bodies.PLAIN, bodies.MESSAGE) for _, kind, _ in member.sent)
 
 
+def test_a_retained_message_that_has_expired_only_takes_away_what_it_replaced() -> None:
+    member = Member()
+    resume(member)
+    not_waited_for(member)
+    client = member.client("c")
+    client.subscribe("a", qos=1)
+    for sequence, left in enumerate([None, 0.0], 1):
+        body = bodies.Publication(
+            sequence, b"a", b"%d" % sequence, 1, True, b"", left, "origin", sequence
+        )
+        assert heard(member.receive(bodies.MESSAGE, bodies.encode(body))) == [sequence]
+    assert client.payloads() == [b"1"]
+    member.pass_time(1)
+    assert member.broker.retained.get(b"a") is None
+
+
 def keeping() -> Member:
     """A kept session waits for its client, and the disk for the test."""
     member = Member()

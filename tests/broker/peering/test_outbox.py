@@ -188,6 +188,41 @@ def test_what_does_not_fit_is_counted_and_holds_nobody_up(
     assert "peer is owed 2 publications" in caplog.text
 
 
+def test_what_has_expired_is_not_sent() -> None:
+    """Numbers have gaps then, as they have where a publication was for other peers."""
+    disk = Disk()
+    sender = Sender(disk, 1)
+    done: list[bool] = []
+    for sequence, end in enumerate([None, 10.0, 30.0, 10.0, None], 1):
+        message = Message(b"t", b"%d" % sequence, 1 + sequence % 2, expires_at=end)
+        sender.outbox.put(sequence, message, done.append)
+    sender.outbox.put(6, Message(b"t", b"6", 1, retain=True, expires_at=10.0))
+    sender.commit()
+    sender.shared.now = 20.0
+    sender.outbox.peer_is_up(0)
+    assert [sequence for sequence, _ in sender.wire] == [1, 3, 5, 6]  # the last replaces another
+    assert (done, sender.outbox.count) == ([True] * 5, 4)
+    assert sender.shared.counters.publishes_expired == 2
+    sender.outbox.acknowledged(6)
+    sender.commit()
+    assert (sender.outbox.count, sender.outbox.nbytes, disk.state().messages) == (0, 0, {})
+
+
+def test_what_has_expired_gives_way() -> None:
+    sender = Sender(Disk(), 1, messages_max=3)
+    for sequence, end in enumerate([10.0, 30.0, 10.0], 1):
+        sender.outbox.put(sequence, Message(b"t", b"", 1, expires_at=end))
+    sender.commit()
+    sender.shared.now = 20.0
+    for sequence in range(4, 7):
+        sender.outbox.put(sequence, Message(b"t", b"", 1))
+    counters = sender.shared.counters
+    assert (counters.publishes_expired, counters.peer_messages_dropped) == (2, 1)
+    sender.commit()
+    sender.outbox.peer_is_up(0)
+    assert [sequence for sequence, _ in sender.wire] == [2, 4, 5]
+
+
 def test_what_must_go_takes_no_room_from_publications() -> None:
     """As where sessions move by the thousand while a broker is down."""
     disk = Disk()

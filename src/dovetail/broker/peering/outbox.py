@@ -17,6 +17,8 @@ Rules:
   long the queue before it is; but nobody waits longer for it than for one that is silent.
 - What a disk refuses is not owed, and its publisher is told so. But a retained message stays, since
   this broker has it, and what another broker counts on: that is tried until the disk is well.
+- What has expired is not sent [MQTT-3.3.2-5], and gives way when there is no room. But a retained
+  message is: the peer has to forget the one that it replaced.
 - What is too large for the peer is not sent. It is counted, and holds nothing up.
 - What does not fit any more is counted and not kept, and nobody waits for it either. What has to
   go in any case takes no room from publications.
@@ -25,6 +27,7 @@ Rules:
 import logging
 from collections import deque
 from collections.abc import Callable
+from math import inf
 
 from dovetail.broker.journal import OwedRow
 from dovetail.broker.peering.items import ITEM_TOPIC
@@ -115,6 +118,8 @@ class Outbox:
         self._answered_at = 0.0  # or since when it is up
         self._spare_at = 0.0
         self._complain_at = 0.0
+        self._expires_next = inf
+        """Nothing here expires before this time."""
 
     # In -------------------------------------------------------------------------------------------
 
@@ -134,8 +139,10 @@ class Outbox:
         not there is room.
         """
         if not must and not self._has_room_for(message):
-            self._drop(done)
-            return
+            self._drop_expired()
+            if not self._has_room_for(message):
+                self._drop(done)
+                return
         owed = Owed(sequence, message, mark, done, self._shared.now)
         owed.must_go = must
         owed.must_stay = keep or must or message.retain
@@ -176,6 +183,9 @@ class Outbox:
     def _append(self, owed: Owed) -> None:
         self._owed.append(owed)
         self._unsent.append(owed)
+        expires_at = owed.message.expires_at
+        if expires_at is not None and expires_at < self._expires_next:
+            self._expires_next = expires_at
         self._count(owed, 1)
 
     def _count(self, owed: Owed, sign: int) -> None:
@@ -250,6 +260,11 @@ class Outbox:
                 if owed.message.size > self.message_bytes_max:
                     self._refuse(owed)
                     continue
+                if owed.message.expires_at is not None and self._has_expired(owed):
+                    self._unsent.popleft()
+                    self._owed.remove(owed)
+                    self._expire(owed)
+                    continue
                 if not self._send(owed.sequence, owed.message, owed.mark):
                     return
             self._unsent.popleft()
@@ -266,6 +281,30 @@ class Outbox:
         self._owed.remove(owed)
         self._remove(owed)
         _finish(owed, True)
+
+    def _has_expired(self, owed: Owed) -> bool:
+        """Who says 0 s has it sent at once, or not at all."""
+        message = owed.message
+        expires_at = message.expires_at
+        return expires_at is not None and expires_at < self._shared.now and not message.retain
+
+    def _expire(self, owed: Owed) -> None:
+        self._shared.counters.publishes_expired += 1
+        self._remove(owed)
+        _finish(owed, True)
+
+    def _drop_expired(self) -> None:
+        """Of what the peer was not sent."""
+        if self._expires_next >= self._shared.now:
+            return
+        expired = [owed for owed in self._unsent if not owed.is_gone and self._has_expired(owed)]
+        for owed in expired:
+            self._expire(owed)
+        gone = set(expired)
+        self._owed = deque(owed for owed in self._owed if owed not in gone)
+        self._unsent = deque(owed for owed in self._unsent if owed not in gone)
+        ends = (owed.message.expires_at for owed in self._unsent if not owed.message.retain)
+        self._expires_next = min((end for end in ends if end is not None), default=inf)
 
     def acknowledged(self, sequence: int) -> None:
         """The peer has everything up to here."""

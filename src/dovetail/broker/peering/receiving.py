@@ -130,6 +130,12 @@ class Receiving:
         route = self._route(message.topic)
         if route is None:
             return
+        if message.retain and publication.expiry_seconds == 0:
+            # Only so that what it replaced is forgotten here, too [MQTT-3.3.2-5].
+            shared.counters.publishes_expired += 1
+            self._dispatch.retain(message)
+            self._expire_retained(message)
+            return
         shared.source = name
         if mark is None or not mark.is_only:
             if mark is None and not route.deliveries and not message.retain:
