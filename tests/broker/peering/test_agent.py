@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.broker.peering.agent import GOSSIP
 from dovetail.broker.peering.bodies import Answer, encode
 from dovetail.broker.peering.part import ClusterPart
+from dovetail.cluster import gossip
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.links import ClusterLinks
+from dovetail.cluster.membership import Delta, Record
 from dovetail.errors import ConfigError, PeerError
 from dovetail.messages import Message
 from dovetail.node import Node
@@ -254,3 +257,33 @@ def test_who_is_refused_does_not_begin_alone(tmp_path: Path) -> None:
                     pass
 
     run(work)
+
+
+def test_what_is_no_address_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Who passes it on is not to blame, and what else it tells is heard."""
+    addresses = {"three": b"no:address", "four": b"\xff", "five": b"127.0.0.1:9"}
+    told = gossip.Give(
+        [Delta(name, 1, 0, 2, (Record("address", 2, text),)) for name, text in addresses.items()]
+    )
+
+    async def work() -> None:
+        async with running(tmp_path / "one", "one") as one:
+            assert one.agent is not None
+            mesh = one.agent.mesh
+            async with running(tmp_path / "two", "two", one) as two:
+                assert two.agent is not None
+                transport = two.agent.transport
+                await until(lambda: "one" in transport.connected, "they meet")
+                transport.send("one", GOSSIP, gossip.encode(told))
+                await until(lambda: mesh.peers.addresses.get("five"), "it is heard")
+                assert mesh.peers.addresses["five"] == "127.0.0.1:9"
+                assert not mesh.peers.addresses["three"]
+                assert "one" in transport.connected
+            mesh.peer_is_at("three", "no:address")  # as an earlier version remembered it
+        async with running(tmp_path / "one", "one") as one:
+            assert one.agent is not None
+            assert set(one.agent.mesh.names()) == {"two", "three", "four", "five"}
+
+    run(work)
+    said = [record.message for record in caplog.records if "where three is" in record.message]
+    assert len(said) == 2  # once in each life

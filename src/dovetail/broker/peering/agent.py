@@ -22,7 +22,7 @@ from dovetail.broker.peering.part import ClusterPart
 from dovetail.broker.reporting import Reporter
 from dovetail.broker.server import Server
 from dovetail.cluster import gossip
-from dovetail.cluster.addresses import parse_address
+from dovetail.cluster.addresses import Address, parse_address
 from dovetail.cluster.gossip import Event, Gossip, Presence
 from dovetail.cluster.handshake import Hello
 from dovetail.cluster.link import Link
@@ -99,6 +99,8 @@ class Agent:
         """Nodes whose data folder is a copy: which process that was, and why it is refused."""
         self._remembered: frozenset[str] = frozenset()
         """Those of our last life."""
+        self._bad_addresses: dict[str, str] = {}
+        """What the log has said of them."""
         self._has_heard = False
         self._is_synchronous = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -111,7 +113,8 @@ class Agent:
         await self.transport.start()
         self.gossip.put(_ADDRESS, str(self.transport.address).encode())
         addresses = self.mesh.peers.addresses
-        known = [(name, parse_address(text)) for name, text in addresses.items() if text]
+        found = [(name, self._address(name, text)) for name, text in addresses.items() if text]
+        known = [(name, address) for name, address in found if address is not None]
         self._remembered = frozenset(self.mesh.names())
         for name in self._remembered:
             self.gossip.remember(name, self._loop.time())
@@ -190,6 +193,7 @@ class Agent:
         if event.presence is None:
             lost = self.mesh.forget(name)
             self.transport.forget(name)
+            self._bad_addresses.pop(name, None)
             log.warning("forgot %s; it was owed %d publications", name, lost)
             return
         # Gossip goes by chance, and may not have heard of a node that talks to us all the time.
@@ -209,10 +213,23 @@ class Agent:
     def _dial(self, name: str) -> None:
         state = self.gossip.state(name)
         text = None if state is None else state.value(_ADDRESS)
-        if text is not None:
-            address = text.decode()
-            self.mesh.peer_is_at(name, address)
-            self.transport.connect_to(name, parse_address(address))
+        address = None if text is None else self._address(name, text.decode(errors="replace"))
+        if address is not None:
+            self.mesh.peer_is_at(name, str(address))
+            self.transport.connect_to(name, address)
+
+    def _address(self, name: str, text: str) -> Address | None:
+        """None, and a line in the log, for what is none: whoever told us may have it from others.
+
+        The node itself may still come to us, and then says where it is.
+        """
+        try:
+            return parse_address(text)
+        except ConfigError as error:
+            if self._bad_addresses.get(name) != text:
+                self._bad_addresses[name] = text
+                log.warning("ignored what is said of where %s is: %s", name, error.message)
+            return None
 
     # The transport's side -------------------------------------------------------------------------
 
