@@ -235,8 +235,17 @@ SETTLE_AGAIN_SECONDS = 5.0
 SETTLES_WAITING_MAX = 100_000
 """Sessions at other brokers whose sketches we wait for. Who finds no room here asks again."""
 
+SECONDS_MAX = 0xFFFF_FFFF
+"""The longest expiry or delay that a client can ask for: four bytes."""
+
 STAMP_MAX = 1 << 62
-"""Other brokers' stamps are below: those of clocks up to the year 2109. Ours can go above."""
+"""All brokers' stamps are below: those of clocks up to the year 2109."""
+
+STAMP_JUMP_MAX = STAMP_MAX - (1 << 58)
+"""Up to here, the year 2100, another broker's stamp may lie ahead of ours by any time."""
+
+STAMP_STEP_MAX = 1 << 50
+"""And above by this, which takes brokers a trillion stamps. So nobody can use them up."""
 
 FRESH_SESSION_SECONDS = 300
 """For a client to be let in to a session that has begun for what other brokers may have of it."""

@@ -1,6 +1,7 @@
 """One broker among others, frame by frame: what a peer may send, and what becomes of it."""
 
 from collections.abc import Callable
+from math import inf, nan
 
 import pytest
 from hypothesis import given
@@ -8,13 +9,21 @@ from hypothesis import strategies as st
 
 from broker_harness import KEPT, World
 from dovetail.broker import codec
-from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
-from dovetail.broker.peering import bodies, forwarding, roster, streams
+from dovetail.broker.packets import MQTT_3_1_1, MQTT_5, Will
+from dovetail.broker.peering import bodies, forwarding, items, roster, streams
 from dovetail.broker.peering.bodies import DELTA, WHOLE, decoded
 from dovetail.broker.peering.claims import NOTHING
 from dovetail.broker.peering.exchange import Exchange
-from dovetail.config import GROUP_HOPS_MAX, REMOVALS_SECONDS
+from dovetail.config import (
+    GROUP_HOPS_MAX,
+    REMOVALS_SECONDS,
+    SECONDS_MAX,
+    STAMP_JUMP_MAX,
+    STAMP_MAX,
+    STAMP_STEP_MAX,
+)
 from dovetail.errors import PeerError, ReasonCode
+from dovetail.messages import Message
 from dovetail.topics.sketches.wire import sketch_to_bytes
 
 STREAM = 9
@@ -531,3 +540,76 @@ def test_a_filter_that_comes_or_goes_asks_for_the_end_of_the_turn(
     for is_there in (True, False):
         member.broker.router.filter_changed("x", is_there)
     assert asked == [True, True]
+
+
+@pytest.mark.parametrize("seconds", [inf, nan, -1.0, 2.0**32, 1e300])
+def test_times_that_are_none_are_refused(seconds: float) -> None:
+    member = Member()
+    resume(member)
+    body = bodies.Publication(1, b"a", b"", 1, False, b"", seconds, "origin", 0)
+    with pytest.raises(PeerError):
+        member.receive(bodies.MESSAGE, bodies.encode(body))
+    entry = items.Entry(
+        "c", 1, None, b"a", b"", 1, False, b"", seconds * 2.0**32, "", 1, False, 0, False, ()
+    )
+    with pytest.raises(PeerError):
+        items.unpacked(items.packed(entry).payload)
+
+
+def test_time_that_is_left_is_told_within_bounds_though_our_clock_was_set_back() -> None:
+    message = Message(b"a", b"", expires_at=2.0**32 + 1_000)
+    encoded = bodies.encode(bodies.publication_of(message, 0.0))
+    assert decoded(bodies.publication_decoder, encoded).expiry_seconds == SECONDS_MAX
+
+
+@pytest.mark.parametrize("ahead", [-1, STAMP_STEP_MAX])
+def test_what_others_stamp_leaves_stamps_for_us(ahead: int) -> None:
+    """They can be read, and are later than what was seen."""
+    member = Member()
+    be_up(member)
+    resume(member)
+    stamp = STAMP_JUMP_MAX + ahead
+    body = bodies.Publication(1, b"a", b"x", 1, True, b"", None, "origin", stamp)
+    assert heard(member.receive(bodies.MESSAGE, bodies.encode(body))) == [1]
+    member.client("p").publish("a", b"y", 1, retain=True)
+    (ours,) = sent_publications(member)
+    assert stamp < ours.stamp < STAMP_MAX
+
+
+def test_a_stamp_of_the_far_future_is_refused() -> None:
+    member = Member()
+    be_up(member)
+    resume(member)
+    body = bodies.Publication(1, b"a", b"x", 1, True, b"", None, "origin", STAMP_MAX - 1)
+    with pytest.raises(PeerError, match="far future"):
+        member.receive(bodies.MESSAGE, bodies.encode(body))
+    assert member.broker.retained.get(b"a") is None
+    member.client("p").publish("a", b"y", 1, retain=True)
+    assert sent_publications(member)[0].stamp < STAMP_JUMP_MAX
+
+
+def test_after_a_publication_for_a_group_that_does_not_get_it_all_goes_on() -> None:
+    member = Member()
+    resume(member)
+    with pytest.raises(PeerError):
+        member.receive(bodies.MESSAGE, marked(1, b"a", ("group", "other")))
+    assert not member.shared.source
+
+
+@pytest.mark.parametrize(
+    "will",
+    [
+        Will(b"\xff", b""),
+        Will(b"a/#", b""),
+        Will(b"", b""),
+        Will(b"$SYS/a", b""),
+        Will(b"a", b"", 3),
+        Will(b"a", b"", delay_seconds=-1),
+        Will(b"a", b"", expiry_seconds=1 << 32),
+    ],
+)
+def test_a_will_that_cannot_be_published_is_not_kept(will: Will) -> None:
+    member = Member()
+    kept = bodies.KeptWill("c", 1, member.shared.encode_will(will), None)
+    with pytest.raises(PeerError):
+        member.receive(bodies.WILLS, bodies.encode(bodies.WillsBody(True, [kept])))

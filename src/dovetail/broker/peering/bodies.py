@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from dovetail.config import STAMP_MAX
+from dovetail.config import SECONDS_MAX, STAMP_MAX
 from dovetail.errors import PeerError
 from dovetail.messages import Message
 
@@ -30,7 +30,11 @@ Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 ClientId = Annotated[str, Meta(min_length=1)]
 Qos = Annotated[int, Meta(ge=0, le=2)]
-UnixSeconds = Annotated[float, Meta(ge=0)]
+UnixSeconds = Annotated[float, Meta(ge=0, le=1 << 40)]
+"""No times that an integer would have no room for, or that are none."""
+
+Seconds = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
+"""Left of an expiry, or of a delay."""
 
 
 class CopiedFolderError(PeerError):
@@ -105,7 +109,7 @@ class Publication(Struct, frozen=True, array_like=True):
     qos: Qos
     retain: bool
     properties: bytes
-    expiry_seconds: Annotated[float, Meta(ge=0)] | None
+    expiry_seconds: Seconds | None
     origin: str
     stamp: Stamp
     mark: bytes = b""
@@ -172,7 +176,7 @@ class KeptWill(Struct, frozen=True, array_like=True):
     client_id: ClientId
     stamp: Stamp
     will: bytes | None
-    left_seconds: Annotated[float, Meta(ge=0)] | None
+    left_seconds: Seconds | None
 
 
 class WillsBody(Struct, frozen=True, array_like=True):
@@ -214,7 +218,7 @@ def publication_of(
     """A message as it leaves."""
     left = None
     if message.expires_at is not None:
-        left = max(message.expires_at - now, 0.0)
+        left = min(max(message.expires_at - now, 0.0), SECONDS_MAX)  # clocks may be set back
     return Publication(
         sequence,
         message.topic,

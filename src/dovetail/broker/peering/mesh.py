@@ -163,7 +163,7 @@ class Mesh:
         for topic, stamp in sorted(removals.items(), key=lambda item: item[1]):
             self.stamps.restore_removal(topic, stamp)
         for message in self._retained:
-            self.stamps.saw(message.stamp)
+            self.stamps.restore(message.stamp)
             self.stamps.put(message)
         self.peers.restore(members)
         self._streams.restore(heard)

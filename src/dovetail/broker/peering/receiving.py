@@ -137,16 +137,18 @@ class Receiving:
             self._expire_retained(message)
             return
         shared.source = name
-        if mark is None or not mark.is_only:
-            if mark is None and not route.deliveries and not message.retain:
-                shared.counters.publishes_in_vain += 1
-            self._dispatch.publish_here(route, message)
-            if message.retain:
-                self._expire_retained(message)
-        if mark is not None:
-            for key in mark.groups:
-                self._serve(key, message, mark.hops)
-        shared.source = ""
+        try:
+            if mark is None or not mark.is_only:
+                if mark is None and not route.deliveries and not message.retain:
+                    shared.counters.publishes_in_vain += 1
+                self._dispatch.publish_here(route, message)
+                if message.retain:
+                    self._expire_retained(message)
+            if mark is not None:
+                for key in mark.groups:
+                    self._serve(key, message, mark.hops)
+        finally:
+            shared.source = ""
 
     def _serve(self, key: Key, message: Message, hops: int) -> None:
         """We were picked for a group. Its members may have left meanwhile."""

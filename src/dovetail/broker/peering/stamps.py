@@ -4,7 +4,8 @@ Pure. Rules:
 
 - A retained message gets a stamp from the broker that took it: milliseconds, a counter, and some
   bits of the broker's own. It is higher than every stamp that this broker has given or seen, so
-  what follows from another is later, whatever the clocks say (a hybrid logical clock).
+  what follows from another is later, whatever the clocks say (a hybrid logical clock). What lies
+  absurdly far ahead is refused, or no stamps would be left for us.
 - The higher stamp stays. A message without one (0) is from before there was a cluster, and gives
   way to any other. Of two with the same, the one whose contents come later in the order of bytes
   stays: any order does, if it is the same at all brokers.
@@ -15,7 +16,14 @@ Pure. Rules:
 import hashlib
 
 from dovetail.broker.state import Shared
-from dovetail.config import REMOVALS_MAX, REMOVALS_SECONDS
+from dovetail.config import (
+    REMOVALS_MAX,
+    REMOVALS_SECONDS,
+    STAMP_JUMP_MAX,
+    STAMP_MAX,
+    STAMP_STEP_MAX,
+)
+from dovetail.errors import PeerError
 from dovetail.messages import Message
 
 _BROKER_BITS = 10
@@ -37,9 +45,17 @@ class Stamps:
         milliseconds = int(self._shared.now * 1_000)
         later = (self._last >> _BROKER_BITS) + 1
         self._last = max(milliseconds << _COUNTER_BITS, later) << _BROKER_BITS | self._broker
+        self._last = min(self._last, STAMP_MAX - 1)
         return self._last
 
     def saw(self, stamp: int) -> None:
+        """Another broker's."""
+        if stamp > max(self._last, STAMP_JUMP_MAX) + STAMP_STEP_MAX:
+            raise PeerError("a stamp of the far future")
+        self.restore(stamp)
+
+    def restore(self, stamp: int) -> None:
+        """It was given, or seen, in an earlier life."""
         self._last = max(self._last, stamp)
 
     def is_late(self, message: Message, known: Message | None) -> bool:
@@ -56,7 +72,7 @@ class Stamps:
         self._shared.journal.save_removal(topic, stamp)
 
     def restore_removal(self, topic: bytes, stamp: int) -> None:
-        self.saw(stamp)
+        self.restore(stamp)
         self.removals[topic] = stamp
         self.digest ^= _hash(topic, -stamp)
 

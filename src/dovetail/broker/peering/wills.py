@@ -28,9 +28,10 @@ from dovetail.broker.peering.items import WillDone, packed
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
-from dovetail.config import WILL_GRACE_SECONDS, WILLS_FRAME_BYTES
-from dovetail.errors import PeerError
+from dovetail.config import SECONDS_MAX, WILL_GRACE_SECONDS, WILLS_FRAME_BYTES
+from dovetail.errors import ClientError, PeerError
 from dovetail.messages import Message
+from dovetail.topics.names import SYS_PREFIX, check_name
 
 Post = Callable[[str, Message, bool, Ticket | None], None]
 
@@ -150,10 +151,18 @@ class Wills:
                 kept[one.client_id] = _Kept(one.stamp, will, one.left_seconds, self._shared.now)
 
     def _decode(self, data: bytes) -> Will:
+        """What could not be published one day is not kept."""
         try:
-            return self._shared.decode_will(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            will = self._shared.decode_will(data)
+            check_name(will.topic)
+        except (msgspec.DecodeError, UnicodeDecodeError, ClientError) as error:
             raise PeerError(f"a will that cannot be read: {error}") from error
+        times = (will.delay_seconds, will.expiry_seconds or 0)
+        if not (0 <= will.qos <= 2 and all(0 <= seconds <= SECONDS_MAX for seconds in times)):
+            raise PeerError("a will of no QoS, or of no time")
+        if will.topic.startswith(SYS_PREFIX):
+            raise PeerError("a will that no client may have")
+        return will
 
     def peer_is_live(self, name: str, is_live: bool) -> None:
         if is_live:
