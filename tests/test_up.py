@@ -18,6 +18,7 @@ from certificates import Authority
 from dovetail import __version__
 from dovetail.broker.packets import MQTT_3_1_1
 from dovetail.errors import ReasonCode
+from dovetail.up import _try_line
 from wire_client import WireClient, certificate_serial
 
 TCP = """
@@ -94,6 +95,22 @@ def test_lines_to_try_can_be_given_to_a_shell(
     port = str(broker.port)
     assert words[:5] == [str(launcher), "sub", "--port", port, "hello/#"]
     assert words[-6:] == [str(launcher), "pub", "--port", port, "hello/world", "Hi there"]
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("127.0.0.1", ["sub", "--port", "5"]),
+        ("", ["sub", "--port", "5"]),
+        ("0.0.0.0", ["sub", "--port", "5"]),  # noqa: S104
+        ("::", ["sub", "--host", "::1", "--port", "5"]),
+        ("192.0.2.7", ["sub", "--host", "192.0.2.7", "--port", "5"]),
+    ],
+)
+def test_lines_to_try_lead_to_where_it_listens(host: str, words: list[str]) -> None:
+    line = _try_line((host, 5), (host, 1883))
+    assert shlex.split(line)[2 : 2 + len(words)] == words
+    assert ("--host" in words) == ("--host" in shlex.split(line)[-4:])
 
 
 def test_quiet_is_quiet(tmp_path: Path) -> None:

@@ -73,12 +73,11 @@ class _Process:
                 return
             if self._up_at is not None and loop.time() - self._up_at >= RESTART_STEADY_SECONDS:
                 pause_seconds = RESTART_SECONDS_MIN
-            log.warning(
-                "%s: %s; it starts again in %g s",
-                self.part.name,
-                self._error or self._ended(code),
-                pause_seconds,
-            )
+            if self._error:  # sentences of their own
+                words = f"cannot start, and tries again in {pause_seconds:g} s: {self._error}"
+            else:
+                words = f"{self._ended(code)}; it starts again in {pause_seconds:g} s"
+            log.warning("%s: %s", self.part.name, words)
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, RESTART_SECONDS_MAX)
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from dovetail import __version__
 from dovetail.broker.peering.part import secret_file_of
+from dovetail.cluster.addresses import is_unspecified
 from dovetail.errors import ConfigError
 from dovetail.fleet import Fleet, check_folders, plan
 from dovetail.logs import set_up_logging
@@ -28,6 +29,7 @@ _DURABILITY = {
 def up(options: Options, *, brokers: int | None = None, quiet: bool = False) -> None:
     """Run one broker, or several, until they are told to stop."""
     settings = settings_of(options)
+    check_files(settings)
     if brokers is not None:
         if settings.workers > 1:
             raise ConfigError(
@@ -77,7 +79,7 @@ def _announce_one(node: "Node") -> None:
         lines.append(_join_line(str(node.agent.transport.address), secret_file))
     plain = next((one for one in node.listening if one.listener.kind == "tcp"), None)
     if plain is not None:
-        lines.append(_try_line(plain.port, plain.port))
+        lines.append(_try_line((plain.host, plain.port), (plain.host, plain.port)))
     lines.append("Ctrl-C stops it.")
     print("\n".join(lines), flush=True)
 
@@ -86,7 +88,6 @@ def _announce_one(node: "Node") -> None:
 
 
 def _run_fleet(fleet: Fleet, *, quiet: bool) -> None:
-    check_files(fleet.settings)
     set_up_logging(fleet.settings.log.level)
     parts = [
         Part(member.name, "dovetail.member", msgspec.json.encode(member))
@@ -115,14 +116,14 @@ def _fleet_lines(fleet: Fleet, said: dict[str, list[list[str]]]) -> list[str]:
     lines.append(_data_line(fleet.settings))
     links = next(address for kind, address in first if kind == "links")
     lines.append(_join_line(links, fleet.members[0].secret_file))
-    ports = [
-        member.listener_ports[number]
+    places = [
+        (listener.host, member.listener_ports[number])
         for member in fleet.members
         for number, listener in enumerate(fleet.settings.listeners)
         if listener.kind == "tcp"
     ]
-    if ports:
-        lines.append(_try_line(ports[0], ports[-1]))
+    if places:
+        lines.append(_try_line(places[0], places[-1]))
     lines.append("Ctrl-C stops them.")
     return lines
 
@@ -144,11 +145,17 @@ def _join_line(address: str, secret_file: str) -> str:
     return f"Add a broker:  {_program()} node --join {address} --secret-file {secret}"
 
 
-def _try_line(subscriber_port: int, publisher_port: int) -> str:
-    def option(port: int) -> str:
-        return "" if port == 1883 else f" --port {port}"
+def _try_line(subscriber: tuple[str, int], publisher: tuple[str, int]) -> str:
+    """Two commands for this machine, where each is served."""
+
+    def options(host: str, port: int) -> str:
+        if is_unspecified(host):
+            host = "::1" if ":" in host else "localhost"
+        is_default = host in {"localhost", "127.0.0.1"}
+        words = "" if is_default else f" --host {shlex.quote(host)}"
+        return words if port == 1883 else f"{words} --port {port}"
 
     return (
-        f"Try:  {_program()} sub{option(subscriber_port)} 'hello/#'   and, in another terminal:   "
-        f"{_program()} pub{option(publisher_port)} hello/world 'Hi there'"
+        f"Try:  {_program()} sub{options(*subscriber)} 'hello/#'   and, in another terminal:   "
+        f"{_program()} pub{options(*publisher)} hello/world 'Hi there'"
     )

@@ -210,3 +210,10 @@ def test_a_cluster_on_this_machine_needs_nothing_else() -> None:
     for host in ("127.0.0.1", "localhost", "::1"):
         text = f"[cluster]\nenabled = true\nhost = '{host}'\njoin = ['a']"
         assert parse_settings(text, "f").cluster.enabled
+
+
+def test_workers_have_names_of_their_own() -> None:
+    parse_settings(f"workers = 2\nname = '{'n' * 126}'", "f")
+    with pytest.raises(ConfigError, match="f:2: name: is too long for workers: the last one would"):
+        parse_settings(f"workers = 2\nname = '{'n' * 127}'", "f")
+    parse_settings(f"name = '{'n' * 127}'", "f")

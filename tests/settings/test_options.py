@@ -72,6 +72,7 @@ def test_what_a_node_is_told_is_checked() -> None:
     message = refusal(Options(is_node=True, listen="[::]"))
     assert "cluster.secret_file: is missing: other machines can reach ::" in message
     assert "cluster.advertise: is missing" in message
+    assert refusal(Options(is_node=True, name="../../evil")).startswith('name: "../../evil" will ')
     told = Options(is_node=True, listen="[::]:1", advertise="a", secret_file="s", join=("b",))
     assert settings_of(told).cluster == Cluster(
         enabled=True, host="::", port=1, advertise="a", secret_file="s", join=("b",)

@@ -119,7 +119,8 @@ def _listen(links: ClusterLinks) -> socket.socket:
                 continue
             raise ConfigError(
                 f"cannot listen for other nodes on {host or 'any address'}, port {candidate}: "
-                f"{explain(error)}."
+                f"{explain(error)}.",
+                hint="--listen names another, or host and port in the table [cluster].",
             ) from None
         listening.setblocking(False)
         return listening

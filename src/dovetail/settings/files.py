@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -51,8 +52,10 @@ def check_files(settings: Settings) -> None:
 
 def _faults(settings: Settings) -> Iterator[Fault]:
     data = Path(settings.data)
-    if data.exists() and not data.is_dir():
-        yield Fault(("data",), f"{data} is no folder.")
+    with suppress(OSError):  # what may not be looked at is told by who has to use it
+        there = next(path for path in (data, *data.parents) if path.exists())
+        if not there.is_dir():
+            yield Fault(("data",), f"{there} is no folder.")
     password_file = settings.access.password_file
     if password_file and (why := _unreadable(password_file)) is not None:
         yield Fault(

@@ -38,6 +38,9 @@ def meaning_faults(settings: Settings) -> Iterator[Fault]:
     if _NODE_NAME.fullmatch(settings.name) is None:
         why = "will not do: it takes up to 255 letters, digits, '.', '_' and '-'."
         yield Fault(("name",), f"{shown(settings.name)} {why}")
+    elif settings.workers > 1 and len(f"{settings.name}-{settings.workers}") > NODE_NAME_BYTES_MAX:
+        why = f"the last one would be NAME-{settings.workers}, of up to {NODE_NAME_BYTES_MAX}"
+        yield Fault(("name",), f"is too long for workers: {why} characters.")
     if not settings.data:
         yield Fault(("data",), "is empty: it takes the path of a folder.")
     for index, listener in enumerate(settings.listeners):

@@ -17,6 +17,8 @@ from dovetail.settings.model import Settings
 from dovetail.settings.reading import load_settings
 
 _DATA = Settings().data
+_CHANGED = frozenset({"name", "cluster"})
+"""Tables that options may make wrong."""
 _HINT = "`dovetail node --help` lists the options for these settings."
 
 
@@ -70,10 +72,11 @@ def settings_of(options: Options) -> Settings:
         settings = replace(settings, workers=options.workers)
     if options.is_node:
         settings = _as_node(settings, options)
-        faults = [fault for fault in meaning_faults(settings) if fault.path[0] == "cluster"]
+    if options.is_node or options.workers is not None:
+        faults = [fault for fault in meaning_faults(settings) if fault.path[0] in _CHANGED]
         if faults:
             told = [f"{key_name(path)}: {sentence}" for path, sentence in faults]
-            raise ConfigError("\n".join(told), hint=_HINT)
+            raise ConfigError("\n".join(told), hint=_HINT if options.is_node else None)
     return settings
 
 
