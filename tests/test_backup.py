@@ -7,6 +7,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from client_commands import refusal, run
+from dovetail.broker.store import Store
 
 SUBSCRIBER = ("orders/+", "--client-id", "till", "--keep-session", "--qos", "1")
 
@@ -60,3 +61,10 @@ def test_a_folder_without_data_is_refused(tmp_path: Path) -> None:
     said = refusal(run("backup", "--data", tmp_path / "missing", tmp_path / "copy.db"))
     assert said.startswith(f"{tmp_path / 'missing'} holds no data of Dovetail.\n")
     assert "--data" in said
+
+
+def test_folders_of_several_brokers_are_named(tmp_path: Path) -> None:
+    for number in (1, 2):
+        Store.open(tmp_path / "a b" / f"broker-{number}", "process").close()
+    said = refusal(run("backup", "--data", tmp_path / "a b", tmp_path / "copy.db"))
+    assert f"--data: '{tmp_path}/a b/broker-1', '{tmp_path}/a b/broker-2'\n" in said

@@ -137,16 +137,50 @@ def test_the_start_tells_what_is_wrong(three: FleetProcess, tmp_path: Path) -> N
     port = three.ports("MQTT")[1]
     message = refusal(tmp_path, "up", "--brokers", 1, "--port", port)
     assert f"cannot listen on 127.0.0.1, port {port} (tcp): the port is taken" in message
-    message = refusal(three.folder, "up", "--brokers", 2, "--port", 0)
-    assert "has the data of 3 brokers, and 2 would leave out sessions" in message
-    message = refusal(three.folder, "up", "--port", 0)
-    assert "has the data of 3 brokers, and one alone would leave out" in message
-    message = refusal(three.folder, "up", "--brokers", 3, "--port", 0)
-    assert "Another Dovetail uses the data folder" in message
+    for several in ((), ("--brokers", 2), ("--brokers", 3)):
+        message = refusal(three.folder, "up", *several, "--port", 0)
+        assert "Another Dovetail uses the data folder" in message
     message = refusal(tmp_path, "up", "--brokers", 2, "--workers", 2)
     assert "it takes --brokers or workers, and not both." in message
     message = refusal(tmp_path, "node", "--listen", "[::]")
     assert "cluster.secret_file: is missing" in message
+
+
+def test_a_name_that_will_not_do_leaves_nothing_behind(tmp_path: Path) -> None:
+    message = refusal(tmp_path, "node", "--name", "../../evil")
+    assert 'name: "../../evil" will not do' in message
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_data_that_are_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for several in ("--brokers", "--workers"):
+        message = refusal(tmp_path, "up", several, 2, "--data", "file", "--port", 0)
+        assert "data: file is no folder." in message
+
+
+def test_several_where_one_was_tried(tmp_path: Path) -> None:
+    options = any_ports(tmp_path)
+    with FleetProcess(tmp_path, "up", *options):
+        pass
+    with FleetProcess(tmp_path, "up", "--brokers", 2, *options) as brokers:
+        assert len(brokers.ports("MQTT")) == 2
+
+
+def test_a_later_start_that_fails_is_told_in_sentences(tmp_path: Path) -> None:
+    with FleetProcess(tmp_path, "up", "--brokers", 1, *any_ports(tmp_path)) as brokers:
+        folder = tmp_path / "dovetail-data" / "broker-1"
+        folder.rename(tmp_path / "aside")
+        folder.touch()
+        (child,) = brokers.children()
+        os.kill(child, signal.SIGKILL)
+        failed = "-1: cannot start, and tries again in "
+        wait_until(lambda: failed in brokers.log(), "it says so")
+        (line,) = [line for line in brokers.log().splitlines() if failed in line][:1]
+        assert line.endswith(" is no folder."), line
+        folder.unlink()
+        (tmp_path / "aside").rename(folder)
+        wait_until(lambda: "is up again" in brokers.log(), "it starts")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -218,7 +252,7 @@ def test_workers_share_every_port(tmp_path: Path) -> None:
         for client in clients:
             client.close()
         with_one = refusal(tmp_path, *arguments, "--workers", 1)
-        assert "has the data of 2 brokers" in with_one
+        assert "Another Dovetail uses the data folder" in with_one
 
 
 def test_a_reload_reaches_all_workers(tmp_path: Path) -> None:

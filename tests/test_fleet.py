@@ -1,16 +1,21 @@
 """Which broker of several has which name, folder and ports."""
 
+import shlex
 import socket
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from dovetail.broker.peering.part import secret_file_of
+from dovetail.broker.store import Store
 from dovetail.errors import ConfigError
 from dovetail.fleet import Fleet, check_folders, plan, settings_of_member
-from dovetail.settings import Options, settings_of
+from dovetail.settings import Options, Settings, check_files, settings_of
 from fleet_process import free_block
+from nobody import told_to_nobody
 
 
 @contextmanager
@@ -21,9 +26,17 @@ def planned(options: Options, count: int = 3, *, shares_ports: bool = False) -> 
 
 
 def kept(folder: Path, *names: str) -> None:
+    """Something that a client would miss."""
+    begun(folder, *names)
     for name in names:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / name / "dovetail.db").touch()
+        with closing(sqlite3.connect(folder / name / "dovetail.db")) as database, database:
+            database.execute("INSERT INTO retained VALUES (x'61', 1)")
+
+
+def begun(folder: Path, *names: str) -> None:
+    """As a broker leaves its folder that nobody came to."""
+    for name in names:
+        Store.open(folder / name, "process").close()
 
 
 # Plans --------------------------------------------------------------------------------------------
@@ -136,7 +149,8 @@ def test_fewer_than_there_were(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         check_folders(tmp_path, 1)
     assert str(caught.value) == (
-        f"{tmp_path} has the data of 3 brokers, and 1 would leave out sessions that are in "
+        f"{tmp_path} has the data of 3 brokers, and 1 would leave out sessions or retained "
+        "messages that are in "
         f"{tmp_path}/broker-2, {tmp_path}/broker-3.\n"
         "Start 3, or remove what is left out if nobody needs it any more."
     )
@@ -145,7 +159,50 @@ def test_fewer_than_there_were(tmp_path: Path) -> None:
 
 
 def test_several_where_there_was_one(tmp_path: Path) -> None:
-    kept(tmp_path, ".")
-    check_folders(tmp_path, None)
-    with pytest.raises(ConfigError, match=f"mv {tmp_path}/dovetail.\\* {tmp_path}/broker-1/"):
-        check_folders(tmp_path, 2)
+    data = tmp_path / "a folder"
+    kept(data, ".")
+    check_folders(data, None)
+    with pytest.raises(ConfigError, match="sessions or retained messages in it") as caught:
+        check_folders(data, 2)
+    _, _, line = str(caught.value).partition("the first one's: ")
+    first = str(data / "broker-1")
+    files = f"{data}/dovetail.*"
+    assert shlex.split(line) == ["mkdir", "-p", first, "&&", "mv", files, f"{first}/"]
+    assert f"'{data}'/dovetail.*" in line  # or a shell would not find them
+
+
+def test_folders_without_anything_in_them_are_in_nobodys_way(tmp_path: Path) -> None:
+    begun(tmp_path, ".", "broker-1", "broker-2", "broker-3")
+    for count in (None, 1, 3):
+        check_folders(tmp_path, count)
+
+
+def test_a_folder_that_may_not_be_entered(tmp_path: Path) -> None:
+    parent = tmp_path / "parent"
+    data = parent / "data"
+    kept(data, ".", "broker-1")
+    settings = Settings(data=str(data))
+    for count in (None, 1):
+        told = told_to_nobody(parent, lambda count=count: check_folders(data, count))  # type: ignore[misc]
+        assert "cannot be used: Permission denied." in told or told == "nothing", told
+    assert told_to_nobody(parent, lambda: check_files(settings)) == "nothing"
+    for act in (lambda: secret_file_of(settings), lambda: Store.open(data, "process")):
+        told = told_to_nobody(parent, act)
+        assert "cannot be used: Permission denied.\nMend that, or choose another" in told
+
+
+def test_ports_of_listeners_that_overlap(tmp_path: Path) -> None:
+    first = free_block(3)
+    file = tmp_path / "f"
+    file.write_text(
+        f'[[listeners]]\nkind = "tcp"\nport = {first}\n'
+        f'[[listeners]]\nkind = "websocket"\nport = {first + 1}\n[http]\nport = 0\n'
+    )
+    options = Options(config=str(file), data=str(tmp_path))
+    with pytest.raises(ConfigError) as caught:
+        plan(options, settings_of(options), 2, shares_ports=False)
+    assert str(caught.value) == (
+        f"the ports of these brokers overlap: 2 of them need ports {first + 1} to {first + 2} for "
+        f"websocket, and {first + 1} is one for tcp.\n"
+        "Leave 2 ports for each `port` in the configuration."
+    )

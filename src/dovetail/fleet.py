@@ -9,10 +9,12 @@ Rules:
   was.
 - A folder is within the data folder, under the broker's number. Sessions live in these folders, so
   a start that would leave one of them out is refused: whoever had a session there would miss it.
+  Folders where nothing was ever stored are in nobody's way.
 """
 
 import errno
 import re
+import shlex
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,13 +23,14 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dovetail.broker.database import DATABASE_FILE, files_explained
 from dovetail.broker.peering.part import secret_file_of
+from dovetail.broker.store import has_promises
 from dovetail.cluster.addresses import Address, is_unspecified, parse_address
 from dovetail.config import PORTS_TRIED_MAX, WORKERS_MAX
 from dovetail.errors import ConfigError
 from dovetail.settings import Options, Settings, settings_of
 
-_DATABASE = "dovetail.db"
 _FOLDER = "broker-{}"
 
 
@@ -135,35 +138,38 @@ def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool
 
 def check_folders(data: Path, count: int | None) -> None:
     """A ConfigError if a start would leave data out. None: one broker, in the folder itself."""
-    kept = sorted(_numbers(data))
+    with files_explained(data):
+        left_out = [number for number in sorted(_numbers(data)) if number > (count or 0)]
+    left_out = [number for number in left_out if has_promises(data / _FOLDER.format(number))]
+    most = max(left_out, default=0)
     if count is None:
-        if kept:
+        if left_out:
             raise ConfigError(
-                f"{data} has the data of {max(kept)} brokers, and one alone would leave out "
-                "sessions that are in them.",
-                hint=f"Start as many (--brokers {max(kept)}, or --workers {max(kept)}), or give "
-                "--data another folder.",
+                f"{data} has the data of {most} brokers, and one alone would leave out sessions or "
+                "retained messages that are in them.",
+                hint=f"Start as many (--brokers {most}, or --workers {most}), or give --data "
+                "another folder.",
             )
         return
-    if (data / _DATABASE).exists():
+    if has_promises(data):
+        first, files = data / _FOLDER.format(1), f"{shlex.quote(str(data))}/dovetail.*"
         raise ConfigError(
-            f"{data} has the data of a single broker, and sessions in it would be left out.",
+            f"{data} has the data of a single broker, and sessions or retained messages in it "
+            "would be left out.",
             hint=f"To go on with them, stop that broker and make them the first one's: "
-            f"mkdir {data / _FOLDER.format(1)} && "
-            f"mv {data}/dovetail.* {data / _FOLDER.format(1)}/",
+            f"mkdir -p {shlex.quote(str(first))} && mv {files} {shlex.quote(str(first))}/",
         )
-    left_out = [number for number in kept if number > count]
     if left_out:
         folders = ", ".join(str(data / _FOLDER.format(number)) for number in left_out)
         raise ConfigError(
-            f"{data} has the data of {max(kept)} brokers, and {count} would leave out sessions "
-            f"that are in {folders}.",
-            hint=f"Start {max(kept)}, or remove what is left out if nobody needs it any more.",
+            f"{data} has the data of {most} brokers, and {count} would leave out sessions or "
+            f"retained messages that are in {folders}.",
+            hint=f"Start {most}, or remove what is left out if nobody needs it any more.",
         )
 
 
 def _numbers(data: Path) -> Iterator[int]:
-    for file in data.glob(f"{_FOLDER.format('*')}/{_DATABASE}"):
+    for file in data.glob(f"{_FOLDER.format('*')}/{DATABASE_FILE}"):
         found = re.fullmatch(_FOLDER.format(r"([1-9][0-9]{0,8})"), file.parent.name)
         if found is not None:
             yield int(found[1])
@@ -176,7 +182,7 @@ class _Ports:
     """Free ports, none of them given twice."""
 
     def __init__(self) -> None:
-        self._given: set[tuple[str, int]] = set()
+        self._given: dict[int, tuple[str, str]] = {}  # by port: where, and what for
         self._tried = ExitStack()
         self.held = ExitStack()
 
@@ -198,19 +204,28 @@ class _Ports:
         candidates = iter(range(port, port + count + PORTS_TRIED_MAX) if port else ())
         while len(chosen) < count:
             candidate = next(candidates, 0)
+            ours = self._ours(host, candidate)
             try:
-                if (host, candidate) in self._given:
+                if ours is not None:
                     raise OSError(errno.EADDRINUSE, "")
                 bound = self._tried.enter_context(_bound(host, candidate))
                 candidate = bound.getsockname()[1]
             except OSError as error:
                 is_bound_to_it = not may_move and (not chosen or not may_skip)
                 if error.errno != errno.EADDRINUSE or is_bound_to_it or not candidate:
+                    if ours is not None:
+                        raise _overlap(port, count, what, candidate, ours) from None
                     raise _refused(host, candidate, what, error) from None
                 continue
             chosen.append(candidate)
-            self._given.add((host, candidate))
+            self._given[candidate] = (host, what)
         return chosen
+
+    def _ours(self, host: str, port: int) -> str | None:
+        """What the port was given to."""
+        given, what = self._given.get(port, ("", None))
+        meets = given == host or is_unspecified(given) or is_unspecified(host)
+        return what if meets else None
 
 
 def _bound(host: str, port: int, *, shares: bool = False) -> socket.socket:
@@ -230,6 +245,14 @@ def _bound(host: str, port: int, *, shares: bool = False) -> socket.socket:
         bound.close()
         raise
     return bound
+
+
+def _overlap(first: int, count: int, what: str, port: int, ours: str) -> ConfigError:
+    return ConfigError(
+        f"the ports of these brokers overlap: {count} of them need ports {first} to "
+        f"{first + count - 1} for {what}, and {port} is one for {ours}.",
+        hint=f"Leave {count} ports for each `port` in the configuration.",
+    )
 
 
 def _refused(host: str, port: int, what: str, error: OSError) -> ConfigError:

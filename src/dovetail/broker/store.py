@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import queue
+import shlex
 import sqlite3
 import tempfile
 import threading
@@ -364,6 +365,26 @@ class Writer:
         return None
 
 
+def has_promises(folder: Path) -> bool:
+    """Is anything in this folder that a client, or another broker, would miss?
+
+    A StoreError if a broker uses it.
+    """
+    file = folder / DATABASE_FILE
+    with files_explained(folder):
+        if not file.exists():
+            return False
+        os.close(take_lock(folder))
+    with sqlite_explained(file), closing(connect_to_read(file)) as connection:
+        check_version(connection, file)
+        there = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+        return any(
+            connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchone() is not None  # noqa: S608
+            for name in there
+            & {table.name for table in (tables.SESSIONS, tables.RETAINED, tables.OWED)}
+        )
+
+
 def backup(folder: Path, target: Path) -> None:
     """Copy what a data folder holds at this moment to a new file, whether or not a broker runs.
 
@@ -372,10 +393,15 @@ def backup(folder: Path, target: Path) -> None:
     """
     folder, target = folder.absolute(), target.absolute()
     file = folder / DATABASE_FILE
-    if not file.is_file():
-        raise StoreError(
-            f"{folder} holds no data of Dovetail.", hint="Name the folder with --data."
-        )
+    with files_explained(folder):
+        is_there = file.is_file()
+        within = sorted(one.parent for one in folder.glob(f"*/{DATABASE_FILE}"))
+    if not is_there:
+        hint = "Name the folder with --data."
+        if within:
+            names = ", ".join(shlex.quote(str(one)) for one in within)
+            hint = f"Brokers have folders within it; name one with --data: {names}"
+        raise StoreError(f"{folder} holds no data of Dovetail.", hint=hint)
     if not target.parent.is_dir():
         raise StoreError(
             f"{target.parent} is not a folder that is there.", hint="Make it, or name another."

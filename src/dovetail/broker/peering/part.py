@@ -7,6 +7,7 @@ node that joins nobody makes one there, and one that joins others has to have th
 from dataclasses import dataclass
 from pathlib import Path
 
+from dovetail.broker.database import files_explained
 from dovetail.cluster.addresses import Address, parse_address
 from dovetail.cluster.links import ClusterLinks
 from dovetail.cluster.secret import make_secret, read_secret, seed_of
@@ -62,7 +63,9 @@ def secret_file_of(settings: Settings, folder: Path | None = None) -> str:
     if cluster.secret_file:
         return cluster.secret_file
     file = (Path(settings.data) if folder is None else folder) / SECRET_FILE
-    if not file.exists():
+    with files_explained(file):
+        is_there = file.exists()
+    if not is_there:
         if cluster.join:
             raise ConfigError(
                 f"the secret of the cluster that is joined is not known here: there is no {file}.",
