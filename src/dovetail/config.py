@@ -235,6 +235,10 @@ SETTLE_AGAIN_SECONDS = 5.0
 SETTLES_WAITING_MAX = 100_000
 """Sessions at other brokers whose sketches we wait for. Who finds no room here asks again."""
 
+LINEAGE_MAX = 1 << 48
+"""Of a sketch: milliseconds, as a rule. What others say that they know of us and lies far above is
+not believed."""
+
 SECONDS_MAX = 0xFFFF_FFFF
 """The longest expiry or delay that a client can ask for: four bytes."""
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from dovetail.broker.peering import exchange
-from dovetail.broker.peering.bodies import DELTA, KNOWN, LOST, WHOLE, Part
+from dovetail.broker.peering.bodies import DELTA, KNOWN, LOST, WHOLE, Known, Part, encode
 from dovetail.broker.peering.exchange import Exchange
 from dovetail.config import SKETCH_PEER_RATE
 from dovetail.errors import PeerError
@@ -406,3 +406,36 @@ def test_deltas_that_lie_are_the_peers_fault(body: bytes) -> None:
         with pytest.raises(PeerError):
             net.exchanges["b"].receive("a", DELTA, lie)
     assert net.exchanges["b"].search([b"x"]) == [()]
+
+
+def test_a_broker_that_lost_its_folder_and_whose_clock_is_behind_is_heard() -> None:
+    """Its peers know a later life of it, and would take what it tells for old."""
+    net = Net("a", "b", "c")
+    net.exchanges["a"].sketch.lineage = 100
+    net.exchanges["a"].add("x")
+    for peer in ("b", "c"):
+        net.connect("a", peer)
+    net.settle()
+    again = Exchange(seed=5, lineage=99, send=partial(net.send, "a"), changed=net.changed)
+    net.exchanges["a"] = again
+    again.add("z")
+    known: list[str] = []
+    for peer in ("b", "c"):
+        again.peer_is_live(peer, True)
+        net.connect("a", peer)
+    again.when_known(1.0, lambda: known.append("z"))
+    net.settle()
+    assert known == ["z"]
+    for peer in ("b", "c"):
+        assert net.exchanges[peer].search([b"z", b"x"]) == [("a",), ()]
+    again.add("y")
+    again.flush()
+    assert all(net.wires["a", peer][0][0] == DELTA for peer in ("b", "c"))
+
+
+def test_a_life_that_there_cannot_have_been_is_not_outlived() -> None:
+    net = Net("a", "b")
+    net.connect("a", "b")
+    with pytest.raises(PeerError):
+        net.exchanges["a"].answered("b", KNOWN, encode(Known((1 << 64) - 1, 0, 1, 1)))
+    assert net.exchanges["a"].sketch.lineage == 1

@@ -1,5 +1,6 @@
 """Two brokers that tell each other of their groups, over connections that break."""
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -157,6 +158,27 @@ def test_what_builds_on_what_is_not_there_is_asked_for_whole() -> None:
     assert side.table() == {("g", "b"): Members(2, 0)}
     side.receive(told(GroupRow("g", "old", 1, 0), version=4))  # it comes late
     assert side.table() == {("g", "b"): Members(2, 0)}
+
+
+def test_a_broker_that_lost_its_folder_and_whose_clock_is_behind_is_heard() -> None:
+    peer = Side(Disk(), 2)
+    for lineage, name in [(100, "$share/old/a"), (99, "$share/new/a")]:
+        owner = Side(Disk(), lineage)
+        owner.router.subscribe(owner.session(1), name, 1, 0)
+        owner.roster.peer_is_live("peer", True)
+        owner.roster.peer_is_up("peer", True)
+        known: list[str] = []
+        owner.roster.when_known(1.0, partial(known.append, name))
+        for _ in range(3):
+            for frame in owner.sent[:]:
+                owner.sent.remove(frame)
+                answers = peer.receive(frame)
+                peer.commit()
+                for answer in answers:
+                    owner.roster.answered("peer", *answer)
+        assert known == [name]
+        assert not owner.sent
+        assert peer.table() == own(owner)
 
 
 def test_it_is_known_when_it_is_on_disk() -> None:

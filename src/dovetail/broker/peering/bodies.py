@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from dovetail.config import SECONDS_MAX, STAMP_MAX
+from dovetail.config import LINEAGE_MAX, SECONDS_MAX, STAMP_MAX
 from dovetail.errors import PeerError
 from dovetail.messages import Message
 
@@ -27,6 +27,8 @@ Stamp = Annotated[int, Meta(ge=-1, lt=STAMP_MAX)]
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """What a database has room for."""
+
+_LINEAGE_STEP_MAX = 1 << 20
 
 ClientId = Annotated[str, Meta(min_length=1)]
 Qos = Annotated[int, Meta(ge=0, le=2)]
@@ -48,6 +50,18 @@ class Known(Struct, frozen=True, array_like=True):
     version: int
     own_lineage: int
     own_version: int
+
+    def outlived(self, lineage: int, version: int) -> int:
+        """The lineage to go on with, if ours has come so far.
+
+        It is another one if the peer knows a later life of us: our clock went back, and the disk
+        was lost. What we have to tell would be old to it for ever.
+        """
+        if (self.lineage, self.version) <= (lineage, version):
+            return lineage
+        if self.lineage > max(lineage, LINEAGE_MAX) + _LINEAGE_STEP_MAX:
+            raise PeerError("a life of ours that there was not")
+        return self.lineage + 1
 
 
 class Part(Struct, frozen=True, array_like=True):

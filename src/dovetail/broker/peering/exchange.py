@@ -15,6 +15,8 @@ Rules:
   moment when a subscription that was known is not.
 - A subscription counts as known when every live peer has said KNOWN of a version that has it. Who
   waits for that (SUBACK does) waits for so long and no longer: a peer that hangs holds nobody up.
+- What comes late, over a connection that is no more, is told by its lineage and version, which
+  rise. An owner whose peers know a higher lineage of it goes beyond that.
 - A peer's sketch stays while the peer may come back: what is owed to it is found by it. Of a peer
   that is known and whose sketch is not, as after a start, everything is owed.
 """
@@ -269,12 +271,21 @@ class Exchange:
         copy.whole = b""
         if kind == KNOWN:
             known = decoded(known_decoder, body)
-            if known.lineage == self.sketch.lineage and known.version <= self.sketch.version:
+            self._outlive(known)
+            if known.lineage == self.sketch.lineage:
                 copy.known = known.version
                 if not copy.theirs[0]:
                     copy.theirs = (known.own_lineage, known.own_version)
         self._settle()
         self.flush()
+
+    def _outlive(self, known: Known) -> None:
+        sketch = self.sketch
+        lineage = known.outlived(sketch.lineage, sketch.version)
+        if lineage != sketch.lineage:
+            sketch.lineage = lineage
+            for copy in self._copies.values():
+                copy.known = _NOTHING
 
     # Who waits ------------------------------------------------------------------------------------
 

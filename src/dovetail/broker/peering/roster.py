@@ -196,12 +196,21 @@ class Roster:
         copy.known = _NOTHING
         if kind == GROUPS_KNOWN:
             known = decoded(known_decoder, body)
-            if known.lineage == self._lineage and known.version <= self._version:
+            self._outlive(known)
+            if known.lineage == self._lineage:
                 copy.known = known.version
                 if not copy.theirs[0]:
                     copy.theirs = (known.own_lineage, known.own_version)
         self._settle()
         self.flush()
+
+    def _outlive(self, known: Known) -> None:
+        """If the peer knows a later life of us, as with sketches."""
+        lineage = known.outlived(self._lineage, self._version)
+        if lineage != self._lineage:
+            self._lineage = lineage
+            for copy in self._copies.values():
+                copy.known = _NOTHING
 
     @property
     def is_synchronous(self) -> bool:
