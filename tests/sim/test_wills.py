@@ -99,3 +99,31 @@ def test_an_end_in_peace_takes_the_will_with_it() -> None:
     scene.cluster.run(1)
     scene.cluster.kill("a")
     assert scene.heard(30) == 0
+
+
+class Replaced(Scene):
+    """The first keeper, b, was down for a while: c had the wills in the meantime."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, is_kept=True)
+        self.cluster.kill("b")
+        self.cluster.run(10)
+        self.cluster.start("b")
+        self.cluster.run(10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_who_kept_a_will_in_the_meantime_does_not_publish_it(seed: int) -> None:
+    scene = Replaced(seed)
+    scene.cluster.kill("a")
+    assert scene.heard(20) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_who_kept_a_will_in_the_meantime_does_not_outlive_an_end_in_peace(seed: int) -> None:
+    scene = Replaced(seed)
+    scene.cluster.nodes["a"].wake()
+    scene.client.disconnect()
+    scene.cluster.run(2)
+    scene.cluster.kill("a")
+    assert scene.heard(30) == 0

@@ -613,3 +613,44 @@ def test_a_will_that_cannot_be_published_is_not_kept(will: Will) -> None:
     kept = bodies.KeptWill("c", 1, member.shared.encode_will(will), None)
     with pytest.raises(PeerError):
         member.receive(bodies.WILLS, bodies.encode(bodies.WillsBody(True, [kept])))
+
+
+def wills_sent(member: Member) -> list[tuple[str, bool, list[str]]]:
+    """To whom, whether it was told before is void, and whose."""
+    member.mesh.tick(member.now)
+    member.mesh.tell()
+    frames = [(name, body) for name, kind, body in member.sent if kind == bodies.WILLS]
+    member.sent.clear()
+    told = [(name, decoded(bodies.wills_decoder, body)) for name, body in frames]
+    return [(name, one.is_whole, [will.client_id for will in one.wills]) for name, one in told]
+
+
+def connect_peer(member: Member, name: str) -> None:
+    member.mesh.peer_is_up(name)
+    member.mesh.answered(name, bodies.HEARD, bodies.encode(bodies.Heard(0)))
+    member.mesh.peer_is_live(name, False)  # nobody waits for it
+
+
+def test_one_peer_keeps_our_wills_and_no_other_does() -> None:
+    """By name: here, later, latest."""
+    member = Member()
+    connect_peer(member, "latest")
+    member.client("c", will=Will(b"wills/c", b""))
+    assert wills_sent(member) == [("latest", True, ["c"])]
+    connect_peer(member, "later")
+    assert wills_sent(member) == [("later", True, ["c"]), ("latest", True, [])]
+    assert wills_sent(member) == []
+    # One that is late is replaced, and told so; one that is all there is stays.
+    later = member.mesh.owed("later")
+    later.is_late = True
+    assert wills_sent(member) == [("latest", True, ["c"]), ("later", True, [])]
+    member.mesh.owed("latest").is_late = True
+    member.client("d", will=Will(b"wills/d", b""))
+    assert wills_sent(member) == [("latest", False, ["d"])]
+    # A new connection: who is at its end may have wills from before.
+    member.mesh.peer_is_down("later")
+    connect_peer(member, "later")
+    assert wills_sent(member) == [("later", True, ["c", "d"]), ("latest", True, [])]
+    member.mesh.peer_is_down("latest")
+    connect_peer(member, "latest")
+    assert wills_sent(member) == [("latest", True, [])]

@@ -191,6 +191,7 @@ class Mesh:
         self.exchange.peer_is_up(name, True)
         self.roster.peer_is_up(name, True)
         self.moving.peer_is_up(name)
+        self.wills.peer_is_up(name)
 
     def peer_is_down(self, name: str) -> None:
         self.walk.break_off(name)

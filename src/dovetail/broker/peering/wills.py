@@ -3,6 +3,7 @@
     owner                                   keeper: the next one that is up, by name
       | -- WILLS: all of them ------------> |   when it becomes the keeper, or is connected anew
       | -- WILLS: what changed -----------> |
+      | -- WILLS: none -------------------> |   to all others: what they have of ours is void
       x dies, or leaves
                                             | publishes each when its delay is over
       | <= WillDone ======================= |   so that the owner, when it is back, does not
@@ -14,6 +15,8 @@ Rules:
 - A broker that starts waits with the wills of its last life until others had time to say which of
   them are done.
 - There is one keeper, in memory. If it dies with the owner, the owner publishes when it is back.
+- Who was the keeper, of this life of ours or the last, is told that it is not any more: at once, or
+  as soon as there is a connection to it.
 """
 
 from collections.abc import Callable, Iterable
@@ -70,6 +73,8 @@ class Wills:
         self._publish = publish
         self._peers_up = peers_up
         self._keeper = ""
+        self._others: dict[str, None] = {}
+        """Who may have wills of ours, and has to hear that they are void."""
         self._may_choose = True
         """Has it been a while since we looked who is up?"""
         self._changed: dict[str, None] = {}
@@ -91,8 +96,11 @@ class Wills:
         if not self._changed and not self._may_choose:
             return
         self._may_choose = False
-        keeper = self._choose()
+        # Who is late, and there is nobody else, is better than none.
+        keeper = self._choose() or self._keeper
         if keeper != self._keeper:
+            if self._keeper:
+                self._others[self._keeper] = None
             self._keeper = keeper
             if keeper and not self._tell(keeper, list(self._lifetimes.sessions), is_whole=True):
                 self._keeper = ""  # again, with the next turn
@@ -101,14 +109,30 @@ class Wills:
             changed, self._changed = self._changed, {}
             if keeper and not self._tell(keeper, changed, is_whole=False):
                 self._keeper = ""
+        if self._others and self._keeper:
+            self._tell_others()
+
+    def _tell_others(self) -> None:
+        """When there is a keeper, and after it: better two that have them than none."""
+        self._others.pop(self._keeper, None)
+        nothing = encode(WillsBody(True, []))
+        for name in list(self._others):
+            if self._send(name, WILLS, nothing):
+                del self._others[name]
 
     def _choose(self) -> str:
         up = sorted(self._peers_up())
         return next((name for name in up if name > self._name), up[0] if up else "")
 
+    def peer_is_up(self, name: str) -> None:
+        """It may have wills from before."""
+        self._others[name] = None
+        self._may_choose = True
+
     def peer_is_down(self, name: str) -> None:
         if name == self._keeper:
             self._keeper = ""  # it may come back without a memory
+        self._others.pop(name, None)
         self._may_choose = True
 
     def _tell(self, keeper: str, client_ids: Iterable[str], *, is_whole: bool) -> bool:
