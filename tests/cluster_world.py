@@ -23,12 +23,12 @@ class Pipe:
 
     def __init__(self, cluster: "Cluster", latency_seconds: float) -> None:
         self._cluster = cluster
-        self._latency = latency_seconds
+        self.latency = latency_seconds
         self._free_at = 0.0
 
     def carry(self, deliver: Callable[[], None]) -> None:
         clock = self._cluster.clock
-        delay = self._cluster.random.uniform(0.5, 1.5) * self._latency
+        delay = self._cluster.random.uniform(0.5, 1.5) * self.latency
         self._free_at = max(self._free_at, clock.now + delay)
         clock.at(self._free_at, deliver)
 
@@ -60,6 +60,9 @@ class Wire:
             to.kept.append(lambda: self._arrive(to, act, origin, *frame))
         else:
             act(origin.name, *frame)
+
+    def slow_down(self, latency_seconds: float) -> None:
+        self._there.latency = self._back.latency = latency_seconds
 
     def close(self) -> None:
         if self.is_open:

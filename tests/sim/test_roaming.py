@@ -145,6 +145,7 @@ def travel(
     strikes: int,
     in_order: bool,
     once: bool,
+    pause_seconds_max: float = 0.5,
 ) -> None:
     seed_story = travels.story
     travels.cluster.run(5)
@@ -152,7 +153,7 @@ def travel(
     try:
         for _ in range(strikes):
             travels.strike(deeds)
-            travels.cluster.run(travels.random.uniform(0, 0.5))
+            travels.cluster.run(travels.random.uniform(0, pause_seconds_max))
         travels.end()
         travels.check(in_order=in_order, once=once)
     except AssertionError as error:
@@ -166,6 +167,14 @@ def test_sessions_follow_their_clients_with_all_that_they_are_owed(seed: int) ->
     travels = Travels(seed, senders_roam=True, may_lose_session=False)
     deeds = {"lose": travels.lose}
     travel(travels, deeds, strikes=40, in_order=True, once=True)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_so_they_do_when_their_clients_are_in_a_hurry(seed: int) -> None:
+    """Many moves before anybody has heard of the first."""
+    travels = Travels(seed, senders_roam=False, may_lose_session=False)
+    deeds = {"lose": travels.lose}
+    travel(travels, deeds, strikes=60, in_order=True, once=True, pause_seconds_max=0.06)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -128,7 +128,9 @@ class Admission:
         stamp: int,
     ) -> None:
         session, answer.session_present = self._lifetimes.session_for(packet.client_id)
-        if session.stamp == NEVER_BEGUN:
+        session.is_news = session.is_news or session.stamp == NEVER_BEGUN
+        if session.is_news:
+            # Its client had another one, and may not have got our last CONNACK that said so.
             answer.session_present = False
         if packet.clean_start:
             session.void_before = stamp

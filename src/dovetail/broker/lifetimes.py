@@ -149,6 +149,13 @@ class Lifetimes:
         session.empty(held)
         self._note_will(session)
 
+    def unsubscribe_all(self, session: Session) -> None:
+        """It goes on, without its subscriptions."""
+        for topic_filter in list(session.subscriptions):
+            self._router.unsubscribe(session, topic_filter)
+            if session.stored:
+                self._shared.journal.save_subscription(session.number, topic_filter, None)
+
     def bury(self, session: Session) -> None:
         """The rest of one that has departed."""
         for topic_filter in list(session.subscriptions):

@@ -22,7 +22,7 @@ from dovetail.broker.peering.detours import _Row as DetourRow
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Router
-from dovetail.broker.session import Outgoing, Session
+from dovetail.broker.session import Outgoing, Session, stamp_from_row
 from dovetail.broker.state import Shared
 from dovetail.messages import Message
 
@@ -124,7 +124,7 @@ def _session(shared: Shared, number: int, row: SessionRow) -> Session:
     session.expiry_seconds = row.expiry_seconds
     session.ended_at = row.ended_at
     session.will = None if row.will is None else shared.decode_will(row.will)
-    session.stamp = row.stamp
+    session.stamp, session.is_news = stamp_from_row(row.stamp)
     session.void_before = row.void_before
     session.stored = True
     session.was_kept = session.persistent

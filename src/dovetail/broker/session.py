@@ -166,6 +166,7 @@ class Session:
         "filter_bytes",
         "incoming",
         "inflight",
+        "is_news",
         "light",
         "link",
         "next_packet_id",
@@ -195,6 +196,7 @@ class Session:
         self.ended_at: float | None = None
         self.will: Will | None = None
         self.stamp = 0  # of its last connection, among those of all brokers
+        self.is_news = False  # its client may not have heard that it began without what there was
         self.void_before = 0  # if it began clean: the stamp of the connection that it did so with
         self.detour: Detour | None = None
         self.stored = False  # there is a row of it on disk
@@ -602,6 +604,7 @@ class Session:
 
     def hold_incoming(self, packet_id: int) -> None:
         """A QoS 2 PUBLISH has come: the same identifier again is the same message."""
+        self.is_used()
         self.incoming.add(packet_id)
         if self.expiry_seconds:
             self.shared.journal.save_incoming(self.number, packet_id, held=True)
@@ -616,6 +619,13 @@ class Session:
         return True
 
     # On disk -----------------------------------------------------------------------------------
+
+    def is_used(self) -> None:
+        """Its client builds on it, so it knows of it."""
+        if self.is_news:
+            self.is_news = False
+            if self.stored:
+                self.save()
 
     def save(self) -> None:
         """A session with nothing to keep has no row."""
@@ -636,7 +646,7 @@ class Session:
                 self.ended_at,
                 self.user,
                 None if self.will is None else self.shared.encode_will(self.will),
-                self.stamp,
+                stamp_to_row(self.stamp, is_news=self.is_news),
                 b"" if self.detour is None else self.detour.row(),
                 self.void_before,
             ),
@@ -682,3 +692,13 @@ class Session:
         if self.stored:
             self.stored = False
             self.shared.journal.drop_session(self.number)
+
+
+def stamp_to_row(stamp: int, *, is_news: bool) -> int:
+    """Stamps are -1 at least; the rest of the numbers is for sessions that are news."""
+    return -2 - stamp if is_news else stamp
+
+
+def stamp_from_row(row: int) -> tuple[int, bool]:
+    """The stamp, and whether the session is news to its client."""
+    return (-2 - row, True) if row < -1 else (row, False)

@@ -56,6 +56,7 @@ class Subscribing:
     def subscribe(self, link: Link, packet: Subscribe) -> None:
         session = link.session
         assert session is not None
+        session.is_used()
         reasons: list[int] = []
         changed: dict[str, SubscriptionRow] = {}
         greet: list[Subscription] = []

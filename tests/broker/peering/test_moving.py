@@ -152,6 +152,7 @@ def header(client_id: str = "c", stamp: int = LATER, **fields: object) -> Header
         "incoming": [],
         "sources": ["here", "peer", "other"],
         "behind": [],
+        "is_news": False,
     }
     return Header(client_id, stamp, **(known | fields))  # type: ignore[arg-type]
 
@@ -583,6 +584,70 @@ def test_who_is_cut_off_for_longer_counts_as_down() -> None:
     (connack,) = client.take()
     assert isinstance(connack, Connack)
     assert not connack.session_present
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_half_a_session_whose_broker_went_down_does_not_count_as_one(crashes: bool) -> None:
+    member = Member()
+    stamp = 5
+    member.take(header(stamp=stamp, stamp_before=3), filters("a", stamp=stamp))
+    member.take(entry(b"has come", stamp=stamp, packet_id=9))
+    if crashes:
+        sequences = member.sequences
+        member = Member(member.disk, now=member.now)
+        member.sequences = sequences
+    assert [answer.verdict for answer in member.claimed("c", 6)] == [MOVED]  # it is on its way here
+    member.lose_peer("peer")
+    client = member.client("c", **KEPT)
+    assert client.connack is not None
+    assert not client.connack.session_present
+    assert payloads(client) == [b"has come"]
+    assert not member.broker.sessions["c"].subscriptions
+    assert not any(
+        key[0] == member.broker.sessions["c"].number for key in subscription_rows(member)
+    )
+    member.connect_peer("peer")
+    member.take(filters("b", stamp=stamp), Ready("c", stamp), entry(b"the rest", stamp=stamp))
+    assert payloads(client) == [b"the rest"]
+    assert not member.broker.sessions["c"].subscriptions
+
+
+def subscription_rows(member: Member) -> list[tuple[int, str]]:
+    return list(member.disk.state().subscriptions)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_client_that_missed_that_it_began_anew_is_told_again(crashes: bool) -> None:
+    member = Member()
+    member.lose_peer("peer")
+    client = member.client("c", **KEPT)  # it may have a session there
+    client.lose()
+    if crashes:
+        member = Member(member.disk, now=member.now)
+        member.lose_peer("peer")
+    for _ in range(2):
+        client = member.client("c", **KEPT)
+        assert client.connack is not None
+        assert not client.connack.session_present
+        client.lose()
+    kept_client(member).lose()
+    if crashes:
+        member = Member(member.disk, now=member.now)
+        member.lose_peer("peer")
+    client = member.client("c", **KEPT)
+    assert client.connack is not None
+    assert client.connack.session_present
+
+
+def test_messages_that_came_before_their_session_have_rows_of_their_own() -> None:
+    member = Member()
+    member.is_silent = True
+    member.take(entry(b"early"))
+    member.take(header(stamp=LATEST), filters("a", stamp=LATEST), Ready("c", LATEST))
+    member.take(entry(b"waited", stamp=LATEST))
+    again = Member(member.disk, now=member.now)
+    queue = again.broker.sessions["c"].queue
+    assert sorted(one.message.payload for one in queue) == [b"early", b"waited"]
 
 
 def test_a_claim_ends_though_its_client_has_gone() -> None:

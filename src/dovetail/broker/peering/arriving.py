@@ -88,6 +88,7 @@ class Arriving:
             for packet_id in item.incoming:
                 session.hold_incoming(packet_id)
             session.stamp = item.stamp_before
+            session.is_news = item.is_news
             detour.last_holder = name
             detour.last_stamp = item.stamp_before
         session.void_before = max(session.void_before, item.void_before)

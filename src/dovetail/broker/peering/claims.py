@@ -16,7 +16,8 @@ Rules:
 - A broker that is down is told once where its client is, however often that comes and goes; when it
   is back, what was the last. A clean start is told at once if it is the first.
 - A session that is on its way is waited for; if it does not come the client is turned away for now.
-  It must not begin without what it is owed.
+  It must not begin without what it is owed. If a part of it has come, and its last broker is down,
+  the client begins anew here: what has come is for it, and the rest will be.
 - A claim ends by itself, though its client has gone meanwhile.
 - A session that has come, and whose client has not, asks where that is (an inquiry: a claim for an
   earlier connection). It goes there when it is settled there, if nobody has come for it before.
@@ -152,7 +153,7 @@ class Claims:
         self._claims[client_id] = claim
         session = self._lifetimes.sessions.get(client_id)
         if session is not None and session.detour is not None:
-            self._await(claim, detour_of(session).unready)
+            self._await_rest(claim, session)
         elif owner := self._detours.last_owner(client_id):
             self._is_elsewhere(claim, owner, "")
         claim.asked = self._ask(client_id, claim, self._detours.members())
@@ -218,6 +219,15 @@ class Claims:
         claim.coming.update(names)
         if claim.coming:
             claim.deadline = self._shared.now + MOVE_SECONDS_MAX
+
+    def _await_rest(self, claim: Claim, session: Session) -> None:
+        """Of a session of which not all has come."""
+        unready = detour_of(session).unready
+        up = {name for name in unready if self._is_up(name)}
+        if unready and not up:
+            self._lifetimes.unsubscribe_all(session)
+            self._detours.begin_anew(session)
+        self._await(claim, up)
 
     def is_settling(self, client_id: str) -> bool:
         """Does the client begin anew, whatever comes now?"""
@@ -285,6 +295,7 @@ class Claims:
         # What we publish ourselves has its place among what we owe them, too.
         note = Note(client_id, claim.stamp, self._name, claim.is_clean, claim.user)
         self._detours.tell(silent, note)
+        self._settling.heed("", note)
 
         def settled(_taken: bool) -> None:
             self._let_in(client_id, claim)
@@ -351,7 +362,11 @@ class Claims:
                 claim.asked |= self._ask(client_id, claim, (name,))
             return
         self._refuse(client_id)
-        if self._departing.give_way(client_id, body.user, name, body.stamp, is_clean=body.is_clean):
+        if self._detours.is_unready(client_id):
+            answer(ClaimedBody(client_id, body.stamp, MOVED, owner=self._name))
+        elif self._departing.give_way(
+            client_id, body.user, name, body.stamp, is_clean=body.is_clean
+        ):
             answer(ClaimedBody(client_id, body.stamp, MOVES))
         elif owner := self._detours.last_owner(client_id):
             answer(ClaimedBody(client_id, body.stamp, MOVED, owner=owner))

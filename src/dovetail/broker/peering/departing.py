@@ -78,6 +78,7 @@ class Departing:
             sorted(session.incoming),
             sorted(source or self._name for source in sources),
             sorted(detour.holders - {owner}) if detour.guard else [],
+            session.is_news,
         )
         detours.put(owner, header)
         for filters in _chunks(session):

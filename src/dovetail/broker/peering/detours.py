@@ -265,6 +265,22 @@ class Detours:
         detour = detour_of(session)
         return session if detour.guard_stamp == stamp and not detour.is_fresh else None
 
+    def is_unready(self, client_id: str) -> bool:
+        """Is it not whole yet?"""
+        session = self._lifetimes.sessions.get(client_id)
+        return (
+            session is not None and session.detour is not None and bool(detour_of(session).unready)
+        )
+
+    def begin_anew(self, session: Session) -> None:
+        """Its client is told so, and the rest of it will be late, but for messages."""
+        detour = detour_of(session)
+        detour.is_fresh = True
+        detour.unready.clear()
+        session.requeue()
+        session.stamp = NEVER_BEGUN
+        session.save()
+
     def ghost_after(self, client_id: str, stamp: int) -> Session | None:
         """The session that has moved on from here since then; no item goes in circles."""
         for ghost in reversed(self.ghosts.get(client_id, ())):

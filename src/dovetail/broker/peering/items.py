@@ -44,6 +44,8 @@ class Header(Struct, frozen=True, array_like=True, tag=1):
     """Whose publications still come by way of the sender, until a `Note` of each."""
     behind: list[str]
     """Brokers by whose way some still come to the sender."""
+    is_news: bool
+    """Its client may not have heard that it began without what there was."""
 
 
 class Filters(Struct, frozen=True, array_like=True, tag=2):

@@ -1,0 +1,235 @@
+"""One client that moves fast, or while a broker is down: each case by itself."""
+
+from collections.abc import Callable
+
+import pytest
+
+from broker_harness import KEPT, Client
+from cluster_clients import Receiver, Sender
+from cluster_world import Cluster
+from dovetail.broker.packets import Connack, Subscribe
+from dovetail.broker.packets import SubscriptionRequest as Request
+
+PATIENCE_SECONDS = 7.0
+
+
+class Scene:
+    """A cluster, and one client of it."""
+
+    def __init__(self, seed: int, *names: str) -> None:
+        self.cluster = Cluster(seed, *names)
+        self.cluster.run(3)
+        self.client: Client | None = None
+        self.home = ""
+
+    def connect(self, name: str, **fields: object) -> tuple[Connack, float]:
+        """The answer, and how long it took."""
+        self.begin_to_connect(name, **fields)
+        assert self.client is not None
+        began_at = self.cluster.clock.now
+        while self.cluster.clock.now < began_at + PATIENCE_SECONDS:
+            self.cluster.run(0.05)
+            for packet in self.client.take():
+                if isinstance(packet, Connack):
+                    return packet, self.cluster.clock.now - began_at
+        raise AssertionError("no CONNACK")
+
+    def begin_to_connect(self, name: str, **fields: object) -> None:
+        self.home = name
+        node = self.cluster.nodes[name]
+        node.wake()
+        self.client = Client(node, "k", **fields)
+        self.client.open()
+        self.client.send(self.client.connect_packet)
+
+    def subscribe(self, *filters: str) -> None:
+        assert self.client is not None
+        self.cluster.nodes[self.home].wake()
+        self.client.send(Subscribe(1, [Request(name, 1) for name in filters], 0))
+        self.cluster.run(1)
+
+    def leave(self, act: Callable[[Client], object] = Client.lose) -> None:
+        assert self.client is not None
+        self.cluster.nodes[self.home].wake()
+        act(self.client)
+
+    def owed(self, to: str) -> int:
+        """By all others together."""
+        return sum(
+            node.mesh.owed(to).count
+            for node in self.cluster.nodes.values()
+            if node.is_running and node.name != to
+        )
+
+
+@pytest.mark.parametrize("clean_start", [True, False])
+@pytest.mark.parametrize("home", ["a", "b", "c"])
+def test_a_session_that_moved_and_ended_keeps_nobody_out(home: str, clean_start: bool) -> None:
+    """What is left of it waits for a broker that is down; its client does not."""
+    scene = Scene(0, "a", "b", "c", "x")
+    scene.connect("a", **KEPT)
+    scene.cluster.kill("x")
+    scene.cluster.run(6)
+    scene.leave()
+    answer, _ = scene.connect("b", **KEPT)
+    assert answer.session_present
+    scene.cluster.run(12)
+    assert "k" in scene.cluster.nodes["a"].mesh.moving.ghosts
+    scene.leave(lambda client: client.disconnect(session_expiry_seconds=0))
+    scene.cluster.run(2)
+    for _ in range(3):
+        answer, seconds = scene.connect(home, clean_start=clean_start)
+        assert answer.reason == 0
+        assert seconds < 1
+        scene.leave(Client.disconnect)
+        scene.cluster.run(1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("home", ["a", "c"])
+def test_who_gives_up_at_one_broker_has_its_session_at_the_next(home: str, seed: int) -> None:
+    for milliseconds in (2, 5, 10, 20, 30, 50):
+        scene = Scene(seed, "a", "b", "c")
+        scene.connect("a", **KEPT)
+        scene.subscribe("t")
+        scene.leave()
+        scene.cluster.run(1)
+        scene.begin_to_connect("b", **KEPT)
+        scene.cluster.run(milliseconds / 1_000)
+        scene.leave()
+        answer, _ = scene.connect(home, **KEPT)
+        assert answer.session_present, milliseconds
+        scene.cluster.run(8)
+        session = scene.cluster.nodes[home].broker.sessions["k"]
+        assert list(session.subscriptions) == ["t"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "slow",
+    [(), (("b", "d"),), (("d", "a"),), (("a", "b"),), (("d", "a"), ("a", "b"))],
+)
+def test_two_moves_one_after_the_other(slow: tuple[tuple[str, str], ...], seed: int) -> None:
+    """Each message once and in order, whichever connection is slow."""
+    for stay_seconds in (0.03, 0.05, 0.1, 0.3, 0.6):
+        cluster = Cluster(seed, "a", "b", "c", "d")
+        cluster.run(3)
+        receiver = Receiver(cluster, "a", "r", "t/#", 2)
+        sender = Sender(cluster, "d", "s", b"t/1", 2)
+
+        def pump(
+            cluster: Cluster = cluster, receiver: Receiver = receiver, sender: Sender = sender
+        ) -> None:
+            receiver.pump()
+            if receiver.ready:
+                sender.pump()
+            cluster.clock.after(0.02, pump)
+
+        pump()
+        cluster.run(2)
+        for ends in slow:
+            cluster.wires[ends].slow_down(0.4)
+        cluster.run(1)
+        receiver.lose()
+        receiver.home = "b"
+        cluster.run(stay_seconds)
+        receiver.lose()
+        receiver.home = "c"
+        cluster.run(2)
+        sender.is_sending = False
+        cluster.run(25)
+        assert len(sender.acknowledged) > 100
+        assert receiver.numbers(b"t/1") == sorted(sender.acknowledged), stay_seconds
+
+
+def test_moves_while_a_broker_is_down_leave_little_behind() -> None:
+    scene = Scene(0, "a", "b", "x")
+    scene.connect("a", **KEPT)
+    scene.subscribe(*(f"t/{number}" for number in range(10)))
+    scene.cluster.kill("x")
+    scene.cluster.run(6)
+    for turn in range(12):
+        scene.leave()
+        answer, _ = scene.connect("ba"[turn % 2], **KEPT)
+        assert answer.session_present
+        scene.cluster.run(8)
+    for name in "ab":
+        node = scene.cluster.nodes[name]
+        assert len(node.mesh.moving.ghosts["k"]) <= 2
+        assert node.broker.router.count <= 30
+    scene.cluster.start("x")
+    scene.cluster.run(30)
+    assert not any(node.mesh.moving.ghosts for node in scene.cluster.nodes.values())
+    assert scene.owed("x") == 0
+
+
+@pytest.mark.parametrize("clean_start", [True, False])
+def test_a_broker_that_is_down_is_owed_no_more_for_a_client_that_comes_often(
+    clean_start: bool,
+) -> None:
+    scene = Scene(0, "a", "b", "c")
+    scene.connect("a", **KEPT)
+    scene.cluster.run(1)
+    scene.cluster.kill("a")
+    scene.cluster.run(5)
+    owed = []
+    for _ in range(10):
+        scene.connect("b", clean_start=clean_start)
+        scene.leave(Client.disconnect)
+        scene.cluster.run(0.5)
+        owed.append(scene.owed("a"))
+    assert owed[0] == owed[-1] > 0
+    scene.cluster.start("a")
+    scene.cluster.run(20)
+    assert scene.owed("a") == 0
+    session = scene.cluster.nodes["a"].broker.sessions.get("k")
+    assert session is None
+
+
+def test_who_started_while_another_was_down_asks_those_who_know_it() -> None:
+    """Nothing is owed for clients that were never there."""
+    scene = Scene(0, "a", "b", "c")
+    scene.connect("a", **KEPT)
+    scene.cluster.run(1)
+    scene.cluster.kill("a")
+    scene.cluster.run(5)
+    scene.cluster.kill("b")
+    scene.cluster.start("b")
+    scene.cluster.run(8)
+    node = scene.cluster.nodes["b"]
+    for number in range(10):
+        node.wake()
+        client = Client(node, f"new-{number}")
+        client.open()
+        client.send(client.connect_packet)
+        scene.cluster.run(0.5)
+        assert any(isinstance(packet, Connack) for packet in client.take())
+    assert scene.owed("a") == 0
+    answer, _ = scene.connect("b", **KEPT)
+    assert not answer.session_present
+    assert scene.owed("a") > 0
+
+
+def test_sessions_that_wait_for_a_broker_that_is_down_cost_nothing() -> None:
+    cluster = Cluster(1, "a", "b", "c")
+    cluster.run(3)
+
+    def connect(name: str) -> None:
+        node = cluster.nodes[name]
+        node.wake()
+        for number in range(50):
+            client = Client(node, f"c{number}", **KEPT)
+            client.open()
+            client.send(client.connect_packet)
+        cluster.run(5)
+
+    connect("a")
+    cluster.kill("a")
+    cluster.run(4)
+    connect("b")
+    cluster.run(10)
+    node = cluster.nodes["b"]
+    assert len(node.mesh.moving._detours.arriving) == 50
+    rows_before = node.shared.journal.rows_written
+    cluster.run(30)
+    assert node.shared.journal.rows_written == rows_before
