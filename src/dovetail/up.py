@@ -116,14 +116,14 @@ def _fleet_lines(fleet: Fleet, said: dict[str, list[list[str]]]) -> list[str]:
     lines.append(_data_line(fleet.settings))
     links = next(address for kind, address in first if kind == "links")
     lines.append(_join_line(links, fleet.members[0].secret_file))
-    places = [
+    doors = [
         (listener.host, member.listener_ports[number])
         for member in fleet.members
         for number, listener in enumerate(fleet.settings.listeners)
         if listener.kind == "tcp"
     ]
-    if places:
-        lines.append(_try_line(places[0], places[-1]))
+    if doors:
+        lines.append(_try_line(doors[0], doors[-1]))
     lines.append("Ctrl-C stops them.")
     return lines
 
