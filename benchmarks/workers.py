@@ -23,6 +23,8 @@ from _load_contenders import HOST, Contender, Purpose, Server
 from _measure import ratio, table
 
 WARM_UP_SECONDS = 0.5
+READY_SECONDS_MAX = 120.0
+"""Until all pairs have warmed up; one that was killed cannot say so."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +75,20 @@ def started(workers: int) -> Iterator[Server]:
 
 def run_pair(port: int, what: str, pair: int, seconds: float, ready: Any, rates: Any) -> None:  # noqa: ANN401
     Load._runs = pair * 1_000_000  # noqa: SLF001  # client identifiers are by this
-    with Load(port, traffics(pair)[what]) as load:
-        load.run(WARM_UP_SECONDS)
-        ready.wait()
-        rates.put(load.run(seconds).rate)
+    try:
+        with Load(port, traffics(pair)[what]) as load:
+            load.run(WARM_UP_SECONDS)
+            ready.wait()
+            rates.put(load.run(seconds).rate)
+    except BaseException:
+        ready.abort()  # or the others would wait for this one
+        raise
 
 
 def measure(port: int, what: str, pairs: int, seconds: float) -> float:
     """Messages a second of all pairs together."""
     context = multiprocessing.get_context("fork")
-    ready, rates = context.Barrier(pairs), context.SimpleQueue()
+    ready, rates = context.Barrier(pairs, timeout=READY_SECONDS_MAX), context.SimpleQueue()
     processes = [
         context.Process(target=run_pair, args=(port, what, pair, seconds, ready, rates))
         for pair in range(pairs)
