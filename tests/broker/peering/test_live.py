@@ -188,6 +188,19 @@ def test_a_broker_that_hangs_does_not_hold_publishers_up_for_long(cluster: Clust
         assert take(subscriber, 1) == [b"kept"]
 
 
+def test_a_broker_that_hangs_is_in_the_log(cluster: ClusterBrokers) -> None:
+    def told(words: str) -> int:
+        return cluster.log("one").count(words)
+
+    silent, back = told("two is not heard any more"), told("two is heard again")
+    cluster.signal("two", signal.SIGSTOP)
+    try:
+        wait_until(lambda: told("two is not heard any more") > silent, "it is missed")
+    finally:
+        cluster.signal("two", signal.SIGCONT)
+    wait_until(lambda: told("two is heard again") > back, "it is back")
+
+
 def test_who_is_stopped_says_goodbye(cluster: ClusterBrokers) -> None:
     assert cluster.stop("three") == 0
     wait_until(lambda: "three has left" in cluster.log("one"), "it is told")

@@ -101,6 +101,8 @@ class Agent:
         """Those of our last life."""
         self._bad_addresses: dict[str, str] = {}
         """What the log has said of them."""
+        self._silent: set[str] = set()
+        """Those of whom the log says that they are not heard any more."""
         self._has_heard = False
         self._is_synchronous = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -193,6 +195,7 @@ class Agent:
         if event.presence is None:
             lost = self.mesh.forget(name)
             self.transport.forget(name)
+            self._silent.discard(name)
             self._bad_addresses.pop(name, None)
             log.warning("forgot %s; it was owed %d publications", name, lost)
             return
@@ -203,12 +206,22 @@ class Agent:
             return  # to us it is not there, and so cannot go
         if event.is_new or not is_alive:
             log.info("%s %s", name, _WORDS[event.presence])
+            self._silent.discard(name)
+        if is_alive:
+            self._is_heard(name)
+        elif event.presence is Presence.DEAD:
+            self._silent.add(name)
         self.mesh.peer_is_live(name, is_alive)
         if is_alive:
             self._dial(name)
         elif event.presence is Presence.LEFT:
             self.transport.forget(name)
             self.mesh.peer_is_down(name)
+
+    def _is_heard(self, name: str) -> None:
+        if name in self._silent:
+            self._silent.discard(name)
+            log.info("%s is heard again", name)
 
     def _dial(self, name: str) -> None:
         state = self.gossip.state(name)
@@ -256,6 +269,7 @@ class Agent:
 
     def _connected(self, name: str, hello: Hello) -> None:
         self._refused.pop(name, None)
+        self._is_heard(name)
         self._server.now()
         self.gossip.introduce(name, hello.incarnation, self._loop.time())
         self._heed()
@@ -275,7 +289,11 @@ class Agent:
         self._server.now()
         self.mesh.peer_is_down(name)
         # The connection was a sign of life; what remains is what others say.
-        self.mesh.peer_is_live(name, self.gossip.presence(name) is Presence.ALIVE)
+        presence = self.gossip.presence(name)
+        if presence is Presence.DEAD and name not in self._silent:
+            self._silent.add(name)
+            log.info("%s %s", name, _WORDS[presence])
+        self.mesh.peer_is_live(name, presence is Presence.ALIVE)
         self._server.rows_may_wait()
 
     def _received(self, link: Link, kind: int, body: bytes) -> None:
