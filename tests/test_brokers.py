@@ -152,6 +152,22 @@ def test_a_name_that_will_not_do_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
+def test_a_taken_http_port_troubles_nobody_else(three: FleetProcess, tmp_path: Path) -> None:
+    """Who cannot have all its ports does not join first, and leave again."""
+    file = tmp_path / "f.toml"
+    secret = three.folder / "dovetail-data" / "cluster.secret"
+    file.write_text(
+        f'name = "fifth"\n[[listeners]]\nkind = "tcp"\nport = 0\n'
+        f"[http]\nport = {three.ports('HTTP')[0]}\n"
+        f'[cluster]\nenabled = true\nport = 0\njoin = ["127.0.0.1:{three.ports("links")[0]}"]\n'
+        f'secret_file = "{secret}"\n'
+    )
+    message = refusal(tmp_path, "up", "--config", file)
+    assert "cannot serve HTTP on" in message
+    assert "fifth" not in three.log()
+    assert [node["name"] for node in nodes(three) if node["name"] == "fifth"] == []
+
+
 def test_data_that_are_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for several in ("--brokers", "--workers"):

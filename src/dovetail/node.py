@@ -91,6 +91,7 @@ class Node:
         self._server: Server | None = None
         self._store: Store | None = None
         self._http: HttpServer | None = None
+        self._http_moved_because: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._hashes_waiting = 0
         self._hashing = ThreadPoolExecutor(1, "hashing")
@@ -147,12 +148,12 @@ class Node:
                 self._server, listener, may_move=may_move, shares_port=self._shares_ports
             )
             self.listening.append(opened)
+        if settings.http.enabled:
+            self._http = await self._bind_http()
         if self.agent is not None:
             await self.agent.start()
         for opened in self.listening:
             await serve(opened)
-        if settings.http.enabled:
-            self._http = self._make_http(settings.http.port)
         if settings.mqtt.sys_interval_seconds:
             self._tasks.append(asyncio.create_task(self._publish_sys(), name="sys"))
         # What was made until now stays: the collector need not look at it again.
@@ -162,24 +163,33 @@ class Node:
 
     async def start_http(self) -> None:
         """Its imports take a while, so clients are served before it."""
-        if self._http is None:
-            return
-        try:
+        if self._http is not None:
             self.http_address = await self._http.start()
+            if self._http_moved_because is not None:
+                log.warning(
+                    "HTTP moved to port %d: %s", self.http_address[1], self._http_moved_because
+                )
+
+    async def _bind_http(self) -> HttpServer:
+        """At its port or, if it may move, at the next that is free."""
+        port = self.settings.http.port
+        http = self._make_http(port)
+        try:
+            await http.bind()
         except DovetailError as error:
             if "http" not in self._movable:
                 raise
-            self.http_address = await self._start_http_elsewhere()
-            log.warning("HTTP moved to port %d: %s", self.http_address[1], error.message)
-
-    async def _start_http_elsewhere(self) -> tuple[str, int]:
-        port = self.settings.http.port
+            self._http_moved_because = error.message
+        else:
+            return http
         for candidate in range(port + 1, port + PORTS_TRIED_MAX):
-            self._http = self._make_http(candidate)
+            http = self._make_http(candidate)
             with suppress(DovetailError):
-                return await self._http.start()
-        self._http = self._make_http(0)
-        return await self._http.start()
+                await http.bind()
+                return http
+        http = self._make_http(0)
+        await http.bind()
+        return http
 
     def _make_http(self, port: int) -> HttpServer:
         views = Views(

@@ -25,24 +25,34 @@ class HttpServer:
         self._host = host
         self._port = port
         self._views = views
+        self._sockets: list[socket.socket] = []
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
+    async def bind(self) -> None:
+        """Take the port. Nobody can connect yet."""
+        self._sockets = await asyncio.to_thread(_bind, self._host, self._port)
+
     async def start(self) -> tuple[str, int]:
         """Listen, and say where. Whoever connects from here on is answered."""
-        sockets = await asyncio.to_thread(_listen, self._host, self._port)
+        if not self._sockets:
+            await self.bind()
         try:
-            # In a thread: the imports take a third of a second, and MQTT clients shall not wait.
-            self._server = await asyncio.to_thread(self._make_server)
-        except BaseException:
-            _close(sockets)
-            raise
+            for bound in self._sockets:
+                bound.listen()
+        except OSError as error:
+            raise _refused(self._host, self._port, error) from None
+        # In a thread: the imports take a third of a second, and MQTT clients shall not wait.
+        self._server = await asyncio.to_thread(self._make_server)
+        sockets, self._sockets = self._sockets, []
         self._serving = asyncio.create_task(self._server.serve(sockets), name="http")
         host, port = sockets[0].getsockname()[:2]
         return str(host), int(port)
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, and end. Again: nothing happens."""
+        _close(self._sockets)
+        self._sockets = []
         if self._server is None or self._serving is None:
             return
         self._server.should_exit = True
@@ -56,29 +66,46 @@ class HttpServer:
         return make_server(make_application(self._views))
 
 
-def _listen(host: str, port: int) -> list[socket.socket]:
+def _bind(host: str, port: int) -> list[socket.socket]:
     """A socket for each address that the host's name stands for, all at one port."""
-    listening: list[socket.socket] = []
+    bound: list[socket.socket] = []
     missing = OSError(errno.EADDRNOTAVAIL, "no such address here")
     try:
         for family, address in _addresses(host, port):
-            chosen = listening[0].getsockname()[1] if listening else port
+            chosen = bound[0].getsockname()[1] if bound else port
             try:
-                listening.append(socket.create_server((address, chosen), family=family))
+                bound.append(_bound(family, address, chosen))
             except OSError as error:
                 if error.errno not in _NOT_HERE:
                     raise
                 missing = error
-        if not listening:
+        if not bound:
             raise missing
     except OSError as error:
-        _close(listening)
-        raise DovetailError(
-            f"cannot serve HTTP on {host or '*'}:{port}: {_reason(error)}.",
-            hint="The settings host and port under [http] say where; "
-            "enabled = false there does without.",
-        ) from None
-    return listening
+        _close(bound)
+        raise _refused(host, port, error) from None
+    return bound
+
+
+def _bound(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind((address, port))
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+def _refused(host: str, port: int, error: OSError) -> DovetailError:
+    return DovetailError(
+        f"cannot serve HTTP on {host or '*'}:{port}: {_reason(error)}.",
+        hint="The settings host and port under [http] say where; "
+        "enabled = false there does without.",
+    )
 
 
 def _reason(error: OSError) -> str:
