@@ -129,6 +129,34 @@ def test_options_reach_the_timing_job() -> None:
     assert done.stdout == "[('out', None), ('rounds', 5), ('seconds', 0.5), ('seed', 7)]\n"
 
 
+def test_a_signal_to_end_lets_commands_put_things_away(tmp_path: Path) -> None:
+    tampering = f"""
+        from pathlib import Path
+        from dovetail.pipeline.sinks import result_folder
+        def work(**_):
+            with result_folder(Path({str(tmp_path / "out")!r}), bool):
+                print("ready", flush=True)
+                __import__("time").sleep(60)
+        jobs = types.ModuleType("dovetail.pipeline.jobs")
+        jobs.reproduce_broker = work
+        sys.modules["dovetail.pipeline.jobs"] = jobs
+    """
+    with subprocess.Popen(
+        tampered(tampering, "reproduce", "broker"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert len([*tmp_path.iterdir()]) == 1
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert errors == ""
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_interrupt_ends_quietly() -> None:
     action = "(print('ready', flush=True), __import__('time').sleep(60))"
     command = tampered(STAND_IN_JOB.format(action=action), "reproduce", "wildcard")

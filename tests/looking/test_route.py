@@ -46,6 +46,7 @@ def test_what_stays_on_a_broker() -> None:
     peers = (PeerRoute("other", "alive", "maybe", False, nobody),)
     lines = [*sentences(RouteReport("$SYS/broker/uptime", "one", nobody, peers))]
     assert lines[2] == "  other: it does not go there: the topic stays on the broker."
+    assert lines[3:] == ["What is published below $SYS stays on its broker, retained or not."]
 
 
 def test_many_filters_are_counted() -> None:

@@ -1,6 +1,7 @@
 """The `dovetail` command: all commands together, and what is said when one fails."""
 
 import os
+import signal
 import sys
 import traceback
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from dovetail.errors import DovetailError
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+EXIT_TERMINATED = 143  # 128 + SIGTERM
 
 
 @dataclass
@@ -62,6 +64,8 @@ def global_options(
 def main() -> None:
     """Run the command line, and end the process."""
     settings = Settings()
+    # So that commands put away what they have begun. Those that run brokers have their own way.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     try:
         try:
             app(obj=settings, prog_name="dovetail")

@@ -8,6 +8,7 @@ from dovetail.looking.fetching import fetch
 from dovetail.reports import Matches, PeerRoute, RouteReport
 
 _FILTERS_SHOWN = 10
+_SYS_PREFIX = "$SYS/"
 
 
 def show_route(url: str, topic: str, *, as_json: bool) -> None:
@@ -26,7 +27,9 @@ def sentences(report: RouteReport) -> Iterator[str]:
         yield f"  {peer.name}: {_verdict(peer)}"
         if peer.matches is not None:
             yield from _filters(peer.matches)
-    if report.peers:
+    if report.peers and report.topic.startswith(_SYS_PREFIX):
+        yield "What is published below $SYS stays on its broker, retained or not."
+    elif report.peers:
         yield "One that is to be retained goes to all of them."
     if report.here.has_retained:
         yield "There is a retained message on this topic."
