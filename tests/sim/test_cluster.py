@@ -7,12 +7,14 @@ from random import Random
 
 import pytest
 
-from broker_harness import Disk
+from broker_harness import Client, Disk
 from cluster_clients import Receiver, Sender
 from cluster_drama import NAMES, Drama
 from cluster_promises import check
 from cluster_world import Cluster
 from dovetail.broker.journal import MessageRow
+from dovetail.broker.packets import Publish, Subscribe
+from dovetail.broker.packets import SubscriptionRequest as Request
 from dovetail.config import RETAINED_AGAIN_SECONDS
 from dovetail.settings import Mqtt
 
@@ -163,3 +165,35 @@ def test_a_disk_that_fails_holds_up_nobody_elsewhere_and_nothing_differs(seed: i
     there = {name: retained_at(cluster, name) for name in NAMES}
     assert there["a"] == there["b"] == there["c"]
     assert there["a"][b"kept"][1] == b"mine"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_at_qos_0_what_is_retained_is_not_overtaken(seed: int) -> None:
+    """It waits for a disk, and what follows it does not need to."""
+    cluster = Cluster(seed, "a", "b")
+    cluster.run(3)
+    here, there = cluster.nodes["a"], cluster.nodes["b"]
+    publisher, listener = Client(here, "publisher"), Client(there, "listener")
+    for node, client in [(here, publisher), (there, listener)]:
+        node.wake()
+        client.open()
+        client.send(client.connect_packet)
+    cluster.run(1)
+    listener.send(Subscribe(1, [Request("t/+", 0)], 0))
+    cluster.run(1)
+    listener.take()
+    here.wake()
+    published: list[tuple[bytes, bytes]] = []
+    for number in range(20):
+        topic, payload = f"t/{number % 3}", b"%d" % number
+        is_plain = number % 7 != 5
+        publisher.publish(
+            topic, payload, retain=number % 4 == 0, expiry_seconds=None if is_plain else 60
+        )
+        published.append((topic.encode(), payload))
+    cluster.run(2)
+    heard = [(one.topic, one.payload) for one in listener.take() if isinstance(one, Publish)]
+    for name in (b"t/0", b"t/1", b"t/2"):
+        assert [one for one in heard if one[0] == name] == [
+            one for one in published if one[0] == name
+        ]

@@ -28,7 +28,7 @@ class Sender:
         self.shared = Shared(Mqtt(), Journal(next_message=first_number))
         self.wire: list[tuple[int, Message]] = []
         self.accepts = True
-        self.outbox = Outbox("peer", self.shared, self.send, **limits)
+        self.outbox = Outbox("peer", self.shared, self.send, set(), **limits)
         state = disk.state()
         messages = {number: Message(*row) for number, row in state.messages.items()}
         for number, message in messages.items():
@@ -186,6 +186,30 @@ def test_what_does_not_fit_is_counted_and_holds_nobody_up(
     assert sender.outbox.count == 2
     assert len(caplog.records) == 1  # the log is not filled with it
     assert "peer is owed 2 publications" in caplog.text
+
+
+def test_topics_on_which_qos_0_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind what is retained, while that waits for our disk."""
+    sender = Sender(Disk(), 1)
+    box = sender.outbox
+    box.put(1, Message(b"a", b"1", retain=True))
+    assert (box.waiting, box.holds_back) == ({b"a": 1}, False)  # the peer is down: it would be lost
+    box.peer_is_up(0)
+    box.put(2, Message(b"a", b"2"))
+    box.put(3, Message(b"b", b"3", 1))
+    assert (sender.wire, box.waiting, box.holds_back) == ([], {b"a": 2}, True)
+    sender.commit()
+    assert [sequence for sequence, _ in sender.wire] == [1, 2, 3]
+    assert box.waiting == {}
+    monkeypatch.setattr(outbox, "OUTBOX_WINDOW_MESSAGES", 3)
+    for sequence in range(4, 8):
+        box.put(sequence, Message(b"c", b"", retain=True))
+    assert (box.waiting, box.holds_back) == ({b"c": 4}, False)  # that is a long queue
+    box.peer_is_down()
+    sender.commit()
+    box.peer_is_up(6)
+    assert box.waiting == {}
+    assert [sequence for sequence, _ in sender.wire][3:] == [7]
 
 
 def test_what_has_expired_is_not_sent() -> None:

@@ -3,7 +3,8 @@
 Rules:
 
 - QoS 0 is dropped and counted where a peer is down or does not keep up. QoS 1 and 2 wait in the
-  peer's outbox (outbox.py), under a number of our stream.
+  peer's outbox (outbox.py), under a number of our stream. So does what is retained, and for a
+  moment what follows it at QoS 0.
 - What is retained goes to all brokers; of two words on a topic the later one stays (stamps.py).
 - A group (groups.py) is served by one broker. If that is a peer, a mark goes with the publication
   and says for which groups the peer was picked.
@@ -83,12 +84,22 @@ class Forwarding:
         counts = self.counts
         origin = client_id.encode()
         body = (version << 16 | len(origin)).to_bytes(3) + origin + data
+        behind = self._peers.behind
         for name in names:
-            if self._send(name, PLAIN, body):
+            if name in behind and self._may_wait(name, data, count):
+                for topic, payload in packets_of(data, version):
+                    self._send_or_drop(name, Message(topic, payload, origin=client_id))
+            elif self._send(name, PLAIN, body):
                 counters.publishes_forwarded += count
                 counts[name] = counts.get(name, 0) + count
             else:
                 counters.peer_messages_dropped += count
+
+    def _may_wait(self, name: str, data: bytes, count: int) -> bool:
+        """Is one of these packets on a topic of which something waits? A yes may be wrong."""
+        outbox = self._peers.know(name).outbox
+        topics = outbox.waiting
+        return outbox.holds_back and (len(topics) > count or any(topic in data for topic in topics))
 
     def publish(
         self,
@@ -108,7 +119,7 @@ class Forwarding:
                     self._send_or_drop(name, message, plain)
             for name, keys in marks.items():
                 for mark in _marks(keys):
-                    self._send_or_drop(name, message, self._encoded(message, mark))
+                    self._send_or_drop(name, message, mark=mark)
             return None
         ticket = Ticket()
         sequence = self._new_sequence()
@@ -170,7 +181,7 @@ class Forwarding:
             self._count(name)
             self._peers.know(name).outbox.put(sequence, message, mark=mark, keep=True)
         else:
-            self._send_or_drop(name, message, self._encoded(message, mark))
+            self._send_or_drop(name, message, mark=mark)
 
     # Our stream -----------------------------------------------------------------------------------
 
@@ -210,9 +221,17 @@ class Forwarding:
         self._shared.counters.publishes_forwarded += 1
         self.counts[name] = self.counts.get(name, 0) + 1
 
-    def _send_or_drop(self, name: str, message: Message, body: bytes) -> None:
-        fits = message.size <= self._peers.know(name).outbox.message_bytes_max
-        if fits and self._send(name, MESSAGE, body):
+    def _send_or_drop(
+        self, name: str, message: Message, body: bytes = b"", *, mark: bytes = b""
+    ) -> None:
+        """At QoS 0; `body`: if it is encoded already."""
+        outbox = self._peers.know(name).outbox
+        if message.topic in outbox.waiting and outbox.holds_back:
+            self._count(name)
+            outbox.put(self._new_sequence(), message, mark=mark)
+            return
+        fits = message.size <= outbox.message_bytes_max
+        if fits and self._send(name, MESSAGE, body or self._encoded(message, mark)):
             self._count(name)
         else:
             self._shared.counters.peer_messages_dropped += 1

@@ -17,6 +17,9 @@ Rules:
   long the queue before it is; but nobody waits longer for it than for one that is silent.
 - What a disk refuses is not owed, and its publisher is told so. But a retained message stays, since
   this broker has it, and what another broker counts on: that is tried until the disk is well.
+- A retained publication at QoS 0 has its place among these. While it waits, as for our disk, later
+  ones at QoS 0 on its topic wait behind it, or they would overtake it. But not behind a long queue:
+  they are not worth the room.
 - What has expired is not sent [MQTT-3.3.2-5], and gives way when there is no room. But a retained
   message is: the peer has to forget the one that it replaced.
 - What is too large for the peer is not sent. It is counted, and holds nothing up.
@@ -25,8 +28,8 @@ Rules:
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from math import inf
 
 from dovetail.broker.journal import OwedRow
@@ -91,11 +94,15 @@ class Outbox:
         peer: str,
         shared: Shared,
         send: Callable[[int, Message, bytes], bool],
+        behind: set[str] | None = None,
         *,
         messages_max: int = OUTBOX_MESSAGES_MAX,
         bytes_max: int = OUTBOX_BYTES_MAX,
     ) -> None:
-        """`send` takes a sequence number, its message, and its mark; False: not now."""
+        """`send` takes a sequence number, its message, and its mark; False: not now.
+
+        In `behind` are the names of peers for which something at QoS 0 waits.
+        """
         self.peer = peer
         self.count = 0
         self.nbytes = 0
@@ -115,6 +122,9 @@ class Outbox:
         self._bytes_max = bytes_max
         self._owed: deque[Owed] = deque()
         self._unsent: deque[Owed] = deque()
+        self._behind = set() if behind is None else behind
+        self.waiting: dict[bytes, int] = {}
+        """Topics of what is unsent at QoS 0, and how much that is."""
         self._answered_at = 0.0  # or since when it is up
         self._spare_at = 0.0
         self._complain_at = 0.0
@@ -183,10 +193,42 @@ class Outbox:
     def _append(self, owed: Owed) -> None:
         self._owed.append(owed)
         self._unsent.append(owed)
+        if not owed.message.qos:
+            self._note_waiting(owed.message.topic, 1)
         expires_at = owed.message.expires_at
         if expires_at is not None and expires_at < self._expires_next:
             self._expires_next = expires_at
         self._count(owed, 1)
+
+    @property
+    def holds_back(self) -> bool:
+        """Does what is published at QoS 0 on `waiting` topics have to wait in here, too?"""
+        return self.is_up and not self.is_late and len(self._unsent) <= OUTBOX_WINDOW_MESSAGES
+
+    def _note_waiting(self, topic: bytes, change: int) -> None:
+        count = self.waiting.get(topic, 0) + change
+        if count:
+            self.waiting[topic] = count
+        else:
+            del self.waiting[topic]
+        self._note_behind()
+
+    def _set_unsent(self, unsent: Iterable[Owed]) -> None:
+        self._unsent = deque(unsent)
+        topics = (owed.message.topic for owed in self._unsent if not owed.message.qos)
+        self.waiting = dict(Counter(topics))
+        self._note_behind()
+
+    def _note_behind(self) -> None:
+        if self.waiting:
+            self._behind.add(self.peer)
+        else:
+            self._behind.discard(self.peer)
+
+    def _pop_unsent(self) -> None:
+        owed = self._unsent.popleft()
+        if not owed.message.qos:
+            self._note_waiting(owed.message.topic, -1)
 
     def _count(self, owed: Owed, sign: int) -> None:
         size = sign * owed.message.size
@@ -200,7 +242,7 @@ class Outbox:
 
     def peer_is_up(self, heard: int) -> None:
         """A new connection; the peer has taken everything up to this number."""
-        self._unsent = deque(self._owed)  # what the last connection took with it comes first
+        self._set_unsent(self._owed)  # what the last connection took with it comes first
         self.is_up = True
         self.is_late = False
         self._answered_at = self._shared.now
@@ -261,13 +303,13 @@ class Outbox:
                     self._refuse(owed)
                     continue
                 if owed.message.expires_at is not None and self._has_expired(owed):
-                    self._unsent.popleft()
+                    self._pop_unsent()
                     self._owed.remove(owed)
                     self._expire(owed)
                     continue
                 if not self._send(owed.sequence, owed.message, owed.mark):
                     return
-            self._unsent.popleft()
+            self._pop_unsent()
 
     def _refuse(self, owed: Owed) -> None:
         """The peer would not take it, and would end the connection."""
@@ -277,7 +319,7 @@ class Outbox:
             self.peer,
         )
         self._shared.counters.peer_messages_dropped += 1
-        self._unsent.popleft()
+        self._pop_unsent()
         self._owed.remove(owed)
         self._remove(owed)
         _finish(owed, True)
@@ -302,7 +344,7 @@ class Outbox:
             self._expire(owed)
         gone = set(expired)
         self._owed = deque(owed for owed in self._owed if owed not in gone)
-        self._unsent = deque(owed for owed in self._unsent if owed not in gone)
+        self._set_unsent(owed for owed in self._unsent if owed not in gone)
         ends = (owed.message.expires_at for owed in self._unsent if not owed.message.retain)
         self._expires_next = min((end for end in ends if end is not None), default=inf)
 
@@ -313,7 +355,7 @@ class Outbox:
         while self._owed and self._owed[0].sequence <= sequence:
             owed = self._owed.popleft()
             if self._unsent and self._unsent[0] is owed:
-                self._unsent.popleft()  # taken over a connection that is no more
+                self._pop_unsent()  # taken over a connection that is no more
             if not owed.is_gone:
                 self._remove(owed)
                 _finish(owed, True)
@@ -325,7 +367,7 @@ class Outbox:
         """The peer will not come back. How many publications it never got."""
         lost = [owed for owed in self._owed if not owed.is_gone]
         self._owed.clear()
-        self._unsent.clear()
+        self._set_unsent(())
         for owed in lost:
             self._remove(owed)
             _finish(owed, True)

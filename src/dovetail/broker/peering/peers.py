@@ -40,6 +40,8 @@ class Peers:
         self.known: dict[str, Peer] = {}
         self.addresses: dict[str, str] = {}
         """Where they were last."""
+        self.behind: set[str] = set()
+        """Those for which something at QoS 0 waits in their outboxes."""
         self._shared = shared
         self._send = send
         self._expect = expect
@@ -58,7 +60,7 @@ class Peers:
                 publication = publication_of(message, self._shared.now, sequence, mark)
                 return self._send(name, MESSAGE, encode(publication))
 
-            peer = self.known[name] = Peer(Outbox(name, self._shared, send))
+            peer = self.known[name] = Peer(Outbox(name, self._shared, send, self.behind))
             self._expect(name)
         return peer
 
