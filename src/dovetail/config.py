@@ -131,6 +131,37 @@ JOURNAL_BYTES_MAX = 33_554_432
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to write to a disk that refused."""
 
+# Attributes --------------------------------------------------------------------------------------
+
+WHERE_CHARACTERS_MAX = 4_096
+"""Of a where-clause. It bounds everything that is done with one, the limits below being met."""
+
+WHERE_DEPTH_MAX = 32
+"""Parentheses within parentheses."""
+
+WHERE_CONJUNCTIONS_MAX = 64
+"""Boxes that a where-clause may stand for: each is an entry in every index that holds it, and
+parentheses multiply them."""
+
+WHERE_MEMBERS_MAX = 256
+"""Values in one `in (...)`. Texts are looked up as a set; numbers are a box each."""
+
+WHERE_NUMBER_MAX = 1e308
+"""Of numbers in where-clauses, sign aside. Ranges end below their high end, so that there has to be
+a number above any that is written."""
+
+SPACE_DIMENSIONS_MAX = 16
+"""Numbers that a space knows: each is a column of every box and every point in it."""
+
+SPACE_TEXTS_MAX = 16
+"""Texts that a space knows."""
+
+WHERE_NAMES_MAX = SPACE_DIMENSIONS_MAX + SPACE_TEXTS_MAX
+"""Attributes in one where-clause: no space knows more."""
+
+ATTRIBUTE_NAME_CHARACTERS_MAX = 128
+"""Of an attribute's or a space's name."""
+
 # The cluster -------------------------------------------------------------------------------------
 
 NODE_NAME_BYTES_MAX = 128

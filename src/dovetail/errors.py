@@ -8,6 +8,9 @@ MQTT reason code that answers it.
 
 from enum import IntEnum
 
+_SHOWN_BEFORE_MAX = 50
+_SHOWN_MAX = 80
+
 
 class ReasonCode(IntEnum):
     """MQTT 5.0 section 2.4: what a client is told. The names are the specification's."""
@@ -85,6 +88,21 @@ class ClientError(DovetailError):
         self.reason = reason
 
 
+class WhereError(ClientError):
+    """A where-clause that cannot be used; the hint is the clause, and a caret below its fault.
+
+    The reason is 0x83: a SUBSCRIBE "is valid but the Server does not accept it" (section 3.9.3).
+    0x8F would blame the topic filter, and a client that goes by the code would mend the wrong
+    thing.
+    """
+
+    def __init__(self, why: str, text: str, position: int) -> None:
+        super().__init__(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"where-clause: {why}")
+        self.text = text
+        self.position = position
+        self.hint = _pointed_at(text, position)
+
+
 class PeerError(DovetailError):
     """Another node, or somebody who poses as one, sent what it must not. Its connection ends."""
 
@@ -99,3 +117,13 @@ class SketchFormatError(SketchError):
 
 class StoreError(DovetailError):
     """The data folder cannot be used, or did not take what was to be written."""
+
+
+def _pointed_at(text: str, position: int) -> str:
+    """Two lines: the text around the position, each character in one column, and a caret."""
+    first = max(0, position - _SHOWN_BEFORE_MAX)
+    end = first + _SHOWN_MAX
+    shown = "".join(one if one.isprintable() else " " for one in text[first:end])
+    before = "…" if first else ""
+    after = "…" if end < len(text) else ""
+    return f"{before}{shown}{after}\n{' ' * (len(before) + position - first)}^"

@@ -1,0 +1,1 @@
+"""The attribute plane: where-clauses, and the spaces that give them a meaning."""

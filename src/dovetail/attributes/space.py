@@ -1,0 +1,209 @@
+"""A space: the attributes of one application, and what where-clauses and publications are in it.
+
+A clause becomes boxes, a publication a point. Both have a number for each dimension, in the space's
+order, and some texts:
+
+- A box that leaves a dimension open has -inf and inf there. A point without the attribute has NaN.
+- A point lies in a box if it lies in every range that is not open, and has one of the texts of
+  every attribute that the box asks a text of. So NaN lies in open ranges only.
+- A dimension's bounds are for cutting it into parts. Values beyond them are as good as others.
+
+`matches` is the oracle that everything faster is tested against.
+"""
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from dovetail.attributes.conjunctions import Conjunction
+from dovetail.attributes.tokens import as_number, is_number, shown
+from dovetail.attributes.where import Where
+from dovetail.config import (
+    ATTRIBUTE_NAME_CHARACTERS_MAX,
+    SPACE_DIMENSIONS_MAX,
+    SPACE_TEXTS_MAX,
+)
+from dovetail.errors import ClientError, ConfigError, ReasonCode, WhereError
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(frozen=True)
+class Box:
+    """What one conjunction wants: low <= value < high in each dimension, and texts by name."""
+
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    texts: tuple[tuple[str, frozenset[str]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one publication has."""
+
+    values: tuple[float, ...]
+    texts: Mapping[str, str]
+
+
+def matches(box: Box, point: Point) -> bool:
+    """Does the point lie in the box? Both are of one space."""
+    for low, high, value in zip(box.lows, box.highs, point.values, strict=True):
+        is_open = low == -math.inf and high == math.inf
+        if not is_open and not low <= value < high:
+            return False
+    return all(point.texts.get(name) in allowed for name, allowed in box.texts)
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """An attribute that is a number; matchers share those that are searchable among them."""
+
+    name: str
+    low: float
+    high: float
+    is_searchable: bool = True
+
+    def __post_init__(self) -> None:
+        _check_name(self.name, "a dimension")
+        if not -math.inf < self.low < self.high < math.inf:
+            bounds = f"[{as_number(self.low)}, {as_number(self.high)}]"
+            raise ConfigError(
+                f"dimension {shown(self.name)}: {bounds} are no bounds",
+                hint="They are two numbers, the smaller one first.",
+            )
+
+
+@dataclass(frozen=True)
+class Space:
+    """The attributes of the publications whose topics match `topics`.
+
+    Attributes in `texts` are compared as they are. Where `json_fields` is set, fields of a JSON
+    payload are attributes too.
+    """
+
+    name: str
+    topics: str
+    dimensions: tuple[Dimension, ...]
+    texts: frozenset[str] = frozenset()
+    json_fields: bool = False
+
+    def __post_init__(self) -> None:
+        _check_name(self.name, "a space")
+        self._check_counts()
+        names = [dimension.name for dimension in self.dimensions]
+        for text in sorted(self.texts):
+            _check_name(text, "an attribute")
+        for name in sorted({*names, *self.texts}):
+            if names.count(name) + (name in self.texts) > 1:
+                raise self._unusable(f"it has two attributes {shown(name)}")
+
+    def boxes(self, where: Where) -> tuple[Box, ...]:
+        """One for each conjunction; a WhereError points at what has no meaning in this space."""
+        for name, position in where.places.items():
+            if not self._knows(name):
+                raise WhereError(self._unknown(name), where.text, position)
+        return tuple(self._box(conjunction, where) for conjunction in where.conjunctions)
+
+    def point(self, attributes: Mapping[str, str | float]) -> Point:
+        """Attributes that the space does not know are nobody's concern here."""
+        values = tuple(
+            _as_value(name, attributes[name]) if name in attributes else math.nan
+            for name in self._indexes
+        )
+        texts = {name: _as_text(attributes[name]) for name in self.texts if name in attributes}
+        return Point(values, texts)
+
+    def json_attributes(self, payload: bytes) -> Mapping[str, str]:
+        """The payload's fields that are attributes: its own strings and numbers, as text.
+
+        Numbers stay as they are written, and are read as user properties are. An empty payload has
+        no attributes: it takes a retained message away.
+        """
+        if not self.json_fields or not payload:
+            return {}
+        try:
+            fields = _fields.decode(payload)
+            found = {name: _field_text(fields[name]) for name in fields if self._knows(name)}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ClientError(
+                ReasonCode.PAYLOAD_FORMAT_INVALID,
+                f"space {shown(self.name)}: the payload is no JSON object ({error})",
+            ) from None
+        return {name: text for name, text in found.items() if text is not None}
+
+    @cached_property
+    def _indexes(self) -> Mapping[str, int]:
+        return {dimension.name: index for index, dimension in enumerate(self.dimensions)}
+
+    def _knows(self, name: str) -> bool:
+        return name in self._indexes or name in self.texts
+
+    def _box(self, conjunction: Conjunction, where: Where) -> Box:
+        lows = [-math.inf] * len(self.dimensions)
+        highs = [math.inf] * len(self.dimensions)
+        for name, (low, high) in conjunction.ranges.items():
+            if name in self.texts:
+                raise self._mistaken(name, "a text, and is compared with a number here", where)
+            lows[self._indexes[name]] = low
+            highs[self._indexes[name]] = high
+        for name in conjunction.texts:
+            if name in self._indexes:
+                raise self._mistaken(name, "a number, and is compared with a text here", where)
+        return Box(tuple(lows), tuple(highs), tuple(sorted(conjunction.texts.items())))
+
+    def _mistaken(self, name: str, why: str, where: Where) -> WhereError:
+        message = f"in space {shown(self.name)}, {shown(name)} is {why}"
+        return WhereError(message, where.text, where.places[name])
+
+    def _unknown(self, name: str) -> str:
+        known = [*self._indexes, *sorted(self.texts)]
+        nearest = difflib.get_close_matches(name, known, n=1)
+        more = f"is it {shown(nearest[0])}?" if nearest else f"it has {', '.join(known)}"
+        return f"space {shown(self.name)} has no attribute {shown(name)}; {more}"
+
+    def _check_counts(self) -> None:
+        if not any(dimension.is_searchable for dimension in self.dimensions):
+            raise self._unusable("it has no searchable dimension, and needs one")
+        for noun, count, limit in (
+            ("dimensions", len(self.dimensions), SPACE_DIMENSIONS_MAX),
+            ("texts", len(self.texts), SPACE_TEXTS_MAX),
+        ):
+            if count > limit:
+                raise self._unusable(f"it has {count} {noun} of at most {limit}")
+
+    def _unusable(self, why: str) -> ConfigError:
+        return ConfigError(f"space {shown(self.name)}: {why}")
+
+
+def _check_name(name: str, noun: str) -> None:
+    if not name or len(name) > ATTRIBUTE_NAME_CHARACTERS_MAX or not name.isprintable():
+        raise ConfigError(
+            f"{shown(name)} cannot be the name of {noun}",
+            hint=f"It has 1 to {ATTRIBUTE_NAME_CHARACTERS_MAX} characters that can be printed.",
+        )
+
+
+def _as_value(name: str, given: str | float) -> float:
+    """Written as in where-clauses, with nothing but space around it."""
+    if not isinstance(given, str) or is_number(given.strip()):
+        value = float(given)
+        if math.isfinite(value):
+            return value
+    why = f"{shown(str(given))} is not a number that can be compared"
+    raise ClientError(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"attribute {shown(name)}: {why}")
+
+
+def _as_text(given: str | float) -> str:
+    return given if isinstance(given, str) else as_number(given)
+
+
+def _field_text(field: msgspec.Raw) -> str | None:
+    """Of a string or a number in JSON; nothing else is an attribute."""
+    written = bytes(field)
+    if written.startswith(b'"'):
+        return msgspec.json.decode(field, type=str)
+    return written.decode() if written[:1] in b"-0123456789" else None

@@ -1,0 +1,158 @@
+"""A where-clause as tokens: names, numbers, texts, signs and keywords, each with its position.
+
+What is valid by itself is decided here, for clauses, queries and publications alike: how a number
+is written, what may stand between quotes. Names that are no plain words stand in backticks; texts
+in double or single quotes. Within any of them a backslash stands before a quote or a backslash.
+`as_name`, `as_number` and `as_text` write what is read here.
+"""
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from dovetail.config import WHERE_NUMBER_MAX
+from dovetail.errors import WhereError
+
+_SHOWN_MAX = 80
+_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_WORD = r"[A-Za-z_][A-Za-z0-9_.]*"
+_TOKEN = re.compile(
+    rf"(?P<space>\s+)|(?P<number>{_NUMBER})(?![A-Za-z0-9_.])|(?P<word>{_WORD})|(?P<quote>[\"'`])"
+    r"|(?P<sign><=|>=|==|[<>=()\[\],])"
+)
+_WHOLE_NUMBER = re.compile(_NUMBER)
+_WHOLE_WORD = re.compile(_WORD)
+_LIKE_A_NUMBER = re.compile(r"[+-]?\.?[0-9][A-Za-z0-9_.]*")
+_KEYWORDS = frozenset({"and", "or", "in", "not"})
+_FOREIGN_SIGNS = {
+    "!=": "there is no '!='; say which values are wanted, as in x < 1 or x > 1",
+    "<>": "there is no '<>'; say which values are wanted, as in x < 1 or x > 1",
+    "&&": "'and' is written as a word",
+    "||": "'or' is written as a word",
+}
+
+
+class Kind(Enum):
+    """What a token is; the value is what a person calls it."""
+
+    NAME = "an attribute"
+    NUMBER = "a number"
+    TEXT = "a text"
+    SIGN = "a sign"
+    KEYWORD = "a keyword"
+    END = "the end"
+
+
+class Token(NamedTuple):
+    """`text` is a name, a sign, a text without quotes, or a keyword in lower case."""
+
+    kind: Kind
+    text: str
+    position: int
+    number: float = 0.0
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The last one is the end, so that there is always a next one to look at."""
+    position = 0
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None or text[position : position + 2] in _FOREIGN_SIGNS:
+            raise WhereError(_why_it_is_no_token(text, position), text, position)
+        match found.lastgroup:
+            case "number":
+                yield Token(Kind.NUMBER, found[0], position, number_at(found[0], text, position))
+            case "word":
+                yield _word(found[0], position)
+            case "sign":
+                yield Token(Kind.SIGN, "==" if found[0] == "=" else found[0], position)
+            case "quote":
+                token, position = _quoted(text, position)
+                yield token
+                continue
+        position = found.end()
+    yield Token(Kind.END, "", len(text))
+
+
+def number_at(digits: str, text: str, position: int) -> float:
+    """What `digits`, a number by its form, is as a float; `text` has it at the position."""
+    number = float(digits) + 0.0
+    if abs(number) > WHERE_NUMBER_MAX:
+        raise WhereError(
+            f"{shown(digits)} is too large; numbers go up to {WHERE_NUMBER_MAX:g}", text, position
+        )
+    return number
+
+
+def is_number(text: str) -> bool:
+    """By its form: digits, a point, an exponent, a sign. It may still be too large."""
+    return _WHOLE_NUMBER.fullmatch(text) is not None
+
+
+def as_number(value: float) -> str:
+    return repr(value).removesuffix(".0")
+
+
+def as_text(value: str) -> str:
+    return _between(value, '"')
+
+
+def as_name(name: str) -> str:
+    is_plain = _WHOLE_WORD.fullmatch(name) and name.lower() not in _KEYWORDS
+    return name if is_plain else _between(name, "`")
+
+
+def shown(text: str) -> str:
+    """In a sentence."""
+    quoted = repr(text)
+    return quoted if len(quoted) <= _SHOWN_MAX else f"{quoted[:_SHOWN_MAX]}…"
+
+
+def _word(word: str, position: int) -> Token:
+    if word.lower() in _KEYWORDS:
+        return Token(Kind.KEYWORD, word.lower(), position)
+    return Token(Kind.NAME, word, position)
+
+
+def _quoted(text: str, first: int) -> tuple[Token, int]:
+    """What stands between quotes, and the position behind them."""
+    quote = text[first]
+    characters: list[str] = []
+    position = first + 1
+    while position < len(text):
+        character = text[position]
+        if character == quote:
+            return _unquoted("".join(characters), text, first), position + 1
+        if character == "\\":
+            position += 1
+            character = text[position : position + 1]
+            if not character or character not in "\\\"'`":
+                why = "behind a backslash stands a quote or another backslash"
+                raise WhereError(why, text, position - 1)
+        characters.append(character)
+        position += 1
+    raise WhereError(f"the quote {quote} that begins here has no end", text, first)
+
+
+def _unquoted(inside: str, text: str, first: int) -> Token:
+    if text[first] != "`":
+        return Token(Kind.TEXT, inside, first)
+    if not inside:
+        raise WhereError("the name between these backticks is empty", text, first)
+    return Token(Kind.NAME, inside, first)
+
+
+def _between(text: str, quote: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace(quote, f"\\{quote}")
+    return f"{quote}{escaped}{quote}"
+
+
+def _why_it_is_no_token(text: str, position: int) -> str:
+    foreign = _FOREIGN_SIGNS.get(text[position : position + 2])
+    if foreign is not None:
+        return foreign
+    number = _LIKE_A_NUMBER.match(text, position)
+    if number is not None:
+        return f"{shown(number[0])} is not a number; a name like this stands in backticks"
+    return f"{shown(text[position])} has no meaning here; texts stand in quotes"

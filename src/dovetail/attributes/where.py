@@ -1,0 +1,315 @@
+"""Where-clauses: which publications a subscription wants, by their attributes.
+
+    clause      = both {"or" both}
+    both        = factor {"and" factor}
+    factor      = "(" clause ")" | chain | name "in" interval | name "in" set
+    chain       = operand comparison operand {comparison operand}     one operand is a name
+    operand     = name | number | text
+    comparison  = "<" | "<=" | ">" | ">=" | "==" | "="                texts have the last two
+    interval    = "[" number "," number ("]" | ")")
+    set         = "(" number {"," number} ")" | "(" text {"," text} ")"
+
+Keywords may be written in capitals. What is read becomes a `Where`: a few conjunctions, of which
+one has to hold.
+
+- Limits are checked before anything is multiplied out, so the work is bounded by the text's length.
+- Conjunctions that nothing can satisfy are dropped, and those that another one contains. A clause
+  of which nothing is left is refused.
+- An attribute is a number or a text in all of a clause: no space could have it both ways.
+- Whatever is wrong is a `WhereError` that points at a character of what the client wrote. A `Where`
+  remembers that text, so that a space can point too.
+
+`Draft` is what clauses and queries (`query.py`) have in common.
+"""
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from dovetail.attributes.conjunctions import COMPARISONS, Conjunction, range_of
+from dovetail.attributes.tokens import Kind, Token, shown, tokens
+from dovetail.config import (
+    WHERE_CHARACTERS_MAX,
+    WHERE_CONJUNCTIONS_MAX,
+    WHERE_DEPTH_MAX,
+    WHERE_MEMBERS_MAX,
+    WHERE_NAMES_MAX,
+)
+from dovetail.errors import WhereError
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
+_COMPARED = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+}
+_NEVER_NUMBERS = frozenset({"nan", "inf", "infinity"})
+
+
+@dataclass(frozen=True)
+class Where:
+    """Conjunctions in their order as text, none within another; at least one of them holds.
+
+    `text` is what the client wrote, and `places` where each attribute first stands in it: what is
+    equal may have been written in many ways.
+    """
+
+    conjunctions: tuple[Conjunction, ...]
+    text: str = field(compare=False)
+    places: Mapping[str, int] = field(compare=False, repr=False)
+
+    def holds(self, attributes: Mapping[str, float | str]) -> bool:
+        """The oracle: do a publication's attributes satisfy the clause?"""
+        return any(conjunction.holds(attributes) for conjunction in self.conjunctions)
+
+    def __str__(self) -> str:
+        """A clause that is read as an equal `Where`, however this one was written."""
+        return " or ".join(map(str, self.conjunctions))
+
+
+def parse(text: str, *, characters_max: int = WHERE_CHARACTERS_MAX) -> Where:
+    """What the clause means, or a WhereError that says why it means nothing.
+
+    `str` of a `Where` may be longer than what it was made of, as parentheses are multiplied out.
+    """
+    return _Parser(text, Draft(text, characters_max)).whole()
+
+
+class Draft:
+    """What is known of one clause while it is read; refuses what breaks a rule of all of it."""
+
+    def __init__(self, text: str, characters_max: int = WHERE_CHARACTERS_MAX) -> None:
+        self.text = text
+        self._kinds: dict[str, Kind] = {}
+        self._places: dict[str, int] = {}
+        self._dead_end: int | None = None
+        if len(text) > characters_max:
+            limit = f"{len(text):,} characters of at most {characters_max:,}"
+            self.refuse(f"it has {limit}", characters_max)
+
+    def refuse(self, why: str, position: int) -> NoReturn:
+        raise WhereError(why, self.text, position)
+
+    def compare(self, name: str, comparison: str, value: float | str, position: int) -> Conjunction:
+        """`name comparison value`; the name stands at the position."""
+        if not isinstance(value, str):
+            self._use(name, Kind.NUMBER, position)
+            return Conjunction({name: range_of(comparison, value)})
+        if comparison != "==":
+            self.refuse(f"'{comparison}' compares numbers; texts have '==' and 'in'", position)
+        return self.one_of(name, [value], position)
+
+    def one_of(self, name: str, texts: Sequence[str], position: int) -> Conjunction:
+        self._use(name, Kind.TEXT, position)
+        return Conjunction(texts={name: frozenset(texts)})
+
+    def both(
+        self, lefts: list[Conjunction], rights: list[Conjunction], position: int
+    ) -> list[Conjunction]:
+        """`and`, multiplied out; what is on the right begins at the position."""
+        self.check_count(len(lefts) * len(rights), position)
+        pairs = ((left, right) for left in lefts for right in rights)
+        met = [both for left, right in pairs if (both := left.meet(right)) is not None]
+        if not met and self._dead_end is None:
+            self._dead_end = position
+        return met
+
+    def check_count(self, conjunctions: int, position: int) -> None:
+        if conjunctions > WHERE_CONJUNCTIONS_MAX:
+            limit = f"{conjunctions:,} alternatives of at most {WHERE_CONJUNCTIONS_MAX}"
+            self.refuse(f"multiplied out, it has {limit} from here on", position)
+
+    def whole(self, conjunctions: list[Conjunction]) -> Where:
+        """What is left of all alternatives."""
+        if not conjunctions:
+            why = "no publication can satisfy it; from here on nothing is left"
+            self.refuse(why, self._dead_end or 0)
+        ordered = sorted(_without_contained(conjunctions), key=str)
+        return Where(tuple(ordered), self.text, self._places)
+
+    def _use(self, name: str, kind: Kind, position: int) -> None:
+        known = self._kinds.setdefault(name, kind)
+        self._places.setdefault(name, position)
+        if known is not kind:
+            both = f"{kind.value}, and elsewhere with {known.value}"
+            self.refuse(f"{shown(name)} is compared with {both}", position)
+        if len(self._kinds) > WHERE_NAMES_MAX:
+            self.refuse(f"it names more than {WHERE_NAMES_MAX} attributes", position)
+
+
+def _without_contained(conjunctions: list[Conjunction]) -> list[Conjunction]:
+    kept: list[Conjunction] = []
+    for candidate in conjunctions:
+        if not any(other.contains(candidate) for other in kept):
+            kept = [other for other in kept if not candidate.contains(other)]
+            kept.append(candidate)
+    return kept
+
+
+class _Parser:
+    """A function for each line of the grammar gives the conjunctions of what it has read."""
+
+    def __init__(self, text: str, draft: Draft) -> None:
+        self._draft = draft
+        self._tokens = list(tokens(text))
+        self._index = 0
+        self._depth = 0
+
+    def whole(self) -> Where:
+        if self._peek().kind is Kind.END:
+            self._draft.refuse("it is empty; it has at least one comparison", 0)
+        conjunctions = self._clause()
+        if self._peek().kind is not Kind.END:
+            self._refuse_next("'and', 'or' or the end")
+        return self._draft.whole(conjunctions)
+
+    def _clause(self) -> list[Conjunction]:
+        alternatives = self._both()
+        while self._take("or"):
+            position = self._peek().position
+            alternatives = alternatives + self._both()
+            self._draft.check_count(len(alternatives), position)
+        return alternatives
+
+    def _both(self) -> list[Conjunction]:
+        together = self._factor()
+        while self._take("and"):
+            position = self._peek().position
+            together = self._draft.both(together, self._factor(), position)
+        return together
+
+    def _factor(self) -> list[Conjunction]:
+        if self._is_next("not"):
+            self._refuse("there is no 'not'; say what is wanted, as in x < 1 or x > 1")
+        opening = self._peek()
+        if not self._take("("):
+            return self._chain()
+        if self._depth == WHERE_DEPTH_MAX:
+            self._refuse(f"more than {WHERE_DEPTH_MAX} parentheses within each other", opening)
+        self._depth += 1
+        inside = self._clause()
+        if not self._take(")"):
+            self._refuse_next("'and', 'or' or ')'")
+        self._depth -= 1
+        return inside
+
+    def _chain(self) -> list[Conjunction]:
+        operands = [self._operand()]
+        if self._take("in"):
+            return self._membership(operands[0])
+        comparisons = []
+        while self._peek().kind is Kind.SIGN and self._peek().text in COMPARISONS:
+            comparisons.append(self._advance().text)
+            operands.append(self._operand())
+        if not comparisons:
+            self._refuse_next("a comparison, as in x < 1 or x in (1, 2)")
+        self._check_names(operands)
+        together = [Conjunction()]
+        for left, comparison, right in zip(operands, comparisons, operands[1:], strict=False):
+            met = self._comparison(left, comparison, right)
+            together = self._draft.both(together, met, operands[0].position)
+        return together
+
+    def _check_names(self, operands: list[Token]) -> None:
+        names = [operand for operand in operands if operand.kind is Kind.NAME]
+        if not names:
+            self._refuse("this compares no attribute", operands[0])
+        if len(names) > 1:
+            for name in names:
+                if name.text.lower() in _NEVER_NUMBERS:
+                    self._refuse(f"{shown(name.text)} is no number; leave that end open", name)
+            self._refuse("a comparison has one attribute, and this is a second one", names[1])
+
+    def _comparison(self, left: Token, comparison: str, right: Token) -> list[Conjunction]:
+        if right.kind is Kind.NAME:
+            left, comparison, right = right, _MIRRORED[comparison], left
+        if left.kind is Kind.NAME:
+            value = right.number if right.kind is Kind.NUMBER else right.text
+            return [self._draft.compare(left.text, comparison, value, left.position)]
+        if left.kind is not Kind.NUMBER or right.kind is not Kind.NUMBER:
+            self._refuse("a text is compared with an attribute, and this is none", right)
+        return [Conjunction()] if _COMPARED[comparison](left.number, right.number) else []
+
+    def _membership(self, name: Token) -> list[Conjunction]:
+        if name.kind is not Kind.NAME:
+            self._refuse("'in' has an attribute on its left", name)
+        if self._take("["):
+            return self._interval(name)
+        if not self._take("("):
+            self._refuse_next("'[' and an interval, or '(' and a set")
+        return self._set(name)
+
+    def _interval(self, name: Token) -> list[Conjunction]:
+        low = self._interval_end()
+        if not self._take(","):
+            self._refuse_next("',' and the interval's other end")
+        high = self._interval_end()
+        first = [self._draft.compare(name.text, ">=", low, name.position)]
+        is_closed = self._take("]")
+        if not is_closed and not self._take(")"):
+            self._refuse_next("')' or ']'")
+        comparison = "<=" if is_closed else "<"
+        last = [self._draft.compare(name.text, comparison, high, name.position)]
+        return self._draft.both(first, last, name.position)
+
+    def _interval_end(self) -> float:
+        if self._peek().kind is not Kind.NUMBER:
+            self._refuse_next("a number")
+        return self._advance().number
+
+    def _set(self, name: Token) -> list[Conjunction]:
+        members = [self._member()]
+        while self._take(","):
+            members.append(self._member())
+            if len(members) > WHERE_MEMBERS_MAX:
+                self._refuse(f"a set has at most {WHERE_MEMBERS_MAX} values", members[-1])
+            if members[-1].kind is not members[0].kind:
+                self._refuse("a set has numbers or texts, and not both", members[-1])
+        if self._take("]"):
+            self._refuse("an interval begins with '['; a set ends with ')'", name)
+        if not self._take(")"):
+            self._refuse_next("',' or ')'")
+        if members[0].kind is Kind.TEXT:
+            texts = [member.text for member in members]
+            return [self._draft.one_of(name.text, texts, name.position)]
+        numbers = {member.number for member in members}
+        self._draft.check_count(len(numbers), name.position)
+        return [self._draft.compare(name.text, "==", one, name.position) for one in numbers]
+
+    def _member(self) -> Token:
+        if self._peek().kind not in {Kind.NUMBER, Kind.TEXT}:
+            self._refuse_next("a number or a text in quotes")
+        return self._advance()
+
+    def _operand(self) -> Token:
+        if self._peek().kind not in {Kind.NAME, Kind.NUMBER, Kind.TEXT}:
+            self._refuse_next("an attribute, a number or a text in quotes")
+        return self._advance()
+
+    def _peek(self) -> Token:
+        return self._tokens[self._index]
+
+    def _advance(self) -> Token:
+        self._index += 1
+        return self._tokens[self._index - 1]
+
+    def _take(self, word: str) -> bool:
+        """Is this the next sign or keyword? Then it is behind us."""
+        is_next = self._is_next(word)
+        self._index += is_next
+        return is_next
+
+    def _is_next(self, word: str) -> bool:
+        return self._peek().kind in {Kind.SIGN, Kind.KEYWORD} and self._peek().text == word
+
+    def _refuse(self, why: str, token: Token | None = None) -> NoReturn:
+        self._draft.refuse(why, (token or self._peek()).position)
+
+    def _refuse_next(self, expected: str) -> NoReturn:
+        found = self._peek()
+        if found.kind is Kind.END:
+            self._refuse(f"it ends where {expected} should stand")
+        self._refuse(f"here should stand {expected}, and not {shown(found.text)}")
