@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.attributes.query import parse_query
 from dovetail.attributes.space import Box, Dimension, Point, Space, matches
 from dovetail.attributes.where import parse
 from dovetail.config import ATTRIBUTE_NAME_CHARACTERS_MAX, SPACE_DIMENSIONS_MAX, SPACE_TEXTS_MAX
@@ -121,6 +122,13 @@ def test_what_has_no_meaning_in_the_space_is_pointed_at(
         TRAFFIC.boxes(parse(clause))
     assert why in refused.value.message
     assert (refused.value.text, refused.value.position) == (clause, position)
+
+
+def test_a_query_is_read_with_the_texts_of_the_space() -> None:
+    where = parse_query("road=12&speed>25", TRAFFIC.texts)
+    (box,) = TRAFFIC.boxes(where)
+    assert box.texts == (("road", frozenset({"12"})),)
+    assert box.lows == (-INFINITY, -INFINITY, after(25))
 
 
 # Points -----------------------------------------------------------------------------------------
