@@ -250,6 +250,7 @@ REFUSED = [
     ("a < 1 and a > 2", "no publication can satisfy it", 10),
     ("a < 1 and (b < 1 or c < 1) and 5 < a", "no publication can satisfy it", 31),
     ("t == 'x' and t == 'y'", "no publication can satisfy it", 13),
+    ("a in (1, 2) and b < 1 and a > 5", "no publication can satisfy it", 26),
     ("a in [5, 1)", "no publication can satisfy it", 0),
     ("a in [5, 5)", "no publication can satisfy it", 0),
     ("2 < 1 < a", "no publication can satisfy it", 0),
@@ -307,6 +308,19 @@ def test_a_slip_is_taken_or_refused_and_nothing_else(
 
 
 # Bounds -----------------------------------------------------------------------------------------
+
+
+def count_meets(monkeypatch: pytest.MonkeyPatch) -> list[Conjunction]:
+    """Grows by one with each pair of conjunctions that is put together."""
+    meets: list[Conjunction] = []
+    meet = Conjunction.meet
+
+    def counted(one: Conjunction, other: Conjunction) -> Conjunction | None:
+        meets.append(one)
+        return meet(one, other)
+
+    monkeypatch.setattr(Conjunction, "meet", counted)
+    return meets
 
 
 def test_a_clause_has_a_length() -> None:
@@ -385,18 +399,19 @@ def test_alternatives_are_counted_before_they_are_multiplied_out(fits: str, does
 def test_work_is_bounded_by_the_length_of_a_clause(
     clause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meets = 0
-    meet = Conjunction.meet
-
-    def counted(one: Conjunction, other: Conjunction) -> Conjunction | None:
-        nonlocal meets
-        meets += 1
-        return meet(one, other)
-
-    monkeypatch.setattr(Conjunction, "meet", counted)
+    meets = count_meets(monkeypatch)
     tried = attempt(clause)
     if isinstance(tried, Where):
         assert len(tried.conjunctions) <= WHERE_CONJUNCTIONS_MAX
     else:
         assert "alternatives of at most" in tried.message
-    assert meets <= WHERE_CONJUNCTIONS_MAX * len(clause.split())
+    assert len(meets) <= WHERE_CONJUNCTIONS_MAX * len(clause.split())
+
+
+def test_what_is_narrow_is_joined_before_it_is_multiplied_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meets = count_meets(monkeypatch)
+    wide = " and ".join(f"(a{index} < 1 or b{index} < 1)" for index in range(6))
+    parse(f"{wide} and {' and '.join(['c < 1'] * 300)}")
+    assert len(meets) < 1_000

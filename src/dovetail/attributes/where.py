@@ -175,10 +175,15 @@ class _Parser:
         return alternatives
 
     def _both(self) -> list[Conjunction]:
-        together = self._factor()
+        factors = [(self._peek().position, self._factor())]
         while self._take("and"):
-            position = self._peek().position
-            together = self._draft.both(together, self._factor(), position)
+            factors.append((self._peek().position, self._factor()))
+        # The narrow ones first: then few are multiplied with many alternatives.
+        factors.sort(key=lambda factor: len(factor[1]))
+        furthest, together = factors[0]
+        for position, alternatives in factors[1:]:
+            furthest = max(furthest, position)
+            together = self._draft.both(together, alternatives, furthest)
         return together
 
     def _factor(self) -> list[Conjunction]:
