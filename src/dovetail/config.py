@@ -414,3 +414,26 @@ GRIEVANCES_MAX = 1_000
 
 GRIEVANCE_SECONDS = 60.0
 """After so long the same refusal is logged once more."""
+
+BOX_DIMENSIONS_MAX = 32
+"""Of a box: a sort key of 64 bits has room for two bits of each."""
+
+BOXES_MAX = 100_000_000
+"""In one index: slots are 32-bit numbers, and so many take some 15 GB."""
+
+LEAF_BOXES_MIN = 16
+"""A leaf of the index has room for 64 boxes. Neither half of a leaf that is split gets fewer than
+this, and one that falls below joins a neighbour."""
+
+LEAVES_MIN = 64
+"""Leaves that an index has room for at least; one word of a row has a bit for each."""
+
+LEAVES_GROWTH = 1.25
+"""An index that is full gets room for so many times its leaves: copies cost little beside what
+twice the memory would."""
+
+LEAVES_SHRINK = 0.5
+"""An index that uses less than this share of its leaves gives the rest back."""
+
+MATCHES_ROOM_MIN = 4_096
+"""Matches that a search has room for at first; it goes on in twice the room where they are more."""

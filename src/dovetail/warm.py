@@ -7,6 +7,8 @@ calls is not compiled, and one that somebody calls cannot be forgotten without a
 import sys
 import time
 
+from dovetail.attributes import workload
+from dovetail.attributes.index import BoxIndex
 from dovetail.broker.scanning import load_kernels
 from dovetail.compiling import remove_stale
 from dovetail.config import BANK_PLAIN_MAX
@@ -46,6 +48,11 @@ def warm() -> None:
         trie.match(_TOPICS[0])
         del trie[f"{number:020}/+/#"]
         trie[f"x/{number:020}"] = ""
+    index = BoxIndex(*workload.bounds())
+    slots = index.insert(*workload.boxes(10_000))  # more than there is room for at first
+    index.match(workload.points(1))
+    index.count(workload.points(1), mask=1)
+    index.discard(slots)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The attribute plane: where-clauses, and the spaces that give them a meaning."""
+"""The attribute plane: where-clauses and spaces, boxes and points, and who finds what matches."""

@@ -1,0 +1,92 @@
+"""Borders and values as 16-bit codes, and boxes as keys that neighbours nearly share.
+
+A code never changes the order of two numbers: if a's code is below b's, a is below b. Equal codes
+say nothing, and the numbers themselves are compared then. Numbers outside a dimension's bounds have
+the code of its edge. Two codes no number has: below all of them is an open lower border, above all
+of them an open upper one.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.compiling import inlined, kernel
+
+Floats = npt.NDArray[np.float64]
+
+OPEN_BELOW, OPEN_ABOVE = -32_768, 32_767
+CODE_MIN, CODE_MAX = -32_767, 32_766
+CODES = CODE_MAX - CODE_MIN + 1
+
+CELLS = 64
+"""Of a dimension: the cells that a leaf covers there are one word."""
+_CELL_SHIFT = 10
+
+_ONE = np.uint64(1)
+_ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+
+@inlined
+def code_of(value: float, origin: float, scale: float) -> int:
+    """Of a number that is no NaN. Each step keeps the order, so all of them do."""
+    place = (value - origin) * scale
+    if place < 0.0:
+        return CODE_MIN
+    if place >= CODES - 1.0:
+        return CODE_MAX
+    return np.int64(place) + CODE_MIN
+
+
+@inlined
+def low_code(low: float, origin: float, scale: float) -> int:
+    return OPEN_BELOW if low == -np.inf else code_of(low, origin, scale)
+
+
+@inlined
+def high_code(high: float, origin: float, scale: float) -> int:
+    return OPEN_ABOVE if high == np.inf else code_of(high, origin, scale)
+
+
+@inlined
+def cell_of(code: int) -> np.uint64:
+    return np.uint64((code - OPEN_BELOW) >> _CELL_SHIFT)
+
+
+@inlined
+def cells_of(low: int, high: int) -> np.uint64:
+    """One bit for each cell between two codes, both of them included."""
+    if low > high:
+        return np.uint64(0)
+    return (_ALL << cell_of(low)) & (_ALL >> (np.uint64(CELLS - 1) - cell_of(high)))
+
+
+@inlined
+def key_of(edges: Floats, at: int, origins: Floats, scales: Floats) -> np.uint64:
+    """The sort key of the box whose lower borders are at edges[at:], the upper ones behind them.
+
+    On top a bit for each dimension in which it covers more than half of the axis: one open range
+    in a leaf makes the leaf as wide, so these stay among themselves. Below, the bits of the
+    centres in turn (Morton's order).
+    """
+    dimensions = len(origins)
+    key = np.uint64(0)
+    for j in range(dimensions):
+        low = low_code(edges[at + j], origins[j], scales[j])
+        high = high_code(edges[at + dimensions + j], origins[j], scales[j])
+        key = (key << _ONE) | np.uint64(high - low > CODES // 2)
+    bits = min((64 - dimensions) // dimensions, 16)
+    for bit in range(bits):
+        for j in range(dimensions):
+            low = low_code(edges[at + j], origins[j], scales[j])
+            high = high_code(edges[at + dimensions + j], origins[j], scales[j])
+            centre = np.uint64((low + high - 2 * OPEN_BELOW) >> 1)
+            key = (key << _ONE) | ((centre >> np.uint64(15 - bit)) & _ONE)
+    return key
+
+
+@kernel
+def keys_of(edges: Floats, origins: Floats, scales: Floats) -> npt.NDArray[np.uint64]:
+    width = 2 * len(origins)
+    keys = np.empty(len(edges) // width, np.uint64)
+    for i in range(len(keys)):
+        keys[i] = key_of(edges, i * width, origins, scales)
+    return keys

@@ -1,0 +1,138 @@
+"""Which boxes does a point fall in?
+
+One row a dimension, all rows together, are the leaves that may have such a box. In each of them 64
+boxes are compared by code. A box whose code touches the point's is compared by its true borders:
+with 65,534 codes a dimension that is one in some thousands.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.attributes.kernels.codes import (
+    CELLS,
+    OPEN_ABOVE,
+    OPEN_BELOW,
+    Floats,
+    cell_of,
+    code_of,
+)
+from dovetail.attributes.kernels.lanes import (
+    LANES,
+    address_of,
+    around,
+    ones,
+    touching,
+    trailing_zeros,
+)
+from dovetail.attributes.kernels.leaves import ROWS, Codes, Kinds, Numbers, Words
+from dovetail.compiling import inlined, kernel
+
+_ONE = np.uint64(1)
+_LEAF_BYTES = np.uint64(2 * 2 * LANES)
+
+
+@inlined
+def holds(edges: Floats, at: int, points: Floats, point: int, dimensions: int) -> bool:
+    """Is the point in the box? An infinite border is open: everything is within it."""
+    for j in range(dimensions):
+        low, high = edges[at + j], edges[at + dimensions + j]
+        value = points[point + j]
+        if np.isnan(value):
+            if low != -np.inf or high != np.inf:
+                return False
+        elif not (low <= value and (value < high or high == np.inf)):
+            return False
+    return True
+
+
+@kernel
+def match(
+    origins: Floats,
+    scales: Floats,
+    codes: Codes,
+    edges: Floats,
+    slot_of: Numbers,
+    kinds: Kinds,
+    rows: Words,
+    words: int,
+    points: Floats,
+    start: int,
+    mask: np.uint32,
+    masked: bool,
+    listing: bool,
+    ends: npt.NDArray[np.int64],
+    found: npt.NDArray[np.int64],
+) -> int:
+    """Matches of points[start:], from found[ends[start]] on; ends[i + 1] is where point i's end.
+
+    Without `listing` they are only counted. Returns the point at which there was no more room.
+    """
+    dimensions = len(origins)
+    leaf_bytes = _LEAF_BYTES * np.uint64(dimensions)
+    base = address_of(codes)
+    candidates = np.empty(words, np.uint64)
+    row_of = np.empty(dimensions, np.int64)
+    below = np.empty(dimensions, np.int64)
+    above = np.empty(dimensions, np.int64)
+    low_touch = np.empty(dimensions, np.int64)
+    high_touch = np.empty(dimensions, np.int64)
+    at = ends[start]
+    for i in range(start, len(ends) - 1):
+        point = i * dimensions
+        for j in range(dimensions):
+            value = points[point + j]
+            if np.isnan(value):
+                row_of[j] = (j * ROWS + CELLS) * words
+                below[j], above[j] = OPEN_BELOW, OPEN_ABOVE
+                # Codes that no box has there: an open one is sure.
+                low_touch[j], high_touch[j] = OPEN_ABOVE, OPEN_BELOW
+            else:
+                code = code_of(value, origins[j], scales[j])
+                row_of[j] = (j * ROWS + np.int64(cell_of(code))) * words
+                below[j] = above[j] = low_touch[j] = high_touch[j] = code
+        row = row_of[0]
+        for word in range(words):
+            candidates[word] = rows[row + word]
+        for j in range(1, dimensions):
+            row = row_of[j]
+            for word in range(words):
+                candidates[word] &= rows[row + word]
+        for word in range(words):
+            rest = candidates[word]
+            while rest != 0:
+                leaf = np.uint64(word * 64) + trailing_zeros(rest)
+                rest &= rest - _ONE
+                address = base + leaf * leaf_bytes
+                inside = around(address, below[0], above[0])
+                for j in range(1, dimensions):
+                    inside &= around(address + _LEAF_BYTES * np.uint64(j), below[j], above[j])
+                if inside == 0:
+                    continue
+                unsure = np.uint64(0)
+                for j in range(dimensions):
+                    there = address + _LEAF_BYTES * np.uint64(j)
+                    unsure |= touching(there, low_touch[j], high_touch[j])
+                unsure &= inside
+                first = np.int64(leaf) * LANES
+                while unsure != 0:
+                    lane = np.int64(trailing_zeros(unsure))
+                    if not holds(edges, (first + lane) * 2 * dimensions, points, point, dimensions):
+                        inside &= ~(unsure & (~unsure + _ONE))
+                    unsure &= unsure - _ONE
+                if masked:
+                    some = inside
+                    while some != 0:
+                        if kinds[first + np.int64(trailing_zeros(some))] & mask == 0:
+                            inside &= ~(some & (~some + _ONE))
+                        some &= some - _ONE
+                if not listing:
+                    at += ones(inside)
+                    continue
+                if at + LANES > len(found):
+                    return i
+                while inside != 0:
+                    found[at] = slot_of[first + np.int64(trailing_zeros(inside))]
+                    at += 1
+                    inside &= inside - _ONE
+        ends[i + 1] = at
+    return len(ends) - 1

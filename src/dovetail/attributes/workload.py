@@ -1,0 +1,78 @@
+"""BlueDove's subscriptions and publications (section IV-B), from a seed.
+
+Dimensions are 1,000 long. Boxes are `width` wide; their centres are normal around a hot spot, drawn
+again where they fall outside, and what of a box lies outside is cut off. The hot spots of the
+dimensions are spread evenly, so that each dimension is skewed in its own place. Values of points
+are uniform; in the last `skewed` dimensions they follow the boxes' hot spot instead, the adverse
+skew of section IV-F. For what the paper lacks, a share of the ranges is open.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+DIMENSIONS = 4
+LENGTH = 1_000.0
+BOXES = 40_000
+WIDTH = 250.0
+SPREAD = 250.0
+
+Floats = npt.NDArray[np.float64]
+
+
+def bounds(dimensions: int = DIMENSIONS) -> tuple[Floats, Floats]:
+    return np.zeros(dimensions), np.full(dimensions, LENGTH)
+
+
+def hot_spots(dimensions: int = DIMENSIONS) -> Floats:
+    """In the middles of as many equal parts of the axis."""
+    parts = np.arange(dimensions, dtype=np.float64)
+    return np.asarray((parts + 0.5) * (LENGTH / dimensions), np.float64)
+
+
+def _cropped_normal(rng: np.random.Generator, centres: Floats, count: int, spread: float) -> Floats:
+    drawn = np.empty((count, len(centres)))
+    for j, centre in enumerate(centres):
+        column = drawn[:, j]
+        wanted = np.arange(count)
+        while len(wanted):
+            column[wanted] = rng.normal(centre, spread, len(wanted))
+            wanted = wanted[(column[wanted] < 0) | (column[wanted] >= LENGTH)]
+    return drawn
+
+
+def boxes(
+    count: int = BOXES,
+    seed: int = 0,
+    *,
+    dimensions: int = DIMENSIONS,
+    spread: float = SPREAD,
+    width: float = WIDTH,
+    open_share: float = 0.0,
+) -> tuple[Floats, Floats]:
+    """Lower and upper borders; what lies outside the axis is cut off."""
+    rng = np.random.default_rng((seed, 0))
+    centres = _cropped_normal(rng, hot_spots(dimensions), count, spread)
+    lows = np.clip(centres - width / 2, 0.0, LENGTH)
+    highs = np.clip(centres + width / 2, 0.0, LENGTH)
+    if open_share:
+        is_open = rng.random((count, dimensions)) < open_share
+        lows[is_open], highs[is_open] = -np.inf, np.inf
+    return lows, highs
+
+
+def points(
+    count: int,
+    seed: int = 0,
+    *,
+    dimensions: int = DIMENSIONS,
+    spread: float = SPREAD,
+    skewed: int = 0,
+    missing_share: float = 0.0,
+) -> Floats:
+    rng = np.random.default_rng((seed, 1))
+    drawn = rng.uniform(0.0, LENGTH, (count, dimensions))
+    if skewed:
+        drawn[:, -skewed:] = _cropped_normal(rng, hot_spots(dimensions)[-skewed:], count, spread)
+    if missing_share:
+        drawn[rng.random((count, dimensions)) < missing_share] = np.nan
+    return drawn
