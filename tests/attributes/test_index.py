@@ -204,3 +204,17 @@ def test_boxes_and_points_that_are_refused() -> None:
         with pytest.raises(ValueError, match="dimensions"):
             index.match(wrong)
     assert len(index) == 0
+
+
+def test_an_index_is_not_made_smaller_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    lows, highs = workload.boxes(20_000, 1)
+    index = BoxIndex(*workload.bounds())
+    slots = index.insert(lows, highs)
+    rooms: list[int] = []
+    resize = index._resize_leaves
+    monkeypatch.setattr(index, "_resize_leaves", lambda room: (rooms.append(room), resize(room)))
+    for slot in slots[np.random.default_rng(1).permutation(len(slots))]:
+        index.discard([slot])
+    assert rooms == sorted(set(rooms), reverse=True)
+    assert 1 <= len(rooms) < 8
+    assert len(index) == 0

@@ -44,6 +44,11 @@ EVERY_KIND = 0xFFFF_FFFF
 _SLOTS_MIN = LEAVES_MIN * LANES
 
 
+def _room_for(leaf_count: int) -> int:
+    """Whole words of leaves."""
+    return max(-(-leaf_count // 64) * 64, LEAVES_MIN)
+
+
 class BoxIndex:
     """All boxes of a space, or of a matcher's part of it."""
 
@@ -100,7 +105,7 @@ class BoxIndex:
         return sum(array.nbytes for array in arrays)
 
     def _resize_leaves(self, count: int) -> None:
-        count = -(-count // 64) * 64
+        count = _room_for(count)
         used = int(self._state[leaves.LEAVES])
         order, firsts = self._order, self._firsts
         old = (self._codes, self._edges, self._slot_of, self._kinds, self._used, self._cover)
@@ -126,18 +131,21 @@ class BoxIndex:
         self._state[leaves.FREE_SLOTS] = len(free)
 
     def _shrink(self) -> None:
+        """After boxes have left. Rooms follow each other by a factor, so this is seldom."""
+        room, used = len(self._used), int(self._state[leaves.LEAVES])
+        if used >= LEAVES_SHRINK * room:
+            return
+        wanted = _room_for(int(used * LEAVES_GROWTH))
+        if wanted >= room:
+            return
         if not len(self):
             self._empty()
             return
-        used = int(self._state[leaves.LEAVES])
-        if len(self._used) > LEAVES_MIN and used < LEAVES_SHRINK * len(self._used):
-            self._resize_leaves(max(int(used * LEAVES_GROWTH), LEAVES_MIN))
-        slots = len(self._place_of)
-        if slots > _SLOTS_MIN and len(self) < LEAVES_SHRINK * slots:
-            last = int(np.flatnonzero(self._place_of >= 0)[-1]) + 1
-            wanted = max(int(last * LEAVES_GROWTH), _SLOTS_MIN)
-            if wanted < LEAVES_SHRINK * slots:
-                self._resize_slots(wanted)
+        self._resize_leaves(wanted)
+        last = int(np.flatnonzero(self._place_of >= 0)[-1]) + 1
+        slots = max(int(last * LEAVES_GROWTH), _SLOTS_MIN)
+        if slots < len(self._place_of):
+            self._resize_slots(slots)
 
     # Boxes ----------------------------------------------------------------------------------------
 
@@ -185,17 +193,14 @@ class BoxIndex:
         )  # fmt: skip
 
     def discard(self, slots: npt.ArrayLike) -> None:
+        """A slot without a box is a KeyError; those before it are gone."""
         wanted = np.asarray(slots, np.int64).reshape(-1)
         done = leaves.discard(
             self._origins, self._scales, self._codes, self._edges, self._slot_of, self._kinds,
             self._place_of, self._used, self._cover, self._rows, self._order, self._firsts,
             self._free_leaves, self._free_slots, self._state, wanted,
         )  # fmt: skip
-        leaf_room, slot_room = len(self._used), len(self._place_of)
-        if (leaf_room > LEAVES_MIN and self._state[leaves.LEAVES] < LEAVES_SHRINK * leaf_room) or (
-            slot_room > _SLOTS_MIN and self._state[leaves.BOXES] < LEAVES_SHRINK * slot_room
-        ):
-            self._shrink()
+        self._shrink()
         if done < len(wanted):
             raise KeyError(int(wanted[done]))
 
