@@ -301,7 +301,7 @@ def prepare(
             assert same, f"{kind.name} differs from NumPy"
         # As the matches a point grow with the boxes, everyone gets fewer points.
         share = max(1, len(points) // kind.share)
-        if seconds > BUILD_SECONDS_MAX:
+        if seconds > BUILD_SECONDS_MAX and count > workload.BOXES:
             remarks.append(f"{kind.name}: took {seconds:.0f} s to build")
             continue
         contenders.append(Contender(engine, points[:share], seconds))
