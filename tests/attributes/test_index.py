@@ -212,7 +212,12 @@ def test_an_index_is_not_made_smaller_again_and_again(monkeypatch: pytest.Monkey
     slots = index.insert(lows, highs)
     rooms: list[int] = []
     resize = index._resize_leaves
-    monkeypatch.setattr(index, "_resize_leaves", lambda room: (rooms.append(room), resize(room)))
+
+    def noted(room: int) -> None:
+        rooms.append(room)
+        resize(room)
+
+    monkeypatch.setattr(index, "_resize_leaves", noted)
     for slot in slots[np.random.default_rng(1).permutation(len(slots))]:
         index.discard([slot])
     assert rooms == sorted(set(rooms), reverse=True)
