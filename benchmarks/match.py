@@ -229,7 +229,7 @@ class Polars(Engine):
 
 class Spark(Engine):
     name = "Spark SQL range join, local[1]"
-    share = 10
+    share = 4  # a job costs tenths of a second whatever it does, so it gets many
     note = "one task at a time, but Java's collector of garbage and compiler have their own threads"
 
     def start(self) -> None:
