@@ -80,6 +80,16 @@ ROUTES_RECHECKED_MAX = 8_192
 """When a peer's sketch changes, so many cached routes are looked at anew, at once. If there are
 more, all are forgotten, and those that are needed again are found again, one at a time."""
 
+WIDE_SHARE = 0.5
+"""Of a dimension's bounds: a box with a wider range there is not placed along it. A narrower share
+would leave some publications with fewer candidates, a wider one makes more copies."""
+
+LOAD_WINDOW_SECONDS = 1.0
+"""Over which a matcher takes its rates."""
+
+LOAD_CHANGE = 0.1
+"""A matcher tells its load when it has changed by this share (BlueDove IV)."""
+
 UNKNOWN_CONNECTIONS_MAX = 1_000
 """Connections above `mqtt.connections_max`, for clients that are not known yet and those that are
 told that there is no room."""

@@ -1,0 +1,145 @@
+"""Which candidate gets a point (BlueDove III-B), and what matchers say of their load. Pure.
+
+A matcher has a queue, an index and rates for each dimension. What it says of one of them is a load:
+
+    queue            points that wait
+    arrival rate     points a second that came, over the last LOAD_WINDOW_SECONDS
+    matching rate    points a second that it can match
+    boxes            that it holds along this dimension
+
+A policy makes a cost of it, and the candidate with the lowest one gets the point:
+
+    adaptive         (queue now + 1) / matching rate, where the queue now is what it was, and what
+                     the rates have made of it since
+    response time    the same with the queue as it was
+    boxes            how many there are to look at
+    random           any number
+
+Rules:
+
+- A load is told when it differs from the last one that was told by LOAD_CHANGE, and at the end of a
+  window at the earliest.
+- A candidate of whom nothing is known yet costs nothing: it is tried.
+- One that has not answered is passed over (`PASSED_OVER`), which is for who sends to decide.
+"""
+
+import math
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from dovetail.config import LOAD_CHANGE, LOAD_WINDOW_SECONDS
+
+PASSED_OVER = math.inf
+
+
+class Load(NamedTuple):
+    """Of one dimension of a matcher, at a time."""
+
+    at: float
+    queue: int
+    arrival_rate: float
+    matching_rate: float
+    boxes: int
+
+
+Policy = Callable[[Load, float, Random], float]
+"""The cost of a point at this load, now."""
+
+
+def adaptive(load: Load, now: float, _random: Random) -> float:
+    grown = (load.arrival_rate - load.matching_rate) * (now - load.at)
+    return _processing_seconds(max(load.queue + grown, 0.0), load.matching_rate)
+
+
+def response_time(load: Load, _now: float, _random: Random) -> float:
+    return _processing_seconds(load.queue, load.matching_rate)
+
+
+def boxes(load: Load, _now: float, _random: Random) -> float:
+    return load.boxes
+
+
+def random(_load: Load, _now: float, random: Random) -> float:
+    return random.random()
+
+
+POLICIES: dict[str, Policy] = {
+    "adaptive": adaptive,
+    "response-time": response_time,
+    "boxes": boxes,
+    "random": random,
+}
+
+
+def _processing_seconds(queue: float, matching_rate: float) -> float:
+    return (queue + 1) / matching_rate if matching_rate else PASSED_OVER
+
+
+class Loads:
+    """What one broker knows of all matchers."""
+
+    def __init__(self, policy: Policy, random: Random) -> None:
+        self._policy = policy
+        self._random = random
+        self._loads: dict[tuple[str, int], Load] = {}
+
+    def told(self, matcher: str, dimension: int, load: Load) -> None:
+        """A report; one that comes late is older than what is known."""
+        known = self._loads.get((matcher, dimension))
+        if known is None or known.at <= load.at:
+            self._loads[matcher, dimension] = load
+
+    def forget(self, matcher: str) -> None:
+        for key in [key for key in self._loads if key[0] == matcher]:
+            del self._loads[key]
+
+    def known(self, matcher: str, dimension: int) -> Load | None:
+        return self._loads.get((matcher, dimension))
+
+    def cost(self, matcher: str, dimension: int, now: float) -> float:
+        load = self._loads.get((matcher, dimension))
+        return 0.0 if load is None else self._policy(load, now, self._random)
+
+
+class Meter:
+    """A matcher's own, for one dimension."""
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._came = 0
+        self._matched = 0
+        self._busy_seconds = 0.0
+        self._rate = 0.0
+        self._told: Load | None = None
+
+    def came(self, points: int) -> None:
+        self._came += points
+
+    def matched(self, points: int, seconds: float) -> None:
+        """So many points took so long."""
+        self._matched += points
+        self._busy_seconds += seconds
+
+    def report(self, now: float, queue: int, boxes: int) -> Load | None:
+        """What to tell the brokers, if it is worth it."""
+        passed = now - self._since
+        if passed < LOAD_WINDOW_SECONDS:
+            return None
+        if self._matched and self._busy_seconds:
+            self._rate = self._matched / self._busy_seconds
+        load = Load(now, queue, self._came / passed, self._rate, boxes)
+        self._since = now
+        self._came = self._matched = 0
+        self._busy_seconds = 0.0
+        if self._told is not None and not _differs(load, self._told):
+            return None
+        self._told = load
+        return load
+
+
+def _differs(load: Load, told: Load) -> bool:
+    return any(
+        abs(is_now - was) > LOAD_CHANGE * max(was, 1)
+        for is_now, was in zip(load[1:], told[1:], strict=True)
+    )
