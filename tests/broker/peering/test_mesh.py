@@ -36,9 +36,12 @@ class Member(World):
         self.sent: list[tuple[str, int, bytes]] = []
         self.answers: list[tuple[int, bytes]] = []
         self.claims: list[tuple[str, bodies.ClaimBody]] = []
+        self.refuses: set[str] = set()
         self.mesh = self.broker.join(name="here", stream=1, incarnation=1, seed=0, send=self.send)
 
     def send(self, peer: str, kind: int, body: bytes) -> bool:
+        if peer in self.refuses and kind == bodies.WILLS:
+            return False
         self.sent.append((peer, kind, body))
         if kind == bodies.CLAIM:
             self.claims.append((peer, decoded(bodies.claim_decoder, body)))
@@ -654,3 +657,28 @@ def test_one_peer_keeps_our_wills_and_no_other_does() -> None:
     member.mesh.peer_is_down("latest")
     connect_peer(member, "latest")
     assert wills_sent(member) == [("latest", True, [])]
+
+
+def test_who_missed_a_word_about_our_wills_and_keeps_them_no_more_is_told() -> None:
+    member = Member()
+    connect_peer(member, "later")
+    connect_peer(member, "latest")
+    member.client("c", will=Will(b"wills/c", b""))
+    assert wills_sent(member) == [("later", True, ["c"]), ("latest", True, [])]
+    member.refuses = {"later"}
+    member.client("d", will=Will(b"wills/d", b""))
+    assert wills_sent(member) == []
+    member.mesh.owed("later").is_late = True
+    assert wills_sent(member) == [("latest", True, ["c", "d"])]
+    member.refuses.clear()
+    assert wills_sent(member) == [("later", True, [])]
+
+
+def test_what_is_left_of_a_delay_is_told_within_bounds_though_our_clock_was_set_back() -> None:
+    member = Member()
+    client = member.client("c", **KEPT, will=Will(b"wills/c", b"", delay_seconds=SECONDS_MAX))
+    client.lose()
+    member.now -= 1_000
+    member.shared.now = member.now
+    connect_peer(member, "later")
+    assert wills_sent(member) == [("later", True, ["c"])]  # and can be read

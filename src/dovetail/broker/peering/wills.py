@@ -102,15 +102,19 @@ class Wills:
             if self._keeper:
                 self._others[self._keeper] = None
             self._keeper = keeper
-            if keeper and not self._tell(keeper, list(self._lifetimes.sessions), is_whole=True):
-                self._keeper = ""  # again, with the next turn
+            self._tell_keeper(list(self._lifetimes.sessions), is_whole=True)
             self._changed.clear()
         elif self._changed:
             changed, self._changed = self._changed, {}
-            if keeper and not self._tell(keeper, changed, is_whole=False):
-                self._keeper = ""
+            self._tell_keeper(changed, is_whole=False)
         if self._others and self._keeper:
             self._tell_others()
+
+    def _tell_keeper(self, client_ids: Iterable[str], *, is_whole: bool) -> None:
+        keeper = self._keeper
+        if keeper and not self._tell(keeper, client_ids, is_whole=is_whole):
+            self._keeper = ""  # again, with the next turn
+            self._others[keeper] = None  # it may be another then, and this one has some
 
     def _tell_others(self) -> None:
         """When there is a keeper, and after it: better two that have them than none."""
@@ -159,6 +163,7 @@ class Wills:
         left = None
         if session.ended_at is not None:
             left = max(session.ended_at + session.will.delay_seconds - self._shared.now, 0.0)
+            left = min(left, SECONDS_MAX)  # our clock may have been set back
         return KeptWill(client_id, session.stamp, self._shared.encode_will(session.will), left)
 
     # Others' --------------------------------------------------------------------------------------
