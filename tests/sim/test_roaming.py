@@ -169,7 +169,7 @@ def test_sessions_follow_their_clients_with_all_that_they_are_owed(seed: int) ->
     travel(travels, deeds, strikes=40, in_order=True, once=True)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(10), 87, 99])
 def test_so_they_do_when_their_clients_are_in_a_hurry(seed: int) -> None:
     """Many moves before anybody has heard of the first."""
     travels = Travels(seed, senders_roam=False, may_lose_session=False)

@@ -157,13 +157,15 @@ class Arriving:
             self._shared.counters.publishes_dropped += 1
             return
         session = self._lifetimes.sessions.get(item.client_id)
-        to = session or self._detours.ghost_after(item.client_id, item.stamp)
+        # A client may be back here, and what it is owed go round after it, in order.
+        to = self._detours.following(item.client_id, item.stamp) or session
+        to = to or self._detours.ghost_after(item.client_id, item.stamp)
         if to is None:
             self._adopt(item)
         elif to.user != item.user or item.stamp < to.void_before:
             self._shared.counters.publishes_dropped += 1
-        elif session is not None:
-            self._take_entry(name, session, item)
+        elif to is session:
+            self._take_entry(name, to, item)
         elif not item.released:
             entry = Outgoing(item.message(), item.qos, item.retain, item.identifiers, 0)
             self._detours.hand_on(to, entry)
