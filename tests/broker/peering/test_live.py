@@ -192,6 +192,10 @@ def test_a_broker_that_hangs_is_in_the_log(cluster: ClusterBrokers) -> None:
     def told(words: str) -> int:
         return cluster.log("one").count(words)
 
+    lives = told("two is alive")
+    assert cluster.stop("two") == 0  # it may hang still, to the others
+    cluster.start("two")
+    wait_until(lambda: told("two is alive") > lives, "it is there")
     silent, back = told("two is not heard any more"), told("two is heard again")
     cluster.signal("two", signal.SIGSTOP)
     try:
