@@ -349,6 +349,10 @@ RETAINED_AGAIN_SECONDS = 60.0
 FORGET_SECONDS = 86_400.0
 """A node that has been dead, or has left, for so long is not known any more."""
 
+LEFT_FORGET_SECONDS = 60.0
+"""The same for one that has left and keeps nothing for anybody: time for the wills of its clients,
+and to come back from a restart."""
+
 CLUSTER_PORT = 7_883
 """Where nodes listen for each other: MQTT's port for TLS less a thousand."""
 

@@ -24,6 +24,8 @@ from dovetail.broker.database import DATABASE_FILE, Durability
 from dovetail.broker.journal import (
     Batch,
     DeliveryRow,
+    Left,
+    MemberRow,
     MessageRow,
     OwedRow,
     SessionRow,
@@ -130,7 +132,9 @@ BATCHES = st.builds(
     heard=rows_or_none(st.integers(1, 3), st.integers(1, 2**62)),
     seen=rows_or_none(st.integers(1, 3), st.just(True)),
     removals=rows_or_none(TOPICS, st.integers(1, 2**62)),
-    members=rows_or_none(st.sampled_from(["a", "b"]), st.text()),
+    members=rows_or_none(
+        st.sampled_from(["a", "b"]), st.builds(MemberRow, st.text(), st.sampled_from(Left))
+    ),
     peer_groups=rows_or_none(
         st.tuples(st.sampled_from(["a", "b"]), st.just("g"), st.sampled_from(["a", "#"])),
         st.just(1),

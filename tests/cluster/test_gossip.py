@@ -148,3 +148,28 @@ def test_who_is_disowned_is_not_there_until_its_next_life() -> None:
     assert one.presence("other") is Presence.DEAD
     exchange(one, Gossip("other", 2, 0.0, Random(2)), 4.0)
     assert "other" in one.live()
+
+
+def test_who_leaves_says_whether_it_keeps_anything() -> None:
+    one, other, third = a_node("one"), a_node("other"), a_node("third")
+    for node in (other, third):
+        exchange(one, node, 1.0)
+    for node, keeps in ((other, False), (third, True)):
+        for name, farewell in node.leave(keeps=keeps):
+            if name == "one":
+                one.receive(farewell, 2.0)
+    assert one.keeps_nothing("other")
+    assert not one.keeps_nothing("third")
+    one.take_events()
+    one.forget("other", 3.0)
+    assert one.take_events() == [("other", None, False, ())]
+    exchange(one, third, 4.0)  # which knows it
+    assert one.presence("other") is None
+
+
+def test_who_is_remembered_as_one_that_left() -> None:
+    one = a_node("one")
+    one.remember("other", 0.0, has_left=True)
+    assert one.presence("other") is Presence.LEFT
+    exchange(one, a_node("other"), 1.0)
+    assert one.presence("other") is Presence.ALIVE

@@ -11,6 +11,7 @@ the store, and tells us when it is there. Rules:
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple
 
 from dovetail.messages import Message
@@ -62,6 +63,22 @@ class DeliveryRow(NamedTuple):
     identifiers: tuple[int, ...]
 
 
+class Left(IntEnum):
+    """Has another broker said goodbye?"""
+
+    NO = 0
+    WITH_SESSIONS = 1
+    """Or with anything else that it keeps, and that something may be owed for."""
+    WITH_NOTHING = 2
+
+
+class MemberRow(NamedTuple):
+    """A broker that belongs to the cluster; the address is empty where it is not known."""
+
+    address: str
+    left: Left = Left.NO
+
+
 class OwedRow(NamedTuple):
     """A message owed to a peer. `mark`: the groups that it is for there (peering/bodies.py)."""
 
@@ -91,8 +108,8 @@ class Batch:
     """Streams of peers that have shown us what they retain."""
     removals: dict[bytes, int | None] = field(default_factory=dict)
     """Stamps of retained messages that were taken away, by topic."""
-    members: dict[str, str | None] = field(default_factory=dict)
-    """Addresses of the brokers that belong to the cluster, by name; empty where it is not known."""
+    members: dict[str, MemberRow | None] = field(default_factory=dict)
+    """The brokers that belong to the cluster, by name."""
     peer_groups: dict[tuple[str, str, str], int | None] = field(default_factory=dict)
     """1 where a peer has members of a group whose sessions are kept; by peer, name and filter."""
     waiting: list[Callable[[bool], None]] = field(default_factory=list)
@@ -129,7 +146,7 @@ class StoredState(NamedTuple):
     owed: dict[tuple[str, int], OwedRow]
     heard: dict[int, int]
     seen: dict[int, bool]
-    members: dict[str, str]
+    members: dict[str, MemberRow]
     removals: dict[bytes, int]
     peer_groups: dict[tuple[str, str, str], int]
 
@@ -245,8 +262,8 @@ class Journal:
         self.open.heard[stream] = sequence
         self.rows_written += 1
 
-    def save_member(self, name: str, address: str | None) -> None:
-        self.open.members[name] = address
+    def save_member(self, name: str, row: MemberRow | None) -> None:
+        self.open.members[name] = row
         self.rows_written += 1
 
     def save_peer_group(self, peer: str, name: str, topic_filter: str, kept: int | None) -> None:

@@ -105,7 +105,7 @@ class Store:
                 },
                 heard=dict(self._rows(tables.HEARD)),
                 seen={stream: bool(row) for stream, row in self._rows(tables.SEEN)},
-                members=dict(self._rows(tables.MEMBERS)),
+                members=tables.read_members(self._rows(tables.MEMBERS)),
                 removals=dict(self._rows(tables.REMOVALS)),
                 peer_groups={
                     (peer, name, topic_filter): kept

@@ -8,9 +8,17 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from dovetail.broker.journal import DeliveryRow, MessageRow, OwedRow, SessionRow, SubscriptionRow
+from dovetail.broker.journal import (
+    DeliveryRow,
+    Left,
+    MemberRow,
+    MessageRow,
+    OwedRow,
+    SessionRow,
+    SubscriptionRow,
+)
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """In PRAGMA user_version; 0 is a file that has nothing in it yet."""
 
 # Numbered rows are SQLite's own kind: large ones do no harm to the inner pages of their trees. The
@@ -111,7 +119,17 @@ CREATE TABLE peer_groups (
 _SCHEMA_5 = """
 ALTER TABLE sessions ADD COLUMN void_before INTEGER NOT NULL DEFAULT 0;
 """
-UPGRADES = {1: _SCHEMA_1, 2: _SCHEMA_2, 3: _SCHEMA_3, 4: _SCHEMA_4, 5: _SCHEMA_5}
+_SCHEMA_6 = """
+ALTER TABLE members ADD COLUMN left INTEGER NOT NULL DEFAULT 0;
+"""
+UPGRADES = {
+    1: _SCHEMA_1,
+    2: _SCHEMA_2,
+    3: _SCHEMA_3,
+    4: _SCHEMA_4,
+    5: _SCHEMA_5,
+    6: _SCHEMA_6,
+}
 """What leads to each version from the one before; a new file goes through all of them."""
 
 # In this order: what is removed first may be all that kept a row of a later table.
@@ -164,7 +182,7 @@ OWED = Table("owed", ("peer", "sequence"), OwedRow._fields, _as_it_is)
 HEARD = Table("heard", ("stream",), ("sequence",), _alone)
 REMOVALS = Table("removals", ("topic",), ("stamp",), _alone)
 SEEN = Table("seen", ("stream",), ("seen",), _alone)
-MEMBERS = Table("members", ("name",), ("address",), _alone)
+MEMBERS = Table("members", ("name",), MemberRow._fields, _as_it_is)
 PEER_GROUPS = Table("peer_groups", ("peer", "name", "filter"), ("kept",), _alone)
 
 
@@ -233,6 +251,10 @@ def unpack_identifiers(packed: bytes) -> tuple[int, ...]:
 
 
 # Rows as SQLite gives them, and as the journal knows them.
+
+
+def read_members(rows: Iterable[tuple[str, str, int]]) -> dict[str, MemberRow]:
+    return {name: MemberRow(address, Left(left)) for name, address, left in rows}
 
 
 def read_sessions(

@@ -45,6 +45,8 @@ from dovetail.errors import PeerError
 LEFT = "left"
 """The record of a node that has said goodbye."""
 
+_KEEPS_NOTHING = b"0"
+"""Its value, of a node that need not be remembered."""
 _LAST_VERSION = (1 << 63) - 1
 
 
@@ -167,9 +169,12 @@ class Gossip:
     def put(self, key: str, value: bytes) -> None:
         self.table.put(key, value)
 
-    def leave(self) -> list[tuple[str, Message]]:
-        """Goodbye: nobody has to find out by our silence. To be sent before the end."""
-        self.table.put(LEFT, b"1")
+    def leave(self, *, keeps: bool = True) -> list[tuple[str, Message]]:
+        """Goodbye: nobody has to find out by our silence. To be sent before the end.
+
+        `keeps`: there is something here that we have to be remembered for.
+        """
+        self.table.put(LEFT, b"1" if keeps else _KEEPS_NOTHING)
         own = [Digest(self.name, 0, 0)]
         farewell = Give(self.table.deltas(own, GOSSIP_BYTES_MAX))
         return [(name, farewell) for name in self.live()]
@@ -181,14 +186,22 @@ class Gossip:
             self._begin(name, now)
             self._events.append(Event(name, Presence.ALIVE, is_new=True))
 
-    def remember(self, name: str, now: float) -> None:
+    def keeps_nothing(self, name: str) -> bool:
+        """Has it left, and said that it need not be remembered?"""
+        state = self.table.nodes.get(name)
+        return state is not None and state.value(LEFT) == _KEEPS_NOTHING
+
+    def remember(self, name: str, now: float, *, has_left: bool = False) -> None:
         """A node of an earlier life of ours. Nothing is heard of it yet: it counts as dead.
+
+        Or as one that has left, if it had.
 
         So it is forgotten in time if it never comes back. Others are not told: what is known of it
         is less than anybody else could know.
         """
         if name != self.name and name not in self._lives:
-            self._begin(name, now).presence = Presence.DEAD
+            life = self._begin(name, now)
+            life.presence = Presence.LEFT if has_left else Presence.DEAD
 
     def disown(self, name: str, now: float) -> None:
         """This life of it is none of us: nothing is kept of it, told of it, or heard of it again.
@@ -283,12 +296,13 @@ class Gossip:
                     life.since = now
                     self._events.append(Event(name, Presence.DEAD))
             elif now - life.since > self._forget_seconds:
-                self._forget(name, now)
+                self.forget(name, now)
         for name, (_, _, until) in list(self._forgotten.items()):
             if now > until:
                 del self._forgotten[name]
 
-    def _forget(self, name: str, now: float) -> None:
+    def forget(self, name: str, now: float) -> None:
+        """It will not come back; or if it does, as a new one."""
         state = self.table.nodes.get(name)
         if state is not None:
             # Others forget it about now; until they have, their old news must not bring it back.

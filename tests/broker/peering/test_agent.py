@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.broker.journal import Batch, SessionRow
+from dovetail.broker.packets import SESSION_NEVER_EXPIRES
 from dovetail.broker.peering.agent import GOSSIP
 from dovetail.broker.peering.bodies import Answer, encode
 from dovetail.broker.peering.part import ClusterPart
+from dovetail.broker.store import Store
 from dovetail.cluster import gossip
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.links import ClusterLinks
@@ -57,6 +60,21 @@ async def running(
         await node.stop()
 
 
+def keep_a_session(folder: Path) -> None:
+    store = Store.open(folder, "process")
+    row = SessionRow("kept", SESSION_NEVER_EXPIRES, 0.0, None, None)
+    store.commit(Batch(1, sessions={1: row}))
+    store.close()
+
+
+def publish(node: Node, *, retain: bool = False) -> None:
+    server = node._server
+    assert server is not None
+    server.now()
+    server.broker.publish(Message(b"a", b"x", qos=1, retain=retain))
+    server.rows_may_wait()
+
+
 def address_of(node: Node) -> Address:
     assert node.agent is not None
     return node.agent.transport.address
@@ -78,6 +96,7 @@ def test_a_member_that_never_returns_is_forgotten_with_what_it_was_owed(
         async with running(tmp_path / "one", "one") as one:
             assert one.agent is not None
             mesh = one.agent.mesh
+            keep_a_session(tmp_path / "two")
             async with running(tmp_path / "two", "two", one):
                 await until(lambda: mesh.names() == ("two",), "they meet")
             await until(lambda: "two has left" in caplog.text, "it says goodbye")
@@ -86,14 +105,35 @@ def test_a_member_that_never_returns_is_forgotten_with_what_it_was_owed(
             assert one.agent is not None
             mesh = one.agent.mesh
             assert mesh.names() == ("two",)
-            server = one._server
-            assert server is not None
-            server.now()
-            server.broker.publish(Message(b"a", b"", qos=1))
-            server.rows_may_wait()
+            assert [peer.state for peer in one.agent.asking.peers()] == ["left"]
+            publish(one)
             assert mesh.owed("two").count == 1
             await until(lambda: not mesh.names(), "it is forgotten")
         assert "forgot two; it was owed 1 publications" in caplog.text
+
+    run(work)
+
+
+def test_who_left_and_keeps_nothing_is_owed_nothing_after_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def work() -> None:
+        async with running(tmp_path / "one", "one") as one:
+            async with running(tmp_path / "two", "two", one):
+                await until(lambda: one.agent and one.agent.mesh.names() == ("two",), "they meet")
+            await until(lambda: "two has left" in caplog.text, "it says goodbye")
+            publish(one, retain=True)
+        async with running(tmp_path / "one", "one") as one:
+            assert one.agent is not None
+            assert one.agent.mesh.names() == ()
+            async with running(tmp_path / "two", "two", one) as two:
+                await until(lambda: one.agent and one.agent.mesh.names() == ("two",), "it is back")
+                server = two._server
+                assert server is not None
+                retained = server.broker.retained
+                await until(lambda: len(retained) == 1, "it has what it missed")
 
     run(work)
 
@@ -282,7 +322,7 @@ def test_what_is_no_address_is_ignored(tmp_path: Path, caplog: pytest.LogCapture
             mesh.peer_is_at("three", "no:address")  # as an earlier version remembered it
         async with running(tmp_path / "one", "one") as one:
             assert one.agent is not None
-            assert set(one.agent.mesh.names()) == {"two", "three", "four", "five"}
+            assert set(one.agent.mesh.names()) == {"three", "four", "five"}  # two has left
 
     run(work)
     said = [record.message for record in caplog.records if "where three is" in record.message]

@@ -13,8 +13,10 @@ there.
 import asyncio
 import logging
 from dataclasses import replace
+from math import inf
 from random import Random
 
+from dovetail.broker.journal import Left
 from dovetail.broker.peering.asking import Asking
 from dovetail.broker.peering.bodies import ANSWER, QUESTION, CopiedFolderError
 from dovetail.broker.peering.mesh import Mesh
@@ -27,7 +29,7 @@ from dovetail.cluster.gossip import Event, Gossip, Presence
 from dovetail.cluster.handshake import Hello
 from dovetail.cluster.link import Link
 from dovetail.cluster.transport import Transport
-from dovetail.config import PEER_FRAME_EXTRA_BYTES
+from dovetail.config import LEFT_FORGET_SECONDS, PEER_FRAME_EXTRA_BYTES
 from dovetail.errors import ConfigError
 
 log = logging.getLogger("dovetail.cluster")
@@ -101,6 +103,7 @@ class Agent:
         """Those of our last life."""
         self._bad_addresses: dict[str, str] = {}
         """What the log has said of them."""
+        self._left_at: dict[str, float] = {}
         self._silent: set[str] = set()
         """Those of whom the log says that they are not heard any more."""
         self._has_heard = False
@@ -119,7 +122,9 @@ class Agent:
         known = [(name, address) for name, address in found if address is not None]
         self._remembered = frozenset(self.mesh.names())
         for name in self._remembered:
-            self.gossip.remember(name, self._loop.time())
+            has_left = name in self.mesh.peers.left
+            self.gossip.remember(name, self._loop.time(), has_left=has_left)
+        self._forget_those_who_left()
         seeds = [address for address in self._part.join if address != self.transport.address]
         for name, address in known:
             self.transport.connect_to(name, address)
@@ -157,7 +162,8 @@ class Agent:
         """
         if self._timer is not None:
             self._timer.cancel()
-        for name, message in self.gossip.leave():
+        keeps = self.mesh.leaves() is not Left.WITH_NOTHING
+        for name, message in self.gossip.leave(keeps=keeps):
             self.transport.send(name, GOSSIP, gossip.encode(message))
         await self.transport.stop()
         for name in self.mesh.names():
@@ -170,6 +176,7 @@ class Agent:
         now = self._loop.time()
         if now >= self._gossip_at:
             self._gossip_at = now + self.gossip.interval_seconds * self._random.uniform(0.95, 1.05)
+            self._forget_those_who_left()
             for name, message in self.gossip.tick(now):
                 self.transport.send(name, GOSSIP, gossip.encode(message))
             self._heed()
@@ -190,12 +197,23 @@ class Agent:
         if incarnation != self.transport.incarnation:
             self.transport.incarnation = incarnation
 
+    def _forget_those_who_left(self) -> None:
+        """Some time after, so that one that is only started anew stays known."""
+        now = self._loop.time()
+        for name in [*self.mesh.peers.left]:
+            waited = now - self._left_at.get(name, -inf)  # or it was in our last life
+            if waited > LEFT_FORGET_SECONDS and self.mesh.needs_nothing(name):
+                self._left_at.pop(name, None)
+                self.gossip.forget(name, now)
+        self._heed()
+
     def _heed_one(self, event: Event) -> None:
         name = event.name
         if event.presence is None:
             lost = self.mesh.forget(name)
             self.transport.forget(name)
             self._silent.discard(name)
+            self._left_at.pop(name, None)
             self._bad_addresses.pop(name, None)
             log.warning("forgot %s; it was owed %d publications", name, lost)
             return
@@ -204,6 +222,9 @@ class Agent:
         is_alive = event.presence is Presence.ALIVE or is_heard
         if name in self._refused:
             return  # to us it is not there, and so cannot go
+        keeps_nothing = self.gossip.keeps_nothing(name)
+        if keeps_nothing and name not in self.mesh.names():
+            return  # it had left before we came, and nobody is waiting for it
         if event.is_new or not is_alive:
             log.info("%s %s", name, _WORDS[event.presence])
             self._silent.discard(name)
@@ -217,6 +238,10 @@ class Agent:
         elif event.presence is Presence.LEFT:
             self.transport.forget(name)
             self.mesh.peer_is_down(name)
+            self._left_at[name] = self._loop.time()
+            self.mesh.peer_has_left(
+                name, Left.WITH_NOTHING if keeps_nothing else Left.WITH_SESSIONS
+            )
 
     def _is_heard(self, name: str) -> None:
         if name in self._silent:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from dovetail.broker.dispatch import Dispatch
+from dovetail.broker.journal import Left, MemberRow
 from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.peering.bodies import (
     CLAIM,
@@ -94,6 +95,7 @@ class Mesh:
         random: Random,
     ) -> None:
         self._retained = retained
+        self._lifetimes = lifetimes
         self.stamps = Stamps(stream, shared)
         self.walk = Walk(shared, self.stamps, retained, send=send)
         self.exchange = Exchange(
@@ -154,7 +156,7 @@ class Mesh:
 
     def restore(
         self,
-        members: dict[str, str],
+        members: dict[str, MemberRow],
         heard: dict[int, int],
         seen: Iterable[int],
         removals: dict[bytes, int],
@@ -174,6 +176,8 @@ class Mesh:
     def peer_is_live(self, name: str, is_live: bool) -> None:
         """What gossip says."""
         self.peer_is_at(name, self.peers.addresses.get(name, ""))
+        if is_live:
+            self.peers.has_left(name, Left.NO)
         was_live = self.exchange.is_live(name)
         self.exchange.peer_is_live(name, is_live)
         self.roster.peer_is_live(name, is_live)
@@ -200,6 +204,32 @@ class Mesh:
         self.roster.peer_is_up(name, False)
         self.moving.peer_is_down(name)
         self.wills.peer_is_down(name)
+
+    def needs_nothing(self, name: str) -> bool:
+        """It has left and keeps nothing, so publications are of no use to it when it is back.
+
+        What it lacks of retained messages it will ask for.
+        """
+        return (
+            self.peers.left.get(name) is Left.WITH_NOTHING
+            and not self.peers.know(name).outbox.has_items
+        )
+
+    def peer_has_left(self, name: str, left: Left) -> None:
+        """It has said goodbye, which is remembered through a restart of ours."""
+        self.peers.has_left(name, left)
+
+    def leaves(self) -> Left:
+        """We go: would anybody miss what comes for us meanwhile, or what we owe?"""
+        keeps = (
+            any(
+                session.persistent or session.will is not None
+                for session in self._lifetimes.sessions.values()
+            )
+            or self.moving.has_ghosts
+            or any(peer.outbox.count for peer in self.peers.known.values())
+        )
+        return Left.WITH_SESSIONS if keeps else Left.WITH_NOTHING
 
     def forget(self, name: str) -> int:
         """It will not come back; how many publications it never got."""

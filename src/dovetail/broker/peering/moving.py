@@ -182,6 +182,11 @@ class Moving:
         self._claims.peer_is_down(name)
         self._arriving.peer_is_down(name)
 
+    @property
+    def has_ghosts(self) -> bool:
+        """Are there sessions here that have moved on, and are not done with?"""
+        return bool(self._detours.ghosts)
+
     def forget(self, name: str) -> None:
         """It will not come back."""
         self._comparing.pop(name, None)

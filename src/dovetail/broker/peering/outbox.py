@@ -363,6 +363,11 @@ class Outbox:
             self.is_late = False
         self.flush()
 
+    @property
+    def has_items(self) -> bool:
+        """Is something else than publications owed to it?"""
+        return any(owed.message.topic == ITEM_TOPIC and not owed.is_gone for owed in self._owed)
+
     def clear(self) -> int:
         """The peer will not come back. How many publications it never got."""
         lost = [owed for owed in self._owed if not owed.is_gone]

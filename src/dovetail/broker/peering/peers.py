@@ -5,10 +5,12 @@ Rules:
 - Who was named once is known until it is forgotten, also through a restart: it may be owed what
   nobody else can tell it.
 - Of a peer that is known, everything is owed until its sketch says what it needs (exchange.py).
+- One that left and keeps nothing needs nothing, and is soon forgotten (agent.py).
 """
 
 from collections.abc import Callable, Iterator
 
+from dovetail.broker.journal import Left, MemberRow
 from dovetail.broker.peering.bodies import MESSAGE, encode, publication_of
 from dovetail.broker.peering.outbox import Outbox
 from dovetail.broker.state import Shared
@@ -42,13 +44,17 @@ class Peers:
         """Where they were last."""
         self.behind: set[str] = set()
         """Those for which something at QoS 0 waits in their outboxes."""
+        self.left: dict[str, Left] = {}
+        """Those that said goodbye, and how."""
         self._shared = shared
         self._send = send
         self._expect = expect
 
-    def restore(self, addresses: dict[str, str]) -> None:
-        self.addresses.update(addresses)
-        for name in addresses:
+    def restore(self, members: dict[str, MemberRow]) -> None:
+        for name, (address, left) in members.items():
+            self.addresses[name] = address
+            if left:
+                self.left[name] = left
             self.know(name)
 
     def know(self, name: str) -> Peer:
@@ -68,11 +74,26 @@ class Peers:
         self.know(name)
         if self.addresses.get(name) != address:
             self.addresses[name] = address
-            self._shared.journal.save_member(name, address)
+            self._save(name)
+
+    def has_left(self, name: str, left: Left) -> None:
+        """Or is back: `Left.NO`."""
+        if self.left.get(name, Left.NO) is left:
+            return
+        if left:
+            self.left[name] = left
+        else:
+            del self.left[name]
+        self._save(name)
+
+    def _save(self, name: str) -> None:
+        row = MemberRow(self.addresses.get(name, ""), self.left.get(name, Left.NO))
+        self._shared.journal.save_member(name, row)
 
     def forget(self, name: str) -> Peer | None:
         """It will not come back. What is left of it, if it was known."""
         self.addresses.pop(name, None)
+        self.left.pop(name, None)
         self._shared.journal.save_member(name, None)
         return self.known.pop(name, None)
 
