@@ -1,7 +1,9 @@
 """`up --brokers`, `up --workers` and `node` as a user meets them, with real processes."""
 
+import contextlib
 import json
 import os
+import pty
 import re
 import shlex
 import signal
@@ -414,6 +416,30 @@ def test_where_a_topic_leads(three: FleetProcess) -> None:
         assert report["here"]["filters"] == [{"filter": "led/#", "subscribers": 1, "group": None}]
         assert {peer["guess"] for peer in report["peers"] if peer["state"] == "alive"} == {"no"}
         assert not any(peer["is_forwarded"] for peer in report["peers"])
+
+
+def test_a_live_table_that_is_told_to_end_gives_the_cursor_back(three: FleetProcess) -> None:
+    url = f"http://127.0.0.1:{three.ports('HTTP')[0]}"
+    terminal, other_end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dovetail", "status", "--url", url],
+        stdin=other_end,
+        stdout=other_end,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(other_end)
+    shown = b""
+    while b"\x1b[?25l" not in shown or b"alive" not in shown:
+        shown += os.read(terminal, 4_096)
+    process.send_signal(signal.SIGTERM)
+    with contextlib.suppress(OSError):  # EIO: nobody has its other end any more
+        while more := os.read(terminal, 4_096):
+            shown += more
+    os.close(terminal)
+    assert b"\x1b[?25h" in shown
+    _, errors = process.communicate(timeout=WAIT_SECONDS)
+    assert (process.returncode, errors) == (143, b"")
 
 
 def test_who_does_not_answer_is_shown_so(three: FleetProcess) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from broker_harness import KEPT, World
 from dovetail.broker import codec
+from dovetail.broker.journal import MemberRow
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5, Will
 from dovetail.broker.peering import bodies, forwarding, items, roster, streams
 from dovetail.broker.peering.bodies import DELTA, WHOLE, decoded
@@ -270,7 +271,7 @@ def test_who_is_forgotten_leaves_nothing_behind() -> None:
     resume(member)
     member.receive(bodies.MESSAGE, publication(5, b"a"))
     assert member.disk.state().heard
-    assert member.disk.state().members == {"peer": ""}
+    assert member.disk.state().members == {"peer": MemberRow("")}
     member.mesh.peer_is_down("peer")
     member.client("p").publish("nobody/here", b"", 1)  # which the peer may have subscribed to
     assert member.disk.state().owed
