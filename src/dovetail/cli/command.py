@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import traceback
 from dataclasses import dataclass
 from typing import Annotated
@@ -65,7 +66,8 @@ def main() -> None:
     """Run the command line, and end the process."""
     settings = Settings()
     # So that commands put away what they have begun. Those that run brokers have their own way.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     try:
         try:
             app(obj=settings, prog_name="dovetail")
