@@ -34,7 +34,7 @@ from dovetail.broker.peering.settling import Settling
 from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.peering.traces import Traces
-from dovetail.broker.session import Session
+from dovetail.broker.session import PACKET_ID_MAX, Session
 from dovetail.broker.state import Shared
 from dovetail.config import (
     CLAIM_WAIT_SECONDS,
@@ -307,6 +307,8 @@ class Claims:
         detours = self._detours
         session = self._lifetimes.arrive(client_id, claim.user, FRESH_SESSION_SECONDS)
         session.stamp = NEVER_BEGUN
+        # Not as in another session of its client, which it may remember when it comes to this one.
+        session.next_packet_id = claim.stamp % PACKET_ID_MAX + 1
         detour = detours.begin(session)
         detour.is_fresh = True
         detour.guard = set(detours.members())
