@@ -147,6 +147,20 @@ def test_ports_that_nobody_asked_for_move(tmp_path: Path) -> None:
             broker.stop()
 
 
+def test_ports_that_move_do_not_meet(tmp_path: Path) -> None:
+    """Beside three brokers of this machine the next free port is the same for two of them."""
+    with contextlib.ExitStack() as stack:
+        for port in (1883, *range(8080, 8086)):
+            stack.enter_context(held(port))
+        broker = BrokerProcess(tmp_path)
+        broker.start_plainly()
+        try:
+            assert broker.port_of("websocket") > 8085
+            assert broker.port_of("http") not in {*range(8080, 8086), broker.port_of("websocket")}
+        finally:
+            broker.stop()
+
+
 def held(port: int) -> socket.socket:
     try:
         return socket.create_server(("127.0.0.1", port))

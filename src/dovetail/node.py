@@ -171,8 +171,12 @@ class Node:
                 )
 
     async def _bind_http(self) -> HttpServer:
-        """At its port or, if it may move, at the next that is free."""
+        """At its port or, if it may move, at the next that is free.
+
+        Our own listeners do not listen yet, so the system would let us have one of their ports too.
+        """
         port = self.settings.http.port
+        own = {opened.port for opened in self.listening}
         http = self._make_http(port)
         try:
             await http.bind()
@@ -183,6 +187,8 @@ class Node:
         else:
             return http
         for candidate in range(port + 1, port + PORTS_TRIED_MAX):
+            if candidate in own:
+                continue
             http = self._make_http(candidate)
             with suppress(DovetailError):
                 await http.bind()
