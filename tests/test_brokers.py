@@ -418,7 +418,11 @@ def test_where_a_topic_leads(three: FleetProcess) -> None:
         assert not any(peer["is_forwarded"] for peer in report["peers"])
 
 
-def test_a_live_table_that_is_told_to_end_gives_the_cursor_back(three: FleetProcess) -> None:
+@pytest.mark.parametrize("until", [b"\x1b[?25l", b"alive"], ids=["hidden", "drawn"])
+def test_a_live_table_that_is_told_to_end_gives_the_cursor_back(
+    three: FleetProcess, until: bytes
+) -> None:
+    """Also while its first lines are being written: `until` is where the word comes."""
     url = f"http://127.0.0.1:{three.ports('HTTP')[0]}"
     terminal, other_end = pty.openpty()
     process = subprocess.Popen(
@@ -430,8 +434,8 @@ def test_a_live_table_that_is_told_to_end_gives_the_cursor_back(three: FleetProc
     )
     os.close(other_end)
     shown = b""
-    while b"\x1b[?25l" not in shown or b"alive" not in shown:
-        shown += os.read(terminal, 4_096)
+    while until not in shown:
+        shown += os.read(terminal, 16)
     process.send_signal(signal.SIGTERM)
     with contextlib.suppress(OSError):  # EIO: nobody has its other end any more
         while more := os.read(terminal, 4_096):

@@ -6,7 +6,6 @@ Rates are between two reports of a node, by that node's own clock.
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 
 import msgspec
 from rich.console import Console, RenderableType
@@ -48,16 +47,32 @@ def show_status(url: str, *, once: bool, as_json: bool, interval_seconds: float)
         width = None if sys.stdout.isatty() else _WIDTH  # a file has no edge
         Console(width=width).print(table(now, before))
         return
+    console = Console()
+    try:
+        _follow(url, now, before, interval_seconds, console)
+    except KeyboardInterrupt:
+        pass  # the way to end it
+    finally:  # also if the word to end came while the first table was drawn
+        console.show_cursor()
+
+
+def _follow(
+    url: str,
+    now: ClusterReport,
+    before: ClusterReport,
+    interval_seconds: float,
+    console: Console,
+) -> None:
     shown: RenderableType = table(now, before)
-    with Live(shown, auto_refresh=False, console=Console()) as live, suppress(KeyboardInterrupt):
+    with Live(auto_refresh=False, console=console) as live:
         while True:
+            live.update(shown, refresh=True)
             time.sleep(interval_seconds)
             try:
                 before, now = now, _fetch(url)
                 shown = table(now, before)
             except DovetailError as error:  # it may be back in a moment
                 shown = error.message
-            live.update(shown, refresh=True)
 
 
 def _fetch(url: str) -> ClusterReport:
