@@ -3,9 +3,11 @@
 Time passes when a test says so; rows are "on disk" when the test says so, or at once.
 """
 
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
+from dovetail.attributes.space import Space
 from dovetail.broker import codec
 from dovetail.broker.access import AccessRules
 from dovetail.broker.core import Broker
@@ -24,6 +26,8 @@ from dovetail.broker.packets import (
     SubscriptionRequest,
     Unsubscribe,
 )
+from dovetail.broker.properties import forwardable_properties
+from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
 from dovetail.errors import ReasonCode
 from dovetail.settings import Mqtt, Rule
@@ -94,6 +98,7 @@ class World:
         *,
         now: float = START,
         rules: tuple[Rule, ...] = (),
+        spaces: Iterable[Space] = (),
         auto_commit: bool = True,
         **limits: object,
     ) -> None:
@@ -112,6 +117,7 @@ class World:
             schedule=lambda: None,
             random=Random(1),
             rules=AccessRules(rules),
+            spaces=Spaces(spaces),
         )
         self.prepare()
         self.broker.restore(self.disk.state(), now)
@@ -159,6 +165,8 @@ class Client:
         self.version = self.connect_packet.version
         self.link: Link | None = None
         self.connack: Connack | None = None
+        self.why: str | None = None
+        """What the last SUBACK or UNSUBACK said besides its codes."""
         self._buffer = b""
         self._next_packet_id = 1
 
@@ -230,16 +238,18 @@ class Client:
         self._next_packet_id += 1
         return self._next_packet_id
 
-    def subscribe(self, *filters: str, identifier: int = 0, **options: object) -> list[int]:
+    def subscribe(
+        self, *filters: str, identifier: int = 0, where: str | None = None, **options: object
+    ) -> list[int]:
         """The reason codes of the SUBACK, which has to come first; messages stay to be taken."""
         packet_id = self.new_packet_id()
         requests = [SubscriptionRequest(name, **options) for name in filters]  # type: ignore[arg-type]
-        self.send(Subscribe(packet_id, requests, identifier))
+        self.send(Subscribe(packet_id, requests, identifier, _where(where)))
         return self._reasons(packet_id)
 
-    def unsubscribe(self, *filters: str) -> list[int]:
+    def unsubscribe(self, *filters: str, where: str | None = None) -> list[int]:
         packet_id = self.new_packet_id()
-        self.send(Unsubscribe(packet_id, list(filters)))
+        self.send(Unsubscribe(packet_id, list(filters), _where(where)))
         return self._reasons(packet_id)
 
     def _reasons(self, packet_id: int) -> list[int]:
@@ -247,6 +257,7 @@ class Client:
         answer, *rest = self.take()
         assert isinstance(answer, Reasons), answer
         assert answer.packet_id == packet_id
+        self.why = answer.reason_string
         # What came behind stays to be taken.
         self._buffer = b"".join(codec.encode(self.version, packet) for packet in rest)
         return answer.reasons
@@ -268,3 +279,16 @@ class Client:
         assert self.link is not None
         self.link.lost(self.world.now)
         self.world.settle()
+
+
+def attributes(**values: object) -> bytes:
+    """As the properties of a PUBLISH."""
+    return with_attributes({name: str(value) for name, value in values.items()})
+
+
+def with_attributes(values: Mapping[str, str]) -> bytes:
+    return forwardable_properties(user=tuple(values.items()))
+
+
+def _where(clause: str | None) -> tuple[tuple[str, str], ...]:
+    return () if clause is None else (("where", clause),)

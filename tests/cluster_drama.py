@@ -5,6 +5,7 @@ from random import Random
 
 from cluster_clients import Receiver, Sender
 from cluster_world import Cluster
+from dovetail.attributes.space import Space
 
 NAMES = ("a", "b", "c")
 
@@ -12,12 +13,15 @@ NAMES = ("a", "b", "c")
 class Drama:
     """Clients at all brokers, and things that happen to these."""
 
+    spaces: Sequence[Space] = ()
+    sender = Sender
+
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.cluster = Cluster(seed, *NAMES)
+        self.cluster = Cluster(seed, *NAMES, spaces=self.spaces)
         self.receivers = self.make_receivers()
         self.senders = [
-            Sender(
+            self.sender(
                 self.cluster, home, f"sender-{home}-{qos}", b"t/%s%d/x" % (home.encode(), qos), qos
             )
             for home in NAMES

@@ -6,10 +6,11 @@ gone on over another. Who is alive is known a while after it is so; how
 that is found out is tested with gossip (test_gossiping.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from broker_harness import Disk, World
+from dovetail.attributes.space import Space
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.config import STORE_RETRY_SECONDS
 from dovetail.sim.clock import Clock
@@ -87,7 +88,9 @@ class Node(World):
         self._committing = False
         self.is_open = False
         """Are clients let in? Not before the broker knows what the others have subscribed to."""
-        super().__init__(disk, now=_EPOCH + cluster.clock.now, auto_commit=False)
+        super().__init__(
+            disk, now=_EPOCH + cluster.clock.now, spaces=cluster.spaces, auto_commit=False
+        )
 
     def prepare(self) -> None:
         """Called by the world before it restores what is on disk."""
@@ -172,9 +175,10 @@ def hash_of(name: str) -> int:
 class Cluster:
     """Nodes by name. Each dials all others, again and again."""
 
-    def __init__(self, seed: int, *names: str) -> None:
+    def __init__(self, seed: int, *names: str, spaces: Sequence[Space] = ()) -> None:
         self.random = Random(seed)
         self.clock = Clock()
+        self.spaces = spaces
         self.wires: dict[tuple[str, str], Wire] = {}
         self.disks = {name: Disk() for name in names}
         self.nodes: dict[str, Node] = {}

@@ -146,6 +146,12 @@ STORE_RETRY_SECONDS = 1.0
 WHERE_CHARACTERS_MAX = 4_096
 """Of a where-clause. It bounds everything that is done with one, the limits below being met."""
 
+CLAUSE_CHARACTERS_MAX = 2 * 64 * WHERE_CHARACTERS_MAX
+"""Of a where-clause as it is written down once it was read: parentheses are multiplied out."""
+
+CLAUSES_UNINDEXED_MAX = 32
+"""On one topic filter. So few are looked at one by one in less time than an index needs."""
+
 WHERE_DEPTH_MAX = 32
 """Parentheses within parentheses."""
 

@@ -46,6 +46,7 @@ class Counters:
     beyond what may be owed to it."""
 
     group_messages_passed_on: int = 0
+    attributes_unreadable: int = 0
     """Publications for a member of a group that left, given to another broker's."""
 
     def as_dict(self) -> dict[str, int]:

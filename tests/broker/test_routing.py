@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dovetail.broker import routing
-from dovetail.broker.routing import Group, Route, Router
+from dovetail.broker.routes import Group, Route
+from dovetail.broker.routing import Router
 from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
 from dovetail.errors import ClientError, ReasonCode

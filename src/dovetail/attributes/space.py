@@ -55,6 +55,11 @@ def matches(box: Box, point: Point) -> bool:
         is_open = low == -math.inf and high == math.inf
         if not is_open and not low <= value < high:
             return False
+    return has_texts(box, point)
+
+
+def has_texts(box: Box, point: Point) -> bool:
+    """Has the point the texts that the box asks for?"""
     return all(point.texts.get(name) in allowed for name, allowed in box.texts)
 
 

@@ -26,9 +26,11 @@ from dovetail.broker.packets import Connect, Subscribe, Unsubscribe
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.restoring import restore
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routing import Group, Router
+from dovetail.broker.routes import Group
+from dovetail.broker.routing import Router
 from dovetail.broker.scanning import Scanner
 from dovetail.broker.session import Session
+from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
 from dovetail.broker.subscribing import Subscribing
 from dovetail.broker.timers import Timers
@@ -50,9 +52,10 @@ class Broker:
         schedule: Callable[[], None],
         random: Random,
         rules: AccessRules | None = None,
+        spaces: Spaces | None = None,
     ) -> None:
         self.shared = shared
-        self.router = Router(shared.limits)
+        self.router = Router(shared.limits, spaces)
         self.retained = RetainedMessages()
         self.dispatch = Dispatch(shared, self.router, self.retained)
         self.greetings = Greetings(shared, self.retained, self.dispatch)
@@ -117,6 +120,17 @@ class Broker:
         for link in self.links:
             if link.session is not None:
                 link.access = rules.for_client(link.session.user, link.session.client_id)
+
+    def change_spaces(self, spaces: Spaces) -> None:
+        """While subscriptions have clauses in them; those whose space has gone wait for it."""
+        lost = self.router.change_spaces(spaces)
+        if lost:
+            log.warning(
+                "%d subscriptions have a where-clause that no space knows now: they stay, and get "
+                "nothing until one does",
+                lost,
+            )
+        self._schedule()
 
     def join(
         self,

@@ -10,6 +10,7 @@ PUBLISH and the shortest acknowledgements are on the way of every message, and t
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from dovetail.attributes.query import split_query
 from dovetail.broker.codes import (
     FLAGS,
     PASSWORD_FLAG,
@@ -307,7 +308,13 @@ def _decode_unsubscribe(version: int, packet_type: int, body: bytes) -> Unsubscr
 
 def _read_filter(reader: Reader) -> str:
     topic_filter = reader.text("the topic filter")  # [MQTT-3.8.3-1], [MQTT-3.10.3-1]
-    check_filter(topic_filter)
+    try:
+        check_filter(topic_filter)
+    except ClientError:
+        plain, query = split_query(topic_filter)
+        if query is None:
+            raise
+        check_filter(plain)  # it may have a where-clause, which spaces decide (spaces.py)
     return topic_filter
 
 

@@ -11,17 +11,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.attributes.space import Point
 from dovetail.broker.kernels.scan import transcode
 from dovetail.broker.packets import MQTT_5
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routing import Delivery, Group, Key, Route, Router
+from dovetail.broker.routes import Delivery, Group, Key, Route
+from dovetail.broker.routing import Router
 from dovetail.broker.session import Outgoing, Session
+from dovetail.broker.spaces import point_of
 from dovetail.broker.state import GROUP_SOURCE, Shared
+from dovetail.errors import ClientError
 from dovetail.messages import Message
 from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
     from dovetail.broker.peering.forwarding import Forwarding
+    from dovetail.broker.peering.groups import Pool
     from dovetail.broker.peering.stamps import Stamps
     from dovetail.broker.peering.tickets import Ticket
 
@@ -45,6 +50,10 @@ class Dispatch:
         self.forwarding: Forwarding | None = None
         self.stamps: Stamps | None = None
         self.lacks_room_for: Callable[[Message], None] | None = None
+        # The attributes of the last publication that was looked at: several ask for them.
+        self._last_read: Message | None = None
+        self._point: Point | None = None
+        self._fault: ClientError | None = None
 
     # Plain packets, as they came ----------------------------------------------------------------
 
@@ -68,12 +77,13 @@ class Dispatch:
             counters.packets_received += count
             counters.publishes_received += count
             counters.publish_bytes_received += size
-            if route.peers and not route.pools and self.forwarding is not None:
+            goes_each = route.pools or route.reads_payload
+            if route.peers and not goes_each and self.forwarding is not None:
                 self.forwarding.forward(route.peers, data, version, count, origin.client_id)
-            if route.is_special and (route.groups or route.pools or origin.client_id in route.own):
+            if route.is_special and route.splits(origin.client_id):
                 self._forward_each(route, data, version, origin.client_id)
                 return
-        elif route.is_special and client_id in route.own:
+        elif route.is_special and (route.reads_payload or client_id in route.own):
             for topic, payload in packets_of(data, version):
                 self._spread(route, Message(topic, payload, origin=client_id), [], ())
             return
@@ -128,8 +138,10 @@ class Dispatch:
         deliveries = route.deliveries
         if not deliveries or route.peers:
             return False
-        if route.is_special and (route.groups or route.pools or origin.client_id in route.own):
+        if route.is_special and route.splits(origin.client_id):
             return False
+        if route.space is not None and route.space.json_fields:
+            return False  # its payload is looked at first
         qos = data[start] >> 1 & 3
         congestion_bytes = self._backlog_bytes_max // 2
         for delivery in deliveries:
@@ -158,10 +170,10 @@ class Dispatch:
         for topic, payload in packets_of(data, version):
             message = Message(topic, payload, origin=client_id)
             groups: Iterable[Group] = route.groups
-            if route.pools and forwarding is not None:
+            if forwarding is not None and (route.pools or route.reads_payload):
                 # Which broker gets it for a group is another one each time.
-                groups, marks = forwarding.pick(route.pools, 0)
-                forwarding.publish(route.peers, message, marks)
+                groups, marks = forwarding.pick(self._pools(route, message), 0)
+                forwarding.publish(self._peers(route, message), message, marks)
             self._spread(route, message, [], groups)
 
     # One message at a time ----------------------------------------------------------------------
@@ -176,14 +188,16 @@ class Dispatch:
         forwarding = self.forwarding
         if forwarding is None or message.topic.startswith(SYS_PREFIX):
             return self.publish_here(route, message, route.groups), None
-        peers = forwarding.everywhere(message) if message.retain else route.peers
+        wanted_by = self._peers(route, message)
+        peers = forwarding.everywhere(message) if message.retain else wanted_by
         groups: Iterable[Group] = ()
         marks: Mapping[str, Sequence[Key]] = {}
-        if route.pools:
-            groups, marks = forwarding.pick(route.pools, message.qos)
+        pools = self._pools(route, message)
+        if pools:
+            groups, marks = forwarding.pick(pools, message.qos)
         ticket = forwarding.publish(peers, message, marks) if peers or marks else None
         entries = self.publish_here(route, message, groups)
-        return ([] if entries is None and (route.peers or marks) else entries), ticket
+        return ([] if entries is None and (wanted_by or marks) else entries), ticket
 
     def publish_here(
         self, route: Route, message: Message, groups: Iterable[Group] = ()
@@ -207,12 +221,12 @@ class Dispatch:
             return True
         if any(
             delivery.qos and delivery.session.persistent
-            for delivery in route.deliveries_from(message.origin)
+            for delivery in self._deliveries(route, message)
         ):
             return True
         return any(
             member.qos and member.session.persistent
-            for group in route.groups
+            for group in self._groups(route, message, route.groups)
             for member in group.members.values()
         )
 
@@ -220,11 +234,10 @@ class Dispatch:
         self, route: Route, message: Message, entries: Entries, groups: Iterable[Group]
     ) -> bool:
         """False if the route leads to nobody, this time."""
-        deliveries: Iterable[Delivery] = route.deliveries
-        if route.own:
-            deliveries = route.deliveries_from(message.origin)
+        if route.asks:
+            groups = self._groups(route, message, groups)
         matched = False
-        for delivery in deliveries:
+        for delivery in self._deliveries(route, message):
             matched = True
             # [MQTT-3.3.1-12], [MQTT-3.3.1-13]
             self.deliver(
@@ -234,6 +247,48 @@ class Dispatch:
             if self.share(group, message, entries):
                 matched = True
         return matched
+
+    # What depends on attributes ------------------------------------------------------------------
+
+    def fault_of(self, route: Route, message: Message) -> ClientError | None:
+        """Why the attributes of a publication cannot be read."""
+        self._read(route, message)
+        return self._fault
+
+    def _read(self, route: Route, message: Message) -> Point | None:
+        """The publication as a point; None if no clause can hold for it."""
+        if self._last_read is not message:
+            self._last_read, self._point, self._fault = message, None, None
+            assert route.space is not None
+            try:
+                self._point = point_of(route.space, message)
+            except ClientError as error:
+                self._fault = error
+                self._counters.attributes_unreadable += 1
+        return self._point
+
+    def _deliveries(self, route: Route, message: Message) -> Iterable[Delivery]:
+        point = self._read(route, message) if route.clauses else None
+        if point is not None:
+            return route.deliveries_with(message.origin, point)
+        return route.deliveries_from(message.origin) if route.own else route.deliveries
+
+    def _groups(self, route: Route, message: Message, groups: Iterable[Group]) -> Iterable[Group]:
+        """With those whose clauses hold; in a cluster all were picked already, for everybody."""
+        if self.forwarding is not None or not route.group_clauses:
+            return groups
+        point = self._read(route, message)
+        return groups if point is None else (*groups, *route.groups_for(point))
+
+    def _pools(self, route: Route, message: Message) -> "tuple[Pool, ...]":
+        point = self._read(route, message) if route.clause_pools else None
+        return route.pools if point is None else route.pools_for(point)
+
+    def _peers(self, route: Route, message: Message) -> tuple[str, ...]:
+        """The other brokers that may need it."""
+        if len(route.clause_peers) == len(route.peers) or self._read(route, message) is None:
+            return route.peers
+        return route.clause_peers
 
     def share(self, group: Group, message: Message, entries: Entries) -> bool:
         """To one member of a group (section 4.8.2); False if there is nobody."""

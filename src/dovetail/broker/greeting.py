@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routing import Delivery
+from dovetail.broker.routes import Delivery
 from dovetail.broker.session import Subscription
+from dovetail.broker.spaces import point_of
 from dovetail.broker.state import RETAINED_SOURCE, Shared
+from dovetail.errors import ClientError
 from dovetail.messages import Message
 
 _STALE_MIN = 100
@@ -35,7 +37,7 @@ class _Greeting:
     @property
     def is_stale(self) -> bool:
         subscription = self.subscription
-        return subscription.session.subscriptions.get(subscription.filter) is not subscription
+        return subscription.session.subscriptions.get(subscription.key) is not subscription
 
 
 class Greetings:
@@ -54,13 +56,13 @@ class Greetings:
         waiting = self._waiting.get(link)
         if waiting is None:
             if not self._send(link, greeting):
-                self._waiting[link] = OrderedDict({subscription.filter: greeting})
+                self._waiting[link] = OrderedDict({subscription.key: greeting})
             return
         # Asked for again before all of it was sent, it begins again.
-        waiting[subscription.filter] = greeting
+        waiting[subscription.key] = greeting
         if len(waiting) > 2 * len(subscription.session.subscriptions) + _STALE_MIN:
-            for topic_filter in [name for name, one in waiting.items() if one.is_stale]:
-                del waiting[topic_filter]
+            for key in [key for key, one in waiting.items() if one.is_stale]:
+                del waiting[key]
 
     def go_on(self, link: Outlet) -> None:
         """There may be room again."""
@@ -108,9 +110,25 @@ class Greetings:
                 continue
             if message.expires_at is not None and message.expires_at <= self._shared.now:
                 continue
-            if subscription.no_local and message.origin == session.client_id:
+            if not _is_wanted(subscription, message):
                 continue
             if is_new or self._retained.get(message.topic) is message:
                 self._shared.source = RETAINED_SOURCE
                 self._dispatch.deliver(delivery, message, True, [])  # [MQTT3-3.3.1-8]
                 self._shared.source = ""
+
+
+def _is_wanted(subscription: Subscription, message: Message) -> bool:
+    """Is it somebody else's, if it has to be, and does the where-clause hold, if there is one?"""
+    if subscription.no_local and message.origin == subscription.session.client_id:
+        return False
+    if subscription.key == subscription.filter:
+        return True
+    clause = subscription.clause
+    if clause is None:
+        return False
+    try:
+        point = point_of(clause.space, message)
+    except ClientError:
+        return False
+    return point is not None and clause.holds(point)

@@ -17,9 +17,11 @@ from dovetail.broker.outlet import Acknowledgement, Outlet, State
 from dovetail.broker.packets import (
     MQTT_3_1_1,
     MQTT_5,
+    Ack,
     PacketType,
     Publish,
 )
+from dovetail.broker.routes import Route
 from dovetail.broker.session import Session
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
@@ -160,14 +162,18 @@ class Intake(Outlet):
         counters.publish_bytes_received += len(topic) + len(payload) + len(properties)
         if qos and not self._begin_receiving(session, qos, packet_id):
             return
-        if topic not in self._router.routes:
+        route = self._router.routes.get(topic)
+        if route is None:
             self._router.check(topic)
+            route = self._router.route(topic)
         is_free = self.access.everything and topic[0] != _DOLLAR
         if not is_free and not self._may_publish(topic):
             counters.publishes_dropped += 1
             self._refuse_publish(qos, packet_id, ReasonCode.NOT_AUTHORIZED)
             return
         message = Message(topic, payload, qos, retain, properties, expires_at, session.client_id)
+        if route.space is not None and self._refuse_unreadable(route, message, packet_id):
+            return
         if retain or shared.journal.failing:
             refusal = self.broker.refusal(message, session)
             if refusal is not None:
@@ -209,7 +215,9 @@ class Intake(Outlet):
             )
         return True
 
-    def _refuse_publish(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
+    def _refuse_publish(
+        self, qos: int, packet_id: int, reason: ReasonCode, why: str | None = None
+    ) -> None:
         if not qos:
             return
         answer = PacketType.PUBREC if qos == 2 else PacketType.PUBACK
@@ -218,7 +226,18 @@ class Intake(Outlet):
             session = self.session
             assert session is not None
             session.hold_incoming(packet_id)
-        self._acknowledge(answer, packet_id, reason, None, wait=False)
+        self._acknowledge(answer, packet_id, reason, None, wait=False, why=why)
+
+    def _refuse_unreadable(self, route: Route, message: Message, packet_id: int) -> bool:
+        """Its attributes make no sense. Who cannot be told so is not refused: others get it."""
+        if not message.qos or self.version != MQTT_5:
+            return False
+        fault = self._dispatch.fault_of(route, message)
+        if fault is None:
+            return False
+        self._shared.counters.publishes_dropped += 1
+        self._refuse_publish(message.qos, packet_id, fault.reason, fault.message)
+        return True
 
     def _refuse_storage(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
         if self.version == MQTT_5:
@@ -236,6 +255,7 @@ class Intake(Outlet):
         *,
         wait: bool,
         ticket: "Ticket | None" = None,
+        why: str | None = None,
     ) -> None:
         """PUBACK, PUBREC or PUBCOMP, when what it promises is on disk, and with other brokers.
 
@@ -252,6 +272,8 @@ class Intake(Outlet):
         owed = Acknowledgement(int(wait) + (ticket is not None))
         owed.ends = answer != PacketType.PUBREC or reason >= _FAILURE
         owed.data = codec.encode_ack(self.version, answer, packet_id, reason)
+        if why is not None:
+            owed.data = self.explained(Ack(answer, packet_id, reason), why, owed.data)
         self._acks.append(owed)
 
         def settle(taken: bool) -> None:

@@ -368,8 +368,13 @@ class Link(Intake):
         # No method was agreed on in CONNECT, so there is nothing to go on with [MQTT-4.12.0-7].
         raise ClientError(ReasonCode.PROTOCOL_ERROR, "AUTH without an authentication method")
 
-    def answer_reasons(self, kind: PacketType, packet_id: int, reasons: list[int]) -> None:
-        data = codec.encode(self.version, Reasons(kind, packet_id, reasons))
+    def answer_reasons(
+        self, kind: PacketType, packet_id: int, reasons: list[int], why: str | None = None
+    ) -> None:
+        answer = Reasons(kind, packet_id, reasons)
+        data = codec.encode(self.version, answer)
+        if why is not None:
+            data = self.explained(answer, why, data)
         if self.takes(data):
             self.send(data)
         else:

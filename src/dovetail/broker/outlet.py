@@ -13,8 +13,10 @@ from dovetail.broker.access import ClientAccess, ClientFilters
 from dovetail.broker.frames import remaining_seconds
 from dovetail.broker.packets import (
     MQTT_5,
+    Ack,
     Connack,
     Disconnect,
+    Reasons,
 )
 from dovetail.broker.session import Session
 from dovetail.errors import ReasonCode
@@ -222,6 +224,14 @@ class Outlet:
                 self.session.pump(self.broker.shared.now)
         if self._shared.gauges.retained_messages:
             self.broker.greetings.go_on(self)
+
+    def explained(self, answer: Ack | Reasons, why: str, otherwise: bytes) -> bytes:
+        """An answer with a sentence, if the client wants it [MQTT-3.1.2-29], and takes so much."""
+        if self.version != MQTT_5 or not self._sees_problems:
+            return otherwise
+        answer.reason_string = why
+        data = codec.encode(MQTT_5, answer)
+        return data if self.takes(data) else otherwise  # [MQTT-3.4.2-2], [MQTT-3.9.2-1]
 
     # The end ------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from dovetail import __version__
 from dovetail.broker.core import Broker
-from dovetail.broker.routing import Group
+from dovetail.broker.routes import Group
+from dovetail.broker.session import Subscription
 from dovetail.config import MATCHES_SHOWN_MAX
 from dovetail.reports import FilterMatch, Matches, NodeReport, PeerReport, SketchReport
 from dovetail.topics.names import split_shared
@@ -41,10 +42,13 @@ class Reporter:
                 shared = split_shared(text)
                 group = None if shared is None else shared.group
                 found[text] = FilterMatch(text, len(members), group)
-            else:
+            elif isinstance(entry, Subscription):
                 known = found.get(entry.filter)
                 count = 0 if known is None else known.subscribers
                 found[entry.filter] = FilterMatch(entry.filter, count + 1)
+            else:
+                text = f"{entry.filter} with where-clauses"
+                found[text] = FilterMatch(text, len(entry))
         listed = sorted(found.values(), key=lambda match: (-match.subscribers, match.filter))
         return Matches(
             tuple(listed[:MATCHES_SHOWN_MAX]),

@@ -11,16 +11,32 @@ topics in the cache at once, and routes stay that its answer leaves as they are.
 subscriptions are no part of that: their members in the whole cluster are counted
 (peering/groups.py), and a route has the pools that one of them is picked from.
 
+Subscriptions with a where-clause (clauses.py) are kept in one set for each filter, and a route has
+the sets: who comes and goes in one costs no route. Other brokers' sketches know such filters by
+another name, so that a route tells brokers that need every publication from those that need it only
+if it has attributes.
+
 The cache has two generations: when the young one is full it becomes the old one, and what is still
 in use moves over. Topics that are seen once fall out behind.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from dovetail.attributes.space import Space
+from dovetail.broker.clauses import Clause, key_of, split_key
 from dovetail.broker.datatypes import check_text
+from dovetail.broker.routes import (
+    Group,
+    Key,
+    Route,
+    WantedByGroups,
+    WantedBySubscriptions,
+    Wants,
+)
 from dovetail.broker.session import Session, Subscription
+from dovetail.broker.spaces import Spaces
 from dovetail.config import ROUTE_TOPIC_BYTES_MAX, ROUTES_RECHECKED_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.settings import Mqtt
@@ -30,144 +46,34 @@ from dovetail.topics.trie import FilterTrie
 if TYPE_CHECKING:
     from dovetail.broker.peering.groups import Pool
 
-Key = tuple[str, str]
-"""Of a group: its name and its filter."""
 
+CLAUSE_LEVEL = "$where\0"
+"""Stands before filters with where-clauses in sketches. No client can subscribe to it."""
 
-class Delivery:
-    """What one session gets of a matching publication (section 3.3.4).
-
-    Once, at the highest QoS of its subscriptions, and with all their identifiers.
-    """
-
-    __slots__ = ("identifiers", "plain", "qos", "retain_as_published", "session")
-
-    def __init__(self, session: Session, subscriptions: Sequence[Subscription]) -> None:
-        self.session = session
-        self.qos = max(subscription.qos for subscription in subscriptions)  # [MQTT-3.3.4-2]
-        # [MQTT-3.3.4-3], [MQTT-3.3.4-4]
-        self.identifiers = tuple(
-            subscription.identifier for subscription in subscriptions if subscription.identifier
-        )
-        self.retain_as_published = any(
-            subscription.retain_as_published for subscription in subscriptions
-        )
-        self.plain = not self.identifiers
-
-
-class Group:
-    """A shared subscription: each publication goes to one of its members (section 4.8.2)."""
-
-    __slots__ = ("_counted", "_next", "_order", "connected", "kept", "key", "members")
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        self.members: dict[int, Subscription] = {}
-        self.connected = 0
-        """Members whose client is there, as far as it was noted."""
-        self.kept = 0
-        """Those for whom a message can wait: with a session that is kept, at QoS 1 or 2."""
-        self._counted: dict[int, tuple[bool, bool]] = {}
-        self._order: tuple[Subscription, ...] | None = None
-        self._next = 0
-
-    def add(self, subscription: Subscription) -> None:
-        self.members[subscription.session.number] = subscription
-        self._order = None
-        self.note(subscription.session)
-
-    def remove(self, session: Session) -> None:
-        del self.members[session.number]
-        self._order = None
-        self._count(session.number, (False, False))
-        del self._counted[session.number]
-
-    def note(self, session: Session) -> None:
-        """Count a member as it is now."""
-        member = self.members[session.number]
-        is_kept = session.persistent and member.qos > 0
-        self._count(session.number, (session.link is not None, is_kept))
-
-    def _count(self, number: int, now: tuple[bool, bool]) -> None:
-        before = self._counted.get(number, (False, False))
-        self._counted[number] = now
-        self.connected += now[0] - before[0]
-        self.kept += now[1] - before[1]
-
-    def pick(self, qos: int) -> Subscription | None:
-        """In turn, those who are there before those who will be back."""
-        if self._order is None:
-            self._order = tuple(self.members.values())
-        members = self._order
-        count = len(members)
-        self._next += 1
-        later: Subscription | None = None
-        for i in range(count):
-            member = members[(self._next + i) % count]
-            link = member.session.link
-            if link is not None and not link.congested:
-                return member
-            if later is None and (link is not None or (qos and member.qos)):
-                later = member
-        return later
-
-
-class Route:
-    """Who gets a publication. Does not change: a new subscription makes new routes."""
-
-    __slots__ = ("deliveries", "groups", "is_special", "own", "peers", "pools")
-
-    def __init__(
-        self,
-        subscriptions: Iterable[Subscription],
-        groups: tuple[Group, ...],
-        peers: tuple[str, ...] = (),
-        pools: "tuple[Pool, ...]" = (),
-    ) -> None:
-        by_session: dict[Session, list[Subscription]] = {}
-        for subscription in subscriptions:
-            by_session.setdefault(subscription.session, []).append(subscription)
-        self.deliveries = tuple(Delivery(session, found) for session, found in by_session.items())
-        self.groups = groups
-        self.peers = peers
-        self.pools = pools
-        # What a session with No Local gets of its client's own publications [MQTT-3.8.3-3], by
-        # client identifier: they may come from another broker, where the client was before.
-        self.own: dict[str, Delivery | None] = {}
-        for session, found in by_session.items():
-            others = [subscription for subscription in found if not subscription.no_local]
-            if len(others) < len(found):
-                self.own[session.client_id] = Delivery(session, others) if others else None
-        # One question for all that keeps packets from being passed on as they came.
-        self.is_special = bool(groups or pools or self.own)
-
-    @property
-    def is_empty_here(self) -> bool:
-        return not (self.deliveries or self.groups)
-
-    def deliveries_from(self, client_id: str) -> Iterable[Delivery]:
-        """What this client published goes to these."""
-        if client_id not in self.own:
-            return self.deliveries
-        own = self.own[client_id]
-        others = (one for one in self.deliveries if one.session.client_id != client_id)
-        return others if own is None else (*others, own)
-
-
-_Several = dict[int | str, Subscription | Group]  # by session number, or by the group's name
-_Found = tuple[tuple[int, ...], tuple[str, ...], "tuple[Pool, ...]"]  # what makes a route
+_Entry = Subscription | Group | WantedBySubscriptions | WantedByGroups
+_Several = dict[int | str, _Entry]  # by session number, or by the name of a group, or a set's
+# What makes a route: filters, peers, pools, the space and peers with clauses.
+_Found = tuple[tuple[int, ...], tuple[str, ...], "tuple[Pool, ...]", Space | None, tuple[str, ...]]
+# Names that no group can have.
+_CLAUSES = "\0"
+_GROUP_CLAUSES = "\0\0"
 
 
 class Router:
     """The subscriptions of all sessions, and the routes that follow from them."""
 
-    def __init__(self, limits: Mqtt) -> None:
+    def __init__(self, limits: Mqtt, spaces: Spaces | None = None) -> None:
         self.routes: dict[bytes, Route] = {}
         self.count = 0
+        self.spaces = spaces or Spaces()
+        self.clauses: dict[str, WantedBySubscriptions] = {}
+        """Subscriptions with clauses, by filter."""
+        self._group_clauses: dict[str, WantedByGroups] = {}
+        self._with_clause: dict[Subscription, str] = {}  # and its clause's text, valid or not
         self._old_routes: dict[bytes, Route] = {}
         self._by_filters: dict[_Found, Route] = {}
         self._limits = limits
-        self._trie: FilterTrie[Subscription | Group | _Several] = FilterTrie()
+        self._trie: FilterTrie[_Entry | _Several] = FilterTrie()
         self.groups: dict[Key, Group] = {}
         self._groups_of: dict[int, dict[str, Group]] = {}  # by session number, and by filter
         self.computed = 0
@@ -184,11 +90,10 @@ class Router:
 
     # Tables -------------------------------------------------------------------------------------
 
-    def subscribe(
-        self, session: Session, topic_filter: str, options: int, identifier: int
-    ) -> Subscription:
-        """The session's subscription to this (valid) filter, new or with new options."""
-        known = session.subscriptions.get(topic_filter)
+    def subscribe(self, session: Session, key: str, options: int, identifier: int) -> Subscription:
+        """The session's subscription of this (valid) key, new or with new options."""
+        known = session.subscriptions.get(key)
+        topic_filter, text = split_key(key)
         shared = split_shared(topic_filter)
         inner = topic_filter if shared is None else shared.filter
         if known is not None:  # [MQTT-3.8.4-3]
@@ -196,35 +101,128 @@ class Router:
             known.identifier = identifier
             if shared is not None:
                 self.presence_changed(session)
-            self.changed(inner)
+            if not text:
+                self.changed(inner)
             return known
-        subscription = Subscription(session, topic_filter, options, identifier)
-        session.subscriptions[topic_filter] = subscription
-        session.filter_bytes += len(topic_filter.encode())
+        subscription = Subscription(session, key, options, identifier)
+        session.subscriptions[key] = subscription
+        session.filter_bytes += len(key.encode())
         self.count += 1
-        if shared is None:
-            self._put(inner, session.number, subscription)
+        if text:
+            subscription.clause = self.spaces.clause(inner, text)
+            self._with_clause[subscription] = text
+        if shared is not None:
+            self._join(shared, text, subscription)
+        elif text:
+            self._put_clause(inner, subscription)
         else:
-            self._join(topic_filter, shared, subscription)
-        self.changed(inner)
+            self._put(inner, session.number, subscription)
+            self.changed(inner)
         return subscription
 
-    def unsubscribe(self, session: Session, topic_filter: str) -> bool:
+    def unsubscribe(self, session: Session, key: str) -> bool:
         """False if there was no such subscription."""
-        if session.subscriptions.pop(topic_filter, None) is None:
+        subscription = session.subscriptions.pop(key, None)
+        if subscription is None:
             return False
-        session.filter_bytes -= len(topic_filter.encode())
+        session.filter_bytes -= len(key.encode())
         self.count -= 1
-        shared = split_shared(topic_filter)
-        if shared is None:
-            self._take(topic_filter, session.number)
-            self.changed(topic_filter)
+        text = self._with_clause.pop(subscription, "")
+        shared = split_shared(subscription.filter)
+        if shared is not None:
+            self._leave(shared, text, subscription)
+        elif text:
+            self._take_clause(subscription.filter, subscription)
         else:
-            self._leave(topic_filter, shared, session)
-            self.changed(shared.filter)
+            self._take(subscription.filter, session.number)
+            self.changed(subscription.filter)
         return True
 
-    def _put(self, inner: str, key: int | str, entry: Subscription | Group) -> None:
+    def change_spaces(self, spaces: Spaces) -> int:
+        """Clauses mean what they mean now; returns how many subscriptions mean nothing any more.
+
+        They stay, for the day when their space is back.
+        """
+        self.spaces = spaces
+        lost = 0
+        moved: list[tuple[str, Subscription, Clause | None]] = []
+        groups: dict[Group, tuple[str, Clause | None]] = {}
+        for subscription, text in self._with_clause.items():
+            shared = split_shared(subscription.filter)
+            inner = subscription.filter if shared is None else shared.filter
+            clause = subscription.clause
+            if clause is None or clause.space != spaces.around(inner):
+                clause = spaces.clause(inner, text)
+            lost += clause is None
+            if clause is subscription.clause:
+                continue
+            if shared is None:
+                moved.append((inner, subscription, clause))
+            else:
+                group = self._groups_of[subscription.session.number][subscription.key]
+                groups[group] = inner, clause
+                subscription.clause = clause
+        # All of them go before one comes: a set has the clauses of one space.
+        for inner, subscription, _ in moved:
+            self._take_clause(inner, subscription)
+        for group, (inner, _) in groups.items():
+            self._take_group_clause(inner, group)
+        for inner, subscription, clause in moved:
+            subscription.clause = clause
+            self._put_clause(inner, subscription)
+        for group, (inner, clause) in groups.items():
+            group.clause = clause
+            self._put_group_clause(inner, group)
+        self._by_filters = {}
+        self.peers_changed()
+        return lost
+
+    def _put_clause(self, inner: str, subscription: Subscription) -> None:
+        clause = subscription.clause
+        if clause is None:
+            return
+        known = self.clauses.get(inner)
+        if known is None:
+            known = self.clauses[inner] = WantedBySubscriptions(inner, clause.space)
+            self._put(inner, _CLAUSES, known)
+            if self.filter_changed is not None:
+                self.filter_changed(f"{CLAUSE_LEVEL}/{inner}", True)
+            self.changed(inner)
+        known.put(subscription, clause)
+
+    def _take_clause(self, inner: str, subscription: Subscription) -> None:
+        if subscription.clause is None:
+            return
+        known = self.clauses[inner]
+        known.take(subscription)
+        if not len(known):
+            del self.clauses[inner]
+            self._take(inner, _CLAUSES)
+            if self.filter_changed is not None:
+                self.filter_changed(f"{CLAUSE_LEVEL}/{inner}", False)
+            self.changed(inner)
+
+    def _put_group_clause(self, inner: str, group: Group) -> None:
+        if group.clause is None:
+            return
+        known = self._group_clauses.get(inner)
+        if known is None:
+            known = self._group_clauses[inner] = WantedByGroups(inner, group.clause.space)
+            self._put(inner, _GROUP_CLAUSES, known)
+            self.changed(inner)
+        known.put(group, group.clause)
+
+    def _take_group_clause(self, inner: str, group: Group) -> None:
+        if group.clause is None:
+            return
+        known = self._group_clauses[inner]
+        known.take(group)
+        if not len(known):
+            del self._group_clauses[inner]
+            self._take(inner, _GROUP_CLAUSES)
+            self.changed(inner)
+
+    def _put(self, inner: str, key: int | str, entry: _Entry) -> None:
         at = self._trie.setdefault(inner, entry)  # one entry is kept without a dict
         known = None if at is entry else at
         if self.filter_changed is not None and isinstance(key, int) and not _has_plain(known):
@@ -245,26 +243,36 @@ class Router:
         if self.filter_changed is not None and isinstance(key, int) and not _has_plain(rest):
             self.filter_changed(inner, False)
 
-    def _join(self, topic_filter: str, shared: SharedFilter, subscription: Subscription) -> None:
-        key = shared.group, shared.filter
+    def _join(self, shared: SharedFilter, text: str, subscription: Subscription) -> None:
+        key = shared.group, key_of(shared.filter, text)
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = Group(key)
-            self._put(shared.filter, shared.group, group)
+            group.clause = subscription.clause
+            if text:
+                self._put_group_clause(shared.filter, group)
+            else:
+                self._put(shared.filter, shared.group, group)
         group.add(subscription)
-        self._groups_of.setdefault(subscription.session.number, {})[topic_filter] = group
+        self._groups_of.setdefault(subscription.session.number, {})[subscription.key] = group
+        self.changed(shared.filter)
         if self.group_changed is not None:
             self.group_changed(group)
 
-    def _leave(self, topic_filter: str, shared: SharedFilter, session: Session) -> None:
+    def _leave(self, shared: SharedFilter, text: str, subscription: Subscription) -> None:
+        session = subscription.session
         joined = self._groups_of[session.number]
-        group = joined.pop(topic_filter)
+        group = joined.pop(subscription.key)
         if not joined:
             del self._groups_of[session.number]
         group.remove(session)
         if not group.members:
             del self.groups[group.key]
-            self._take(shared.filter, shared.group)
+            if text:
+                self._take_group_clause(shared.filter, group)
+            else:
+                self._take(shared.filter, shared.group)
+        self.changed(shared.filter)
         if self.group_changed is not None:
             self.group_changed(group)
 
@@ -284,11 +292,19 @@ class Router:
             self._old_routes = {}
             return
         for routes in (self.routes, self._old_routes):
-            if routes:
-                topics = list(routes)
-                for topic, may_match in zip(topics, search(name, topics), strict=True):
-                    if may_match != (name in routes[topic].peers):
-                        del routes[topic]
+            if not routes:
+                continue
+            topics = list(routes)
+            governed = [topic for topic in topics if routes[topic].space is not None]
+            wants = search(name, [*map(_with_clauses, governed)]) if governed else ()
+            may_want = dict(zip(governed, wants, strict=True))
+            for topic, may_match in zip(topics, search(name, topics), strict=True):
+                route = routes[topic]
+                if may_match != (name in route.peers) or (
+                    topic in may_want
+                    and (may_want[topic] or may_match) != (name in route.clause_peers)
+                ):
+                    del routes[topic]
 
     def changed(self, inner: str) -> None:
         """Who gets what matches this filter has: routes that could have come from it go."""
@@ -339,8 +355,11 @@ class Router:
             pools = (
                 [()] * len(unknown) if self.search_groups is None else self.search_groups(unknown)
             )
+            spaces = [self.spaces.governing(topic) for topic in unknown]
             matched = self._trie.match_many(unknown)
-            for topic, key in zip(unknown, zip(matched, peers, pools, strict=True), strict=True):
+            with_clauses = self._peers_with_clauses(unknown, spaces)
+            keys = zip(matched, peers, pools, spaces, with_clauses, strict=True)
+            for topic, key in zip(unknown, keys, strict=True):
                 route = by_filters.get(key)
                 if route is None:
                     route = by_filters[key] = self._build(*key)
@@ -362,23 +381,61 @@ class Router:
             if len(topic) <= ROUTE_TOPIC_BYTES_MAX
         )
 
+    def _peers_with_clauses(
+        self, topics: Sequence[bytes], spaces: Sequence[Space | None]
+    ) -> list[tuple[str, ...]]:
+        """For each topic the brokers that may have clauses on it."""
+        governed = [topic for topic, space in zip(topics, spaces, strict=True) if space is not None]
+        if self.search_peers is None or not governed:
+            return [()] * len(topics)
+        found = dict(zip(governed, self.search_peers([*map(_with_clauses, governed)]), strict=True))
+        return [found.get(topic, ()) for topic in topics]
+
     def _build(
-        self, numbers: tuple[int, ...], peers: tuple[str, ...], pools: "tuple[Pool, ...]"
+        self,
+        numbers: tuple[int, ...],
+        peers: tuple[str, ...],
+        pools: "tuple[Pool, ...]",
+        space: Space | None,
+        peers_with_clauses: tuple[str, ...],
     ) -> Route:
         subscriptions: list[Subscription] = []
         groups: list[Group] = []
+        clauses: list[WantedBySubscriptions] = []
+        group_clauses: list[WantedByGroups] = []
+        for entry in self._entries(numbers):
+            if isinstance(entry, Subscription):
+                subscriptions.append(entry)
+            elif isinstance(entry, Group):
+                groups.append(entry)
+            elif isinstance(entry, WantedBySubscriptions):
+                clauses.append(entry)
+            else:
+                group_clauses.append(entry)
+        with_clause = self._clauses_of(pools)
+        wants = Wants(space, tuple(clauses), tuple(group_clauses), with_clause, peers_with_clauses)
+        plain = tuple(pool for pool in pools if not split_key(pool.key[1])[1])
+        return Route(subscriptions, tuple(groups), peers, plain, wants)
+
+    def _clauses_of(self, pools: "tuple[Pool, ...]") -> "tuple[tuple[Clause, Pool], ...]":
+        """The groups among these that have one which means something here."""
+        found = []
+        for pool in pools:
+            inner, text = split_key(pool.key[1])
+            clause = self.spaces.clause(inner, text) if text else None
+            if clause is not None:
+                found.append((clause, pool))
+        return tuple(found)
+
+    def _entries(self, numbers: Iterable[int]) -> Iterator[_Entry]:
+        """Of the filters with these numbers in the trie."""
         for number in dict.fromkeys(numbers):
             at = self._trie.value(number)
-            for entry in at.values() if isinstance(at, dict) else (at,):
-                if isinstance(entry, Group):
-                    groups.append(entry)
-                else:
-                    subscriptions.append(entry)
-        return Route(subscriptions, tuple(groups), peers, pools)
+            yield from at.values() if isinstance(at, dict) else (at,)
 
-    def matching(self, topic: bytes) -> list[Subscription | Group]:
+    def matching(self, topic: bytes) -> list[_Entry]:
         """Everything here that matches it, for people; routes do not go by this."""
-        found: list[Subscription | Group] = []
+        found: list[_Entry] = []
         for at in self._trie.match(topic):
             found += at.values() if isinstance(at, dict) else (at,)
         return found
@@ -410,14 +467,21 @@ class Router:
             )
 
 
-def _key_of(entry: Subscription | Group) -> int | str:
+def _with_clauses(topic: bytes) -> bytes:
+    """The topic that filters with clauses match in sketches."""
+    return f"{CLAUSE_LEVEL}/".encode() + topic
+
+
+def _key_of(entry: _Entry) -> int | str:
     if isinstance(entry, Subscription):
         return entry.session.number
-    return entry.key[0]
+    if isinstance(entry, Group):
+        return entry.key[0]
+    return _CLAUSES if isinstance(entry, WantedBySubscriptions) else _GROUP_CLAUSES
 
 
-def _has_plain(at: Subscription | Group | _Several | None) -> bool:
-    """Does anybody subscribe to it without a group?"""
+def _has_plain(at: _Entry | _Several | None) -> bool:
+    """Does anybody subscribe to it without a group, or a clause?"""
     if isinstance(at, dict):
         return any(isinstance(key, int) for key in at)
     return isinstance(at, Subscription)

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Protocol
 
+from dovetail.broker.clauses import Clause, split_key
 from dovetail.broker.codec import encode_ack
 from dovetail.broker.journal import DeliveryRow, SessionRow, SubscriptionRow
 from dovetail.broker.packets import SESSION_NEVER_EXPIRES, PacketType, Will
@@ -29,7 +30,7 @@ from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 
 if TYPE_CHECKING:
-    from dovetail.broker.routing import Group
+    from dovetail.broker.routes import Group
     from dovetail.broker.state import Shared
 
 PACKET_ID_MAX = 65_535
@@ -86,13 +87,16 @@ class Detour(Protocol):
 class Subscription:
     """A filter of a session, with its options as they stood on the wire (section 3.8.3.1)."""
 
-    __slots__ = ("filter", "identifier", "options", "session")
+    __slots__ = ("clause", "filter", "identifier", "key", "options", "session")
 
-    def __init__(
-        self, session: "Session", topic_filter: str, options: int, identifier: int
-    ) -> None:
+    def __init__(self, session: "Session", key: str, options: int, identifier: int) -> None:
         self.session = session
-        self.filter = topic_filter
+        self.key = key
+        """Its filter and, if it has a where-clause, that (clauses.py)."""
+        self.filter, _ = split_key(key)
+        self.clause: Clause | None = None
+        """What it wants of its topics; None: everything, or nothing if spaces are not as they were
+        when it was made."""
         self.options = options
         self.identifier = identifier
 
@@ -202,8 +206,8 @@ class Session:
         self.stored = False  # there is a row of it on disk
         self.was_kept = False  # and there was one that outlives the connection
         self.link: Receiver | None = None
-        self.subscriptions: dict[str, Subscription] = {}
-        self.filter_bytes = 0  # of their filters together
+        self.subscriptions: dict[str, Subscription] = {}  # by key
+        self.filter_bytes = 0  # of their keys together
         self.queue: deque[Outgoing] = deque()
         self.inflight: dict[int, Outgoing] = {}
         self.light: dict[int, int] = {}  # packet identifier -> what we wait for, see below

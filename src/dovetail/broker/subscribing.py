@@ -1,6 +1,9 @@
 """SUBSCRIBE and UNSUBSCRIBE: what is granted, and what the answer promises. Pure.
 
-- Every filter has its reason code, in its place; one that is refused does not hold up others.
+- Every filter has its reason code, in its place; one that is refused does not hold up others. What
+  is wrong with a where-clause is said in a sentence besides.
+- A filter with a where-clause (spaces.py) is a subscription of its own: who subscribes to it alone
+  too, or with another clause, has both, and ends them one by one, each as it was named.
 - A change counts at once. The answer to a kept session waits until it is on disk; if the disk
   refuses, the subscription is again what is there, and the answer says so.
 - In a cluster SUBACK also waits, for a while, until the other brokers know: what is published
@@ -13,6 +16,7 @@ from itertools import count
 from typing import NamedTuple
 
 from dovetail.broker.access import ClientAccess
+from dovetail.broker.clauses import key_of, split_key
 from dovetail.broker.greeting import Greetings
 from dovetail.broker.journal import SubscriptionRow
 from dovetail.broker.link import Link
@@ -22,14 +26,18 @@ from dovetail.broker.packets import (
     Subscribe,
     SubscriptionRequest,
     Unsubscribe,
+    UserProperties,
 )
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Session, Subscription
 from dovetail.broker.state import Shared
 from dovetail.config import FILTERS_PER_PACKET_MAX, SUBACK_WAIT_SECONDS
-from dovetail.errors import ReasonCode
+from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import split_shared
+
+_WHERE = "where"
+"""The user property of SUBSCRIBE and UNSUBSCRIBE that is a where-clause."""
 
 
 class _Change(NamedTuple):
@@ -60,16 +68,20 @@ class Subscribing:
         reasons: list[int] = []
         changed: dict[str, SubscriptionRow] = {}
         greet: list[Subscription] = []
+        why: list[str] = []
         revision = next(self._revisions)
         for position, request in enumerate(packet.requests):
-            refusal = self._refuse(link, session, request, position)
-            if refusal is not None:
-                reasons.append(refusal)
+            try:
+                key = self._key(request.filter, packet.user_properties)
+                self._check(link, session, key, position)
+            except ClientError as error:
+                reasons.append(error.reason)
+                why.append(str(error))
                 continue
-            is_new = request.filter not in session.subscriptions
-            self._begin_change(session, request.filter, revision)
-            subscription = self._subscribe(session, request, packet.identifier)
-            changed[request.filter] = subscription.row()
+            is_new = key not in session.subscriptions
+            self._begin_change(session, key, revision)
+            subscription = self._subscribe(session, key, request, packet.identifier)
+            changed[key] = subscription.row()
             reasons.append(subscription.qos)
             if _wants_retained(request, is_new=is_new):
                 greet.append(subscription)
@@ -82,7 +94,10 @@ class Subscribing:
                     reason if reason >= 0x80 else ReasonCode.QUOTA_EXCEEDED for reason in reasons
                 ]
             to_greet = greet if stored else []
-            self._when_known(lambda: self._acknowledge(link, packet.packet_id, reasons, to_greet))
+            said = "\n".join(why) if why else None
+            self._when_known(
+                lambda: self._acknowledge(link, packet.packet_id, reasons, said, to_greet)
+            )
 
         if session.persistent:
             self._shared.journal.when_stored(answer)
@@ -90,10 +105,15 @@ class Subscribing:
             answer(True)
 
     def _acknowledge(
-        self, link: Link, packet_id: int, reasons: list[int], greet: list[Subscription]
+        self,
+        link: Link,
+        packet_id: int,
+        reasons: list[int],
+        why: str | None,
+        greet: list[Subscription],
     ) -> None:
         if link.is_connected:
-            link.answer_reasons(PacketType.SUBACK, packet_id, reasons)  # [MQTT-3.8.4-1]
+            link.answer_reasons(PacketType.SUBACK, packet_id, reasons, why)  # [MQTT-3.8.4-1]
             for subscription in greet:
                 self._greetings.begin(link, subscription)
 
@@ -110,22 +130,24 @@ class Subscribing:
         reasons: list[int] = []
         changed: set[str] = set()
         revision = next(self._revisions)
-        for topic_filter in packet.filters:
-            is_known = topic_filter in session.subscriptions
-            if is_known or (session.number, topic_filter) in self._changing:
-                self._begin_change(session, topic_filter, revision)
-                changed.add(topic_filter)
-            self._drop(session, topic_filter)
+        where = dict(packet.user_properties).get(_WHERE)
+        keys = [self._router.spaces.key_to_drop(one, where) for one in packet.filters]
+        for key in keys:
+            is_known = key in session.subscriptions
+            if is_known or (session.number, key) in self._changing:
+                self._begin_change(session, key, revision)
+                changed.add(key)
+            self._drop(session, key)
             reasons.append(ReasonCode.SUCCESS if is_known else ReasonCode.NO_SUBSCRIPTION_EXISTED)
 
         def answer(stored: bool) -> None:
-            for topic_filter in changed:
-                self._end_change(session, topic_filter, revision, None, stored)
+            for key in changed:
+                self._end_change(session, key, revision, None, stored)
             if not stored:
                 # UNSUBACK has no word for a quota.
                 reasons[:] = [
-                    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR if topic_filter in changed else reason
-                    for topic_filter, reason in zip(packet.filters, reasons, strict=True)
+                    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR if key in changed else reason
+                    for key, reason in zip(keys, reasons, strict=True)
                 ]
             if not link.is_connected:
                 return
@@ -142,41 +164,64 @@ class Subscribing:
     def drop_forbidden(self, session: Session, access: ClientAccess) -> None:
         """Rules may have changed since the session's subscriptions were made."""
         if not access.everything:
-            for topic_filter in list(session.subscriptions):
-                if not access.may_subscribe(topic_filter):
-                    self._changing.pop((session.number, topic_filter), None)  # for good
-                    self._drop(session, topic_filter)
+            for key, subscription in list(session.subscriptions.items()):
+                if not access.may_subscribe(subscription.filter):
+                    self._changing.pop((session.number, key), None)  # for good
+                    self._drop(session, key)
 
-    def _refuse(
-        self, link: Link, session: Session, request: SubscriptionRequest, position: int
-    ) -> ReasonCode | None:
-        if position >= FILTERS_PER_PACKET_MAX:
-            return ReasonCode.QUOTA_EXCEEDED
+    def _key(self, topic_filter: str, user_properties: UserProperties) -> str:
+        """Of a subscription as the client asks for it."""
+        clauses = [value for name, value in user_properties if name == _WHERE]
+        if len(clauses) > 1:
+            raise ClientError(
+                ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+                f"{len(clauses)} user properties `where` in one SUBSCRIBE; it takes one, and "
+                "conditions are joined by `and` or `or`",
+            )
+        return key_of(*self._router.spaces.read(topic_filter, clauses[0] if clauses else None))
+
+    def _check(self, link: Link, session: Session, key: str, position: int) -> None:
+        """A ClientError if there shall not be such a subscription."""
         limits = self._shared.limits
-        topic_filter = request.filter
+        topic_filter, _ = split_key(key)
         shared = split_shared(topic_filter)
         inner = topic_filter if shared is None else shared.filter
+        if position >= FILTERS_PER_PACKET_MAX:
+            raise ClientError(
+                ReasonCode.QUOTA_EXCEEDED,
+                f"more than {FILTERS_PER_PACKET_MAX:,} topic filters in one SUBSCRIBE",
+            )
         if (
             inner.count("/") >= limits.topic_levels_max
             or len(inner.encode()) > limits.topic_bytes_max
         ):
-            return ReasonCode.TOPIC_FILTER_INVALID
+            raise ClientError(
+                ReasonCode.TOPIC_FILTER_INVALID,
+                f"a topic filter may have {limits.topic_levels_max:,} levels and "
+                f"{limits.topic_bytes_max:,} bytes here",
+            )
         if not link.access.may_subscribe(topic_filter):
-            return ReasonCode.NOT_AUTHORIZED
-        if topic_filter not in session.subscriptions and (
+            raise ClientError(ReasonCode.NOT_AUTHORIZED, f"{topic_filter!r} is not allowed")
+        if key not in session.subscriptions and not self._has_room_for(session, key):
+            raise ClientError(ReasonCode.QUOTA_EXCEEDED, "there is no room for more subscriptions")
+        if (
+            shared is not None
+            and self.mesh is not None
+            and not self.mesh.has_room_for((shared.group, key_of(inner, split_key(key)[1])))
+        ):
+            raise ClientError(ReasonCode.QUOTA_EXCEEDED, "there is no room for more groups")
+
+    def _has_room_for(self, session: Session, key: str) -> bool:
+        limits = self._shared.limits
+        return not (
             len(session.subscriptions) >= limits.subscriptions_per_session_max
-            or session.filter_bytes + len(topic_filter.encode())
-            > limits.subscriptions_bytes_per_session_max
+            or session.filter_bytes + len(key.encode()) > limits.subscriptions_bytes_per_session_max
             or self._router.count >= limits.subscriptions_max
             or (session.persistent and self._shared.journal.failing)
-        ):
-            return ReasonCode.QUOTA_EXCEEDED
-        if shared is not None and self.mesh is not None and not self.mesh.has_room_for(shared):
-            return ReasonCode.QUOTA_EXCEEDED
-        return None
+        )
 
     def _subscribe(
-        self, session: Session, request: SubscriptionRequest, identifier: int
+        self, session: Session, key: str, request: SubscriptionRequest, identifier: int
     ) -> Subscription:
         options = (
             min(request.qos, self._shared.limits.maximum_qos)  # [MQTT-3.8.4-7]
@@ -186,57 +231,57 @@ class Subscribing:
         )
         if session.persistent:
             self._shared.journal.save_subscription(
-                session.number, request.filter, SubscriptionRow(options, identifier)
+                session.number, key, SubscriptionRow(options, identifier)
             )
-        return self._router.subscribe(session, request.filter, options, identifier)
+        return self._router.subscribe(session, key, options, identifier)
 
-    def _drop(self, session: Session, topic_filter: str) -> bool:
-        known = self._router.unsubscribe(session, topic_filter)
+    def _drop(self, session: Session, key: str) -> bool:
+        known = self._router.unsubscribe(session, key)
         if known and session.persistent:
-            self._shared.journal.save_subscription(session.number, topic_filter, None)
+            self._shared.journal.save_subscription(session.number, key, None)
         return known
 
     # Until it is on disk ------------------------------------------------------------------------
 
-    def _begin_change(self, session: Session, topic_filter: str, revision: int) -> None:
+    def _begin_change(self, session: Session, name: str, revision: int) -> None:
         """Remember what is on disk of a subscription until its change is there too."""
-        key = session.number, topic_filter
+        key = session.number, name
         if not session.persistent:
             return
         if key in self._changing:
             before = self._changing[key].before
         else:
-            known = session.subscriptions.get(topic_filter)
+            known = session.subscriptions.get(name)
             before = None if known is None else known.row()
         self._changing[key] = _Change(revision, before)
 
     def _end_change(
         self,
         session: Session,
-        topic_filter: str,
+        name: str,
         revision: int,
         row: SubscriptionRow | None,
         stored: bool,
     ) -> None:
         """What could not be stored has not been, unless a later packet says otherwise."""
-        key = session.number, topic_filter
+        key = session.number, name
         change = self._changing.get(key)
         if change is None:
             return
         if change.revision == revision:
             del self._changing[key]
             if not stored:
-                self._restore(session, topic_filter, change.before)
+                self._restore(session, name, change.before)
         elif stored:
             self._changing[key] = _Change(change.revision, row)
 
-    def _restore(self, session: Session, topic_filter: str, before: SubscriptionRow | None) -> None:
+    def _restore(self, session: Session, name: str, before: SubscriptionRow | None) -> None:
         """As it is on disk; a session that has ended is not there any more."""
         if before is None:
-            self._drop(session, topic_filter)
+            self._drop(session, name)
         elif session.stored:
-            self._shared.journal.save_subscription(session.number, topic_filter, before)
-            self._router.subscribe(session, topic_filter, before.options, before.identifier)
+            self._shared.journal.save_subscription(session.number, name, before)
+            self._router.subscribe(session, name, before.options, before.identifier)
 
 
 def _wants_retained(request: SubscriptionRequest, *, is_new: bool) -> bool:

@@ -70,6 +70,7 @@ TOPICS: Mapping[str, Callable[[Reading], object]] = {
     "dovetail/publishes_in_vain": lambda now: now.counters.publishes_in_vain,
     "dovetail/peer_messages_dropped": lambda now: now.counters.peer_messages_dropped,
     "dovetail/group_messages_passed_on": lambda now: now.counters.group_messages_passed_on,
+    "dovetail/attributes_unreadable": lambda now: now.counters.attributes_unreadable,
     "dovetail/queued_bytes": lambda now: now.gauges.queued_bytes,
     "dovetail/queued_messages": lambda now: now.gauges.queued_messages,
     "dovetail/retained_bytes": lambda now: now.gauges.retained_bytes,

@@ -48,6 +48,8 @@ HELP: Mapping[str, str] = {
     "down or did not keep up, others beyond what may be owed to it.",
     "group_messages_passed_on": "Publications for a member of a shared subscription that had left, "
     "given to a member at another broker.",
+    "attributes_unreadable": "Publications whose attributes could not be read, so that no "
+    "where-clause held for them.",
     "clients_connected": "Clients that are connected.",
     "sessions": "Sessions, of clients connected or not.",
     "subscriptions": "Subscriptions of all sessions.",

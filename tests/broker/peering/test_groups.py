@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dovetail.broker.peering.groups import HERE, Groups, Members, Pool
-from dovetail.broker.routing import Group, Key
+from dovetail.broker.routes import Group, Key
 from dovetail.broker.session import Session, Subscription
 from dovetail.broker.state import Shared
 from dovetail.settings import Mqtt

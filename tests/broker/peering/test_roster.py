@@ -14,7 +14,8 @@ from dovetail.broker.peering import bodies, roster
 from dovetail.broker.peering.bodies import GroupRow, GroupRows
 from dovetail.broker.peering.groups import Groups, Members
 from dovetail.broker.peering.roster import Roster
-from dovetail.broker.routing import Group, Key, Router
+from dovetail.broker.routes import Group, Key
+from dovetail.broker.routing import Router
 from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
 from dovetail.errors import PeerError

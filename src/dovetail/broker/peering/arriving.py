@@ -21,6 +21,7 @@ Rules:
 import logging
 from collections.abc import Callable
 
+from dovetail.broker.clauses import check_key
 from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.peering.claims import Claims
@@ -33,7 +34,7 @@ from dovetail.broker.session import ARRIVED_SEQUENCES, Outgoing, Session
 from dovetail.broker.state import Shared
 from dovetail.config import FRESH_SESSION_SECONDS, HOLD_SECONDS_MAX, SUBACK_WAIT_SECONDS
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.topics.names import check_filter, check_name
+from dovetail.topics.names import check_name
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -135,19 +136,17 @@ class Arriving:
                 further = Filters(item.client_id, moved.moved_stamp, item.filters)
                 self._detours.put(moved.owner, further)
             return
-        for topic_filter, options, identifier in item.filters:
-            subscription = session.subscriptions.get(topic_filter)
+        for key, options, identifier in item.filters:
+            subscription = session.subscriptions.get(key)
             if subscription is None:
                 try:
-                    check_filter(topic_filter)
+                    check_key(key)
                 except ClientError as error:
                     log.warning("dropped a subscription of another broker's client: %s", error)
                     continue
-                subscription = self._router.subscribe(session, topic_filter, options, identifier)
+                subscription = self._router.subscribe(session, key, options, identifier)
             if session.persistent:
-                self._shared.journal.save_subscription(
-                    session.number, topic_filter, subscription.row()
-                )
+                self._shared.journal.save_subscription(session.number, key, subscription.row())
 
     def take_entry(self, name: str, item: Entry) -> None:
         try:

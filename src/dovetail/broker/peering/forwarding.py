@@ -27,7 +27,7 @@ from dovetail.broker.peering.groups import HERE, Groups, Pool
 from dovetail.broker.peering.peers import Peers
 from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.peering.tickets import Ticket
-from dovetail.broker.routing import Group, Key, Route
+from dovetail.broker.routes import Group, Key, Route
 from dovetail.broker.state import Shared
 from dovetail.config import (
     GROUP_HOPS_MAX,

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
-from dovetail.broker.routing import Group, Key
+from dovetail.broker.clauses import split_key
+from dovetail.broker.routes import Group, Key
 from dovetail.topics.trie import FilterTrie
 
 HERE = ""
@@ -90,7 +91,7 @@ class Groups:
         self.pools: dict[Key, Pool] = {}
         self._changed = changed
         self._random = random
-        self._by_filter: FilterTrie[dict[str, Pool]] = FilterTrie()
+        self._by_filter: FilterTrie[dict[Key, Pool]] = FilterTrie()
 
     # Tables ---------------------------------------------------------------------------------------
 
@@ -123,19 +124,19 @@ class Groups:
     def _pool(self, key: Key) -> Pool:
         pool = self.pools.get(key)
         if pool is None:
-            name, topic_filter = key
+            topic_filter, _ = split_key(key[1])
             pool = self.pools[key] = Pool(key, self._random.random())
-            self._by_filter.setdefault(topic_filter, {})[name] = pool
+            self._by_filter.setdefault(topic_filter, {})[key] = pool
             self._changed(topic_filter)
         return pool
 
     def _drop_if_empty(self, pool: Pool) -> None:
         if not pool.is_empty:
             return
-        name, topic_filter = pool.key
+        topic_filter, _ = split_key(pool.key[1])
         del self.pools[pool.key]
         pools = self._by_filter[topic_filter]
-        del pools[name]
+        del pools[pool.key]
         if not pools:
             del self._by_filter[topic_filter]
         self._changed(topic_filter)

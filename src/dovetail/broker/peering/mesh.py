@@ -66,12 +66,12 @@ from dovetail.broker.peering.streams import Answer, Streams
 from dovetail.broker.peering.walk import Walk
 from dovetail.broker.peering.wills import Wills
 from dovetail.broker.retained import RetainedMessages
+from dovetail.broker.routes import Key
 from dovetail.broker.routing import Router
 from dovetail.broker.state import Shared
 from dovetail.config import WILLS_RESTORED_SECONDS
 from dovetail.errors import PeerError
 from dovetail.messages import Message
-from dovetail.topics.names import SharedFilter
 
 
 class Mesh:
@@ -263,9 +263,9 @@ class Mesh:
         """Act when all live peers know what is subscribed to here, or it is this late."""
         self.exchange.when_known(deadline, lambda: self.roster.when_known(deadline, act))
 
-    def has_room_for(self, shared: SharedFilter) -> bool:
-        """May a client here subscribe to this?"""
-        return self.roster.has_room_for((shared.group, shared.filter))
+    def has_room_for(self, key: Key) -> bool:
+        """May a client here be in this group?"""
+        return self.roster.has_room_for(key)
 
     @property
     def is_synchronous(self) -> bool:

@@ -13,13 +13,15 @@ Rules:
 import logging
 from collections.abc import Callable, Iterable
 
+from dovetail.broker.clauses import split_key
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
 from dovetail.broker.peering.bodies import Publication, decoded, mark_decoder, message_of
 from dovetail.broker.peering.forwarding import Forwarding
 from dovetail.broker.peering.items import ITEM_TOPIC, Item, unpacked
 from dovetail.broker.peering.stamps import Stamps
-from dovetail.broker.routing import Key, Route, Router
+from dovetail.broker.routes import Key, Route
+from dovetail.broker.routing import Router
 from dovetail.broker.scanning import Scanner
 from dovetail.broker.state import Shared
 from dovetail.errors import ClientError, PeerError
@@ -97,7 +99,7 @@ class Receiving:
         counters.publishes_from_peers += count
         if route is None:
             return
-        if route.deliveries:
+        if route.deliveries or route.reads_payload:
             self._dispatch.forward(route, data, version, count, None, client_id)
         else:
             counters.publishes_in_vain += count
@@ -139,9 +141,9 @@ class Receiving:
         shared.source = name
         try:
             if mark is None or not mark.is_only:
-                if mark is None and not route.deliveries and not message.retain:
+                is_wanted = self._dispatch.publish_here(route, message) is not None
+                if mark is None and not (is_wanted or route.deliveries or message.retain):
                     shared.counters.publishes_in_vain += 1
-                self._dispatch.publish_here(route, message)
                 if message.retain:
                     self._expire_retained(message)
             if mark is not None:
@@ -152,7 +154,8 @@ class Receiving:
 
     def _serve(self, key: Key, message: Message, hops: int) -> None:
         """We were picked for a group. Its members may have left meanwhile."""
-        if not matches(key[1], message.topic.decode()):
+        topic_filter, _ = split_key(key[1])
+        if not matches(topic_filter, message.topic.decode()):
             raise PeerError("a publication for a group that does not get it")
         group = self._router.groups.get(key)
         if group is None or not self._dispatch.share(group, message, []):

@@ -21,6 +21,7 @@ Rules:
 import logging
 from collections.abc import Callable, Iterable
 
+from dovetail.broker.clauses import check_key
 from dovetail.broker.peering.bodies import (
     GROUPS,
     GROUPS_KNOWN,
@@ -34,11 +35,11 @@ from dovetail.broker.peering.bodies import (
     known_decoder,
 )
 from dovetail.broker.peering.groups import Groups, Members
-from dovetail.broker.routing import Group, Key
+from dovetail.broker.routes import Group, Key
 from dovetail.broker.state import Shared
 from dovetail.config import GROUPS_BYTES_MAX, GROUPS_MAX
 from dovetail.errors import ClientError, PeerError
-from dovetail.topics.names import SHARE_PREFIX, check_filter
+from dovetail.topics.names import SHARE_PREFIX
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -311,7 +312,7 @@ def _size(key: Key) -> int:
 
 def _checked(row: GroupRow) -> Key:
     try:
-        check_filter(f"{SHARE_PREFIX}/{row.name}/{row.filter}")
+        check_key(f"{SHARE_PREFIX}/{row.name}/{row.filter}")
     except ClientError as error:
         raise PeerError(f"a group that there cannot be: {error.message}") from error
     if "/" in row.name:

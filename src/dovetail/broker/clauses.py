@@ -1,0 +1,118 @@
+"""Where-clauses of subscriptions: what one wants, and which of many a publication satisfies. Pure.
+
+A subscription with a clause is one of its own, besides one to the same filter without it or with
+another. So the key that a session, the disk and other brokers know it by is its filter and, behind
+a null character, which no filter can have, its clause as `attributes.where` writes it.
+
+A `ClauseSet` has all clauses on one filter. A few are looked at one by one; more are in an index
+(attributes/index.py). Those that came since somebody last asked go into it together, as many do
+after a start.
+"""
+
+from collections.abc import Hashable
+from typing import Generic, NamedTuple, TypeVar
+
+from dovetail.attributes.index import BoxIndex
+from dovetail.attributes.space import Box, Point, Space, has_texts, matches
+from dovetail.config import CLAUSES_UNINDEXED_MAX
+from dovetail.errors import ClientError, ReasonCode
+from dovetail.topics.names import check_filter
+
+_MARK = "\0"
+
+
+def key_of(topic_filter: str, clause: str) -> str:
+    return f"{topic_filter}{_MARK}{clause}" if clause else topic_filter
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """The filter, and the clause; empty if there is none."""
+    topic_filter, _, clause = key.partition(_MARK)
+    return topic_filter, clause
+
+
+def check_key(key: str) -> None:
+    """A ClientError if no subscription can have it. What its clause says is not looked at."""
+    topic_filter, mark, clause = key.partition(_MARK)
+    if mark and (not clause or _MARK in clause):
+        raise ClientError(ReasonCode.TOPIC_FILTER_INVALID, "a where-clause that is none")
+    check_filter(topic_filter)
+
+
+class Clause(NamedTuple):
+    """What a subscription wants of publications in a space: that one of these boxes has them."""
+
+    space: Space
+    boxes: tuple[Box, ...]
+
+    def holds(self, point: Point) -> bool:
+        return any(matches(box, point) for box in self.boxes)
+
+
+Entry = TypeVar("Entry", bound=Hashable)
+
+
+class ClauseSet(Generic[Entry]):
+    """Who wants something of the publications on one filter's topics, and what."""
+
+    def __init__(self, topic_filter: str, space: Space) -> None:
+        self.filter = topic_filter
+        self.space = space
+        self._clauses: dict[Entry, Clause] = {}
+        self._waiting: set[Entry] = set()  # for a place in the index
+        self._index: BoxIndex | None = None
+        self._slots: dict[Entry, list[int]] = {}
+        self._at: dict[int, tuple[Entry, Box]] = {}
+
+    def __len__(self) -> int:
+        return len(self._clauses)
+
+    def put(self, entry: Entry, clause: Clause) -> None:
+        """The entry is new here."""
+        self._clauses[entry] = clause
+        if self._index is not None or len(self._clauses) > CLAUSES_UNINDEXED_MAX:
+            if self._index is None:
+                self._waiting.update(self._clauses)
+            self._waiting.add(entry)
+
+    def take(self, entry: Entry) -> None:
+        del self._clauses[entry]
+        self._waiting.discard(entry)
+        slots = self._slots.pop(entry, None)
+        if slots is not None and self._index is not None:
+            self._index.discard(slots)
+            for slot in slots:
+                del self._at[slot]
+        if not self._clauses:
+            self._index = None
+
+    def find(self, point: Point) -> list[Entry]:
+        """Whose clauses hold, each once."""
+        if self._waiting:
+            self._place()
+        if self._index is None:
+            return [entry for entry, clause in self._clauses.items() if clause.holds(point)]
+        _, slots = self._index.match([point.values])
+        at = self._at
+        found: dict[Entry, None] = {}
+        for slot in slots.tolist():
+            entry, box = at[slot]
+            if not box.texts or has_texts(box, point):
+                found[entry] = None
+        return list(found)
+
+    def _place(self) -> None:
+        """Put into the index what waits."""
+        if self._index is None:
+            dimensions = self.space.dimensions
+            self._index = BoxIndex(
+                [one.low for one in dimensions], [one.high for one in dimensions]
+            )
+        placed = [(entry, box) for entry in self._waiting for box in self._clauses[entry].boxes]
+        self._waiting.clear()
+        slots = self._index.insert(
+            [box.lows for _, box in placed], [box.highs for _, box in placed]
+        ).tolist()
+        for slot, (entry, box) in zip(slots, placed, strict=True):
+            self._at[slot] = entry, box
+            self._slots.setdefault(entry, []).append(slot)

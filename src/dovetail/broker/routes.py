@@ -1,0 +1,226 @@
+"""Routes: who gets a publication, of those whose filters its topic matches. Pure.
+
+A route is made by routing.py and read by dispatch.py. Who subscribed with a where-clause gets a
+publication if its attributes satisfy it: a route has the sets of such clauses, which are asked for
+each publication.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from dovetail.attributes.space import Point, Space
+from dovetail.broker.clauses import Clause, ClauseSet
+from dovetail.broker.session import Session, Subscription
+
+if TYPE_CHECKING:
+    from dovetail.broker.peering.groups import Pool
+
+Key = tuple[str, str]
+"""Of a group: its name and its filter, with the where-clause if it has one (clauses.py)."""
+
+
+class Delivery:
+    """What one session gets of a matching publication (section 3.3.4).
+
+    Once, at the highest QoS of its subscriptions, and with all their identifiers.
+    """
+
+    __slots__ = (
+        "identifiers",
+        "plain",
+        "qos",
+        "retain_as_published",
+        "session",
+        "subscriptions",
+    )
+
+    def __init__(self, session: Session, subscriptions: Sequence[Subscription]) -> None:
+        self.session = session
+        self.subscriptions = subscriptions
+        self.qos = max(subscription.qos for subscription in subscriptions)  # [MQTT-3.3.4-2]
+        # [MQTT-3.3.4-3], [MQTT-3.3.4-4]
+        self.identifiers = tuple(
+            subscription.identifier for subscription in subscriptions if subscription.identifier
+        )
+        self.retain_as_published = any(
+            subscription.retain_as_published for subscription in subscriptions
+        )
+        self.plain = not self.identifiers
+
+
+class Group:
+    """A shared subscription: each publication goes to one of its members (section 4.8.2)."""
+
+    __slots__ = ("_counted", "_next", "_order", "clause", "connected", "kept", "key", "members")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.clause: Clause | None = None
+        self.members: dict[int, Subscription] = {}
+        self.connected = 0
+        """Members whose client is there, as far as it was noted."""
+        self.kept = 0
+        """Those for whom a message can wait: with a session that is kept, at QoS 1 or 2."""
+        self._counted: dict[int, tuple[bool, bool]] = {}
+        self._order: tuple[Subscription, ...] | None = None
+        self._next = 0
+
+    def add(self, subscription: Subscription) -> None:
+        self.members[subscription.session.number] = subscription
+        self._order = None
+        self.note(subscription.session)
+
+    def remove(self, session: Session) -> None:
+        del self.members[session.number]
+        self._order = None
+        self._count(session.number, (False, False))
+        del self._counted[session.number]
+
+    def note(self, session: Session) -> None:
+        """Count a member as it is now."""
+        member = self.members[session.number]
+        is_kept = session.persistent and member.qos > 0
+        self._count(session.number, (session.link is not None, is_kept))
+
+    def _count(self, number: int, now: tuple[bool, bool]) -> None:
+        before = self._counted.get(number, (False, False))
+        self._counted[number] = now
+        self.connected += now[0] - before[0]
+        self.kept += now[1] - before[1]
+
+    def pick(self, qos: int) -> Subscription | None:
+        """In turn, those who are there before those who will be back."""
+        if self._order is None:
+            self._order = tuple(self.members.values())
+        members = self._order
+        count = len(members)
+        self._next += 1
+        later: Subscription | None = None
+        for i in range(count):
+            member = members[(self._next + i) % count]
+            link = member.session.link
+            if link is not None and not link.congested:
+                return member
+            if later is None and (link is not None or (qos and member.qos)):
+                later = member
+        return later
+
+
+class Route:
+    """Who gets a publication. Does not change: a new subscription makes new routes."""
+
+    __slots__ = (
+        "asks",
+        "clause_peers",
+        "clause_pools",
+        "clauses",
+        "deliveries",
+        "group_clauses",
+        "groups",
+        "is_special",
+        "own",
+        "peers",
+        "pools",
+        "reads_payload",
+        "space",
+    )
+
+    def __init__(
+        self,
+        subscriptions: Iterable[Subscription],
+        groups: tuple[Group, ...],
+        peers: tuple[str, ...] = (),
+        pools: "tuple[Pool, ...]" = (),
+        wants: "Wants | None" = None,
+    ) -> None:
+        by_session: dict[Session, list[Subscription]] = {}
+        for subscription in subscriptions:
+            by_session.setdefault(subscription.session, []).append(subscription)
+        self.deliveries = tuple(Delivery(session, found) for session, found in by_session.items())
+        self.groups = groups
+        self.peers = peers
+        self.pools = pools
+        # What a session with No Local gets of its client's own publications [MQTT-3.8.3-3], by
+        # client identifier: they may come from another broker, where the client was before.
+        self.own: dict[str, Delivery | None] = {}
+        for session, found in by_session.items():
+            others = [subscription for subscription in found if not subscription.no_local]
+            if len(others) < len(found):
+                self.own[session.client_id] = Delivery(session, others) if others else None
+        wants = wants or _NOTHING_WANTED
+        self.space = wants.space
+        self.clauses = wants.clauses
+        self.group_clauses = wants.group_clauses
+        self.clause_pools = wants.pools
+        self.clause_peers = tuple(dict.fromkeys((*peers, *wants.peers)))
+        """Who may need a publication that has attributes."""
+        self.asks = bool(wants.clauses or wants.group_clauses or wants.pools or wants.peers)
+        """Does it depend on attributes who gets it?"""
+        # Packets without properties have attributes in their payload, or none.
+        self.reads_payload = self.asks and self.space is not None and self.space.json_fields
+        # One question for all that keeps packets from being passed on as they came.
+        self.is_special = bool(groups or pools or self.own or self.reads_payload)
+
+    @property
+    def is_empty_here(self) -> bool:
+        return not (self.deliveries or self.groups or self.clauses or self.group_clauses)
+
+    def splits(self, client_id: str) -> bool:
+        """Has each packet of this client to be looked at by itself?"""
+        return bool(self.groups or self.pools or self.reads_payload or client_id in self.own)
+
+    def deliveries_from(self, client_id: str) -> Iterable[Delivery]:
+        """What this client published goes to these."""
+        if client_id not in self.own:
+            return self.deliveries
+        own = self.own[client_id]
+        others = (one for one in self.deliveries if one.session.client_id != client_id)
+        return others if own is None else (*others, own)
+
+    def deliveries_with(self, client_id: str, point: Point) -> Iterable[Delivery]:
+        """The same with those whose clauses hold; who has both kinds gets it once."""
+        by_session: dict[Session, list[Subscription]] = {}
+        for clauses in self.clauses:
+            for one in clauses.find(point):
+                if not (one.no_local and one.session.client_id == client_id):
+                    by_session.setdefault(one.session, []).append(one)
+        for delivery in self.deliveries_from(client_id):
+            more = by_session.pop(delivery.session, None)
+            if more is None:
+                yield delivery
+            else:
+                yield Delivery(delivery.session, (*delivery.subscriptions, *more))
+        for session, found in by_session.items():
+            yield Delivery(session, found)
+
+    def groups_for(self, point: Point) -> list[Group]:
+        """Those with clauses that hold, of this broker's."""
+        return [group for clauses in self.group_clauses for group in clauses.find(point)]
+
+    def pools_for(self, point: Point) -> "tuple[Pool, ...]":
+        """All that get a publication with these attributes."""
+        return (
+            *self.pools,
+            *(pool for clause, pool in self.clause_pools if clause.holds(point)),
+        )
+
+
+class WantedBySubscriptions(ClauseSet[Subscription]):
+    """Clauses on one filter, of subscriptions without a group."""
+
+
+class WantedByGroups(ClauseSet[Group]):
+    """The same of groups."""
+
+
+class Wants(NamedTuple):
+    """What depends on attributes, of one topic's receivers."""
+
+    space: Space | None = None
+    clauses: tuple[WantedBySubscriptions, ...] = ()
+    group_clauses: tuple[WantedByGroups, ...] = ()
+    pools: "tuple[tuple[Clause, Pool], ...]" = ()
+    peers: tuple[str, ...] = ()
+
+
+_NOTHING_WANTED = Wants()

@@ -1,0 +1,147 @@
+"""The spaces of a broker: which of them governs a topic, and what clauses mean there. Pure.
+
+Rules:
+
+- No topic is governed by two spaces. A subscription with a clause lies in one of them wholly: every
+  topic that its filter matches is the space's.
+- A clause comes as the user property `where` of SUBSCRIBE, or behind the filter (`filter?query`);
+  `?` is special in topics that a space governs, and a character like others elsewhere.
+- Attributes are a publication's user properties and, if the space says so, fields of its payload;
+  the former count where both have one. Of a name that comes twice the last one counts.
+- A publication whose attributes cannot be read satisfies no clause. One without any neither.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from dovetail.attributes.query import parse_query, split_query
+from dovetail.attributes.space import Point, Space
+from dovetail.attributes.where import Where, parse
+from dovetail.broker.access import covers
+from dovetail.broker.clauses import Clause, key_of
+from dovetail.broker.properties import user_properties
+from dovetail.config import CLAUSE_CHARACTERS_MAX
+from dovetail.errors import ClientError, ReasonCode
+from dovetail.messages import Message
+from dovetail.topics.names import SEPARATOR, check_filter, matches, split_shared
+
+
+class Spaces:
+    """All that a broker knows. Does not change: a reload makes new ones."""
+
+    def __init__(self, spaces: Iterable[Space] = ()) -> None:
+        self.all: tuple[Space, ...] = tuple(spaces)
+        self._levels: Sequence[tuple[Space, list[str]]] = [
+            (space, space.topics.split(SEPARATOR)) for space in self.all
+        ]
+
+    def governing(self, topic: bytes) -> Space | None:
+        """The space of a (valid) topic."""
+        if not self.all:
+            return None
+        name = topic.decode()
+        return next((space for space in self.all if matches(space.topics, name)), None)
+
+    def around(self, topic_filter: str) -> Space | None:
+        """The space that governs all topics of a (valid, not shared) filter."""
+        levels = topic_filter.split(SEPARATOR)
+        return next((space for space, own in self._levels if covers(own, levels)), None)
+
+    # Subscriptions --------------------------------------------------------------------------------
+
+    def read(self, topic_filter: str, where: str | None) -> tuple[str, str]:
+        """The filter of a subscription and its clause, as keys have it; empty without one.
+
+        A ClientError says why there cannot be such a subscription.
+        """
+        plain, query = self._split(topic_filter)
+        if where is None and query is None:
+            return plain, ""
+        space = self.around(_inner(plain))
+        if space is None:
+            raise _refused(
+                f"no space governs all topics of {_inner(plain)!r}, so it cannot have a "
+                "where-clause; spaces are declared in the configuration of the broker"
+            )
+        if where is not None and query is not None:
+            raise _refused("one where-clause is behind the topic filter, one a user property")
+        read = _parse(where, query, space)
+        space.boxes(read)  # which has its own reasons to refuse
+        return plain, str(read)
+
+    def key_to_drop(self, topic_filter: str, where: str | None) -> str:
+        """The key of a subscription that is to end; spaces may have changed since it was made."""
+        plain, query = split_query(topic_filter)
+        with suppress(ClientError):
+            return key_of(*self.read(topic_filter, where))
+        with suppress(ClientError):
+            if where is not None:
+                return key_of(topic_filter, str(parse(where)))
+            if query is not None:
+                return key_of(plain, str(parse_query(query)))
+        return topic_filter
+
+    def _split(self, topic_filter: str) -> tuple[str, str | None]:
+        """The filter and what stands behind its `?`, where that is special."""
+        plain, query = split_query(topic_filter)
+        if query is None:
+            return topic_filter, None
+        if _is_filter(plain) and self.around(_inner(plain)) is not None:
+            return plain, query
+        check_filter(topic_filter)  # until now only what stands before the `?` had to be one
+        return topic_filter, None
+
+    def clause(self, topic_filter: str, text: str) -> Clause | None:
+        """What a clause that was read once means now; None: nothing, while spaces are as they are.
+
+        They may have changed since, or be others where it comes from.
+        """
+        space = self.around(topic_filter)
+        if space is None:
+            return None
+        try:
+            return Clause(space, space.boxes(parse(text, characters_max=CLAUSE_CHARACTERS_MAX)))
+        except ClientError:
+            return None
+
+
+def point_of(space: Space, message: Message) -> Point | None:
+    """A publication in its space; None if it has no attributes there.
+
+    A ClientError says which of them cannot be read.
+    """
+    attributes: dict[str, str] = {}
+    if space.json_fields:
+        attributes.update(space.json_attributes(message.payload))
+    if message.properties:
+        attributes.update(user_properties(message.properties))
+    if not attributes:
+        return None
+    point = space.point(attributes)
+    has_value = any(value == value for value in point.values)  # noqa: PLR0124 (NaN is not)
+    return point if has_value or point.texts else None
+
+
+def _parse(where: str | None, query: str | None, space: Space) -> Where:
+    if where is not None:
+        return parse(where)
+    assert query is not None
+    return parse_query(query, space.texts)
+
+
+def _refused(why: str) -> ClientError:
+    return ClientError(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, why)
+
+
+def _inner(topic_filter: str) -> str:
+    shared = split_shared(topic_filter)
+    return topic_filter if shared is None else shared.filter
+
+
+def _is_filter(plain: str) -> bool:
+    """Does the text before a `?` stand for topics by itself?"""
+    try:
+        check_filter(plain)
+    except ClientError:
+        return False
+    return True
