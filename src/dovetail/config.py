@@ -172,6 +172,12 @@ SPACE_DIMENSIONS_MAX = 16
 SPACE_TEXTS_MAX = 16
 """Texts that a space knows."""
 
+SPACE_BOUND_MAX = 1e300
+"""Of a dimension's bounds, sign aside: how far they are apart has to be a number too."""
+
+SPACES_MAX = 64
+"""Of one broker. A topic that is published to for the first time is compared with all of them."""
+
 WHERE_NAMES_MAX = SPACE_DIMENSIONS_MAX + SPACE_TEXTS_MAX
 """Attributes in one where-clause: no space knows more."""
 

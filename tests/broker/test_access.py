@@ -15,11 +15,11 @@ from dovetail.broker.access import (
     Authenticator,
     Grant,
     covers,
-    overlaps,
 )
 from dovetail.broker.passwords import PasswordFile, set_password
 from dovetail.errors import ReasonCode
 from dovetail.settings import Access, Listener, Rule
+from dovetail.settings.filters import overlaps
 from dovetail.topics.names import matches
 from topic_strategies import filters, names
 

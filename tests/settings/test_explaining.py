@@ -11,10 +11,12 @@ from dovetail.settings import (
     Mqtt,
     Rule,
     Settings,
+    SpaceSettings,
     explain,
     parse_settings,
 )
 from dovetail.settings.explaining import description, fields_of
+from dovetail.settings.spaces import EXAMPLE
 
 
 def test_read_as_settings_it_gives_the_defaults() -> None:
@@ -29,12 +31,19 @@ def test_the_example_of_a_rule_is_one() -> None:
     assert settings.access.rules == (Rule(),)
 
 
+def test_the_example_of_a_space_is_one() -> None:
+    text = explain()
+    block = text[text.index("# [spaces.traffic]") :].partition("\n\n")[0]
+    shown = re.sub("^# ?", "", block, flags=re.MULTILINE)
+    assert parse_settings(shown, "explain").spaces == {"traffic": EXAMPLE}
+
+
 def test_every_field_and_its_description_is_there() -> None:
     text = explain()
     words = " ".join(text.replace("#", " ").split())
-    for table in (Settings, Listener, Http, Access, Rule, Mqtt, Cluster, Log):
+    for table in (Settings, Listener, Http, Access, Rule, Mqtt, Cluster, SpaceSettings, Log):
         for field in fields_of(table):
-            assert re.search(rf"^(# )?({field.name} = |\[+.*{field.name}\])", text, re.MULTILINE)
+            assert re.search(rf"^(# )?({field.name} = |\[+.*{field.name}[\].])", text, re.MULTILINE)
             assert " ".join(description(field).replace("#", " ").split()) in words
 
 

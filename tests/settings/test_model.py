@@ -5,11 +5,13 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from msgspec.inspect import (
+    DictType,
     Field,
     FloatType,
     IntType,
     StructType,
     Type,
+    UnionType,
     VarTupleType,
     type_info,
 )
@@ -24,6 +26,11 @@ def fields(kind: Type, name: str = "") -> Iterator[tuple[str, Field]]:
     match bare(kind):
         case VarTupleType(item_type=item):
             yield from fields(item, name)
+        case DictType(value_type=item):
+            yield from fields(item, f"{name}.NAME")
+        case UnionType(types=kinds):
+            for one in kinds:
+                yield from fields(one, name)
         case StructType(fields=members):
             for member in members:
                 yield f"{name}.{member.name}", member

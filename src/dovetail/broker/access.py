@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 from dovetail.broker.passwords import PasswordFile
 from dovetail.errors import ReasonCode
 from dovetail.settings import Access, Listener, Rule
+from dovetail.settings.filters import overlaps
 from dovetail.topics.names import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, split_shared
 
 PUBLISH_ANSWERS_MAX = 1_024
@@ -52,23 +53,6 @@ def covers(allowed: Sequence[str], requested: Sequence[str]) -> bool:
         if allowed[position] not in {SINGLE_LEVEL, level}:
             return False
     rest = allowed[len(requested) :]
-    return not rest or rest[0] == MULTI_LEVEL
-
-
-def overlaps(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Is there a topic that both filters match? Both as levels."""
-    for first, second in ((one, other), (other, one)):
-        if first[0] in _WILDCARDS and second[0].startswith("$"):
-            return False  # [MQTT-4.7.2-1]
-        if tuple(first) == ("", MULTI_LEVEL) and tuple(second) == (SINGLE_LEVEL,):
-            return False  # they would meet in the empty topic, which is none
-    for level, other_level in zip(one, other, strict=False):
-        if MULTI_LEVEL in {level, other_level}:
-            return True
-        if level != other_level and SINGLE_LEVEL not in {level, other_level}:
-            return False
-    shorter, longer = sorted((one, other), key=len)
-    rest = longer[len(shorter) :]
     return not rest or rest[0] == MULTI_LEVEL
 
 

@@ -15,6 +15,7 @@ from dovetail.settings.listeners import DEFAULT_PORTS, SECURE_KINDS, WEBSOCKET_K
 from dovetail.settings.model import Http, Log, Settings
 from dovetail.settings.options import Options, settings_of
 from dovetail.settings.reading import load_settings, parse_settings
+from dovetail.settings.spaces import DimensionSettings, SpaceSettings
 
 __all__ = [
     "DEFAULT_PORTS",
@@ -22,6 +23,7 @@ __all__ = [
     "WEBSOCKET_KINDS",
     "Access",
     "Cluster",
+    "DimensionSettings",
     "Http",
     "Listener",
     "Log",
@@ -29,6 +31,7 @@ __all__ = [
     "Options",
     "Rule",
     "Settings",
+    "SpaceSettings",
     "check_files",
     "explain",
     "load_settings",

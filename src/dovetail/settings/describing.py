@@ -3,8 +3,9 @@
 from msgspec import Meta
 
 
-def about(description: str) -> Meta:
-    return Meta(description=description)
+def about(description: str, example: object = None) -> Meta:
+    """`example`: shows what the field could hold, where its default does not."""
+    return Meta(description=description, examples=None if example is None else [example])
 
 
 def number(low: float, high: float, description: str) -> Meta:

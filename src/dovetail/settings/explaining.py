@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.inspect import (
+    DictType,
     Field,
     FloatType,
     IntType,
@@ -44,6 +45,12 @@ def description(field: Field) -> str:
     return str((about or {}).get("description", ""))
 
 
+def example_of(field: Field) -> object:
+    """What the model shows of a field whose default is empty; None if there is nothing."""
+    about = field.type.extra_json_schema if isinstance(field.type, Metadata) else None
+    return next(iter((about or {}).get("examples", ())), None)
+
+
 def fields_of(table: type[Struct]) -> tuple[Field, ...]:
     kind = type_info(table)
     return kind.fields if isinstance(kind, StructType) else ()
@@ -70,8 +77,13 @@ def _table(table: Struct, name: str) -> Iterator[str]:
             yield from _subtable(getattr(table, field.name), field, below)
 
 
-def _subtable(value: Struct | tuple[Struct, ...], field: Field, name: str) -> Iterator[str]:
+def _subtable(
+    value: Struct | tuple[Struct, ...] | dict[str, object], field: Field, name: str
+) -> Iterator[str]:
     yield from _comment(description(field))
+    if isinstance(value, dict):
+        yield from _named(value, field, name)
+        return
     if isinstance(value, Struct):
         yield f"[{name}]"
         yield ""
@@ -88,6 +100,25 @@ def _subtable(value: Struct | tuple[Struct, ...], field: Field, name: str) -> It
     if not value:
         yield ""
         yield from _commented_out([f"[[{name}]]", "", *_table(_example(field), name)])
+
+
+def _named(value: dict[str, object], field: Field, name: str) -> Iterator[str]:
+    """A table whose keys the user chooses; an empty one shows an example."""
+    example = example_of(field)
+    if not value and isinstance(example, dict):
+        yield from _commented_out([*_named(example, field, name)])
+        return
+    tables = {key: item for key, item in value.items() if isinstance(item, Struct)}
+    if len(tables) < len(value):
+        tables = {}  # short ones stand behind their name
+        yield f"[{name}]"
+        yield ""
+        yield from (f"{key} = {as_toml(item)}" for key, item in value.items())
+        yield ""
+    for key, table in tables.items():
+        yield f"[{name}.{key}]"
+        yield ""
+        yield from _table(table, f"{name}.{key}")
 
 
 def _unlike_the_first(first: Struct, item: Struct) -> Iterator[str]:
@@ -108,7 +139,7 @@ def _holds_tables(field: Field) -> bool:
     kind = bare(field.type)
     if isinstance(kind, VarTupleType):
         kind = bare(kind.item_type)
-    return isinstance(kind, StructType)
+    return isinstance(kind, StructType | DictType)
 
 
 def _pair(table: Struct, field: Field) -> str:

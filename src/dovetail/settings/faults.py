@@ -4,8 +4,12 @@ A fault knows the path of its key only; the line is looked up when it is told.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dovetail.errors import ConfigError
 from dovetail.settings.lines import KeyPath, LineIndex
@@ -14,6 +18,8 @@ FAULTS_SHOWN_MAX = 20
 """A file of another kind altogether need not be told line by line."""
 
 VALUE_SHOWN_MAX = 60
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 HINT = "`dovetail config --explain` shows every setting, with its default and its bounds."
 
@@ -46,7 +52,11 @@ def key_name(path: KeyPath) -> str:
     """("listeners", 0, "port") as a person writes it: listeners[0].port."""
     name = ""
     for part in path:
-        name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
+        if isinstance(part, int):
+            name += f"[{part}]"
+        else:
+            key = part if _BARE_KEY.fullmatch(part) else as_toml(part)
+            name += f".{key}" if name else key
     return name
 
 
@@ -72,5 +82,8 @@ def as_toml(value: object) -> str:
             return json.dumps(value, ensure_ascii=False)
         case tuple():
             return f"[{', '.join(map(as_toml, value))}]"
+        case Struct():
+            pairs = (f"{key} = {as_toml(item)}" for key, item in asdict(value).items())
+            return f"{{ {', '.join(pairs)} }}"
         case _:
             return str(value)

@@ -7,10 +7,12 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from dovetail.config import CLUSTER_PORT, HOST_BYTES_MAX, NODE_NAME_BYTES_MAX, TOPIC_BYTES_MAX
+from dovetail.config import CLUSTER_PORT, HOST_BYTES_MAX, NODE_NAME_BYTES_MAX
 from dovetail.settings.access import Rule
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import Fault, below, key_name, shown
+from dovetail.settings.filters import filter_fault
+from dovetail.settings.governing import space_faults
 from dovetail.settings.lines import KeyPath
 from dovetail.settings.listeners import SECURE_KINDS, WEBSOCKET_KINDS, Listener
 from dovetail.settings.model import Settings
@@ -55,28 +57,7 @@ def meaning_faults(settings: Settings) -> Iterator[Fault]:
             "nobody could connect: without a password_file, and without a listener that takes user "
             "names from client certificates, there is no way to log in.",
         )
-
-
-def filter_fault(topic_filter: str) -> str | None:
-    """Why a rule cannot have this filter; `%u` and `%c` are plain text here.
-
-    `topics.names.check_filter` has the same rules, but lies above settings.
-    """
-    *parents, last = levels = topic_filter.split("/")
-    why = None
-    if not topic_filter:
-        why = "it is empty"
-    elif "\0" in topic_filter:
-        why = "it holds the null character U+0000"
-    elif len(topic_filter.encode()) > TOPIC_BYTES_MAX:
-        why = f"it has more than {TOPIC_BYTES_MAX:_} bytes"
-    elif levels[0] == "$share":
-        why = "a rule takes the filter within a shared subscription, without $share and its group"
-    elif any("#" in level for level in parents) or ("#" in last and last != "#"):
-        why = "# must be the last level, and a whole one"
-    elif any("+" in level and level != "+" for level in levels):
-        why = "+ must be a whole level"
-    return why
+    yield from below(("spaces",), space_faults(settings.spaces))
 
 
 def address_fault(text: str) -> str | None:

@@ -1,20 +1,22 @@
 """The tree of settings: every field with its type, bounds, default and description, all as data.
 
 The checks, the error messages and `explain()` read them from here, so there is no second place to
-keep up to date. The larger tables have a module each: listeners.py, access.py, limits.py (`[mqtt]`)
-and cluster.py. Structs are frozen: a change is `msgspec.structs.replace`, a reload is a new tree.
+keep up to date. The larger tables have a module each: listeners.py, access.py, limits.py
+(`[mqtt]`), cluster.py and spaces.py. Structs are frozen: a change is `msgspec.structs.replace`, a
+reload is a new tree.
 """
 
 from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from dovetail.config import WORKERS_MAX
+from dovetail.config import SPACES_MAX, WORKERS_MAX
 from dovetail.settings.access import Access
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.describing import about, number
 from dovetail.settings.limits import Mqtt
 from dovetail.settings.listeners import Listener
+from dovetail.settings.spaces import EXAMPLE, SpaceSettings
 
 
 class Http(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -89,4 +91,12 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     cluster: Annotated[Cluster, about("The node's links with other brokers, and who they are.")] = (
         Cluster()
     )
+    spaces: Annotated[
+        dict[str, SpaceSettings],
+        about(
+            f"Attributes of publications, by which clients can subscribe; up to {SPACES_MAX} "
+            "spaces, each with a table of its own and a name that you choose.",
+            example={"traffic": EXAMPLE},
+        ),
+    ] = {}
     log: Annotated[Log, about("What a node says about itself on standard error.")] = Log()

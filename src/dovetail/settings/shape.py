@@ -9,19 +9,24 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.inspect import (
     BoolType,
+    DictType,
     FloatType,
     IntType,
     LiteralType,
     Metadata,
     StrType,
     StructType,
+    TupleType,
     Type,
+    UnionType,
     VarTupleType,
     type_info,
 )
 
 from dovetail.settings.faults import Fault, below, shown
 from dovetail.settings.model import Settings
+
+_COUNTS = {2: "two"}
 
 
 def shape_faults(document: object) -> Iterator[Fault]:
@@ -47,12 +52,25 @@ def allowed(kind: Type) -> str:
             words = f"{', '.join(others)} or {last}"
         case StrType():
             words = "a text in quotes"
+        case container:
+            words = _allowed_together(container)
+    return words
+
+
+def _allowed_together(kind: Type) -> str:
+    match kind:
         case VarTupleType(item_type=item) if isinstance(bare(item), StructType):
             words = "tables, each below a header of its own in double brackets"
         case VarTupleType():
             words = "a list of texts"
         case StructType():
             words = "a table"
+        case TupleType(item_types=items):
+            words = f"a list of {_COUNTS[len(items)]} numbers"
+        case UnionType(types=kinds):
+            words = " or ".join(map(allowed, kinds))
+        case DictType(value_type=value):
+            words = f"names, each with {allowed(value)}"
         case other:
             raise AssertionError(f"the model has a type that nobody describes: {other}")
     return words
@@ -65,8 +83,22 @@ def _faults(value: object, kind: Type) -> Iterator[Fault]:
         case VarTupleType(item_type=item) if isinstance(value, list):
             for index, element in enumerate(value):
                 yield from below((index,), _faults(element, item))
+        case TupleType(item_types=items) if isinstance(value, list) and len(value) == len(items):
+            for index, (element, item) in enumerate(zip(value, items, strict=True)):
+                yield from below((index,), _faults(element, item))
+        case UnionType(types=kinds) if fitting := [one for one in kinds if _is_like(value, one)]:
+            yield from _faults(value, fitting[0])
+        case DictType(value_type=item) if isinstance(value, dict):
+            for key, element in value.items():
+                yield from below((key,), _faults(element, item))
         case leaf if not _fits(value, leaf):
             yield Fault((), f"{shown(value)} will not do: it takes {allowed(kind)}.")
+
+
+def _is_like(value: object, kind: Type) -> bool:
+    """Which of several kinds somebody meant: one is a list, and one a table."""
+    is_list = isinstance(value, list) and isinstance(bare(kind), TupleType)
+    return is_list or (isinstance(value, dict) and isinstance(bare(kind), StructType))
 
 
 def _table_faults(table: dict[str, object], kind: StructType) -> Iterator[Fault]:
@@ -109,6 +141,8 @@ def _homes(kind: Type, name: str) -> Iterator[tuple[str, frozenset[str]]]:
     match bare(kind):
         case VarTupleType(item_type=item):
             yield from _homes(item, f"[{name}]")
+        case DictType(value_type=item):
+            yield from _homes(item, f"{name[:-1]}.NAME]")
         case StructType(fields=fields):
             yield name or "the top of the file", frozenset(field.name for field in fields)
             prefix = f"{name.strip('[]')}." if name else ""

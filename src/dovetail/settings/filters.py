@@ -1,0 +1,48 @@
+"""Topic filters in a configuration: which are valid, and which have a topic in common.
+
+`topics.names.check_filter` has the same rules for what is valid, but lies above settings.
+"""
+
+from collections.abc import Sequence
+
+from dovetail.config import TOPIC_BYTES_MAX
+
+_SINGLE_LEVEL = "+"
+_MULTI_LEVEL = "#"
+_WILDCARDS = frozenset({_SINGLE_LEVEL, _MULTI_LEVEL})
+
+
+def filter_fault(topic_filter: str) -> str | None:
+    """Why a rule or a space cannot have this filter; `%u` and `%c` are plain text here."""
+    *parents, last = levels = topic_filter.split("/")
+    why = None
+    if not topic_filter:
+        why = "it is empty"
+    elif "\0" in topic_filter:
+        why = "it holds the null character U+0000"
+    elif len(topic_filter.encode()) > TOPIC_BYTES_MAX:
+        why = f"it has more than {TOPIC_BYTES_MAX:_} bytes"
+    elif levels[0] == "$share":
+        why = "it takes the filter within a shared subscription, without $share and its group"
+    elif any("#" in level for level in parents) or ("#" in last and last != "#"):
+        why = "# must be the last level, and a whole one"
+    elif any("+" in level and level != "+" for level in levels):
+        why = "+ must be a whole level"
+    return why
+
+
+def overlaps(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Is there a topic that both filters match? Both as levels."""
+    for first, second in ((one, other), (other, one)):
+        if first[0] in _WILDCARDS and second[0].startswith("$"):
+            return False  # [MQTT-4.7.2-1]
+        if tuple(first) == ("", _MULTI_LEVEL) and tuple(second) == (_SINGLE_LEVEL,):
+            return False  # they would meet in the empty topic, which is none
+    for level, other_level in zip(one, other, strict=False):
+        if _MULTI_LEVEL in {level, other_level}:
+            return True
+        if level != other_level and _SINGLE_LEVEL not in {level, other_level}:
+            return False
+    shorter, longer = sorted((one, other), key=len)
+    rest = longer[len(shorter) :]
+    return not rest or rest[0] == _MULTI_LEVEL
