@@ -49,6 +49,10 @@ def test_options_of_both_commands(options: list[str], expected: str) -> None:
         (["", "b"], "it is empty"),
         (["a", "b", "--property", "unit"], "--property unit: it takes a name and a value"),
         (["a", "b", "--property", "unit=\0"], "--property holds the null character"),
+        (["a", "b", "--attr", "lat"], "--attr lat: it takes a name and a value, as in lat=40.7."),
+        (["a", "b", "--attr", "=4"], "--attr =4: it takes a name and a value"),
+        (["a", "b", "--attr", "road=\0"], "--attr holds the null character"),
+        (["a", "b", "--mqtt", "3.1.1", "--attr", "a=1"], "--attr needs MQTT 5, and this is MQTT 3"),
         (["a", "b", "--content-type", "\udcff"], "--content-type is not UTF-8"),
         (["a", "b", "--response-topic", "#"], "--response-topic: topic name '#'"),
         (["a", "b", "--correlation-data", "x" * 65_536], "--correlation-data has more than"),
@@ -64,17 +68,34 @@ def test_options_of_pub(options: list[str], expected: str) -> None:
     ("options", "expected"),
     [
         (["a/#/b"], "cannot subscribe: topic filter 'a/#/b': '#' must be the last level"),
+        (["a/#/b?x>1"], "cannot subscribe: topic filter 'a/#/b': '#' must be the last level"),
+        (["?x>1&y=#"], "cannot subscribe: topic filter '': it is empty"),
         (["$share/g"], "a shared subscription is"),
+        (["a", "--where", "x == '\0'"], "--where holds the null character"),
         (["$share/g/a", "--no-local"], "--no-local does not go with $share/g/a"),
         (["a", "--keep-session"], "--keep-session needs --client-id"),
         (["a", "--json", "--format", "hex"], "give --json or --format"),
         (["a", "-v", "--format", "raw"], "--verbose does not go with raw"),
         (["a", "--mqtt", "3.1.1", "--no-retained"], "--no-retained needs MQTT 5"),
         (["a", "--mqtt", "3.1.1", "--identifier", "1"], "--identifier needs MQTT 5"),
+        (
+            ["a", "--mqtt", "3.1.1", "--where", "x < 1"],
+            "MQTT 3.1.1.\nThere the clause stands behind the topic filter, as in 'sensor/+/temper",
+        ),
     ],
 )
 def test_options_of_sub(options: list[str], expected: str) -> None:
     assert expected in refusal(run("sub", "--port", "1", *options))
+
+
+def test_a_clause_is_read_before_anything_is_sent() -> None:
+    done = run("sub", "a", "--port", "1", "--where", "40 <= lat < 41 and !speed")
+    assert done.returncode == 2
+    assert done.errors.splitlines() == [
+        "dovetail: error: where-clause: '!' has no meaning here; texts stand in quotes",
+        "40 <= lat < 41 and !speed",
+        "                   ^",
+    ]
 
 
 def test_ports_are_those_of_the_listeners() -> None:

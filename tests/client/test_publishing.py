@@ -102,10 +102,11 @@ def test_properties(mosquitto: Mosquitto) -> None:
     done = run(
         *("pub", "p", "x", "--port", mosquitto.port, "--qos", "1"),
         *("--property", "unit=°C", "--property", "a=b=c", "--content-type", "text/plain"),
+        *("--attr", "lat=40.5", "--attr", "road=A1"),
         *("--response-topic", "answers/1", "--correlation-data", "42", "--expiry", "60"),
     )
     assert done.text == ""
-    assert printed(subscriber) == ["unit:°C a:b=c|text/plain|answers/1|42|60|x"]
+    assert printed(subscriber) == ["lat:40.5 road:A1 unit:°C a:b=c|text/plain|answers/1|42|60|x"]
 
 
 def test_retained_and_cleared(mosquitto: Mosquitto) -> None:

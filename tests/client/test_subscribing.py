@@ -226,7 +226,41 @@ def test_a_refused_subscription_is_an_error() -> None:
         f"127.0.0.1:{server.port} refused the subscription to a/b: not authorised (0x87): no\n"
     )
     with ScriptedServer([b"\x20\x02\x00\x00", b"\x90\x03\x00\x01\x80"]) as server:
-        assert "unspecified error (0x80)" in refusal(scripted(server, "--mqtt", "3.1.1"))
+        message = refusal(scripted(server, "--mqtt", "3.1.1"))
+    assert "unspecified error (0x80)\nMQTT 3.1.1 has no words for the reason" in message
+
+
+def test_a_reason_of_several_lines_is_shown_as_such() -> None:
+    said = b"no attribute 'x\x1b'\nx < 1\n^"
+    properties = b"\x1f" + len(said).to_bytes(2, "big") + said
+    body = b"\x00\x01" + bytes([len(properties)]) + properties + b"\x83"
+    with ScriptedServer([CONNACK, b"\x90" + bytes([len(body)]) + body]) as server:
+        done = scripted(server, "--where", "x < 1")
+    first, *more = done.errors.splitlines()
+    assert first == (
+        f"dovetail: error: 127.0.0.1:{server.port} refused the subscription to a/b: "
+        "implementation specific error (0x83): no attribute 'x?'"
+    )
+    assert more == ["x < 1", "^"]
+
+
+def test_a_clause_is_a_user_property_of_all_filters() -> None:
+    clause = "40 <= lat < 41"
+    with ScriptedServer([CONNACK, b"\x90\x05\x00\x01\x00\x00\x00"]) as server:
+        done = scripted(server, "c/#", "--where", clause, "--timeout", "0")
+    assert done.text == ""
+    pair = b"\x26\x00\x05where" + len(clause).to_bytes(2, "big") + clause.encode()
+    body = b"\x00\x01" + bytes([len(pair)]) + pair + b"\x00\x03a/b\x00\x00\x03c/#\x00"
+    assert server.packets[1] == b"\x82" + bytes([len(body)]) + body
+
+
+@pytest.mark.parametrize("topic_filter", ["c/#?lat<41&road=A1", "c/+?lat<+41", "c?x=%23/#"])
+def test_a_clause_behind_a_filter_is_sent_as_it_is(topic_filter: str) -> None:
+    """Only the server knows where it may be one."""
+    with ScriptedServer([b"\x20\x02\x00\x00", b"\x90\x04\x00\x01\x00\x00"]) as server:
+        done = scripted(server, topic_filter, "--mqtt", "3.1.1", "--timeout", "0")
+    assert done.text == ""
+    assert server.packets[1].endswith(topic_filter.encode() + b"\x00")
 
 
 def test_a_lesser_qos_is_noted() -> None:

@@ -52,6 +52,14 @@ def pub(
     retain: Annotated[
         bool, option.flag("--retain", "The server keeps it for subscribers to come.")
     ] = False,
+    attributes: Annotated[
+        list[str] | None,
+        option.value(
+            "An attribute, for subscribers with a where-clause; may be repeated.",
+            "NAME=VALUE",
+            "--attr",
+        ),
+    ] = None,
     user_properties: Annotated[
         list[str] | None,
         option.value("A user property; may be repeated.", "NAME=VALUE", "--property"),
@@ -88,7 +96,8 @@ def pub(
             topic=topic,
             qos=qos,
             retain=retain,
-            user_properties=tuple(map(_name_and_value, user_properties or ())),
+            attributes=_pairs("--attr", attributes, "lat=40.7"),
+            user_properties=_pairs("--property", user_properties, "unit=celsius"),
             content_type=content_type,
             response_topic=response_topic,
             correlation_data=correlation_data,
@@ -101,11 +110,13 @@ def pub(
     )
 
 
-def _name_and_value(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"--property {text}: it takes a name and a value, as in unit=celsius.")
-    return name, value
+def _pairs(name: str, texts: list[str] | None, example: str) -> tuple[tuple[str, str], ...]:
+    pairs = [text.partition("=") for text in texts or ()]
+    for key, equals, value in pairs:
+        if not equals or (name == "--attr" and not key):
+            given = f"{name} {key}{equals}{value}"
+            raise ConfigError(f"{given}: it takes a name and a value, as in {example}.")
+    return tuple((key, value) for key, _, value in pairs)
 
 
 @app.command(epilog="Example: dovetail sub 'building3/+/temperature' -v")
@@ -133,6 +144,14 @@ def sub(
     timeout_seconds: Annotated[
         float | None,
         option.seconds("--timeout", "End after this time; an error if --count was not reached."),
+    ] = None,
+    where: Annotated[
+        str | None,
+        option.value(
+            "Only messages whose attributes satisfy it, as in 'lat < 41 and road == \"A1\"'. It "
+            "goes with all filters. A server that knows no attributes may send everything.",
+            "CLAUSE",
+        ),
     ] = None,
     qos: Annotated[int, option.qos("The highest QoS of deliveries.")] = 0,
     no_retained: Annotated[
@@ -170,6 +189,7 @@ def sub(
         options,
         Subscription(
             filters=tuple(filters),
+            where=where,
             qos=qos,
             retained=not no_retained,
             no_local=no_local,

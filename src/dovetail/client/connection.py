@@ -262,10 +262,16 @@ class Connection:
         granted, said = self.wait(lambda: self._granted, ANSWER_SECONDS_MAX)
         for (topic_filter, _), reason in zip(requests, granted, strict=False):
             if reason >= ReasonCode.UNSPECIFIED_ERROR:
+                first, _, more = (said or "").partition("\n")
+                if self._options.version != MQTT_5:
+                    more = (
+                        "MQTT 3.1.1 has no words for the reason; with --mqtt 5 there may be some."
+                    )
                 raise RefusedError(
                     reason,
                     f"{self.address} refused the subscription to {topic_filter}: "
-                    f"{in_words(reason, said)}",
+                    f"{in_words(reason, first)}",
+                    hint=more or None,
                 )
         return granted
 
@@ -417,15 +423,23 @@ def _poll(connected: "SocketLike", events: int, seconds: float) -> None:
 
 
 def _said(properties: Properties | None) -> str | None:
-    """The server's own words, made harmless for a terminal."""
+    """The server's own words, made harmless for a terminal; maybe several lines."""
     said: str | None = getattr(properties, "ReasonString", None)
     if said is None:
         return None
-    return "".join(letter if letter.isprintable() else "?" for letter in said)
+    return "".join(one if one.isprintable() or one == "\n" else "?" for one in said)
 
 
 class _Client(Client):
-    """paho's client, but for a refusal at QoS 2, which paho takes for a yes."""
+    """paho's client, but for a refusal at QoS 2, which paho takes for a yes, and for filters.
+
+    Whether a filter can be meant was decided before (subscribing.py): paho knows none with a
+    where-clause behind a wildcard.
+    """
+
+    @staticmethod
+    def _filter_wildcard_len_check(_filter: bytes) -> MQTTErrorCode:
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def _handle_pubrec(self) -> MQTTErrorCode:
         packet = bytes(self._in_packet["packet"])

@@ -88,6 +88,7 @@ class Publication:
     topic: str
     qos: int = 0
     retain: bool = False
+    attributes: tuple[tuple[str, str], ...] = ()
     user_properties: tuple[tuple[str, str], ...] = ()
     content_type: str | None = None
     response_topic: str | None = None
@@ -96,6 +97,11 @@ class Publication:
 
     def check(self, options: ConnectionOptions) -> None:
         check_topic("cannot publish", self.topic)
+        if self.attributes and options.version != MQTT_5:
+            raise ConfigError(
+                f"--attr needs MQTT 5, and this is MQTT {options.version}.",
+                hint="There attributes are fields of a JSON payload, in a space with json_fields.",
+            )
         options.need_mqtt_5(
             {
                 "--property": self.user_properties,
@@ -105,8 +111,9 @@ class Publication:
                 "--expiry": self.expiry_seconds is not None,
             }
         )
-        for text in itertools.chain.from_iterable(self.user_properties):
-            check_text("--property", text)
+        for option, pairs in (("--attr", self.attributes), ("--property", self.user_properties)):
+            for text in itertools.chain.from_iterable(pairs):
+                check_text(option, text)
         check_text("--content-type", self.content_type)
         if self.response_topic is not None:  # [MQTT-3.3.2-14]
             check_topic("--response-topic", self.response_topic)
@@ -117,7 +124,7 @@ class Publication:
         correlation_data = self.correlation_data
         return make_properties(
             PacketTypes.PUBLISH,
-            UserProperty=list(self.user_properties) or None,
+            UserProperty=[*self.attributes, *self.user_properties] or None,
             ContentType=self.content_type,
             ResponseTopic=self.response_topic,
             CorrelationData=None if correlation_data is None else os.fsencode(correlation_data),

@@ -20,6 +20,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from dovetail.attributes.query import split_query
+from dovetail.attributes.where import parse
 from dovetail.client.connection import (
     ConnectError,
     Connection,
@@ -27,9 +29,9 @@ from dovetail.client.connection import (
     RefusedError,
     make_properties,
 )
-from dovetail.client.options import MQTT_5, ConnectionOptions
+from dovetail.client.options import MQTT_5, ConnectionOptions, check_text
 from dovetail.client.printing import Format, Received, render
-from dovetail.errors import ClientError, ConfigError, DovetailError
+from dovetail.errors import ClientError, ConfigError, DovetailError, WhereError
 from dovetail.topics.names import check_filter, split_shared
 
 RETRY_SECONDS_MIN = 1.0
@@ -39,12 +41,16 @@ RETRY_SECONDS_MAX = 30.0
 SESSION_NEVER_EXPIRES = 0xFFFF_FFFF
 """MQTT 5.0 section 3.1.2.11.2. What a kept session of MQTT 3.1.1 is."""
 
+WHERE_PROPERTY = "where"
+"""The user property of SUBSCRIBE that is a where-clause."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subscription:
     """What is asked for, the same for all filters."""
 
     filters: tuple[str, ...]
+    where: str | None = None
     qos: int = 0
     retained: bool = True
     no_local: bool = False
@@ -53,10 +59,7 @@ class Subscription:
 
     def check(self, options: ConnectionOptions) -> None:
         for topic_filter in self.filters:
-            try:
-                check_filter(topic_filter)
-            except ClientError as error:
-                raise ConfigError(f"cannot subscribe: {error.message}.") from None
+            _check_filter(topic_filter)
             if self.no_local and split_shared(topic_filter) is not None:  # [MQTT-3.8.3-4]
                 raise ConfigError(f"--no-local does not go with {topic_filter}: it is shared.")
         options.need_mqtt_5(
@@ -67,6 +70,22 @@ class Subscription:
                 "--identifier": self.identifier,
             }
         )
+        if self.where is not None:
+            self._check_where(self.where, options)
+
+    def _check_where(self, where: str, options: ConnectionOptions) -> None:
+        """What a space makes of it the server knows; what no space could, we."""
+        if options.version != MQTT_5:
+            raise ConfigError(
+                f"--where needs MQTT 5, and this is MQTT {options.version}.",
+                hint="There the clause stands behind the topic filter, as in "
+                "'sensor/+/temperature?location=roomA&value>25'.",
+            )
+        try:
+            parse(where)
+        except WhereError as error:
+            raise ConfigError(error.message, hint=error.hint) from None
+        check_text("--where", where)
 
     def requests(self, version: str) -> list[tuple[str, Any]]:
         if version != MQTT_5:
@@ -82,9 +101,26 @@ class Subscription:
         return [(topic_filter, wanted) for topic_filter in self.filters]
 
     def properties(self, version: str) -> Properties | None:
-        if version != MQTT_5 or self.identifier is None:
+        if version != MQTT_5:
             return None
-        return make_properties(PacketTypes.SUBSCRIBE, SubscriptionIdentifier=self.identifier)
+        return make_properties(
+            PacketTypes.SUBSCRIBE,
+            SubscriptionIdentifier=self.identifier,
+            UserProperty=None if self.where is None else [(WHERE_PROPERTY, self.where)],
+        )
+
+
+def _check_filter(topic_filter: str) -> None:
+    """A filter, or one with a where-clause behind it: the server knows where that may be."""
+    plain, query = split_query(topic_filter)
+    for candidate in (topic_filter,) if query is None else (topic_filter, plain):
+        try:
+            check_filter(candidate)
+        except ClientError as error:
+            fault = error
+        else:
+            return
+    raise ConfigError(f"cannot subscribe: {fault.message}.")
 
 
 def subscribe(
