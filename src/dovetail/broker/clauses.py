@@ -70,10 +70,10 @@ class ClauseSet(Generic[Entry]):
     def put(self, entry: Entry, clause: Clause) -> None:
         """The entry is new here."""
         self._clauses[entry] = clause
-        if self._index is not None or len(self._clauses) > CLAUSES_UNINDEXED_MAX:
-            if self._index is None:
-                self._waiting.update(self._clauses)
+        if self._index is not None or self._waiting:
             self._waiting.add(entry)
+        elif len(self._clauses) > CLAUSES_UNINDEXED_MAX:
+            self._waiting.update(self._clauses)
 
     def take(self, entry: Entry) -> None:
         del self._clauses[entry]

@@ -27,13 +27,15 @@ from dovetail.topics.names import SEPARATOR, check_filter, matches, split_shared
 
 
 class Spaces:
-    """All that a broker knows. Does not change: a reload makes new ones."""
+    """All that a broker knows. They do not change: a reload makes new ones."""
 
     def __init__(self, spaces: Iterable[Space] = ()) -> None:
         self.all: tuple[Space, ...] = tuple(spaces)
         self._levels: Sequence[tuple[Space, list[str]]] = [
             (space, space.topics.split(SEPARATOR)) for space in self.all
         ]
+        # The clause that was read last: who read it asks for its meaning next.
+        self._last: tuple[str, str, Clause | None] = ("", "", None)
 
     def governing(self, topic: bytes) -> Space | None:
         """The space of a (valid) topic."""
@@ -66,8 +68,10 @@ class Spaces:
         if where is not None and query is not None:
             raise _refused("one where-clause is behind the topic filter, one a user property")
         read = _parse(where, query, space)
-        space.boxes(read)  # which has its own reasons to refuse
-        return plain, str(read)
+        clause = Clause(space, space.boxes(read))  # a space has its own reasons to refuse
+        text = str(read)
+        self._last = _inner(plain), text, clause
+        return plain, text
 
     def key_to_drop(self, topic_filter: str, where: str | None) -> str:
         """The key of a subscription that is to end; spaces may have changed since it was made."""
@@ -96,6 +100,8 @@ class Spaces:
 
         They may have changed since, or be others where it comes from.
         """
+        if (topic_filter, text) == self._last[:2]:
+            return self._last[2]
         space = self.around(topic_filter)
         if space is None:
             return None
