@@ -83,6 +83,10 @@ async def told_route(topic: str) -> RouteReport:
     return route(topic)
 
 
+async def nobody(_user: str | None, _password: bytes | None, _is_local: bool) -> None:
+    """Who logs in."""
+
+
 def views(**other: object) -> Views:
     parts: dict[str, object] = {
         "stats": lambda: (Counters(), Gauges()),
@@ -91,5 +95,7 @@ def views(**other: object) -> Views:
         "peers": lambda: (PEER,),
         "cluster": told_cluster,
         "route": told_route,
+        "log_in": nobody,
+        "handles": None,
     }
     return Views(**(parts | other))  # type: ignore[arg-type]

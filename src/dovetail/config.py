@@ -141,6 +141,38 @@ JOURNAL_BYTES_MAX = 33_554_432
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to write to a disk that refused."""
 
+# Handles -----------------------------------------------------------------------------------------
+
+HANDLE_PREFIX = "handle:"
+"""Of the client identifiers of handles. No MQTT client may have one that begins so."""
+
+HANDLE_FILTERS_MAX = 100
+"""Topic filters of one handle."""
+
+HANDLE_EXPIRY_SECONDS = 3_600
+"""A handle that nobody asks for so long is gone, unless it was ordered otherwise..."""
+
+HANDLE_EXPIRY_SECONDS_MAX = 31_536_000
+"""...for a year at most: a handle that was lost shall not stay for ever."""
+
+HANDLE_WAIT_SECONDS_MAX = 60
+"""For messages to come, in one request. Proxies give up soon after."""
+
+HANDLE_MESSAGES = 100
+"""In one answer, unless the request says otherwise..."""
+
+HANDLE_MESSAGES_MAX = 1_000
+"""...and at most, whatever it says."""
+
+HANDLE_ANSWER_BYTES_MAX = 4_194_304
+"""Of the messages in one answer: from here on no further one is added."""
+
+HANDLE_IDS_MAX = 10_000
+"""Messages that one request acknowledges."""
+
+HTTP_BODY_BYTES_MAX = 262_144
+"""Of a request over HTTP, as much as of a CONNECT packet: what is longer is not read."""
+
 # Attributes --------------------------------------------------------------------------------------
 
 WHERE_CHARACTERS_MAX = 4_096

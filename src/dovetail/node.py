@@ -31,6 +31,7 @@ from dovetail.broker.passwords import PasswordFile
 from dovetail.broker.peering import exchange
 from dovetail.broker.peering.agent import Agent
 from dovetail.broker.peering.part import ClusterPart, part_of
+from dovetail.broker.polling import Polling
 from dovetail.broker.reporting import Reporter
 from dovetail.broker.scanning import load_kernels
 from dovetail.broker.server import Server
@@ -39,7 +40,7 @@ from dovetail.broker.store import Store
 from dovetail.broker.sys_topics import SysTopics
 from dovetail.cluster.tls import Tls
 from dovetail.config import HASHES_WAITING_MAX, PORTS_TRIED_MAX
-from dovetail.errors import ConfigError, DovetailError, ReasonCode
+from dovetail.errors import ClientError, ConfigError, DovetailError, ReasonCode
 from dovetail.logs import set_up_logging
 from dovetail.messages import Message
 from dovetail.reports import ClusterReport, NodeEntry, PeerReport, RouteReport, SketchReport
@@ -58,6 +59,7 @@ _KINDS = {
     "websocket": "WebSocket",
     "secure-websocket": "WebSocket",
 }
+_LOGGING_IN = "too many clients are logging in at once"
 _NAME_TOPIC = b"$SYS/broker/dovetail/name"
 
 
@@ -127,6 +129,7 @@ class Node:
             clock=lambda: loop_time() + offset,
             rules=AccessRules(settings.access.rules),
         )
+        self._handles = Polling(self._server, settings.http.polls_max)
         self._reporter = Reporter(self._server.broker, self.name, self._server.clock())
         if self._cluster is not None:
             exchange.load_kernels()
@@ -199,9 +202,17 @@ class Node:
 
     def _make_http(self, port: int) -> HttpServer:
         views = Views(
-            self._stats, self._health, self._sketch, self._peers, self._report, self._route
+            self._stats,
+            self._health,
+            self._sketch,
+            self._peers,
+            self._report,
+            self._route,
+            self._log_in,
+            self._handles,
         )
-        return HttpServer(self.settings.http.host, port, views)
+        http = self.settings.http
+        return HttpServer(http.host, port, views, http.polls_max)
 
     async def run(self) -> None:
         """Until `stop_soon` is called."""
@@ -230,6 +241,7 @@ class Node:
         if self.agent is not None:
             await self.agent.stop()
         if self._server is not None:
+            self._handles.stop()
             await self._server.stop()
         if self._store is not None:
             self._store.close()
@@ -300,20 +312,54 @@ class Node:
         if not authenticator.needs_hash(packet.user, packet.password):
             settle(decide())
             return
-        if self._hashes_waiting >= HASHES_WAITING_MAX:
-            link.refuse(ReasonCode.SERVER_BUSY, "too many clients are logging in at once")
+        hashing = self._hash(decide)
+        if hashing is None:
+            link.refuse(ReasonCode.SERVER_BUSY, _LOGGING_IN)
             return
-        self._hashes_waiting += 1
 
         def done(hashed: "asyncio.Future[Grant | ReasonCode]") -> None:
-            self._hashes_waiting -= 1
             broker.shared.now = server.clock()
             if not link.is_closed:
                 settle(hashed.result())
                 connection.answered()
 
-        # Hashing takes tens of milliseconds by design.
-        server.loop.run_in_executor(self._hashing, decide).add_done_callback(done)
+        hashing.add_done_callback(done)
+
+    async def _log_in(self, user: str | None, password: bytes | None, is_local: bool) -> str | None:
+        """Who uses HTTP, by the same rules."""
+        authenticator = self._authenticator
+
+        def decide() -> Grant | ReasonCode:
+            return authenticator.decide(user, password, loopback=is_local)
+
+        if not authenticator.needs_hash(user, password):
+            decision = decide()
+        else:
+            hashing = self._hash(decide)
+            if hashing is None:
+                raise ClientError(ReasonCode.SERVER_BUSY, _LOGGING_IN)
+            decision = await hashing
+        if isinstance(decision, Grant):
+            return decision.user
+        why = "a name and its password are needed here"
+        if decision == ReasonCode.BAD_USER_NAME_OR_PASSWORD:
+            why = "the name or the password is wrong"
+        raise ClientError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, why)
+
+    def _hash(
+        self, decide: Callable[[], Grant | ReasonCode]
+    ) -> "asyncio.Future[Grant | ReasonCode] | None":
+        """In a thread: it takes tens of milliseconds by design. None: too many wait for it."""
+        if self._hashes_waiting >= HASHES_WAITING_MAX:
+            return None
+        self._hashes_waiting += 1
+
+        def done(_hashed: object) -> None:
+            self._hashes_waiting -= 1
+
+        hashing = asyncio.get_running_loop().run_in_executor(self._hashing, decide)
+        hashing.add_done_callback(done)
+        return hashing
 
     # What the node says of itself ---------------------------------------------------------------
 

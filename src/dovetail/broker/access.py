@@ -174,8 +174,8 @@ class Authenticator:
         password: bytes | None,
         *,
         loopback: bool,
-        certificate_name: str | None,
-        listener: Listener,
+        certificate_name: str | None = None,
+        listener: Listener | None = None,
     ) -> Grant | ReasonCode:
         """`certificate_name`: the common name of the client's certificate, if it showed one.
 
@@ -183,7 +183,7 @@ class Authenticator:
         CONNECT has to be right where there is a password file; where there is none, nobody can
         prove a name, and who gives one is treated as anonymous.
         """
-        if certificate_name and listener.user_from_certificate:
+        if certificate_name and listener is not None and listener.user_from_certificate:
             return Grant(certificate_name)
         if self._passwords is not None and (user or password):
             if user and password and self._passwords.verify(user, password):

@@ -4,6 +4,7 @@
 - Who is known may still be too many, have a will that could not be published, or not take packets
   as large as our answer.
 - Only then does the client get its session (lifetimes.py): who is refused leaves all as it was.
+- A request for a handle (mailbox.py) finds its session, or is refused: it begins none anew.
 - Who had a kept session that has ended is let in when it is off the disk: after CONNACK it does not
   come back, whatever happens to us. A disk that refuses keeps the client out.
 """
@@ -30,6 +31,7 @@ from dovetail.broker.peering.moving import Moving
 from dovetail.broker.routing import Router
 from dovetail.broker.state import Shared
 from dovetail.broker.subscribing import Subscribing
+from dovetail.config import HANDLE_PREFIX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import SYS_PREFIX
 
@@ -75,6 +77,11 @@ class Admission:
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
                 f"a client identifier has at most {limits.client_id_bytes_max:,} bytes here",
             )
+        if packet.client_id.startswith(HANDLE_PREFIX):
+            return (
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+                f"client identifiers that begin with {HANDLE_PREFIX!r} are the broker's own",
+            )
         if not packet.client_id and packet.version == MQTT_3_1_1 and not packet.clean_start:
             # [MQTT3-3.1.3-8]
             return (
@@ -112,6 +119,9 @@ class Admission:
         if self.moving is not None and stamp is None and not assigned:
             self._claim(self.moving, link, packet, user)
             return
+        if packet.is_handle and not packet.clean_start and not self._is_kept(packet.client_id):
+            link.refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "there is no such session")
+            return
         self._lifetimes.make_way(packet, user)
         if self._lifetimes.is_leaving(packet.client_id):
             self._admit_later(link, packet, user, stamp)
@@ -145,6 +155,11 @@ class Admission:
         session.resume(link, window, self._shared.now)
         self._router.presence_changed(session)
 
+    def _is_kept(self, client_id: str) -> bool:
+        """Is there a session, and not only what has come too early for one?"""
+        session = self._lifetimes.sessions.get(client_id)
+        return session is not None and session.stamp != NEVER_BEGUN
+
     def _refuse_client(self, link: Link, packet: Connect) -> Refusal | None:
         if self._is_full_for(packet.client_id):
             return ReasonCode.SERVER_BUSY, "there are as many clients as are allowed"
@@ -162,10 +177,12 @@ class Admission:
                 link.go_on()
             else:
                 link.refuse(
-                    ReasonCode.SERVER_BUSY, "the client's session is on its way between brokers"
+                    ReasonCode.SERVER_BUSY,
+                    "the client's session is on its way between brokers"
+                    + (", or at one that is down" if packet.is_handle else ""),
                 )
 
-        moving.claim(packet.client_id, user, packet.clean_start, act)
+        moving.claim(packet.client_id, user, packet.clean_start, act, begins=not packet.is_handle)
 
     def _admit_later(
         self, link: Link, packet: Connect, user: str | None, stamp: int | None
@@ -208,6 +225,8 @@ class Admission:
 
     def _keep_alive_seconds(self, packet: Connect) -> int:
         limit = self._shared.limits.keep_alive_max_seconds
+        if packet.is_handle:
+            return 0  # it says nothing while it waits
         # 3.1.1 has no words for a server's keep alive.
         if packet.version == MQTT_5 and limit and not 0 < packet.keep_alive_seconds <= limit:
             return limit

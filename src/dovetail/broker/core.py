@@ -94,13 +94,19 @@ class Broker:
         """A new connection. It has a while to say who it is."""
         self.shared.now = now
         link = Link(self, peer, now)
-        self.links.add(link)
-        self._keep_alive.expect(link)
+        self.expect(link)
         return link
 
-    def admit(self, link: Link, packet: Connect, user: str | None) -> None:
-        """The client is who it says."""
-        self._admission.admit(link, packet, user)
+    def expect(self, link: Link) -> None:
+        """One that the shell has made."""
+        self.links.add(link)
+        self._keep_alive.expect(link)
+
+    def admit(
+        self, link: Link, packet: Connect, user: str | None, stamp: int | None = None
+    ) -> None:
+        """The client is who it says. With a `stamp` other brokers need not be asked."""
+        self._admission.admit(link, packet, user, stamp)
 
     def tick(self, now: float) -> None:
         self.shared.now = now

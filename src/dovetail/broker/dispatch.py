@@ -93,10 +93,10 @@ class Dispatch:
         each: list[Delivery] | None = None
         for delivery in route.deliveries:
             link = delivery.session.link
-            if link is None:
+            if link is None and not delivery.session.is_handle:
                 counters.publishes_dropped += count
                 continue
-            if not (delivery.plain and link.plain):
+            if link is None or not (delivery.plain and link.plain):
                 if each is None:
                     each = []
                 each.append(delivery)
@@ -318,7 +318,7 @@ class Dispatch:
     def deliver(self, delivery: Delivery, message: Message, retain: bool, entries: Entries) -> None:
         """One message to one session, at the lower of two QoS [MQTT-3.8.4-8]."""
         session = delivery.session
-        qos = min(message.qos, delivery.qos)
+        qos = min(message.qos, delivery.qos) or int(session.is_handle)
         if qos:
             entry = session.offer(message, qos, retain, delivery.identifiers)
             if entry is not None:

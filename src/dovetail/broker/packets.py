@@ -72,6 +72,7 @@ class Connect:
     authentication_method: str | None = None
     authentication_data: bytes | None = None
     user_properties: UserProperties = ()
+    is_handle: bool = False  # of a request over HTTP (mailbox.py), and not on the wire
 
 
 @dataclass(slots=True)

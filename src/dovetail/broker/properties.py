@@ -13,7 +13,7 @@ A field at its class's default is not written.
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dovetail.broker.datatypes import (
     Reader,
@@ -323,17 +323,46 @@ def write_properties(packet: int, source: Any, forwarded: bytes = b"") -> bytes:
     return encode_length(len(encoded)) + encoded
 
 
-def user_properties(properties: bytes) -> UserProperties:
-    """Those of the raw bytes that `Publish.properties` and `Will.properties` are."""
+class Forwarded(NamedTuple):
+    """The properties of a publication that a server passes on; None: it has none of these."""
+
+    payload_format: int | None = None
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    user: UserProperties = ()
+
+
+def forwarded_properties(properties: bytes) -> Forwarded:
+    """The raw bytes that `Publish.properties` and `Will.properties` are, taken apart."""
+    if not properties:
+        return _NOTHING_FORWARDED
     reader = Reader(properties)
     rows = _BY_ID[PacketType.PUBLISH]
-    found: list[tuple[str, str]] = []
+    found: dict[int, Any] = {}
+    user: list[tuple[str, str]] = []
     while not reader.done():
         row = rows[reader.byte("a property")]
         value = row.kind.read(reader, row.name)
         if row.id == USER_PROPERTY:
-            found.append(value)
-    return tuple(found)
+            user.append(value)
+        else:
+            found[row.id] = value
+    return Forwarded(
+        found.get(PAYLOAD_FORMAT),
+        found.get(CONTENT_TYPE),
+        found.get(RESPONSE_TOPIC),
+        found.get(CORRELATION_DATA),
+        tuple(user),
+    )
+
+
+_NOTHING_FORWARDED: Final = Forwarded()
+
+
+def user_properties(properties: bytes) -> UserProperties:
+    """Those of these bytes that users choose."""
+    return forwarded_properties(properties).user
 
 
 def forwardable_properties(

@@ -26,6 +26,7 @@ from dovetail.broker.clauses import Clause, split_key
 from dovetail.broker.codec import encode_ack
 from dovetail.broker.journal import DeliveryRow, SessionRow, SubscriptionRow
 from dovetail.broker.packets import SESSION_NEVER_EXPIRES, PacketType, Will
+from dovetail.config import HANDLE_PREFIX
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 
@@ -170,6 +171,7 @@ class Session:
         "filter_bytes",
         "incoming",
         "inflight",
+        "is_handle",
         "is_news",
         "light",
         "link",
@@ -195,6 +197,7 @@ class Session:
         self.shared = shared
         self.number = number
         self.client_id = client_id
+        self.is_handle = client_id.startswith(HANDLE_PREFIX)  # what has QoS 0 is kept too
         self.user: str | None = None
         self.expiry_seconds = 0
         self.ended_at: float | None = None

@@ -20,11 +20,20 @@ from dovetail.settings.spaces import EXAMPLE, SpaceSettings
 
 
 class Http(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The web side of a node: its state, its metrics, its health."""
+    """The web side of a node: its state, its metrics, its health, and subscriptions by handle."""
 
     enabled: Annotated[bool, about("Serve HTTP at all.")] = True
     host: Annotated[str, about("The address or host name to listen on.")] = "127.0.0.1"
     port: Annotated[int, number(0, 65_535, "The port. 0 takes any free one.")] = 8080
+    polls_max: Annotated[
+        int,
+        number(
+            0,
+            100_000,
+            "Polls of subscriptions that wait at once, each with a connection of its own. Beyond, "
+            "one is refused with status 503.",
+        ),
+    ] = 500
 
 
 class Log(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -80,9 +89,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         Listener(kind="tcp"),
         Listener(kind="websocket"),
     )
-    http: Annotated[Http, about("The web side of a node: its state, its metrics, its health.")] = (
-        Http()
-    )
+    http: Annotated[
+        Http,
+        about(
+            "The web side of a node: its state, its metrics, its health, and subscriptions by "
+            "handle."
+        ),
+    ] = Http()
     access: Annotated[Access, about("Who may come in, and what they may do there.")] = Access()
     mqtt: Annotated[
         Mqtt,

@@ -21,7 +21,8 @@ _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 class HttpServer:
     """Serves the pages of pages.py. Port 0 takes a free one."""
 
-    def __init__(self, host: str, port: int, views: Views) -> None:
+    def __init__(self, host: str, port: int, views: Views, polls_max: int = 0) -> None:
+        self._polls_max = polls_max
         self._host = host
         self._port = port
         self._views = views
@@ -63,7 +64,7 @@ class HttpServer:
         from dovetail.web.pages import make_application
         from dovetail.web.serving import make_server
 
-        return make_server(make_application(self._views))
+        return make_server(make_application(self._views), self._polls_max)
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:

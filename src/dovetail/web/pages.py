@@ -14,6 +14,7 @@ from starlette.routing import Route
 from dovetail import __version__
 from dovetail.errors import ClientError
 from dovetail.web.metrics import make_registry
+from dovetail.web.subscriptions import FAULT_HANDLERS, subscription_routes
 from dovetail.web.views import Views
 
 _JSON = "application/json"
@@ -24,6 +25,8 @@ _INDEX = f"""Dovetail {__version__}
 /metrics  counters and gauges for Prometheus
 /cluster  all nodes of the cluster, as JSON
 /route    where a publication would go: /route?topic=a/b, as JSON
+/subscriptions  messages by handle, polled and acknowledged
+/openapi.json   how these are used
 """
 
 
@@ -61,7 +64,9 @@ def make_application(views: Views) -> Starlette:
             Route("/metrics", metrics),
             Route("/cluster", cluster),
             Route("/route", route),
-        ]
+            *subscription_routes(views),
+        ],
+        exception_handlers=FAULT_HANDLERS,
     )
     application.router.redirect_slashes = False  # a redirect would repeat the Host it was told
     return application

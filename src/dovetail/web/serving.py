@@ -11,11 +11,13 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 CONNECTIONS_MAX = 64
-"""Prometheus and a few watchers need a handful; the broker's clients need the file descriptors."""
+"""Besides polls. Prometheus and a few watchers need a handful; the broker's clients need the file
+descriptors."""
 
 REQUEST_SECONDS_MAX = 10.0
 """A connection that brings no new request for so long is ended: uvicorn would let one that sends
-half a request, or does not read its answer, stay for good."""
+half a request, or does not read its answer, stay for good. One may stay whose request we have not
+begun to answer, as polls wait, and one that goes on reading."""
 
 STOP_SECONDS_MAX = 2
 """What a request under way gets to finish when the node stops."""
@@ -26,23 +28,36 @@ REQUEST_HEAD_BYTES_MAX = 16_384
 class Protocol(H11Protocol):
     """One connection, bounded."""
 
+    polls_max = 0
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS_MAX:
+        if len(self.connections) > CONNECTIONS_MAX + self.polls_max:
             transport.abort()
         else:
             self._watch()
 
     def _watch(self) -> None:
-        self.loop.call_later(REQUEST_SECONDS_MAX, self._end_if_idle, self.cycle)
+        unread = self.transport.get_write_buffer_size()
+        self.loop.call_later(REQUEST_SECONDS_MAX, self._end_if_idle, self.cycle, unread)
 
-    def _end_if_idle(self, last: RequestResponseCycle | None) -> None:
+    def _end_if_idle(self, last: RequestResponseCycle | None, unread: int = 0) -> None:
         if self not in self.connections:
             return
-        if self.cycle is last:
+        if self.cycle is last and not self._waits_for_us and not self._reads_on(unread):
             self.transport.abort()
         else:
             self._watch()
+
+    @property
+    def _waits_for_us(self) -> bool:
+        """A whole request is here, and nothing of its answer has gone out."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.more_body and not cycle.response_started
+
+    def _reads_on(self, unread: int) -> bool:
+        """Has it read something since, with more to come?"""
+        return 0 < self.transport.get_write_buffer_size() < unread
 
 
 class Server(uvicorn.Server):
@@ -52,11 +67,15 @@ class Server(uvicorn.Server):
         return contextlib.nullcontext()
 
 
-def make_server(application: Starlette) -> Server:
+def make_server(application: Starlette, polls_max: int = 0) -> Server:
+    class Bounded(Protocol):
+        pass
+
+    Bounded.polls_max = polls_max
     config = uvicorn.Config(
         application,
         loop="none",
-        http=Protocol,
+        http=Bounded,
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -18,6 +18,7 @@ Rules:
 - A session that is on its way is waited for; if it does not come the client is turned away for now.
   It must not begin without what it is owed. If a part of it has come, and its last broker is down,
   the client begins anew here: what has come is for it, and the rest will be.
+- A client that begins nothing anew (a handle) is turned away then, and all stays as it is.
 - A claim ends by itself, though its client has gone meanwhile.
 - A session that has come, and whose client has not, asks where that is (an inquiry: a claim for an
   earlier connection). It goes there when it is settled there, if nobody has come for it before.
@@ -76,6 +77,8 @@ class Claim:
         """Brokers that are down, and have nothing, as somebody knows."""
         self.settling = False
         """The client begins anew: it waits for Notes only."""
+        self.begins = True
+        """Does it, where it has to? A handle (mailbox.py) would lose its subscriptions."""
 
     @property
     def is_waiting(self) -> bool:
@@ -142,14 +145,17 @@ class Claims:
 
     # A client connects here -----------------------------------------------------------------------
 
-    def claim(self, client_id: str, user: str | None, is_clean: bool, act: Act) -> None:
+    def claim(
+        self, client_id: str, user: str | None, is_clean: bool, act: Act, *, begins: bool = True
+    ) -> None:
         """Get the client's session from wherever it is, then act.
 
         It cannot be let in if it has connected elsewhere in the meantime, or its session is still
-        on its way.
+        on its way; nor, if it `begins` none anew, while a broker is down that may have it.
         """
         self._refuse(client_id)  # one of the same client that waits already
         claim = Claim(self._stamps.next(), user, is_clean, self._shared.now, act)
+        claim.begins = begins
         self._claims[client_id] = claim
         session = self._lifetimes.sessions.get(client_id)
         if session is not None and session.detour is not None:
@@ -224,7 +230,7 @@ class Claims:
         """Of a session of which not all has come."""
         unready = detour_of(session).unready
         up = {name for name in unready if self._is_up(name)}
-        if unready and not up:
+        if unready and not up and claim.begins:
             self._lifetimes.unsubscribe_all(session)
             self._detours.begin_anew(session)
         self._await(claim, up)
@@ -256,11 +262,21 @@ class Claims:
             if any(owner in claim.heard for owner in claim.elsewhere):
                 return  # they are asked again
             silent |= {*claim.elsewhere, *claim.elsewhere.values()} - {""}
+        if not claim.begins and self._would_begin(client_id, silent):
+            self._refuse(client_id)
+            return
         silent = {name for name in silent if not self._knows(name, client_id, claim)}
         if silent:
             self._begin_anew(client_id, claim, silent)
         else:
             self._let_in(client_id, claim)
+
+    def _would_begin(self, client_id: str, silent: set[str]) -> bool:
+        """Let in now, would the client be without what brokers that are down may have?"""
+        session = self._lifetimes.sessions.get(client_id)
+        if session is None or session.stamp == NEVER_BEGUN:
+            return bool(silent)
+        return session.detour is not None and bool(detour_of(session).unready)
 
     def _knows(self, name: str, client_id: str, claim: Claim) -> bool:
         """Will a broker that is down hear where its client is without being told now?"""

@@ -132,9 +132,11 @@ class Moving:
 
     # Clients --------------------------------------------------------------------------------------
 
-    def claim(self, client_id: str, user: str | None, is_clean: bool, act: Act) -> None:
+    def claim(
+        self, client_id: str, user: str | None, is_clean: bool, act: Act, *, begins: bool = True
+    ) -> None:
         """A client connects here: get its session from wherever it is, then act."""
-        self._claims.claim(client_id, user, is_clean, act)
+        self._claims.claim(client_id, user, is_clean, act, begins=begins)
 
     def claimed(self, name: str, body: ClaimBody, answer: Callable[[ClaimedBody], None]) -> None:
         """It connects at a peer."""

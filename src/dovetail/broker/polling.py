@@ -1,0 +1,247 @@
+"""Handles on a running broker: each request opens a mailbox, waits, and closes it.
+
+- An answer says only what is on disk. So a message that was polled keeps its id through a restart,
+  and one that was acknowledged does not come again. A disk that refuses: 503, and nothing is lost.
+- A request takes its handle over from one that waits, which is told so; but for acknowledgements
+  and questions, which go through the mailbox that is there.
+- Polls that wait are bounded (`http.polls_max`), and so are messages and bytes of an answer.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from dovetail.broker.mailbox import RANDOM_BYTES, Handle, Mailbox, handle_of, new_handle
+from dovetail.broker.outlet import Peer
+from dovetail.broker.packets import Subscribe, SubscriptionRequest
+from dovetail.broker.server import Server
+from dovetail.broker.session import PACKET_ID_MAX, Session
+from dovetail.config import HOLD_SECONDS_MAX
+from dovetail.errors import ClientError, ReasonCode
+from dovetail.handles import Acknowledged, Order, Polled, PollQuery, Subscription
+from dovetail.topics.names import check_filter
+
+_FAILURE = 0x80  # reason codes from here on are refusals
+
+
+class Polling:
+    """What `Handles` (dovetail/handles.py) asks for."""
+
+    def __init__(self, server: Server, polls_max: int) -> None:
+        self._server = server
+        self._polls_max = polls_max
+        self._polls = 0
+        self._has_stopped = False
+
+    def stop(self) -> None:
+        """Nothing more is asked of the broker; it ends those that wait itself."""
+        self._has_stopped = True
+
+    # What is asked ------------------------------------------------------------------------------
+
+    async def subscribe(self, user: str | None, order: Order) -> Subscription:
+        filters = tuple(dict.fromkeys(order.filters))
+        for topic_filter in filters:
+            check_filter(topic_filter)
+        if order.where is not None:
+            raise ClientError(
+                ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "where-clauses are not supported here yet"
+            )
+        limit = self._server.shared.limits.session_expiry_max_seconds
+        if not limit:
+            raise ClientError(
+                ReasonCode.QUOTA_EXCEEDED,
+                "no session outlives its connection here (mqtt.session_expiry_max_seconds is 0)",
+            )
+        expiry_seconds = min(order.expiry_seconds, limit)
+        handle = new_handle(secrets.token_bytes(RANDOM_BYTES), user, expiry_seconds)
+        async with self._open(handle, user, window=0, is_new=True) as request:
+            mailbox = request.mailbox
+            try:
+                requests = [SubscriptionRequest(topic_filter, qos=1) for topic_filter in filters]
+                self._server.broker.subscribe(mailbox, Subscribe(1, requests))
+                self._server.rows_may_wait()
+                await request.until(lambda: mailbox.reasons is not None)
+                _check(filters, mailbox.reasons or [])
+            except BaseException:
+                self._end_session(mailbox)
+                raise
+            return _subscription(handle, _session_of(mailbox))
+
+    async def describe(self, user: str | None, handle: str) -> Subscription:
+        found = self._find(handle, user)
+        async with self._session(found, user) as session:
+            return _subscription(found, session)
+
+    async def poll(self, user: str | None, handle: str, query: PollQuery) -> Polled:
+        found = self._find(handle, user)
+        if self._polls >= self._polls_max:
+            raise ClientError(
+                ReasonCode.SERVER_BUSY,
+                f"{self._polls_max:,} polls wait already, as many as may (http.polls_max)",
+            )
+        self._polls += 1
+        try:
+            async with self._open(found, user, window=query.max) as request:
+                return await self._poll(request, query.wait)
+        finally:
+            self._polls -= 1
+
+    async def _poll(self, request: "_Request", wait_seconds: float) -> Polled:
+        mailbox = request.mailbox
+        if _session_of(mailbox).detour is not None:
+            # Its queue is on its way here.
+            wait_seconds = max(wait_seconds, HOLD_SECONDS_MAX)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_seconds):
+                await request.until(lambda: bool(mailbox.messages))
+        mailbox.shut()
+        if mailbox.messages:
+            await self._stored()
+        return Polled(tuple(mailbox.messages))
+
+    async def acknowledge(
+        self, user: str | None, handle: str, ids: tuple[int, ...]
+    ) -> Acknowledged:
+        found = self._find(handle, user)
+        async with self._session(found, user) as session:
+            now = self._server.shared.now
+            known = tuple(one for one in dict.fromkeys(ids) if session.acknowledged(one, now))
+        if known:
+            await self._stored()
+        gone = frozenset(known)
+        unknown = tuple(one for one in dict.fromkeys(ids) if one not in gone)
+        return Acknowledged(known, unknown)
+
+    async def unsubscribe(self, user: str | None, handle: str) -> None:
+        async with self._open(self._find(handle, user), user) as request:
+            self._end_session(request.mailbox)
+        await self._stored()
+
+    # How it is done -----------------------------------------------------------------------------
+
+    @staticmethod
+    def _find(handle: str, user: str | None) -> Handle:
+        found = handle_of(handle, user)
+        if found is None:
+            raise _no_such_handle()
+        return found
+
+    @asynccontextmanager
+    async def _session(self, handle: Handle, user: str | None) -> AsyncIterator[Session]:
+        """Without taking it from a poll that waits."""
+        session = self._server.broker.sessions.get(handle.client_id)
+        if session is not None and isinstance(session.link, Mailbox):
+            self._server.now()
+            yield session
+            self._server.rows_may_wait()
+        else:
+            async with self._open(handle, user) as request:
+                yield _session_of(request.mailbox)
+
+    @asynccontextmanager
+    async def _open(
+        self, handle: Handle, user: str | None, *, window: int | None = None, is_new: bool = False
+    ) -> AsyncIterator["_Request"]:
+        """A mailbox that was let in. Without a window it is shut."""
+        if self._has_stopped:
+            raise ClientError(ReasonCode.SERVER_SHUTTING_DOWN, "the broker stops")
+        server = self._server
+        server.now()
+        request = _Request(server, is_shut=window is None)
+        try:
+            request.mailbox.open(handle, user, 1 if window is None else window, is_new=is_new)
+            server.rows_may_wait()
+            await request.until(lambda: request.mailbox.is_connected)
+            server.now()
+            yield request
+        finally:
+            server.now()
+            request.mailbox.close(with_will=False)
+            server.rows_may_wait()
+
+    def _end_session(self, mailbox: Mailbox) -> None:
+        self._server.now()
+        if mailbox.is_connected:
+            mailbox.end_session()
+            self._server.rows_may_wait()
+
+    async def _stored(self) -> None:
+        """When everything so far is on disk."""
+        told: asyncio.Future[bool] = self._server.loop.create_future()
+
+        def tell(stored: bool) -> None:
+            if not told.done():
+                told.set_result(stored)
+
+        self._server.shared.journal.when_stored(tell)
+        self._server.rows_may_wait()
+        if not await told:
+            raise ClientError(
+                ReasonCode.SERVER_UNAVAILABLE,
+                "the data folder does not take what has to be written; try again later",
+            )
+
+
+class _Request:
+    """A mailbox, and somebody who waits at it."""
+
+    def __init__(self, server: Server, *, is_shut: bool) -> None:
+        self._changed = asyncio.Event()
+        self.mailbox = Mailbox(
+            server.broker,
+            Peer("HTTP"),
+            server.shared.now,
+            first_id=secrets.randbelow(PACKET_ID_MAX) + 1,
+            changed=self._changed.set,
+            is_shut=is_shut,
+        )
+
+    async def until(self, ready: Callable[[], bool]) -> None:
+        """A ClientError if it is over before."""
+        while not ready():
+            error = self.mailbox.error
+            if error is not None:
+                is_unknown = error.reason == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+                raise _no_such_handle() if is_unknown else error
+            self._changed.clear()
+            await self._changed.wait()
+
+
+def _no_such_handle() -> ClientError:
+    """The same for one that was never there, is gone, or is somebody else's."""
+    return ClientError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "there is no such handle")
+
+
+def _session_of(mailbox: Mailbox) -> Session:
+    session = mailbox.session
+    assert session is not None
+    return session
+
+
+def _subscription(handle: Handle, session: Session) -> Subscription:
+    return Subscription(
+        handle.text,
+        tuple(session.subscriptions),
+        session.expiry_seconds,
+        len(session.queue) + len(session.inflight),
+    )
+
+
+def _check(filters: tuple[str, ...], reasons: list[int]) -> None:
+    """A ClientError for the first filter that was refused."""
+    for topic_filter, reason in zip(filters, reasons, strict=True):
+        if reason < _FAILURE:
+            continue
+        shown = repr(topic_filter[:80])
+        raise ClientError(ReasonCode(reason), _REFUSALS.get(reason, "{} is refused").format(shown))
+
+
+_REFUSALS: dict[int, str] = {
+    ReasonCode.NOT_AUTHORIZED: "you may not subscribe to {}",
+    ReasonCode.TOPIC_FILTER_INVALID: "topic filter {}: it is longer than mqtt.topic_bytes_max, or "
+    "deeper than mqtt.topic_levels_max",
+    ReasonCode.QUOTA_EXCEEDED: "there is no room for a subscription to {}, or the data folder does "
+    "not take it",
+}
