@@ -90,6 +90,66 @@ LOAD_WINDOW_SECONDS = 1.0
 LOAD_CHANGE = 0.1
 """A matcher tells its load when it has changed by this share (BlueDove IV)."""
 
+BOX_KINDS_MAX = 256
+"""Kinds of boxes that a broker tells others of. One that has more is not asked about: it looks
+through its boxes itself."""
+
+FEED_FRAME_BOXES_MAX = 2_048
+"""Boxes in one frame of a feed: half a megabyte of them at most."""
+
+FEED_FRAMES_MAX = 8
+"""Of one feed, on their way: what changes meanwhile goes together into the next."""
+
+FEED_NARROW_SECONDS = 10.0
+"""A matcher keeps what is not its any more for so long: until gossip has told everybody, some still
+ask it."""
+
+FEED_WAIT_SECONDS_MAX = 0.05
+"""A question about boxes that are still on their way to the matcher waits for them so long."""
+
+FEED_RANGES_MAX = 64
+"""Ranges of one dimension that a feed is complete for: few at any time."""
+
+QUESTION_POINTS_MAX = 1_024
+"""In one question to a matcher, which answers it in some milliseconds."""
+
+MATCHER_ANSWER_SECONDS_MAX = 0.3
+"""For a matcher to answer. Then it is passed over for a while, and another one is asked..."""
+
+ASKING_SECONDS_MAX = 1.5
+"""...until so long after the publication came: then it goes to every broker that may want it."""
+
+PASSED_OVER_SECONDS = 5.0
+"""For a matcher that did not answer. Gossip knows by then if it is dead."""
+
+OPEN_POINTS_MAX = 65_536
+"""Publications of one broker that wait for matchers. Further ones go to all that may want them."""
+
+MATCHER_QUEUE_POINTS_MAX = 65_536
+"""Points that wait at a matcher. Further questions are answered with "unsure" at once."""
+
+MATCHING_POINTS_MAX = 1_024
+"""Points that a matcher matches in one go, between looking at its connections."""
+
+ANSWER_BOXES_MAX = 4_096
+"""Numbers of boxes that an answer has for one broker and point. Where there are more, the broker
+may as well look for itself."""
+
+ANSWER_NUMBERS_MAX = 1_048_576
+"""Numbers of boxes in one answer: four megabytes of them."""
+
+MATCHER_JOIN_SECONDS_MAX = 10.0
+"""For a new matcher to get what it will answer for. Then it begins with what it has."""
+
+MATCHER_LEAVE_SECONDS_MAX = 10.0
+"""For others to get what a matcher that leaves answers for."""
+
+MATCHER_LINGER_SECONDS = 3.0
+"""A matcher that has left answers for so long: gossip takes a moment."""
+
+ORDER_WAITING_MAX = 1_024
+"""Publications of one publisher that wait for an earlier one. Nothing more is read from it then."""
+
 UNKNOWN_CONNECTIONS_MAX = 1_000
 """Connections above `mqtt.connections_max`, for clients that are not known yet and those that are
 told that there is no room."""

@@ -19,7 +19,8 @@ Rules:
 
 - A load is told when it differs from the last one that was told by LOAD_CHANGE, and at the end of a
   window at the earliest.
-- A candidate of whom nothing is known yet costs nothing: it is tried.
+- A candidate of whom nothing is known yet costs nothing: it is tried. So is one that has matched
+  nothing so far and has nothing to do.
 - One that has not answered is passed over (`PASSED_OVER`), which is for who sends to decide.
 """
 
@@ -73,7 +74,9 @@ POLICIES: dict[str, Policy] = {
 
 
 def _processing_seconds(queue: float, matching_rate: float) -> float:
-    return (queue + 1) / matching_rate if matching_rate else PASSED_OVER
+    if not matching_rate:
+        return PASSED_OVER if queue else 0.0
+    return (queue + 1) / matching_rate
 
 
 class Loads:
@@ -120,6 +123,10 @@ class Meter:
         """So many points took so long."""
         self._matched += points
         self._busy_seconds += seconds
+
+    def is_due(self, now: float) -> bool:
+        """Is there a window to report of?"""
+        return now - self._since >= LOAD_WINDOW_SECONDS
 
     def report(self, now: float, queue: int, boxes: int) -> Load | None:
         """What to tell the brokers, if it is worth it."""

@@ -10,7 +10,8 @@ same table:
 
 Rules:
 
-- A box is *narrow* on a dimension where its range takes up no more than WIDE_SHARE of the bounds.
+- A box is *narrow* on a dimension where its range takes up no more than WIDE_SHARE of the bounds,
+  and is not open on both sides, whatever the share is.
   Along each dimension on which it is narrow it is held by every matcher whose segment its range
   overlaps; along others by nobody. So no box is copied to all matchers because one of its ranges
   is open. On which dimensions a box is narrow is its *kind*, a mask of bits, and depends on the
@@ -35,11 +36,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from dovetail.attributes.conjunctions import Range
 from dovetail.config import WIDE_SHARE
 
 Tokens = tuple[float, ...]
 """A matcher's, one for each searchable dimension."""
+
+
+OPEN = Range(-math.inf, math.inf)
 
 
 class Bounds(NamedTuple):
@@ -56,7 +63,7 @@ def kind_of(
     return sum(
         1 << dimension
         for dimension, (one, bound) in enumerate(zip(ranges, bounds, strict=True))
-        if _width(one, bound) <= wide_share * (bound.high - bound.low)
+        if one != OPEN and _width(one, bound) <= wide_share * (bound.high - bound.low)
     )
 
 
@@ -80,6 +87,10 @@ class Segments:
 
     def _at(self, value: float) -> int:
         return max(bisect.bisect_right(self._starts, value) - 1, 0)
+
+    def places(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """Of many values, their owners' places in `owners`."""
+        return np.maximum(np.searchsorted(self._starts, values, side="right") - 1, 0)
 
     def segment(self, name: str) -> Range:
         """What it answers for; empty where another one has its token, too."""

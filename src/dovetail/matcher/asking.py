@@ -1,0 +1,284 @@
+"""A broker asks matchers whose boxes a publication falls in. The publisher's side; pure.
+
+The broker knows which brokers may have boxes for a publication: by their sketches, a superset.
+Matchers only narrow that. What they do not answer for, in time and for sure, goes to the broker in
+question as if there were no matchers, and it looks through its boxes itself.
+
+    submit ──> flush ──> ASKED ──> ANSWERED ──> verdict
+                           │  no answer in MATCHER_ANSWER_SECONDS_MAX, or the matcher is gone
+                           └──> the next candidate ──> ... ──> every broker that may want it
+
+Rules:
+
+- A broker with boxes that no matcher answers for (narrow nowhere), or of whose boxes nothing is
+  known, is not asked about: it always gets the publication.
+- Of every other the question says which version of its boxes is known here. So what a client has
+  its SUBACK for is found, or the matcher is unsure.
+- A matcher that did not answer is passed over for a while. An answer that comes after the question
+  was given up is not looked at.
+- A verdict has numbers of boxes, and the life of the broker that they are of. The broker checks
+  them: a box may have changed meanwhile. In another life it looks through all its boxes.
+- Who is asked is decided by the load that matchers tell (forwarding.py); points that came together
+  and want the same are asked together.
+"""
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Generic, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.attributes import forwarding
+from dovetail.attributes.forwarding import PASSED_OVER, Load, Loads, Policy
+from dovetail.config import (
+    ASKING_SECONDS_MAX,
+    MATCHER_ANSWER_SECONDS_MAX,
+    OPEN_POINTS_MAX,
+    PASSED_OVER_SECONDS,
+    QUESTION_POINTS_MAX,
+)
+from dovetail.matcher.announcing import Known, KnownBoxes
+from dovetail.matcher.batches import Batch, Tag, Verdict
+from dovetail.matcher.bodies import (
+    ASKED,
+    AskedBody,
+    answered_decoder,
+    decoded,
+    encode,
+    loads_decoder,
+)
+from dovetail.matcher.choosing import Choice, Rows, choose
+from dovetail.matcher.feeding import Send
+from dovetail.matcher.layout import Floats
+from dovetail.matcher.tables import Placement, View
+
+_UNKNOWN_COST = 1e-9
+"""Nearly nothing, and not the same for all: somebody has to be tried first."""
+
+
+class _Open(NamedTuple, Generic[Tag]):
+    """A question that a matcher has."""
+
+    matcher: str
+    batch: Batch[Tag]
+    rows: Rows
+    kinds: frozenset[int]
+    deadline: float
+
+
+class Asking(Generic[Tag]):
+    """One broker's questions."""
+
+    def __init__(
+        self,
+        view: View,
+        known: KnownBoxes,
+        send: Send,
+        random: Random,
+        *,
+        policy: Policy = forwarding.adaptive,
+        question_seconds: float = MATCHER_ANSWER_SECONDS_MAX,
+        asking_seconds: float = ASKING_SECONDS_MAX,
+        open_points_max: int = OPEN_POINTS_MAX,
+    ) -> None:
+        self._view = view
+        self._known = known
+        self._send = send
+        self._random = random
+        self._policy = policy
+        self._question_seconds = question_seconds
+        self._asking_seconds = asking_seconds
+        self._open_points_max = open_points_max
+        self._loads = {space: Loads(policy, random) for space in view.layouts}
+        self._submitted: dict[tuple[str, tuple[str, ...]], list[tuple[Tag, Sequence[float]]]] = {}
+        self._open: dict[int, _Open[Tag]] = {}
+        # A matcher may still answer what an earlier life of ours has asked.
+        self._number = random.getrandbits(62)
+        self._passed_over: dict[str, float] = {}
+        self._done: list[Verdict[Tag]] = []
+        self.open_points = 0
+        """Publications that wait for a verdict."""
+
+    # Publications ---------------------------------------------------------------------------------
+
+    def submit(self, space: str, values: Sequence[float], broad: Iterable[str], tag: Tag) -> None:
+        """A publication's values in the space, and the brokers that may have boxes for it."""
+        key = (space, tuple(sorted(broad)))
+        self._submitted.setdefault(key, []).append((tag, values))
+
+    def flush(self, now: float) -> None:
+        """What was submitted is asked for."""
+        submitted, self._submitted = self._submitted, {}
+        for (space, brokers), waiting in submitted.items():
+            for first in range(0, len(waiting), QUESTION_POINTS_MAX):
+                self._begin(space, brokers, waiting[first : first + QUESTION_POINTS_MAX], now)
+
+    def take_verdicts(self) -> list[Verdict[Tag]]:
+        done, self._done = self._done, []
+        return done
+
+    def _begin(
+        self,
+        space: str,
+        brokers: tuple[str, ...],
+        waiting: Sequence[tuple[Tag, Sequence[float]]],
+        now: float,
+    ) -> None:
+        broad = []
+        asked: dict[str, Known] = {}
+        is_full = self.open_points + len(waiting) > self._open_points_max
+        for broker in brokers:
+            known = self._known.of(broker, space)
+            if known is None or known.is_wide or is_full:
+                broad.append(broker)
+            elif known.kinds:
+                asked[broker] = known
+        batch = Batch(
+            space,
+            np.array([values for _, values in waiting], np.float64),
+            [tag for tag, _ in waiting],
+            tuple(broad),
+            asked,
+            now + self._asking_seconds,
+        )
+        self.open_points += len(waiting)
+        self._ask(batch, np.arange(len(waiting)), batch.kinds, now)
+
+    def _settle(self, batch: Batch[Tag], rows: Rows) -> None:
+        """Some of their questions have come to their end; who has none left has a verdict."""
+        done = rows[batch.left[rows] == 0].tolist()
+        self._done += [batch.verdict(row) for row in done]
+        self.open_points -= len(done)
+
+    # Questions ------------------------------------------------------------------------------------
+
+    def _ask(self, batch: Batch[Tag], rows: Rows, kinds: frozenset[int], now: float) -> None:
+        """Ask candidates until each has its questions; who cannot be reached is passed over."""
+        pending = [(rows, kinds)]
+        touched = rows
+        while pending:
+            rows, kinds = pending.pop()
+            if not kinds:
+                continue
+            placement = self._view.now(batch.space)
+            if not placement.names:
+                batch.doubt(rows, kinds)
+                continue
+            values = placement.layout.values(batch.points[rows])
+            usable, costs = self._costs(placement, batch.space, now)
+            candidates = placement.candidates(values, usable, self._random)
+            choices = choose(candidates, kinds, self._costs_of(candidates, costs))
+            for stuck, helpless in choices.stuck:
+                batch.doubt(rows[stuck], helpless)
+            for choice in choices.asked:
+                pending += self._send_to_each(batch, placement, rows, candidates, choice, now)
+        self._settle(batch, touched)
+
+    def _costs(
+        self, placement: Placement, space: str, now: float
+    ) -> tuple[npt.NDArray[np.bool_], Floats]:
+        """Which matchers may be asked, and what each costs on each dimension."""
+        self._passed_over = {name: at for name, at in self._passed_over.items() if at > now}
+        usable = np.array([name not in self._passed_over for name in placement.names], np.bool_)
+        costs = np.empty((len(usable), placement.layout.searchable))
+        loads = self._loads[space]
+        for place, name in enumerate(placement.names):
+            for dimension in range(costs.shape[1]):
+                cost = loads.cost(name, dimension, now) if usable[place] else PASSED_OVER
+                costs[place, dimension] = cost or _UNKNOWN_COST * self._random.random()
+        return usable, costs
+
+    def _costs_of(self, candidates: Rows, costs: Floats) -> Floats:
+        """For each point and dimension."""
+        found: Floats = costs[candidates, np.arange(candidates.shape[1])]
+        if self._policy is forwarding.random:  # for each point anew
+            draws = np.random.default_rng(self._random.getrandbits(64)).random(found.shape)
+            found = np.where(np.isfinite(found), draws, found)
+        return found
+
+    def _send_to_each(
+        self,
+        batch: Batch[Tag],
+        placement: Placement,
+        rows: Rows,
+        candidates: Rows,
+        choice: Choice,
+        now: float,
+    ) -> list[tuple[Rows, frozenset[int]]]:
+        """One question to each candidate of these points. Those that could not go come back."""
+        unsent = []
+        owners = candidates[choice.rows, choice.dimension]
+        for owner in np.unique(owners).tolist():
+            matcher = placement.names[owner]
+            chosen = rows[choice.rows[owners == owner]]
+            self._number += 1
+            question = AskedBody(
+                self._number,
+                batch.space,
+                choice.dimension,
+                sorted(choice.kinds),
+                batch.subjects,
+                batch.points[chosen].astype("<f8").tobytes(),
+            )
+            if self._send(matcher, ASKED, encode(question)):
+                deadline = min(now + self._question_seconds, batch.deadline)
+                self._open[self._number] = _Open(matcher, batch, chosen, choice.kinds, deadline)
+                batch.left[chosen] += 1
+            else:
+                self._pass_over(matcher, now)
+                unsent.append((chosen, choice.kinds))
+        return unsent
+
+    def _pass_over(self, matcher: str, now: float) -> None:
+        self._passed_over[matcher] = now + PASSED_OVER_SECONDS
+
+    # Answers --------------------------------------------------------------------------------------
+
+    def answered(self, matcher: str, body: bytes) -> None:
+        """ANSWERED."""
+        answer = decoded(answered_decoder, body)
+        question = self._open.get(answer.number)
+        if question is None or question.matcher != matcher:
+            return  # it was given up
+        del self._open[answer.number]
+        question.batch.take(question.rows, answer)
+        question.batch.left[question.rows] -= 1
+        self._settle(question.batch, question.rows)
+
+    def tick(self, now: float) -> None:
+        """Who has not answered in time is passed over, and others are asked."""
+        late = [number for number, question in self._open.items() if question.deadline <= now]
+        for matcher in {self._open[number].matcher for number in late}:
+            self._pass_over(matcher, now)
+        self._give_up(late, now)
+
+    def matcher_is_up(self, name: str) -> None:
+        """There is a connection to it."""
+        self._passed_over.pop(name, None)
+
+    def matcher_is_gone(self, name: str, now: float) -> None:
+        """Its connection is lost, or it is dead: nothing that it was asked will be answered."""
+        self._pass_over(name, now)
+        for loads in self._loads.values():
+            loads.forget(name)
+        self._give_up([key for key, one in self._open.items() if one.matcher == name], now)
+
+    def _give_up(self, numbers: list[int], now: float) -> None:
+        for number in numbers:
+            question = self._open.pop(number)
+            batch = question.batch
+            batch.left[question.rows] -= 1
+            if now < batch.deadline:
+                self._ask(batch, question.rows, question.kinds, now)
+            else:
+                batch.doubt(question.rows, question.kinds)
+                self._settle(batch, question.rows)
+
+    def told(self, matcher: str, body: bytes, now: float) -> None:
+        """LOADS. Clocks differ: what a load was at some time there, it is here now."""
+        for row in decoded(loads_decoder, body).rows:
+            loads = self._loads.get(row.space)
+            if loads is not None:
+                load = Load(now, row.queue, row.arrival_rate, row.matching_rate, row.boxes)
+                loads.told(matcher, row.dimension, load)

@@ -1,0 +1,62 @@
+"""For which values a matcher has everything: ranges of each searchable dimension. Pure.
+
+A cover is in one form only (sorted, without touching or empty ranges), so that equal ones are
+equal. `union` and `intersection` are dimension by dimension.
+"""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.attributes.conjunctions import Range
+
+Ranges = tuple[Range, ...]
+Cover = tuple[Ranges, ...]
+
+EVERYTHING: Ranges = (Range(-math.inf, math.inf),)
+
+
+def nothing(dimensions: int) -> Cover:
+    return ((),) * dimensions
+
+
+def is_nothing(cover: Cover) -> bool:
+    return not any(cover)
+
+
+def normal(ranges: Iterable[tuple[float, float]]) -> Ranges:
+    """The same values in the one form."""
+    found: list[Range] = []
+    for low, high in sorted(ranges):
+        if low >= high:
+            continue
+        if found and low <= found[-1].high:
+            found[-1] = Range(found[-1].low, max(high, found[-1].high))
+        else:
+            found.append(Range(low, high))
+    return tuple(found)
+
+
+def union(one: Cover, other: Cover) -> Cover:
+    return tuple(normal(mine + theirs) for mine, theirs in zip(one, other, strict=True))
+
+
+def intersection(one: Cover, other: Cover) -> Cover:
+    return tuple(
+        normal((max(a.low, b.low), min(a.high, b.high)) for a in mine for b in theirs)
+        for mine, theirs in zip(one, other, strict=True)
+    )
+
+
+def contains(one: Cover, other: Cover) -> bool:
+    return union(one, other) == one
+
+
+def within(values: npt.NDArray[np.float64], ranges: Ranges) -> npt.NDArray[np.bool_]:
+    """Which of the values lie in one of the ranges?"""
+    inside = np.zeros(len(values), np.bool_)
+    for low, high in ranges:
+        inside |= (values >= low) & (values < high)
+    return inside

@@ -1,0 +1,124 @@
+"""A matcher's way into the tables, and out of them. Pure.
+
+    JOINING ───────────> SERVING ───────────> LEAVING ───────────────> AWAY ───────────────> gone
+      all live brokers     leave()              all live brokers have    MATCHER_LINGER_SECONDS
+      have fed it                               released it
+
+Rules:
+
+- Who joins takes the upper half of each segment of the most loaded matcher (BlueDove III-C), or of
+  the one with most of the space where none is busy. Brokers feed it before anybody asks it.
+- Two that join at once may choose the same place. The one whose name comes first gives way, as long
+  as it does not serve: in the tables it would get nothing.
+- Who leaves answers until all brokers have given others what it holds, and a little longer, until
+  gossip has told that it is away.
+- Neither waits for ever. What is missing then is found by brokers themselves.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from dovetail.attributes.partition import Tokens
+from dovetail.config import (
+    LOAD_CHANGE,
+    MATCHER_JOIN_SECONDS_MAX,
+    MATCHER_LEAVE_SECONDS_MAX,
+    MATCHER_LINGER_SECONDS,
+)
+from dovetail.matcher.covers import Cover
+from dovetail.matcher.layout import Layout
+from dovetail.matcher.tables import MatcherRecord, Phase, View
+
+Fed = Callable[[str, Mapping[str, Cover]], bool]
+"""Has this broker fed all that these covers need?"""
+
+_BUSY_SHARE_MIN = 0.05
+"""Less is nobody's burden."""
+
+
+class Joining:
+    """One life of a matcher."""
+
+    def __init__(self, name: str, view: View, now: float) -> None:
+        """To begin with when gossip has told who is there. `view` has the others, and us."""
+        self.name = name
+        self.phase = Phase.JOINING
+        self._view = view
+        self._since = now
+        self._load = 0.0
+        self._tokens = {
+            space: _choose(view, space, layout) for space, layout in view.layouts.items()
+        }
+        self._enter()
+
+    @property
+    def record(self) -> MatcherRecord:
+        return MatcherRecord(self.phase, self._tokens, self._load)
+
+    def is_gone(self, now: float) -> bool:
+        """Nobody asks us any more."""
+        return self.phase is Phase.AWAY and now - self._since >= MATCHER_LINGER_SECONDS
+
+    def leave(self, now: float) -> None:
+        if self.phase in {Phase.JOINING, Phase.SERVING}:
+            # Nobody asks who has not served.
+            self._move(Phase.LEAVING if self.phase is Phase.SERVING else Phase.AWAY, now)
+
+    def tick(
+        self, now: float, brokers: Iterable[str], fed: Fed, is_released: Callable[[str], bool]
+    ) -> None:
+        """`brokers`: those that are there."""
+        if self.phase is Phase.JOINING:
+            if self._give_way():
+                return
+            covers = {space: self._view.next(space).cover(self.name) for space in self._tokens}
+            is_late = now - self._since >= MATCHER_JOIN_SECONDS_MAX
+            if is_late or all(fed(broker, covers) for broker in brokers):
+                self._move(Phase.SERVING, now)
+        elif self.phase is Phase.LEAVING:
+            is_late = now - self._since >= MATCHER_LEAVE_SECONDS_MAX
+            if is_late or all(map(is_released, brokers)):
+                self._move(Phase.AWAY, now)
+
+    def is_busy(self, share: float) -> None:
+        """How busy we are, told when it has changed."""
+        if abs(share - self._load) > LOAD_CHANGE * max(self._load, _BUSY_SHARE_MIN):
+            self._load = share
+            self._enter()
+
+    def _move(self, phase: Phase, now: float) -> None:
+        self.phase = phase
+        self._since = now
+        self._enter()
+
+    def _enter(self) -> None:
+        self._view.put(self.name, self.record)
+
+    def _give_way(self) -> bool:
+        """Somebody else has the same place, and it is for us to find another."""
+        is_moved = False
+        for space, tokens in self._tokens.items():
+            for other, record in self._view.records.items():
+                if other == self.name or record.tokens.get(space) != tokens:
+                    continue
+                has_right = record.phase is Phase.SERVING or other > self.name
+                if record.phase is not Phase.AWAY and has_right:
+                    self._view.gone(self.name)
+                    self._tokens = {
+                        **self._tokens,
+                        space: _choose(self._view, space, self._view.layouts[space]),
+                    }
+                    self._enter()
+                    is_moved = self._tokens[space] != tokens
+                    break
+        return is_moved
+
+
+def _choose(view: View, space: str, layout: Layout) -> Tokens:
+    """Half of the most loaded one's segments."""
+    placement = view.next(space)
+    if not placement.names:
+        return tuple(bound.low for bound in layout.bounds)
+    table = placement.table
+    busy = {name: view.records[name].load for name in placement.names}
+    most = max(busy, key=lambda name: (busy[name], name))
+    return table.half_of(most if busy[most] >= _BUSY_SHARE_MIN else table.widest())

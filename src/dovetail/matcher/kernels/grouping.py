@@ -1,0 +1,68 @@
+"""The matches of many points, sorted by broker.
+
+An index says which slots a point falls in. An answer has them point by point, and for each point
+broker by broker. Two passes over a point's slots: how many each broker has, then each to its place.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.compiling import kernel
+
+UNSURE = 0xFFFF_FFFF
+"""Instead of a count."""
+
+Slots = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.uint32]
+Columns = npt.NDArray[np.int32]
+
+
+@kernel
+def group(
+    ends: Slots,
+    slots: Slots,
+    first: int,
+    points: int,
+    owner_of: Columns,
+    number_of: Counts,
+    kind_of: npt.NDArray[np.uint16],
+    column_of: Columns,
+    columns: int,
+    is_wanted: npt.NDArray[np.bool_],
+    is_sure: npt.NDArray[np.bool_],
+    boxes_max: int,
+    counts: Counts,
+    numbers: Counts,
+) -> int:
+    """Of points first..first + points: counts[point, column] and their numbers, one after another.
+
+    `column_of` an owner is -1 where it is not asked about; `is_wanted` goes by kind, and `is_sure`
+    is flat as `counts` is. What has no room in `numbers`, or is above `boxes_max`, is unsure.
+    """
+    starts = np.empty(columns, np.int64)
+    at = 0
+    for i in range(points):
+        row = i * columns
+        for column in range(columns):
+            counts[row + column] = 0
+        begin, end = ends[first + i], ends[first + i + 1]
+        for place in range(begin, end):
+            slot = slots[place]
+            column = column_of[owner_of[slot]]
+            if column >= 0 and is_wanted[kind_of[slot]]:
+                counts[row + column] += np.uint32(1)
+        for column in range(columns):
+            count = np.int64(counts[row + column])
+            if not is_sure[row + column] or count > boxes_max or at + count > len(numbers):
+                counts[row + column] = UNSURE
+                starts[column] = -1
+            else:
+                starts[column] = at
+                at += count
+        for place in range(begin, end):
+            slot = slots[place]
+            column = column_of[owner_of[slot]]
+            if column >= 0 and starts[column] >= 0 and is_wanted[kind_of[slot]]:
+                numbers[starts[column]] = number_of[slot]
+                starts[column] += 1
+    return at

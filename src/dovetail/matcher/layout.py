@@ -1,0 +1,125 @@
+"""What matchers have to know of a space: its dimensions, and how it is shared among them. Pure.
+
+Schemes, of which a cluster has one:
+
+    mpartition    BlueDove's: a box is held along each searchable dimension where it is narrow
+    p2p           the paper's first baseline: along one dimension only, however wide it is there
+    full          its second one: every matcher has every box, and any of them may be asked
+
+A layout has a name on the wire that is made of all this. So brokers and matchers whose settings of
+a space differ do not meet, which costs needless forwarding and no matches.
+
+Full replication has one dimension that no box is placed by: all values of it are 0, and a matcher's
+part of it is everything.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.attributes.partition import Bounds
+from dovetail.attributes.space import Space
+from dovetail.config import WIDE_SHARE
+from dovetail.matcher.covers import Cover, is_nothing
+
+Floats = npt.NDArray[np.float64]
+Kinds = npt.NDArray[np.uint16]
+
+_DIGEST_BYTES = 8
+
+
+class Scheme(StrEnum):
+    """Who holds a box."""
+
+    MPARTITION = "mpartition"
+    P2P = "p2p"
+    FULL = "full"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Of one space. Boxes and points have a value for each of its dimensions, searchable or not."""
+
+    name: str
+    dimensions: tuple[Bounds, ...]
+    columns: tuple[int, ...]
+    """Which of them boxes are placed by."""
+    scheme: Scheme = Scheme.MPARTITION
+    wide_share: float = WIDE_SHARE
+
+    @cached_property
+    def id(self) -> str:
+        """On the wire."""
+        meaning = msgspec.json.encode(
+            (self.dimensions, self.columns, self.scheme, float(self.wide_share).hex())
+        )
+        digest = hashlib.blake2b(meaning, digest_size=_DIGEST_BYTES).hexdigest()
+        return f"{self.name}#{digest}"
+
+    @cached_property
+    def bounds(self) -> tuple[Bounds, ...]:
+        """Of the searchable dimensions."""
+        return tuple(self.dimensions[column] for column in self.columns)
+
+    @property
+    def searchable(self) -> int:
+        return len(self.columns)
+
+    @property
+    def is_copied(self) -> bool:
+        return self.scheme is Scheme.FULL
+
+    def values(self, points: Floats) -> Floats:
+        """What of them decides who is asked; NaN where it is missing."""
+        if self.is_copied:
+            return np.zeros((len(points), 1))
+        return points[:, self.columns]
+
+    def kinds(self, lows: Floats, highs: Floats) -> Kinds:
+        """On which searchable dimensions boxes are narrow; as `partition.kind_of` of each."""
+        kinds = np.zeros(len(lows), np.uint16)
+        if self.is_copied:
+            return kinds + np.uint16(1)
+        for place, column in enumerate(self.columns):
+            low, high = lows[:, column], highs[:, column]
+            bound = self.dimensions[column]
+            width = np.minimum(high, bound.high) - np.maximum(low, bound.low)
+            is_narrow = width <= self.wide_share * (bound.high - bound.low)
+            is_narrow &= (low != -np.inf) | (high != np.inf)
+            kinds |= is_narrow.astype(np.uint16) << np.uint16(place)
+        return kinds
+
+    def along(self, lows: Floats, highs: Floats, kinds: Kinds, cover: Cover) -> Kinds:
+        """Along which dimensions a matcher with this cover holds the boxes; 0: along none."""
+        if self.is_copied:
+            return np.zeros_like(kinds) if is_nothing(cover) else kinds
+        along = np.zeros_like(kinds)
+        for place, column in enumerate(self.columns):
+            overlaps = np.zeros(len(kinds), np.bool_)
+            for low, high in cover[place]:
+                overlaps |= (lows[:, column] < high) & (highs[:, column] > low)
+            along |= overlaps.astype(np.uint16) << np.uint16(place)
+        return along & kinds
+
+
+def layout_of(space: Space, scheme: Scheme = Scheme.MPARTITION, along: str = "") -> Layout:
+    """`along`: the one dimension of p2p; the first searchable one unless told."""
+    bounds = tuple(Bounds(one.low, one.high) for one in space.dimensions)
+    columns = [place for place, one in enumerate(space.dimensions) if one.is_searchable]
+    if scheme is not Scheme.MPARTITION:
+        named = [place for place in columns if space.dimensions[place].name == along]
+        columns = (named or columns)[:1]
+    # In the baselines the width of a range decides nothing.
+    share = WIDE_SHARE if scheme is Scheme.MPARTITION else 1.0
+    return Layout(space.name, bounds, tuple(columns), scheme, share)
+
+
+def layouts_of(layouts: Sequence[Layout]) -> dict[str, Layout]:
+    """By their names on the wire."""
+    return {layout.id: layout for layout in layouts}
