@@ -180,8 +180,10 @@ class Mailbox(Link):
         """Take no more: what there is will be the answer."""
         self.congested = True
 
-    def answer_reasons(self, kind: PacketType, packet_id: int, reasons: list[int]) -> None:
-        del kind, packet_id
+    def answer_reasons(
+        self, kind: PacketType, packet_id: int, reasons: list[int], why: str | None = None
+    ) -> None:
+        del kind, packet_id, why
         self.reasons = list(reasons)
         self._changed()
 
