@@ -27,6 +27,7 @@ def subscribe(
     user: str | None = None,
     expiry_seconds: int = 100,
     random: bytes = bytes(16),
+    where: str | None = None,
 ) -> tuple[Handle, list[int] | None]:
     """A new handle, and what the broker says to each filter."""
     handle = new_handle(random, user, expiry_seconds)
@@ -34,7 +35,8 @@ def subscribe(
     mailbox.open(handle, user, 0, is_new=True)
     world.settle()
     requests = [SubscriptionRequest(topic_filter, qos=1) for topic_filter in filters]
-    world.broker.subscribe(mailbox, Subscribe(1, requests))
+    properties = () if where is None else (("where", where),)
+    world.broker.subscribe(mailbox, Subscribe(1, requests, user_properties=properties))
     world.settle()
     close(world, mailbox)
     return handle, mailbox.reasons

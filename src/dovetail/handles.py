@@ -29,7 +29,8 @@ _Filter = Annotated[
     Meta(
         min_length=1,
         max_length=TOPIC_BYTES_MAX,
-        description="A topic filter of MQTT, with + and #, or a shared one: $share/group/filter.",
+        description="A topic filter of MQTT, with + and #; or a shared one, $share/group/filter; "
+        "with ?query behind it in topics that a space governs.",
     ),
 ]
 _MessageId = Annotated[
@@ -74,6 +75,13 @@ class Order(Struct, frozen=True, forbid_unknown_fields=True):
     ] = HANDLE_EXPIRY_SECONDS
 
 
+class Wanted(Struct, frozen=True, omit_defaults=True):
+    """A filter of a handle."""
+
+    filter: str
+    where: Annotated[str, Meta(description="The clause that messages have to satisfy.")] = ""
+
+
 class Subscription(Struct, frozen=True):
     """A handle, and what it stands for."""
 
@@ -84,7 +92,7 @@ class Subscription(Struct, frozen=True):
             description="Who knows it, and is the user that subscribed, may poll. Keep it secret.",
         ),
     ]
-    filters: tuple[_Filter, ...]
+    subscriptions: tuple[Wanted, ...]
     expiry_seconds: Annotated[
         int, Meta(ge=1, description="As ordered, or less if the broker allows less.")
     ]

@@ -3,7 +3,8 @@
 import pytest
 
 import mailboxes
-from broker_harness import Client, World
+from broker_harness import Client, World, attributes
+from dovetail.attributes.space import Dimension, Space
 from dovetail.broker import mailbox as module
 from dovetail.broker.mailbox import handle_of, new_handle
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
@@ -190,6 +191,26 @@ def test_retained_messages_come_first() -> None:
     publisher.publish("t/2", b"new", 0, retain=True)
     found = [(one.payload, one.retain, one.duplicate) for one in poll(world, handle)]
     assert found == [("kept", True, False), ("new", False, False)]
+
+
+TRAFFIC = Space("traffic", "traffic/#", (Dimension("speed", 0, 200),))
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize(
+    ("topic_filter", "where"), [("traffic/#", "speed < 25"), ("traffic/#?speed<25", None)]
+)
+def test_a_where_clause(topic_filter: str, where: str | None, qos: int) -> None:
+    world = World(spaces=(TRAFFIC,))
+    handle, reasons = subscribe(world, topic_filter, where=where)
+    assert reasons == [1]
+    publisher = world.client()
+    for speed in (10, 30, 20):
+        publisher.publish("traffic/a", b"%d" % speed, qos, properties=attributes(speed=speed))
+    (first, second) = poll(world, handle)
+    assert (first.payload, second.payload) == ("10", "20")
+    assert first.user_properties == (("speed", "10"),)
+    assert payloads(World(world.disk, spaces=(TRAFFIC,)), handle) == ["10", "20"]
 
 
 def test_what_a_publisher_says_of_a_message() -> None:

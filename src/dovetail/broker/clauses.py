@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
 from dovetail.attributes.index import BoxIndex
+from dovetail.attributes.query import split_query
 from dovetail.attributes.space import Box, Point, Space, has_texts, matches
 from dovetail.config import CLAUSES_UNINDEXED_MAX
 from dovetail.errors import ClientError, ReasonCode
@@ -37,6 +38,17 @@ def check_key(key: str) -> None:
     if mark and (not clause or _MARK in clause):
         raise ClientError(ReasonCode.TOPIC_FILTER_INVALID, "a where-clause that is none")
     check_filter(topic_filter)
+
+
+def check_request(topic_filter: str) -> None:
+    """A ClientError if it is no filter, nor one with a query behind it, which spaces decide."""
+    try:
+        check_filter(topic_filter)
+    except ClientError:
+        plain, query = split_query(topic_filter)
+        if query is None:
+            raise
+        check_filter(plain)
 
 
 class Clause(NamedTuple):

@@ -10,7 +10,7 @@ PUBLISH and the shortest acknowledgements are on the way of every message, and t
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from dovetail.attributes.query import split_query
+from dovetail.broker.clauses import check_request
 from dovetail.broker.codes import (
     FLAGS,
     PASSWORD_FLAG,
@@ -43,7 +43,7 @@ from dovetail.broker.packets import (
 )
 from dovetail.broker.properties import WILL, read_properties, read_publish_properties
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.topics.names import SHARE_PREFIX, check_filter, check_name
+from dovetail.topics.names import SHARE_PREFIX, check_name
 
 _ACK_TYPES: Final = {
     int(packet_type): packet_type
@@ -308,13 +308,7 @@ def _decode_unsubscribe(version: int, packet_type: int, body: bytes) -> Unsubscr
 
 def _read_filter(reader: Reader) -> str:
     topic_filter = reader.text("the topic filter")  # [MQTT-3.8.3-1], [MQTT-3.10.3-1]
-    try:
-        check_filter(topic_filter)
-    except ClientError:
-        plain, query = split_query(topic_filter)
-        if query is None:
-            raise
-        check_filter(plain)  # it may have a where-clause, which spaces decide (spaces.py)
+    check_request(topic_filter)
     return topic_filter
 
 

@@ -93,7 +93,7 @@ def _digest(said: bytes, user: str | None) -> bytes:
 class Mailbox(Link):
     """From its CONNECT to its end. What it waits for comes by `changed`."""
 
-    __slots__ = ("_changed", "_first_id", "bytes_taken", "error", "messages", "reasons")
+    __slots__ = ("_changed", "_first_id", "bytes_taken", "error", "messages", "reasons", "why")
 
     def __init__(
         self,
@@ -114,6 +114,8 @@ class Mailbox(Link):
         self.bytes_taken = 0
         self.reasons: list[int] | None = None
         """What the broker says to a SUBSCRIBE."""
+        self.why: str | None = None
+        """The same in words, about what it refuses."""
         self.error: ClientError | None = None
         """Why it was not let in, or is over."""
         self._first_id = first_id
@@ -183,8 +185,9 @@ class Mailbox(Link):
     def answer_reasons(
         self, kind: PacketType, packet_id: int, reasons: list[int], why: str | None = None
     ) -> None:
-        del kind, packet_id, why
+        del kind, packet_id
         self.reasons = list(reasons)
+        self.why = why
         self._changed()
 
     def end_session(self) -> None:

@@ -12,17 +12,19 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from dovetail.broker.clauses import check_request, split_key
 from dovetail.broker.mailbox import RANDOM_BYTES, Handle, Mailbox, handle_of, new_handle
 from dovetail.broker.outlet import Peer
 from dovetail.broker.packets import Subscribe, SubscriptionRequest
 from dovetail.broker.server import Server
 from dovetail.broker.session import PACKET_ID_MAX, Session
+from dovetail.broker.subscribing import WHERE
 from dovetail.config import HOLD_SECONDS_MAX
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.handles import Acknowledged, Order, Polled, PollQuery, Subscription
-from dovetail.topics.names import check_filter
+from dovetail.handles import Acknowledged, Order, Polled, PollQuery, Subscription, Wanted
 
 _FAILURE = 0x80  # reason codes from here on are refusals
+_NOT_STORED = "the data folder does not take what has to be written; try again later"
 
 
 class Polling:
@@ -43,11 +45,8 @@ class Polling:
     async def subscribe(self, user: str | None, order: Order) -> Subscription:
         filters = tuple(dict.fromkeys(order.filters))
         for topic_filter in filters:
-            check_filter(topic_filter)
-        if order.where is not None:
-            raise ClientError(
-                ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "where-clauses are not supported here yet"
-            )
+            check_request(topic_filter)
+        where = () if order.where is None else ((WHERE, order.where),)
         limit = self._server.shared.limits.session_expiry_max_seconds
         if not limit:
             raise ClientError(
@@ -60,10 +59,12 @@ class Polling:
             mailbox = request.mailbox
             try:
                 requests = [SubscriptionRequest(topic_filter, qos=1) for topic_filter in filters]
-                self._server.broker.subscribe(mailbox, Subscribe(1, requests))
+                self._server.broker.subscribe(
+                    mailbox, Subscribe(1, requests, user_properties=where)
+                )
                 self._server.rows_may_wait()
                 await request.until(lambda: mailbox.reasons is not None)
-                _check(filters, mailbox.reasons or [])
+                _check(mailbox)
             except BaseException:
                 self._end_session(mailbox)
                 raise
@@ -178,10 +179,7 @@ class Polling:
         self._server.shared.journal.when_stored(tell)
         self._server.rows_may_wait()
         if not await told:
-            raise ClientError(
-                ReasonCode.SERVER_UNAVAILABLE,
-                "the data folder does not take what has to be written; try again later",
-            )
+            raise ClientError(ReasonCode.SERVER_UNAVAILABLE, _NOT_STORED)
 
 
 class _Request:
@@ -223,25 +221,14 @@ def _session_of(mailbox: Mailbox) -> Session:
 def _subscription(handle: Handle, session: Session) -> Subscription:
     return Subscription(
         handle.text,
-        tuple(session.subscriptions),
+        tuple(Wanted(*split_key(key)) for key in session.subscriptions),
         session.expiry_seconds,
         len(session.queue) + len(session.inflight),
     )
 
 
-def _check(filters: tuple[str, ...], reasons: list[int]) -> None:
-    """A ClientError for the first filter that was refused."""
-    for topic_filter, reason in zip(filters, reasons, strict=True):
-        if reason < _FAILURE:
-            continue
-        shown = repr(topic_filter[:80])
-        raise ClientError(ReasonCode(reason), _REFUSALS.get(reason, "{} is refused").format(shown))
-
-
-_REFUSALS: dict[int, str] = {
-    ReasonCode.NOT_AUTHORIZED: "you may not subscribe to {}",
-    ReasonCode.TOPIC_FILTER_INVALID: "topic filter {}: it is longer than mqtt.topic_bytes_max, or "
-    "deeper than mqtt.topic_levels_max",
-    ReasonCode.QUOTA_EXCEEDED: "there is no room for a subscription to {}, or the data folder does "
-    "not take it",
-}
+def _check(mailbox: Mailbox) -> None:
+    """A ClientError if a filter was refused, for the first one."""
+    for reason in mailbox.reasons or ():
+        if reason >= _FAILURE:
+            raise ClientError(ReasonCode(reason), mailbox.why or _NOT_STORED)

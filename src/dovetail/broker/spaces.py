@@ -70,6 +70,8 @@ class Spaces:
         read = _parse(where, query, space)
         clause = Clause(space, space.boxes(read))  # a space has its own reasons to refuse
         text = str(read)
+        if "\0" in text:  # keys have one between filter and clause
+            raise _refused("a where-clause holds no null character U+0000")
         self._last = _inner(plain), text, clause
         return plain, text
 

@@ -36,7 +36,7 @@ from dovetail.config import FILTERS_PER_PACKET_MAX, SUBACK_WAIT_SECONDS
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import split_shared
 
-_WHERE = "where"
+WHERE = "where"
 """The user property of SUBSCRIBE and UNSUBSCRIBE that is a where-clause."""
 
 
@@ -130,7 +130,7 @@ class Subscribing:
         reasons: list[int] = []
         changed: set[str] = set()
         revision = next(self._revisions)
-        where = dict(packet.user_properties).get(_WHERE)
+        where = dict(packet.user_properties).get(WHERE)
         keys = [self._router.spaces.key_to_drop(one, where) for one in packet.filters]
         for key in keys:
             is_known = key in session.subscriptions
@@ -171,7 +171,7 @@ class Subscribing:
 
     def _key(self, topic_filter: str, user_properties: UserProperties) -> str:
         """Of a subscription as the client asks for it."""
-        clauses = [value for name, value in user_properties if name == _WHERE]
+        clauses = [value for name, value in user_properties if name == WHERE]
         if len(clauses) > 1:
             raise ClientError(
                 ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
