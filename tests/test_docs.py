@@ -5,6 +5,7 @@ Prose is not checked, and whether a command does what a page says is the matter 
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,23 @@ from prometheus_client import generate_latest
 from typer.core import TyperCommand, TyperGroup
 
 from checkout import ROOT
+from dovetail import config
+from dovetail.attributes import where
+from dovetail.attributes.declaring import declared_spaces
+from dovetail.attributes.space import matches
 from dovetail.broker.sys_topics import AVERAGED_SECONDS, LOADS, PREFIX, TOPICS
 from dovetail.cli import app
-from dovetail.settings import DEFAULT_PORTS, Cluster, Listener, Mqtt, Rule, Settings, parse_settings
+from dovetail.settings import (
+    DEFAULT_PORTS,
+    Cluster,
+    DimensionSettings,
+    Listener,
+    Mqtt,
+    Rule,
+    Settings,
+    SpaceSettings,
+    parse_settings,
+)
 from dovetail.settings.faults import as_toml
 from dovetail.web.metrics import make_registry
 from web_views import views
@@ -26,6 +41,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 FOR_USERS = [page for page in PAGES if page.name == "README.md" or page.parent.name == "docs"]
 RUNNING = ROOT / "docs" / "running.md"
 CLUSTER = ROOT / "docs" / "cluster.md"
+ATTRIBUTES = ROOT / "docs" / "attributes.md"
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
@@ -116,6 +132,7 @@ def test_commands_are_found() -> None:
         "backup",
         "status",
         "route",
+        "spaces",
         "node",
         "sketch",
         "reproduce",
@@ -151,7 +168,9 @@ def test_settings_are_known(page: Path) -> None:
             assert key in tables[table].__struct_fields__, f"{table}.{key}"
 
 
-@pytest.mark.parametrize("text", [*blocks(RUNNING, "toml"), *blocks(CLUSTER, "toml")])
+@pytest.mark.parametrize(
+    "text", [text for page in (RUNNING, CLUSTER, ATTRIBUTES) for text in blocks(page, "toml")]
+)
 def test_configurations_can_be_read(text: str) -> None:
     assert parse_settings(text, "a page") != Settings()
 
@@ -178,6 +197,51 @@ def test_every_kind_of_listener_is_in_the_table_with_its_port() -> None:
 def test_every_key_of_listeners_and_rules_is_named(table: type[Struct]) -> None:
     named = set(re.findall(r"\w+", " ".join([*spans(RUNNING), *blocks(RUNNING, "toml")])))
     assert set(table.__struct_fields__) <= named
+
+
+# Attributes --------------------------------------------------------------------------------------
+
+
+def test_every_key_of_spaces_is_in_the_table() -> None:
+    named = re.findall(r"^\| `(\w+)` \| ", ATTRIBUTES.read_text(), re.MULTILINE)
+    keys = {*SpaceSettings.__struct_fields__, *DimensionSettings.__struct_fields__} - {"bounds"}
+    assert {*named} == keys
+
+
+def test_the_grammar_is_that_of_the_parser() -> None:
+    (grammar,) = (text for text in blocks(ATTRIBUTES, "") if text.startswith("clause"))
+    assert where.__doc__ is not None
+    assert textwrap.indent(grammar, "    ") in where.__doc__
+
+
+def test_clauses_mean_what_is_said_of_them() -> None:
+    (text,) = blocks(ATTRIBUTES, "where")
+    assert [where.parse(line) for line in text.splitlines()]
+    (declared,) = blocks(ATTRIBUTES, "toml")
+    (space,) = declared_spaces(parse_settings(declared, "a page").spaces)
+    row = re.compile(r"^\| `(.+)` \| `(\w+)=(.+)` \| (yes|no) \|$", re.MULTILINE)
+    rows = row.findall(ATTRIBUTES.read_text())
+    assert len(rows) > 10
+    for clause, name, value, answer in rows:
+        point = space.point({name: value})
+        found = any(matches(box, point) for box in space.boxes(where.parse(clause)))
+        assert found == (answer == "yes"), (clause, name, value)
+
+
+def test_limits_of_clauses_are_as_they_are() -> None:
+    page = ATTRIBUTES.read_text()
+    for words, limit in (
+        ("up to {} numbers", config.SPACE_DIMENSIONS_MAX),
+        ("up to {} texts", config.SPACE_TEXTS_MAX),
+        ("A broker has up to {} spaces", config.SPACES_MAX),
+        ("| characters of a clause | {} |", config.WHERE_CHARACTERS_MAX),
+        ("| parentheses within each other | {} |", config.WHERE_DEPTH_MAX),
+        ("are one each | {} |", config.WHERE_CONJUNCTIONS_MAX),
+        ("| {} texts, or as many", config.WHERE_MEMBERS_MAX),
+        ("| attributes that a clause names | {} |", config.WHERE_NAMES_MAX),
+        ("| characters of a name | {} |", config.ATTRIBUTE_NAME_CHARACTERS_MAX),
+    ):
+        assert words.format(f"{limit:,}") in page
 
 
 # What a broker shows ----------------------------------------------------------------------------

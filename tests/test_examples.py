@@ -1,5 +1,6 @@
 """Every example runs, as its first lines say."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +10,8 @@ import pytest
 from broker_process import BrokerProcess
 from checkout import ROOT
 
-EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+FOLDER = ROOT / "examples"
+EXAMPLES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("**/*.py"))
 WITH_BROKER = {"pubsub.py"}
 
 Run = Callable[[str], str]
@@ -37,9 +39,8 @@ def run(request: pytest.FixtureRequest) -> Run:
     return run
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_the_example_runs(example: str, run: Run) -> None:
-    assert run(example)
+def test_every_example_is_tested() -> None:
+    assert EXAMPLES == ["pubsub.py", "sketches.py", "traffic/city.py"]
 
 
 def test_a_publication_goes_where_it_is_wanted(run: Run) -> None:
@@ -60,6 +61,14 @@ def test_the_guard_misses_nothing(run: Run) -> None:
         "  guard notes: building3/room1/lamp on (retained)",
     ]
     assert run("pubsub.py") == printed  # it leaves nothing behind
+
+
+def test_drivers_see_what_they_asked_for(run: Run) -> None:
+    printed = run("traffic/city.py")  # which checks it, and has started a broker for it
+    saw = re.findall(
+        r"^  and saw (\d+) of 400 readings, all that it wants:$", printed, re.MULTILINE
+    )
+    assert saw == ["7", "79", "81", "22"]
 
 
 def test_an_example_without_its_broker_says_so() -> None:

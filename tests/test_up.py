@@ -276,7 +276,7 @@ def test_a_reload_brings_new_passwords_rules_and_certificates(
         set_password(tmp_path / "users", "anna", "second")
         secured.file.write_text(SECURED.replace("old/#", "new/#"))
         Authority(tmp_path).issue("server")
-        assert "reloaded passwords, access rules and certificates" in secured.reload()
+        assert "reloaded passwords, access rules, spaces and certificates" in secured.reload()
         # Who is connected stays so, under the new rules.
         assert client.publish("old/a", b"", 1) == ReasonCode.NOT_AUTHORIZED
         assert client.publish("new/a", b"", 1) != ReasonCode.NOT_AUTHORIZED

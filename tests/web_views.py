@@ -3,6 +3,7 @@
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.reports import (
     ClusterReport,
+    DimensionReport,
     FilterMatch,
     Matches,
     NodeEntry,
@@ -11,6 +12,8 @@ from dovetail.reports import (
     PeerRoute,
     RouteReport,
     SketchReport,
+    SpaceReport,
+    SpacesReport,
 )
 from dovetail.stats import Counters, Gauges
 from dovetail.web import Views
@@ -73,6 +76,19 @@ def route(topic: str) -> RouteReport:
     )
 
 
+def spaces() -> SpacesReport:
+    lat = DimensionReport("lat", -90, 90, is_searchable=True)
+    speed = DimensionReport("speed", 0, 0.5, is_searchable=False)
+    heat = DimensionReport("heat", -20, 1e20, is_searchable=True)
+    return SpacesReport(
+        "one",
+        (
+            SpaceReport("traffic", "traffic/#", (lat, speed), ("road",), True, 1_200, 1_201),
+            SpaceReport("rooms", "rooms/+", (heat,), (), False, 0, 0),
+        ),
+    )
+
+
 async def told_cluster() -> ClusterReport:
     return cluster()
 
@@ -95,6 +111,7 @@ def views(**other: object) -> Views:
         "peers": lambda: (PEER,),
         "cluster": told_cluster,
         "route": told_route,
+        "spaces": spaces,
         "log_in": nobody,
         "handles": None,
     }

@@ -22,6 +22,7 @@ from random import Random
 import uvloop
 
 from dovetail import __version__
+from dovetail.attributes.declaring import declared_spaces
 from dovetail.broker.access import AccessRules, Authenticator, Grant
 from dovetail.broker.journal import Journal
 from dovetail.broker.link import Link
@@ -35,6 +36,7 @@ from dovetail.broker.polling import Polling
 from dovetail.broker.reporting import Reporter
 from dovetail.broker.scanning import load_kernels
 from dovetail.broker.server import Server
+from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store
 from dovetail.broker.sys_topics import SysTopics
@@ -43,7 +45,14 @@ from dovetail.config import HASHES_WAITING_MAX, PORTS_TRIED_MAX
 from dovetail.errors import ClientError, ConfigError, DovetailError, ReasonCode
 from dovetail.logs import set_up_logging
 from dovetail.messages import Message
-from dovetail.reports import ClusterReport, NodeEntry, PeerReport, RouteReport, SketchReport
+from dovetail.reports import (
+    ClusterReport,
+    NodeEntry,
+    PeerReport,
+    RouteReport,
+    SketchReport,
+    SpacesReport,
+)
 from dovetail.settings import Listener, Settings, check_files
 from dovetail.stats import Counters, Gauges
 from dovetail.topics.names import check_name
@@ -128,6 +137,7 @@ class Node:
             # Steady within a run, whatever happens to the system's clock.
             clock=lambda: loop_time() + offset,
             rules=AccessRules(settings.access.rules),
+            spaces=Spaces(declared_spaces(settings.spaces)),
         )
         self._handles = Polling(self._server, settings.http.polls_max)
         self._reporter = Reporter(self._server.broker, self.name, self._server.clock())
@@ -208,6 +218,7 @@ class Node:
             self._peers,
             self._report,
             self._route,
+            self._spaces,
             self._log_in,
             self._handles,
         )
@@ -249,7 +260,7 @@ class Node:
             await self._http.stop()
 
     def reload(self) -> None:
-        """Passwords, access rules and certificates, from the files as they are now."""
+        """Passwords, access rules, spaces and certificates, from the files as they are now."""
         try:
             settings = self.settings
             if self._load is not None:
@@ -257,6 +268,7 @@ class Node:
             check_files(settings)
             new_authenticator = authenticator(settings)
             rules = AccessRules(settings.access.rules)
+            spaces = Spaces(declared_spaces(settings.spaces))
             renewed = [
                 (listening, tls_context(as_named_now(listening.listener, settings)))
                 for listening in self.listening
@@ -273,7 +285,9 @@ class Node:
         if tls is not None and self.agent is not None:
             self.agent.transport.renew(tls)
         self._server.broker.change_rules(rules)
-        log.info("reloaded passwords, access rules and certificates")
+        if spaces.all != self._server.broker.router.spaces.all:
+            self._server.broker.change_spaces(spaces)
+        log.info("reloaded passwords, access rules, spaces and certificates")
 
     def _links_tls(self, settings: Settings) -> Tls | None:
         """Of the links with other nodes, from the files that the settings name now."""
@@ -399,6 +413,9 @@ class Node:
         if self.agent is not None:
             return await self.agent.asking.route(topic)
         return RouteReport(topic, self.name, self._reporter.matches(check_name(topic)))
+
+    def _spaces(self) -> SpacesReport:
+        return self._reporter.spaces()
 
     def _health(self) -> tuple[bool, str]:
         assert self._server is not None

@@ -116,3 +116,31 @@ class RouteReport(Struct, frozen=True):
     asked: str
     here: Matches
     peers: tuple[PeerRoute, ...] = ()
+
+
+class DimensionReport(Struct, frozen=True):
+    """An attribute that is a number."""
+
+    name: str
+    low: float
+    high: float
+    is_searchable: bool
+
+
+class SpaceReport(Struct, frozen=True):
+    """A space as one broker has it, and what clients of this broker want of it."""
+
+    name: str
+    topics: str
+    dimensions: tuple[DimensionReport, ...]
+    texts: tuple[str, ...]
+    json_fields: bool
+    subscriptions: int
+    """With a where-clause; a group is one."""
+    boxes: int
+    """Of their clauses."""
+
+
+class SpacesReport(Struct, frozen=True):
+    asked: str
+    spaces: tuple[SpaceReport, ...]

@@ -55,6 +55,7 @@ def test_clauses_come_and_go(seed: int) -> None:
                 del there[gone]
                 clauses.take(gone)
         assert len(clauses) == len(there)
+        assert clauses.boxes == sum(len(clause.boxes) for clause in there.values())
         for _ in range(3):
             point = drawn_point(random)
             found = clauses.find(point)

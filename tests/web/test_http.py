@@ -21,10 +21,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail import __version__
 from dovetail.errors import DovetailError
-from dovetail.reports import ClusterReport, RouteReport
+from dovetail.reports import ClusterReport, RouteReport, SpacesReport
 from dovetail.stats import Counters, Gauges
 from dovetail.web import HttpServer, serving
-from web_views import cluster, route, views
+from web_views import cluster, route, spaces, views
 
 WAIT_SECONDS = 30
 
@@ -116,7 +116,7 @@ async def test_health() -> None:
 
 
 @in_loop
-async def test_the_cluster_and_routes_are_told_as_json() -> None:
+async def test_the_cluster_routes_and_spaces_are_told_as_json() -> None:
     async with serve() as node:
         answer = await node.ask("/cluster")
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
@@ -127,6 +127,9 @@ async def test_the_cluster_and_routes_are_told_as_json() -> None:
         answer = await node.ask("/route?topic=a%2F%2B")
         assert (answer.status, json.loads(answer.body)) == (400, {"error": "'+' is a wildcard"})
         assert (await node.ask("/cluster", "POST")).status == 405
+        answer = await node.ask("/spaces")
+        assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+        assert msgspec.json.decode(answer.body, type=SpacesReport) == spaces()
 
 
 @in_loop

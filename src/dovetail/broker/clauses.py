@@ -70,6 +70,8 @@ class ClauseSet(Generic[Entry]):
     def __init__(self, topic_filter: str, space: Space) -> None:
         self.filter = topic_filter
         self.space = space
+        self.boxes = 0
+        """Of all clauses."""
         self._clauses: dict[Entry, Clause] = {}
         self._waiting: set[Entry] = set()  # for a place in the index
         self._index: BoxIndex | None = None
@@ -82,13 +84,14 @@ class ClauseSet(Generic[Entry]):
     def put(self, entry: Entry, clause: Clause) -> None:
         """The entry is new here."""
         self._clauses[entry] = clause
+        self.boxes += len(clause.boxes)
         if self._index is not None or self._waiting:
             self._waiting.add(entry)
         elif len(self._clauses) > CLAUSES_UNINDEXED_MAX:
             self._waiting.update(self._clauses)
 
     def take(self, entry: Entry) -> None:
-        del self._clauses[entry]
+        self.boxes -= len(self._clauses.pop(entry).boxes)
         self._waiting.discard(entry)
         slots = self._slots.pop(entry, None)
         if slots is not None and self._index is not None:

@@ -1,11 +1,23 @@
 """What a broker tells of itself when somebody asks: how it is, and where a topic leads. Pure."""
 
+from collections import Counter
+
 from dovetail import __version__
+from dovetail.attributes.space import Space
 from dovetail.broker.core import Broker
 from dovetail.broker.routes import Group
 from dovetail.broker.session import Subscription
 from dovetail.config import MATCHES_SHOWN_MAX
-from dovetail.reports import FilterMatch, Matches, NodeReport, PeerReport, SketchReport
+from dovetail.reports import (
+    DimensionReport,
+    FilterMatch,
+    Matches,
+    NodeReport,
+    PeerReport,
+    SketchReport,
+    SpaceReport,
+    SpacesReport,
+)
 from dovetail.topics.names import split_shared
 
 
@@ -54,4 +66,34 @@ class Reporter:
             tuple(listed[:MATCHES_SHOWN_MAX]),
             len(listed),
             self.broker.retained.get(topic) is not None,
+        )
+
+    def spaces(self) -> SpacesReport:
+        router = self.broker.router
+        wanted: Counter[Space] = Counter()
+        boxes: Counter[Space] = Counter()
+        for known in router.clauses.values():
+            wanted[known.space] += len(known)
+            boxes[known.space] += known.boxes
+        for group in router.groups.values():
+            if group.clause is not None:
+                wanted[group.clause.space] += 1
+                boxes[group.clause.space] += len(group.clause.boxes)
+        return SpacesReport(
+            self.name,
+            tuple(
+                SpaceReport(
+                    name=space.name,
+                    topics=space.topics,
+                    dimensions=tuple(
+                        DimensionReport(one.name, one.low, one.high, one.is_searchable)
+                        for one in space.dimensions
+                    ),
+                    texts=tuple(sorted(space.texts)),
+                    json_fields=space.json_fields,
+                    subscriptions=wanted[space],
+                    boxes=boxes[space],
+                )
+                for space in router.spaces.all
+            ),
         )

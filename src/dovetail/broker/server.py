@@ -25,6 +25,7 @@ from dovetail.broker.link import Link
 from dovetail.broker.outlet import Outlet, Peer, State
 from dovetail.broker.packets import Connect
 from dovetail.broker.peering.mesh import Mesh
+from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store, Writer
 from dovetail.config import (
@@ -63,6 +64,7 @@ class Server:
         random: Random,
         clock: Callable[[], float],
         rules: AccessRules | None = None,
+        spaces: Spaces | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.clock = clock
@@ -73,6 +75,7 @@ class Server:
             schedule=self._schedule,
             random=random,
             rules=rules,
+            spaces=spaces,
         )
         self.mesh: Mesh | None = None
         """The other brokers, if there are some (peering/agent.py)."""

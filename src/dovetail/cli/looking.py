@@ -1,4 +1,4 @@
-"""`status` and `route`: what a running cluster says of itself."""
+"""`status`, `route` and `spaces`: what a running cluster says of itself."""
 
 from typing import Annotated
 
@@ -48,3 +48,14 @@ def route(
     from dovetail.looking.route import show_route
 
     show_route(url, topic, as_json=json)
+
+
+@app.command(epilog="Example: dovetail spaces --url http://127.0.0.1:8081")
+def spaces(
+    url: Annotated[str, option.value("Where a node serves HTTP.", "URL")] = HTTP_URL,
+    json: Annotated[bool, option.flag("--json", "Print it as JSON.")] = False,
+) -> None:
+    """Show the spaces of a running node, and how many where-clauses its clients have in them."""
+    from dovetail.looking.spaces import show_spaces
+
+    show_spaces(url, as_json=json)

@@ -1,4 +1,4 @@
-"""`dovetail status` and `dovetail route`: what a running cluster says of itself, for people.
+"""`dovetail status`, `route` and `spaces`: what a running cluster says of itself, for people.
 
-They ask one node over HTTP, which asks the others. Nothing here knows a broker.
+They ask one node over HTTP, which may ask the others. Nothing here knows a broker.
 """

@@ -27,14 +27,14 @@ def fetch(url: str, path: str, kind: type[Report], **query: str) -> Report:
     asked = f"{base.rstrip('/')}{path}"
     if query:
         asked += f"?{urllib.parse.urlencode(query)}"
-    body = _get(base, asked)
+    body = _get(base, path, asked)
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError:
         raise _no_node(base) from None
 
 
-def _get(base: str, asked: str) -> bytes:
+def _get(base: str, path: str, asked: str) -> bytes:
     # A node is asked directly, whatever proxies there are for the world outside.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -43,7 +43,7 @@ def _get(base: str, asked: str) -> bytes:
             return body
     except urllib.error.HTTPError as error:
         with error:
-            raise _refused(base, error) from None
+            raise _refused(base, path, error) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         # urllib hides the cause behind an error of its own.
         cause = getattr(error, "reason", error)
@@ -51,7 +51,7 @@ def _get(base: str, asked: str) -> bytes:
         raise DovetailError(f"no node answers at {base}: {why}.", hint=_PLACE) from None
 
 
-def _refused(base: str, error: urllib.error.HTTPError) -> DovetailError:
+def _refused(base: str, path: str, error: urllib.error.HTTPError) -> DovetailError:
     if error.code == 400:
         try:
             told = msgspec.json.decode(error.read(_BYTES_MAX), type=_Refusal)
@@ -60,7 +60,7 @@ def _refused(base: str, error: urllib.error.HTTPError) -> DovetailError:
         return DovetailError(f"{told.error}.")
     if error.code == 404:
         return DovetailError(
-            f"what answers at {base} knows nothing of clusters.",
+            f"what answers at {base} has no {path}.",
             hint=f"It is an older Dovetail, or another program. {_PLACE}",
         )
     return DovetailError(f"the node at {base} answers with HTTP {error.code}.")

@@ -25,6 +25,7 @@ _INDEX = f"""Dovetail {__version__}
 /metrics  counters and gauges for Prometheus
 /cluster  all nodes of the cluster, as JSON
 /route    where a publication would go: /route?topic=a/b, as JSON
+/spaces   the spaces of this node, and what clients want of them, as JSON
 /subscriptions  messages by handle, polled and acknowledged
 /openapi.json   how these are used
 """
@@ -57,6 +58,9 @@ def make_application(views: Views) -> Starlette:
             return JSONResponse({"error": error.message}, status_code=400)
         return Response(msgspec.json.encode(report), media_type=_JSON)
 
+    async def spaces(_request: Request) -> Response:
+        return Response(msgspec.json.encode(views.spaces()), media_type=_JSON)
+
     application = Starlette(
         routes=[
             Route("/", index),
@@ -64,6 +68,7 @@ def make_application(views: Views) -> Starlette:
             Route("/metrics", metrics),
             Route("/cluster", cluster),
             Route("/route", route),
+            Route("/spaces", spaces),
             *subscription_routes(views),
         ],
         exception_handlers=FAULT_HANDLERS,

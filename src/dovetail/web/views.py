@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from dovetail.handles import Handles
-from dovetail.reports import ClusterReport, PeerReport, RouteReport, SketchReport
+from dovetail.reports import ClusterReport, PeerReport, RouteReport, SketchReport, SpacesReport
 from dovetail.stats import Counters, Gauges
 
 
@@ -24,6 +24,7 @@ class Views:
     cluster: Callable[[], Awaitable[ClusterReport]]
     route: Callable[[str], Awaitable[RouteReport]]
     """A ClientError if it is no name of a topic."""
+    spaces: Callable[[], SpacesReport]
     log_in: Callable[[str | None, bytes | None, bool], Awaitable[str | None]]
     """The name that a user has proven, by name, password, and whether it is on this machine; None:
     it may do without one. A ClientError if it may not."""

@@ -1,0 +1,48 @@
+"""The spaces of a node: their topics, their attributes, and how much is asked of them."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from dovetail.looking.fetching import fetch
+from dovetail.reports import DimensionReport, SpaceReport, SpacesReport
+
+
+def show_spaces(url: str, *, as_json: bool) -> None:
+    report = fetch(url, "/spaces", SpacesReport)
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(report)).decode())
+    else:
+        print("\n".join(sentences(report)))
+
+
+def sentences(report: SpacesReport) -> Iterator[str]:
+    if not report.spaces:
+        yield f"{report.asked} has no spaces. A table [spaces.NAME] in its configuration makes one."
+        return
+    yield f"{report.asked} has {_counted(len(report.spaces), 'space')}:"
+    for space in report.spaces:
+        yield f"  {space.name}: publications on {space.topics}; {_wanted(space)}"
+        width = max(len(name) for name in (*(one.name for one in space.dimensions), *space.texts))
+        for dimension in space.dimensions:
+            yield f"      {dimension.name:{width}}  {_bounds(dimension)}"
+        for text in space.texts:
+            yield f"      {text:{width}}  a text"
+        if space.json_fields:
+            yield "      Fields of JSON payloads are attributes too."
+
+
+def _wanted(space: SpaceReport) -> str:
+    if not space.subscriptions:
+        return "nobody here has a where-clause for them"
+    clauses = _counted(space.subscriptions, "subscription")
+    return f"{clauses} with where-clauses, {_counted(space.boxes, 'box', 'boxes')}"
+
+
+def _bounds(dimension: DimensionReport) -> str:
+    words = f"{dimension.low:g} to {dimension.high:g}"
+    return words if dimension.is_searchable else f"{words}, not searchable"
+
+
+def _counted(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,35 @@
+"""Spaces of a node, in words."""
+
+import msgspec
+
+from dovetail.looking.spaces import sentences
+from dovetail.reports import SpacesReport
+from web_views import spaces
+
+
+def test_spaces_with_all_they_have() -> None:
+    assert [*sentences(spaces())] == [
+        "one has 2 spaces:",
+        "  traffic: publications on traffic/#; 1,200 subscriptions with where-clauses, 1,201 boxes",
+        "      lat    -90 to 90",
+        "      speed  0 to 0.5, not searchable",
+        "      road   a text",
+        "      Fields of JSON payloads are attributes too.",
+        "  rooms: publications on rooms/+; nobody here has a where-clause for them",
+        "      heat  -20 to 1e+20",
+    ]
+
+
+def test_one_of_each() -> None:
+    rooms = msgspec.structs.replace(spaces().spaces[1], subscriptions=1, boxes=1)
+    lines = [*sentences(SpacesReport("one", (rooms,)))]
+    assert lines[:2] == [
+        "one has 1 space:",
+        "  rooms: publications on rooms/+; 1 subscription with where-clauses, 1 box",
+    ]
+
+
+def test_none() -> None:
+    assert [*sentences(SpacesReport("one", ()))] == [
+        "one has no spaces. A table [spaces.NAME] in its configuration makes one."
+    ]
