@@ -86,20 +86,43 @@ def test_half_of_the_most_loaded_ones_segments() -> None:
     assert Joining("m", view, 0.0).record.tokens == {SPACE: (40.0, 4.5)}
 
 
-def test_of_two_at_one_place_one_gives_way() -> None:
-    views = {name: View({SPACE: LAYOUT}) for name in ("m", "n")}
+def test_of_many_at_one_place_all_but_one_give_way() -> None:
+    names = [f"m{number}" for number in range(8)]
+    views = {name: View({SPACE: LAYOUT}) for name in names}
     for view in views.values():
         view.put("a", serving(0.0, 0.0))
-    both = {name: Joining(name, view, 0.0) for name, view in views.items()}
-    assert both["m"].record.tokens == both["n"].record.tokens
-    views["m"].put("n", both["n"].record)
-    views["n"].put("m", both["m"].record)
+    all_of_them = {name: Joining(name, view, 0.0) for name, view in views.items()}
     brokers = Brokers()
     brokers.have_fed |= {"b1", "b2"}
-    assert brokers.tick(both["n"], 1.0) is Phase.SERVING
-    assert brokers.tick(both["m"], 1.0) is Phase.JOINING
-    assert both["m"].record.tokens == {SPACE: (75.0, 7.5)}
-    assert brokers.tick(both["m"], 2.0) is Phase.SERVING
+    for now in (1.0, 2.0):
+        for view in views.values():
+            for one in all_of_them.values():
+                view.put(one.name, one.record)
+        for one in all_of_them.values():
+            brokers.tick(one, now)
+    places = {one.record.tokens[SPACE] for one in all_of_them.values()}
+    assert len(places) == len(names)
+    assert {one.phase for one in all_of_them.values()} == {Phase.SERVING}
+
+
+def test_who_serves_keeps_its_place() -> None:
+    view, brokers = View({SPACE: LAYOUT}), Brokers()
+    view.put("a", serving(0.0, 0.0))
+    one = Joining("z", view, 0.0)
+    view.put("m", serving(50.0, 5.0))
+    assert brokers.tick(one, 1.0) is Phase.JOINING
+    assert one.record.tokens == {SPACE: (75.0, 7.5)}
+
+
+def test_of_two_that_serve_at_one_place_one_joins_anew() -> None:
+    view, brokers = View({SPACE: LAYOUT}), Brokers()
+    one = Joining("m", view, 0.0)
+    brokers.have_fed |= {"b1", "b2"}
+    assert brokers.tick(one, 1.0) is Phase.SERVING
+    view.put("n", serving(0.0, 0.0))  # neither had heard of the other
+    assert brokers.tick(one, 2.0) is Phase.JOINING
+    assert one.record.tokens == {SPACE: (50.0, 5.0)}
+    assert brokers.tick(one, 3.0) is Phase.SERVING
 
 
 def test_the_load_is_told_when_it_changes() -> None:

@@ -8,8 +8,8 @@ Rules:
 
 - Who joins takes the upper half of each segment of the most loaded matcher (BlueDove III-C), or of
   the one with most of the space where none is busy. Brokers feed it before anybody asks it.
-- Two that join at once may choose the same place. The one whose name comes first gives way, as long
-  as it does not serve: in the tables it would get nothing.
+- Some that join at once may choose the same place. One of them keeps it, who serves before who
+  joins; in the tables the others have nothing there, and join anew elsewhere.
 - Who leaves answers until all brokers have given others what it holds, and a little longer, until
   gossip has told that it is away.
 - Neither waits for ever. What is missing then is found by brokers themselves.
@@ -17,7 +17,7 @@ Rules:
 
 from collections.abc import Callable, Iterable, Mapping
 
-from dovetail.attributes.partition import Tokens
+from dovetail.attributes.partition import Table, Tokens
 from dovetail.config import (
     LOAD_CHANGE,
     MATCHER_JOIN_SECONDS_MAX,
@@ -67,9 +67,9 @@ class Joining:
         self, now: float, brokers: Iterable[str], fed: Fed, is_released: Callable[[str], bool]
     ) -> None:
         """`brokers`: those that are there."""
-        if self.phase is Phase.JOINING:
-            if self._give_way():
-                return
+        if self.phase in {Phase.JOINING, Phase.SERVING} and self._give_way():
+            self._move(Phase.JOINING, now)
+        elif self.phase is Phase.JOINING:
             covers = {space: self._view.next(space).cover(self.name) for space in self._tokens}
             is_late = now - self._since >= MATCHER_JOIN_SECONDS_MAX
             if is_late or all(fed(broker, covers) for broker in brokers):
@@ -95,22 +95,34 @@ class Joining:
 
     def _give_way(self) -> bool:
         """Somebody else has the same place, and it is for us to find another."""
-        is_moved = False
-        for space, tokens in self._tokens.items():
-            for other, record in self._view.records.items():
-                if other == self.name or record.tokens.get(space) != tokens:
-                    continue
-                has_right = record.phase is Phase.SERVING or other > self.name
-                if record.phase is not Phase.AWAY and has_right:
-                    self._view.gone(self.name)
-                    self._tokens = {
-                        **self._tokens,
-                        space: _choose(self._view, space, self._view.layouts[space]),
-                    }
-                    self._enter()
-                    is_moved = self._tokens[space] != tokens
-                    break
-        return is_moved
+        moved = {
+            space: tokens
+            for space in self._tokens
+            if (tokens := self._other_place(space)) is not None
+        }
+        self._tokens = {**self._tokens, **moved}
+        return bool(moved)
+
+    def _other_place(self, space: str) -> Tokens | None:
+        """All who have our place find others one after the other, and all think alike."""
+        records = self._view.records
+        if self._view.layouts[space].is_copied:
+            return None
+        tokens = self._tokens[space]
+        there = [name for name, one in records.items() if one.tokens.get(space) == tokens]
+        serving = [name for name in there if records[name].phase is Phase.SERVING]
+        joining = [name for name in there if records[name].phase is Phase.JOINING]
+        keeper, *others = [*sorted(serving, reverse=True), *sorted(joining, reverse=True)]
+        if keeper == self.name:
+            return None
+        table = self._view.next(space).table
+        placed = {name: own for name, own in table.tokens.items() if name not in others}
+        for name in others:
+            table = Table(table.bounds, placed)
+            placed[name] = table.half_of(table.widest())
+            if name == self.name:
+                break
+        return placed[self.name]
 
 
 def _choose(view: View, space: str, layout: Layout) -> Tokens:
