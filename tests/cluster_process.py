@@ -6,9 +6,9 @@ usage: cluster_process.py NAME FOLDER PORT NODE_PORT ADVERTISED_PORT [JOIN_PORT.
 import sys
 from pathlib import Path
 
-from dovetail.broker.peering.part import ClusterPart
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.links import ClusterLinks
+from dovetail.cluster.part import ClusterPart
 from dovetail.node import Node, run_node
 from dovetail.settings import Http, Listener, Settings
 

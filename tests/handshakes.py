@@ -26,6 +26,7 @@ def hello(name: str, nonce: int = 0, *, cluster: str = "test", instance: int = 0
         port=7883,
         instance=(instance or sum(name.encode())).to_bytes(INSTANCE_BYTES),
         nonce=nonce.to_bytes(NONCE_BYTES),
+        role="broker",
     )
 
 

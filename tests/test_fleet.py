@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.broker.peering.part import secret_file_of
 from dovetail.broker.store import Store
+from dovetail.cluster.part import secret_file_of
 from dovetail.errors import ConfigError
 from dovetail.fleet import Fleet, check_folders, plan, settings_of_member
 from dovetail.settings import Options, Settings, check_files, settings_of

@@ -6,7 +6,10 @@ says what. The command line prints both without a traceback; anything that is no
 MQTT reason code that answers it.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 
 _SHOWN_BEFORE_MAX = 50
 _SHOWN_MAX = 80
@@ -117,6 +120,17 @@ class SketchFormatError(SketchError):
 
 class StoreError(DovetailError):
     """The data folder cannot be used, or did not take what was to be written."""
+
+
+@contextmanager
+def files_explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename or path} cannot be used: {error.strerror or error}.",
+            hint="Mend that, or choose another folder with --data.",
+        ) from error
 
 
 def _pointed_at(text: str, position: int) -> str:

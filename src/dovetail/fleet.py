@@ -23,12 +23,12 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dovetail.broker.database import DATABASE_FILE, files_explained
-from dovetail.broker.peering.part import secret_file_of
+from dovetail.broker.database import DATABASE_FILE
 from dovetail.broker.store import has_promises
 from dovetail.cluster.addresses import Address, is_unspecified, parse_address
+from dovetail.cluster.part import secret_file_of
 from dovetail.config import PORTS_TRIED_MAX, WORKERS_MAX
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, files_explained
 from dovetail.settings import Options, Settings, settings_of
 
 _FOLDER = "broker-{}"

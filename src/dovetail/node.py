@@ -31,7 +31,6 @@ from dovetail.broker.packets import Connect
 from dovetail.broker.passwords import PasswordFile
 from dovetail.broker.peering import exchange
 from dovetail.broker.peering.agent import Agent
-from dovetail.broker.peering.part import ClusterPart, part_of
 from dovetail.broker.polling import Polling
 from dovetail.broker.reporting import Reporter
 from dovetail.broker.scanning import load_kernels
@@ -40,6 +39,7 @@ from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store
 from dovetail.broker.sys_topics import SysTopics
+from dovetail.cluster.part import ClusterPart, part_of
 from dovetail.cluster.tls import Tls
 from dovetail.config import HASHES_WAITING_MAX, PORTS_TRIED_MAX
 from dovetail.errors import ClientError, ConfigError, DovetailError, ReasonCode

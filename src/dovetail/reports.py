@@ -1,4 +1,4 @@
-"""What brokers tell of themselves: to each other, over HTTP, and to the commands that show it.
+"""What nodes tell of themselves: to each other, over HTTP, and to the commands that show it.
 
 Data, and nothing else. The names of counters and gauges are those of stats.py.
 """
@@ -9,6 +9,9 @@ from msgspec import Struct
 
 State = Literal["alive", "suspect", "dead", "left"]
 """As one node sees another. Suspect: it counts as alive, but is late, or there is no connection."""
+
+NodeRole = Literal["broker", "matcher"]
+"""What a node is for."""
 
 Guess = Literal["maybe", "no", "unknown"]
 """What a peer's sketch says about a topic; unknown: there is no sketch of it here yet."""
@@ -44,7 +47,7 @@ class PeerReport(Struct, frozen=True):
 
 
 class NodeReport(Struct, frozen=True):
-    """One broker, in its own words."""
+    """One node, in its own words."""
 
     name: str
     version: str
@@ -64,6 +67,7 @@ class NodeEntry(Struct, frozen=True):
     state: State
     report: NodeReport | None = None
     """None: it did not answer."""
+    role: NodeRole = "broker"
 
 
 class ClusterReport(Struct, frozen=True):

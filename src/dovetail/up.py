@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from dovetail import __version__
-from dovetail.broker.peering.part import secret_file_of
 from dovetail.cluster.addresses import is_unspecified
+from dovetail.cluster.part import secret_file_of
 from dovetail.errors import ConfigError
 from dovetail.fleet import Fleet, check_folders, plan
 from dovetail.logs import set_up_logging

@@ -38,6 +38,7 @@ hellos = st.builds(
     port=st.integers(1, 65_535),
     instance=st.binary(min_size=16, max_size=16),
     nonce=st.binary(min_size=32, max_size=32),
+    role=st.sampled_from(["broker", "matcher"]),
 )
 
 
@@ -78,6 +79,7 @@ def test_the_largest_hello_is_a_quarter_of_what_is_taken() -> None:
         port=65_535,
         instance=bytes(16),
         nonce=bytes(32),
+        role="matcher",
     )
     assert len(encode(frames.HELLO, encode_hello(own))) <= HANDSHAKE_BYTES_MAX // 4
 
@@ -311,6 +313,7 @@ def test_every_truncation_of_a_proof_is_refused(end: int) -> None:
         {"nonce": bytes(31)},
         {"nonce": bytes(33)},
         {"instance": bytes(15)},
+        {"role": "other"},
     ],
 )
 def test_a_hello_out_of_bounds_is_refused(change: dict[str, object]) -> None:

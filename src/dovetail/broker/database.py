@@ -259,14 +259,3 @@ def is_out_of_room(error: BaseException) -> bool:
 def _code(error: BaseException) -> int:
     """SQLite's extended result code; 0 if the error is not SQLite's."""
     return int(getattr(error, "sqlite_errorcode", 0))
-
-
-@contextmanager
-def files_explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(
-            f"{error.filename or path} cannot be used: {error.strerror or error}.",
-            hint="Mend that, or choose another folder with --data.",
-        ) from error

@@ -29,7 +29,6 @@ from dovetail.broker.database import (
     check_version,
     connect,
     connect_to_read,
-    files_explained,
     flush,
     identity,
     is_out_of_room,
@@ -38,7 +37,7 @@ from dovetail.broker.database import (
     take_lock,
 )
 from dovetail.broker.journal import Batch, OwedRow, StoredState
-from dovetail.errors import StoreError
+from dovetail.errors import StoreError, files_explained
 
 STATEMENT_ROWS_MAX = 256
 """Rows that one statement writes. Python lets go of its global lock for each statement, and has to

@@ -39,6 +39,7 @@ from msgspec import Meta, Struct
 from dovetail.cluster import frames
 from dovetail.cluster.addresses import HOST_PATTERN, Address
 from dovetail.config import NODE_NAME_BYTES_MAX, REFUSAL_CHARACTERS_MAX
+from dovetail.reports import NodeRole
 
 MAGIC = b"DOVETAIL"
 VERSION = 1
@@ -91,6 +92,7 @@ class Hello(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Drawn when the process started: tells it from another of the same name."""
     nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
     """Drawn for this connection."""
+    role: NodeRole
 
     @property
     def address(self) -> Address:

@@ -21,6 +21,7 @@ from dovetail.config import (
     PEER_STALL_SECONDS_MAX,
 )
 from dovetail.errors import ConfigError
+from dovetail.reports import NodeRole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,9 @@ class ClusterLinks:
 
     name: str
     """The node's; no two nodes of a cluster have the same."""
+
+    role: NodeRole = "broker"
+    """What it is for."""
 
     cluster: str = "dovetail"
     """Nodes of different clusters refuse each other."""

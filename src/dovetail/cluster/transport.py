@@ -276,6 +276,7 @@ class Transport:
             port=address.port,
             instance=self._instance,
             nonce=self._token_bytes(NONCE_BYTES),
+            role=links.role,
         )
         channel = b""
         if self._tls is not None and secure is not None:

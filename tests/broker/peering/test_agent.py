@@ -3,61 +3,24 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from agent_nodes import run, running, until
 from dovetail.broker.journal import Batch, SessionRow
 from dovetail.broker.packets import SESSION_NEVER_EXPIRES
-from dovetail.broker.peering.agent import GOSSIP
-from dovetail.broker.peering.bodies import Answer, encode
-from dovetail.broker.peering.part import ClusterPart
 from dovetail.broker.store import Store
 from dovetail.cluster import gossip
-from dovetail.cluster.addresses import Address
-from dovetail.cluster.links import ClusterLinks
+from dovetail.cluster.agent import GOSSIP
 from dovetail.cluster.membership import Delta, Record
+from dovetail.cluster.questions import Answer, encode
 from dovetail.errors import ConfigError, PeerError
 from dovetail.messages import Message
 from dovetail.node import Node
-from dovetail.settings import Http, Settings
 
-WAIT_SECONDS = 60
 JOIN_SECONDS = 3.0
 """For who is refused: it is told within a few dials, also on a busy machine."""
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    assert condition(), what
-
-
-@asynccontextmanager
-async def running(
-    folder: Path,
-    name: str,
-    *join: Node,
-    forget_seconds: float = 86_400.0,
-    secret: bytes = b"",
-    join_seconds: float = 1.0,
-) -> AsyncIterator[Node]:
-    """Without listeners: nobody but other brokers comes."""
-    links = ClusterLinks(name=name, port=0, secret=secret)
-    seeds = tuple(address_of(other) for other in join)
-    part = ClusterPart(
-        links, join=seeds, join_seconds_max=join_seconds, forget_seconds=forget_seconds
-    )
-    settings = Settings(name=name, data=str(folder), listeners=(), http=Http(enabled=False))
-    node = Node(settings, cluster=part)
-    try:
-        await node.start()
-        yield node
-    finally:
-        await node.stop()
 
 
 def keep_a_session(folder: Path) -> None:
@@ -73,18 +36,6 @@ def publish(node: Node, *, retain: bool = False) -> None:
     server.now()
     server.broker.publish(Message(b"a", b"x", qos=1, retain=retain))
     server.rows_may_wait()
-
-
-def address_of(node: Node) -> Address:
-    assert node.agent is not None
-    return node.agent.transport.address
-
-
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await work()
-
-    asyncio.run(main())
 
 
 def test_a_member_that_never_returns_is_forgotten_with_what_it_was_owed(
@@ -303,7 +254,10 @@ def test_what_is_no_address_is_ignored(tmp_path: Path, caplog: pytest.LogCapture
     """Who passes it on is not to blame, and what else it tells is heard."""
     addresses = {"three": b"no:address", "four": b"\xff", "five": b"127.0.0.1:9"}
     told = gossip.Give(
-        [Delta(name, 1, 0, 2, (Record("address", 2, text),)) for name, text in addresses.items()]
+        [
+            Delta(name, 1, 0, 3, (Record("role", 2, b"broker"), Record("address", 3, text)))
+            for name, text in addresses.items()
+        ]
     )
 
     async def work() -> None:

@@ -1,52 +1,59 @@
-"""A broker's place in a live cluster: gossip and the mesh, driven by real connections.
+"""A broker's place in a live cluster: what `cluster/agent.py` finds out, told to the mesh.
 
-    transport (cluster/)          gossip (cluster/)            mesh (here)
-      who is connected      ->      who is met        ->         to whom frames can go
-      frames                ->      GOSSIP            ->         all others
-                                    who is alive      ->         for whom who subscribes waits
+    transport, gossip (cluster/)               mesh (here)
+      who is connected                   ->      to whom frames can go
+      frames                             ->      all but gossip and questions
+      who is alive                       ->      for whom who subscribes waits
 
-A node is told some addresses (`join`), or remembers those of its last life. It dials them and
-whoever it hears of, and lets clients in when it knows what is subscribed to at the nodes that are
-there.
+A broker remembers the addresses of its last life. It lets clients in when it knows what is
+subscribed to at the brokers that are there.
+
+The mesh is of brokers. Matchers are told to who asks them (`mesh.narrowing`), if anybody does: no
+sketch is expected of them, nobody waits for them, and nothing is owed to them or kept of them.
 """
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
-from math import inf
 from random import Random
+from typing import Protocol
 
 from dovetail.broker.journal import Left
 from dovetail.broker.peering.asking import Asking
-from dovetail.broker.peering.bodies import ANSWER, QUESTION, CopiedFolderError
+from dovetail.broker.peering.bodies import CopiedFolderError
 from dovetail.broker.peering.mesh import Mesh
-from dovetail.broker.peering.part import ClusterPart
 from dovetail.broker.reporting import Reporter
 from dovetail.broker.server import Server
-from dovetail.cluster import gossip
-from dovetail.cluster.addresses import Address, parse_address
-from dovetail.cluster.gossip import Event, Gossip, Presence
+from dovetail.cluster.addresses import Address
+from dovetail.cluster.agent import NodeAgent
 from dovetail.cluster.handshake import Hello
 from dovetail.cluster.link import Link
-from dovetail.cluster.transport import Transport
-from dovetail.config import LEFT_FORGET_SECONDS, PEER_FRAME_EXTRA_BYTES
-from dovetail.errors import ConfigError
+from dovetail.cluster.part import ClusterPart
+from dovetail.cluster.questions import ANSWER, QUESTION
+from dovetail.config import PEER_FRAME_EXTRA_BYTES
+from dovetail.errors import PeerError
+from dovetail.reports import NodeRole
 
 log = logging.getLogger("dovetail.cluster")
 
-GOSSIP = 48
-"""The kind of frame."""
-
-_ADDRESS = "address"
-_WORDS = {
-    Presence.ALIVE: "is alive",
-    Presence.DEAD: "is not heard any more",
-    Presence.LEFT: "has left",
-}
-_TURN_SECONDS = 0.05
+MATCHER = "matcher"
+"""The record in which a matcher tells what it answers for."""
 
 
-class Agent:
+class Narrowing(Protocol):
+    """Who asks matchers."""
+
+    def matcher_is_up(self, name: str) -> None: ...
+
+    def matcher_is_down(self, name: str) -> None: ...
+
+    def matcher_tells(self, name: str, record: bytes | None) -> None: ...
+
+    def matcher_answered(self, name: str, kind: int, body: bytes) -> None: ...
+
+
+class Agent(NodeAgent):
     """Starts before clients are let in, and stops before the server does."""
 
     def __init__(
@@ -67,27 +74,8 @@ class Agent:
             frame_bytes_max=max(links.frame_bytes_max, frame_bytes_max),
             backlog_bytes_max=max(links.backlog_bytes_max, 2 * frame_bytes_max),
         )
-        self._part = part
+        super().__init__(part, links, incarnation=incarnation, random=random)
         self._server = server
-        self._random = random
-        self._loop = asyncio.get_running_loop()
-        self.gossip = Gossip(
-            links.name,
-            incarnation,
-            self._loop.time(),
-            random,
-            forget_seconds=part.forget_seconds,
-        )
-        self.transport = Transport(
-            links,
-            incarnation=incarnation,
-            on_frame=self._received,
-            on_connected=self._connected,
-            on_lost=self._lost,
-            on_accepted=self._accepted,
-            check=self._check,
-            random=random,
-        )
         self.mesh: Mesh = server.broker.join(
             name=links.name,
             stream=stream,
@@ -96,27 +84,19 @@ class Agent:
             send=self.transport.send,
         )
         server.mesh = self.mesh
-        self.asking = Asking(reporter, self.mesh, self.gossip, self.transport)
-        self._refused: dict[str, tuple[bytes, str]] = {}
-        """Nodes whose data folder is a copy: which process that was, and why it is refused."""
+        self.narrowing: Narrowing | None = getattr(self.mesh, "narrowing", None)
+        self.asking = Asking(reporter, self.mesh, self)
+        self._matchers: dict[str, bytes | None] = {}
+        """Their records, as they were last told to who asks them."""
         self._remembered: frozenset[str] = frozenset()
         """Those of our last life."""
-        self._bad_addresses: dict[str, str] = {}
-        """What the log has said of them."""
-        self._left_at: dict[str, float] = {}
-        self._silent: set[str] = set()
-        """Those of whom the log says that they are not heard any more."""
-        self._has_heard = False
         self._is_synchronous = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-        self._gossip_at = 0.0
 
     # Its life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Find the others. Returns when clients may come, which is at once where nobody is."""
-        await self.transport.start()
-        self.gossip.put(_ADDRESS, str(self.transport.address).encode())
+        await self._listen()
         addresses = self.mesh.peers.addresses
         found = [(name, self._address(name, text)) for name, text in addresses.items() if text]
         known = [(name, address) for name, address in found if address is not None]
@@ -125,61 +105,26 @@ class Agent:
             has_left = name in self.mesh.peers.left
             self.gossip.remember(name, self._loop.time(), has_left=has_left)
         self._forget_those_who_left()
-        seeds = [address for address in self._part.join if address != self.transport.address]
         for name, address in known:
             self.transport.connect_to(name, address)
-        for address in seeds:
-            self.transport.connect_to(None, address)
+        has_seeds = self._seek()
         self._turn()
-        if known or seeds:
-            await self._synchronize()
-
-    async def _synchronize(self) -> None:
-        """Without the others after a while.
-
-        But a node that is refused by whoever answers does not begin at all: its clients would take
-        it for the cluster.
-        """
-        seconds = self._part.join_seconds_max
-        try:
-            async with asyncio.timeout(seconds):
-                await self._is_synchronous.wait()
-        except TimeoutError:
-            refusal = self.transport.refusal
-            if refusal is not None and not self.transport.connected:
-                raise ConfigError(f"the cluster does not let this node in: {refusal}.") from None
+        if (known or has_seeds) and not await self._await_others(self._is_synchronous):
             missing = sorted(set(self.mesh.names()) - self.transport.connected)
             log.warning(
                 "began without the others after %g s; what is published here for them is kept (%s)",
-                seconds,
+                self._part.join_seconds_max,
                 ", ".join(missing) or "none is known",
             )
 
     async def stop(self) -> None:
-        """Say goodbye, so that nobody has to find out by our silence.
-
-        What peers are owed goes to disk with the last batch of the server, which stops after this.
-        """
-        if self._timer is not None:
-            self._timer.cancel()
-        keeps = self.mesh.leaves() is not Left.WITH_NOTHING
-        for name, message in self.gossip.leave(keeps=keeps):
-            self.transport.send(name, GOSSIP, gossip.encode(message))
-        await self.transport.stop()
+        """What peers are owed goes to disk with the last batch of the server, stopped after us."""
+        await self._say_goodbye(keeps=self.mesh.leaves() is not Left.WITH_NOTHING)
         for name in self.mesh.names():
             self.mesh.peer_is_down(name)
 
-    # Turns ----------------------------------------------------------------------------------------
-
     def _turn(self) -> None:
-        self._timer = self._loop.call_later(_TURN_SECONDS, self._turn)
-        now = self._loop.time()
-        if now >= self._gossip_at:
-            self._gossip_at = now + self.gossip.interval_seconds * self._random.uniform(0.95, 1.05)
-            self._forget_those_who_left()
-            for name, message in self.gossip.tick(now):
-                self.transport.send(name, GOSSIP, gossip.encode(message))
-            self._heed()
+        super()._turn()
         self._server.now()
         late = self.mesh.tick(self._server.shared.now)
         if late:
@@ -189,103 +134,75 @@ class Agent:
         self.mesh.flush()
         self._server.rows_may_wait()
 
-    def _heed(self) -> None:
-        """What gossip has found out."""
-        for event in self.gossip.take_events():
-            self._heed_one(event)
-        incarnation = self.gossip.table.own.incarnation
-        if incarnation != self.transport.incarnation:
-            self.transport.incarnation = incarnation
+    # Who is there ---------------------------------------------------------------------------------
 
-    def _forget_those_who_left(self) -> None:
-        """Some time after, so that one that is only started anew stays known."""
-        now = self._loop.time()
-        for name in [*self.mesh.peers.left]:
-            waited = now - self._left_at.get(name, -inf)  # or it was in our last life
-            if waited > LEFT_FORGET_SECONDS and self.mesh.needs_nothing(name):
-                self._left_at.pop(name, None)
-                self.gossip.forget(name, now)
-        self._heed()
+    def _heeds(self, name: str, role: NodeRole) -> bool:
+        is_known = name in self.mesh.names()
+        if role == MATCHER:
+            if is_known:
+                return False  # its name is a broker's, which may come back
+            is_known = name in self._matchers
+        # Or it had left before we came, and nobody is waiting for it.
+        return is_known or not self.gossip.keeps_nothing(name)
 
-    def _heed_one(self, event: Event) -> None:
-        name = event.name
-        if event.presence is None:
-            lost = self.mesh.forget(name)
-            self.transport.forget(name)
-            self._silent.discard(name)
-            self._left_at.pop(name, None)
-            self._bad_addresses.pop(name, None)
-            log.warning("forgot %s; it was owed %d publications", name, lost)
+    def _may_be_forgotten(self) -> Iterable[str]:
+        brokers = self.mesh.names()
+        left = [name for name in self.mesh.peers.left if self.mesh.needs_nothing(name)]
+        return [*left, *(name for name in super()._may_be_forgotten() if name not in brokers)]
+
+    def _is_live(self, name: str, role: NodeRole, is_alive: bool) -> None:
+        if role == MATCHER:
+            self._tell_of_matcher(name, is_alive=is_alive)
             return
-        # Gossip goes by chance, and may not have heard of a node that talks to us all the time.
-        is_heard = event.presence is Presence.DEAD and name in self.transport.connected
-        is_alive = event.presence is Presence.ALIVE or is_heard
-        if name in self._refused:
-            return  # to us it is not there, and so cannot go
-        keeps_nothing = self.gossip.keeps_nothing(name)
-        if keeps_nothing and name not in self.mesh.names():
-            return  # it had left before we came, and nobody is waiting for it
-        if event.is_new or not is_alive:
-            log.info("%s %s", name, _WORDS[event.presence])
-            self._silent.discard(name)
-        if is_alive:
-            self._is_heard(name)
-        elif event.presence is Presence.DEAD:
-            self._silent.add(name)
+        if name in self._matchers:
+            self._forget_matcher(name)  # an earlier life of it
         self.mesh.peer_is_live(name, is_alive)
-        if is_alive:
-            self._dial(name)
-        elif event.presence is Presence.LEFT:
-            self.transport.forget(name)
-            self.mesh.peer_is_down(name)
-            self._left_at[name] = self._loop.time()
-            self.mesh.peer_has_left(
-                name, Left.WITH_NOTHING if keeps_nothing else Left.WITH_SESSIONS
-            )
 
-    def _is_heard(self, name: str) -> None:
-        if name in self._silent:
-            self._silent.discard(name)
-            log.info("%s is heard again", name)
-
-    def _dial(self, name: str) -> None:
-        state = self.gossip.state(name)
-        text = None if state is None else state.value(_ADDRESS)
-        address = None if text is None else self._address(name, text.decode(errors="replace"))
-        if address is not None:
+    def _is_at(self, name: str, role: NodeRole, address: Address) -> None:
+        if role != MATCHER:
             self.mesh.peer_is_at(name, str(address))
-            self.transport.connect_to(name, address)
 
-    def _address(self, name: str, text: str) -> Address | None:
-        """None, and a line in the log, for what is none: whoever told us may have it from others.
+    def _has_left(self, name: str, role: NodeRole) -> None:
+        if role == MATCHER:
+            if self.narrowing is not None:
+                self.narrowing.matcher_is_down(name)
+            return
+        self.mesh.peer_is_down(name)
+        keeps_nothing = self.gossip.keeps_nothing(name)
+        self.mesh.peer_has_left(name, Left.WITH_NOTHING if keeps_nothing else Left.WITH_SESSIONS)
 
-        The node itself may still come to us, and then says where it is.
-        """
-        try:
-            return parse_address(text)
-        except ConfigError as error:
-            if self._bad_addresses.get(name) != text:
-                self._bad_addresses[name] = text
-                log.warning("ignored what is said of where %s is: %s", name, error.message)
-            return None
+    def _is_forgotten(self, name: str) -> None:
+        if name in self._matchers:
+            self._forget_matcher(name)
+            log.info("forgot %s, a matcher", name)
+        else:
+            lost = self.mesh.forget(name)
+            log.warning("forgot %s; it was owed %d publications", name, lost)
+
+    def _tell_of_matcher(self, name: str, *, is_alive: bool) -> None:
+        state = self.gossip.state(name)
+        record = state.value(MATCHER) if is_alive and state is not None else None
+        if self._matchers.get(name) != record and self.narrowing is not None:
+            self.narrowing.matcher_tells(name, record)
+        self._matchers[name] = record
+
+    def _forget_matcher(self, name: str) -> None:
+        self._tell_of_matcher(name, is_alive=False)
+        del self._matchers[name]
 
     # The transport's side -------------------------------------------------------------------------
 
     def _check(self, hello: Hello) -> str | None:
-        """Why this node is not taken. Another process of that name has another chance."""
-        instance, why = self._refused.get(hello.name, (b"", ""))
-        return why if instance == hello.instance else None
+        if hello.role == MATCHER and hello.name in self.mesh.names():
+            return f"{hello.name} is the name of a broker, which may come back"
+        return super()._check(hello)
 
     def _refuse(self, link: Link, why: str) -> None:
-        """A node that would be taken for another one."""
+        """A broker whose data folder is a copy."""
         name = link.name
-        log.error("%s is refused: %s; one of them needs an empty folder", name, why)
-        self._refused[name] = (link.hello.instance, f"{why}; one of them needs an empty folder")
-        self.transport.forget(name)
+        super()._refuse(link, f"{why}; one of them needs an empty folder")
         self.mesh.peer_is_down(name)
         self.mesh.peer_is_live(name, False)
-        # What it says of itself must not come back through others either.
-        self.gossip.disown(name, self._loop.time())
         if name in self._remembered or name in self.mesh.exchange.bank:
             # There was another broker of this name, which may come back to what it is owed.
             self.gossip.remember(name, self._loop.time())
@@ -293,38 +210,34 @@ class Agent:
             self.mesh.forget(name)
 
     def _connected(self, name: str, hello: Hello) -> None:
-        self._refused.pop(name, None)
-        self._is_heard(name)
         self._server.now()
-        self.gossip.introduce(name, hello.incarnation, self._loop.time())
-        self._heed()
-        self.mesh.peer_is_at(name, str(hello.address))
-        self.mesh.peer_is_up(name)
-        digests = self.gossip.table.digests()
-        self.transport.send(name, GOSSIP, gossip.encode(gossip.Ask(digests)))
+        super()._connected(name, hello)
         self._server.rows_may_wait()
 
-    def _accepted(self, hello: Hello) -> None:
-        self._refused.pop(hello.name, None)
-        self.gossip.introduce(hello.name, hello.incarnation, self._loop.time())
-        self._heed()
-        self.transport.connect_to(hello.name, hello.address)
+    def _came_up(self, name: str, role: NodeRole, address: Address) -> None:
+        if role == MATCHER:
+            self._tell_of_matcher(name, is_alive=True)
+            if self.narrowing is not None:
+                self.narrowing.matcher_is_up(name)
+            return
+        self.mesh.peer_is_at(name, str(address))
+        self.mesh.peer_is_up(name)
 
     def _lost(self, name: str) -> None:
         self._server.now()
-        self.mesh.peer_is_down(name)
-        # The connection was a sign of life; what remains is what others say.
-        presence = self.gossip.presence(name)
-        if presence is Presence.DEAD and name not in self._silent:
-            self._silent.add(name)
-            log.info("%s %s", name, _WORDS[presence])
-        self.mesh.peer_is_live(name, presence is Presence.ALIVE)
+        super()._lost(name)
         self._server.rows_may_wait()
 
-    def _received(self, link: Link, kind: int, body: bytes) -> None:
-        if kind == GOSSIP:
-            self._take_gossip(link, body)
+    def _went_down(self, name: str, role: NodeRole, *, is_alive: bool) -> None:
+        if role == MATCHER:
+            if self.narrowing is not None:
+                self.narrowing.matcher_is_down(name)
+            self._tell_of_matcher(name, is_alive=is_alive)
             return
+        self.mesh.peer_is_down(name)
+        self.mesh.peer_is_live(name, is_alive)
+
+    def _take(self, link: Link, kind: int, body: bytes) -> None:
         if kind == QUESTION and not link.is_dialed:
             self.asking.receive(link, body)
             return
@@ -332,7 +245,9 @@ class Agent:
             self.asking.answered(link.name, body)
             return
         self._server.now()
-        if link.is_dialed:
+        if link.hello.role == MATCHER:
+            self._take_of_matcher(link, kind, body)
+        elif link.is_dialed:
             self.mesh.answered(link.name, kind, body)
         else:
             try:
@@ -343,8 +258,17 @@ class Agent:
         self._server.rows_may_wait()
         self._look()
 
+    def _take_of_matcher(self, link: Link, kind: int, body: bytes) -> None:
+        if not link.is_dialed:
+            raise PeerError(f"a frame of kind {kind}, for which a matcher has to be asked")
+        if self.narrowing is not None:
+            self.narrowing.matcher_answered(link.name, kind, body)
+
+    def _has_been_told(self) -> None:
+        self._look()
+
     def _look(self) -> None:
-        """Do we know all that is subscribed to at the nodes that are there, and retained?"""
+        """Do we know all that is subscribed to at the brokers that are there, and retained?"""
         if (
             self._has_heard
             and not self._is_synchronous.is_set()
@@ -352,17 +276,3 @@ class Agent:
             and self.mesh.is_complete
         ):
             self._is_synchronous.set()
-
-    def _take_gossip(self, link: Link, body: bytes) -> None:
-        message = gossip.decode(body)
-        answer = self.gossip.receive(message, self._loop.time())
-        self._heed()
-        if answer is not None:
-            encoded = gossip.encode(answer)
-            if link.is_dialed:
-                self.transport.send(link.name, GOSSIP, encoded)
-            else:
-                link.answer(GOSSIP, encoded)
-        if isinstance(message, gossip.Tell):
-            self._has_heard = True
-            self._look()

@@ -1,6 +1,6 @@
-"""Questions between brokers: how are you, and who would get this?
+"""Questions between nodes: how are you; and between brokers: who would get this?
 
-    here                                            peer
+    here                                            another node
       | -- QUESTION: number, about what ----------> |   when a person asks, and never by itself
       | <- ANSWER: the same number, a report ------ |
 
@@ -18,22 +18,20 @@ from typing import TypeVar
 
 import msgspec
 
-from dovetail.broker.peering.bodies import (
+from dovetail.broker.peering.mesh import Mesh
+from dovetail.broker.reporting import Reporter
+from dovetail.cluster.agent import ADDRESS, NodeAgent
+from dovetail.cluster.link import Link
+from dovetail.cluster.questions import (
     ANSWER,
     QUESTION,
     Answer,
     Question,
-    answer_decoder,
-    decoded,
+    decode_answer,
+    decode_question,
     encode,
-    question_decoder,
 )
-from dovetail.broker.peering.mesh import Mesh
-from dovetail.broker.reporting import Reporter
-from dovetail.cluster.gossip import Gossip, Presence
-from dovetail.cluster.link import Link
-from dovetail.cluster.transport import Transport
-from dovetail.config import PHI_SUSPECT, QUESTION_SECONDS_MAX
+from dovetail.config import QUESTION_SECONDS_MAX
 from dovetail.errors import ClientError
 from dovetail.reports import (
     ClusterReport,
@@ -45,7 +43,6 @@ from dovetail.reports import (
     PeerRoute,
     RouteReport,
     SketchReport,
-    State,
 )
 from dovetail.topics.names import SYS_PREFIX, check_name
 
@@ -56,15 +53,14 @@ _matches_decoder = msgspec.msgpack.Decoder(Matches)
 
 
 class Asking:
-    """One broker's questions to its peers, and its answers to theirs."""
+    """One broker's questions to other nodes, and its answers to theirs."""
 
-    def __init__(
-        self, reporter: Reporter, mesh: Mesh, gossip: Gossip, transport: Transport
-    ) -> None:
+    def __init__(self, reporter: Reporter, mesh: Mesh, agent: NodeAgent) -> None:
         self._reporter = reporter
         self._mesh = mesh
-        self._gossip = gossip
-        self._transport = transport
+        self._agent = agent
+        self._gossip = agent.gossip
+        self._transport = agent.transport
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[str, asyncio.Future[bytes]]] = {}
@@ -83,7 +79,12 @@ class Asking:
         return self._reporter.node(self.sketch(), self.peers())
 
     def _names(self) -> Iterable[str]:
-        return sorted({*self._mesh.names(), *self._gossip.table} - {self._gossip.name})
+        """Other brokers."""
+        known = {*self._mesh.names(), *self._gossip.table} - {self._gossip.name}
+        return sorted(known - {*self._matchers()})
+
+    def _matchers(self) -> Iterable[str]:
+        return [name for name in self._gossip.table if self._agent.role_of(name) == "matcher"]
 
     def _peer(self, name: str) -> PeerReport:
         mesh = self._mesh
@@ -94,7 +95,7 @@ class Asking:
         return PeerReport(
             name=name,
             address=mesh.peers.addresses.get(name, ""),
-            state=self._state(name),
+            state=self._agent.state_of(name),
             is_connected=name in self._transport.connected,
             is_sketch_known=is_sketch_known,
             owed_messages=0 if outbox is None else outbox.count,
@@ -103,16 +104,6 @@ class Asking:
             sketch_bits=bank.geometry_of(name).bits if is_sketch_known else 0,
             sketch_fill=bank.fill_of(name) if is_sketch_known else 0.0,
         )
-
-    def _state(self, name: str) -> State:
-        presence = self._gossip.presence(name)
-        if presence is Presence.LEFT:
-            return "left"
-        is_connected = name in self._transport.connected
-        if presence is not Presence.ALIVE:
-            return "suspect" if is_connected else "dead"
-        is_late = self._gossip.phi(name, self._loop.time()) > PHI_SUSPECT
-        return "alive" if is_connected and not is_late else "suspect"
 
     # Of all ---------------------------------------------------------------------------------------
 
@@ -123,7 +114,7 @@ class Asking:
 
     async def _gather(self) -> ClusterReport:
         try:
-            answers = await self._ask(b"")
+            answers = await self._ask(b"", [*self._mesh.names(), *self._matchers()])
         finally:
             self._gathering = None
         own = NodeEntry(self._reporter.name, str(self._transport.address), "alive", self.node())
@@ -131,13 +122,25 @@ class Asking:
             NodeEntry(peer.name, peer.address, peer.state, _read(_node_decoder, answers, peer.name))
             for peer in self.peers()
         ]
+        others += [self._matcher(name, answers) for name in self._matchers()]
         nodes = sorted([own, *others], key=lambda entry: entry.name)
         return ClusterReport(self._transport.links.cluster, self._reporter.name, tuple(nodes))
+
+    def _matcher(self, name: str, answers: dict[str, bytes]) -> NodeEntry:
+        state = self._gossip.state(name)
+        address = None if state is None else state.value(ADDRESS)
+        return NodeEntry(
+            name,
+            "" if address is None else address.decode(errors="replace"),
+            self._agent.state_of(name),
+            _read(_node_decoder, answers, name),
+            "matcher",
+        )
 
     async def route(self, topic: str) -> RouteReport:
         """A ClientError if it is no name of a topic."""
         name = check_name(topic)
-        answers = await self._ask(name)
+        answers = await self._ask(name, self._mesh.names())
         found = set(self._mesh.exchange.search([name])[0])
         stays = name.startswith(SYS_PREFIX)
         peers = []
@@ -159,10 +162,10 @@ class Asking:
         here = self._reporter.matches(name)
         return RouteReport(topic, self._reporter.name, here, tuple(peers))
 
-    async def _ask(self, topic: bytes) -> dict[str, bytes]:
+    async def _ask(self, topic: bytes, names: Iterable[str]) -> dict[str, bytes]:
         """Answers by name. Without a topic it is about how they are."""
         asked: list[int] = []
-        for name in self._mesh.names():
+        for name in names:
             number = next(self._numbers)
             if self._transport.send(name, QUESTION, encode(Question(number, topic))):
                 self._waiting[number] = (name, self._loop.create_future())
@@ -179,7 +182,7 @@ class Asking:
 
     def receive(self, link: Link, body: bytes) -> None:
         """A QUESTION; the answer goes back over the same connection, if there is room."""
-        question = decoded(question_decoder, body)
+        question = decode_question(body)
         link.answer(ANSWER, encode(Answer(question.number, self._answer(question.topic))))
 
     def _answer(self, topic: bytes) -> bytes:
@@ -193,7 +196,7 @@ class Asking:
 
     def answered(self, name: str, body: bytes) -> None:
         """An ANSWER, maybe too late."""
-        answer = decoded(answer_decoder, body)
+        answer = decode_answer(body)
         asked, future = self._waiting.get(answer.number, ("", None))
         if future is not None and asked == name and not future.done():
             future.set_result(answer.report)

@@ -18,7 +18,6 @@ GROUPS, GROUPS_KNOWN, GROUPS_LOST = range(24, 27)
 RESUME, HEARD, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
 CLAIM, CLAIMED = 56, 57
 WILLS = 58
-QUESTION, ANSWER = range(64, 66)
 
 Body = TypeVar("Body")
 
@@ -171,19 +170,6 @@ class ClaimedBody(Struct, frozen=True, array_like=True):
     """Brokers that are down and have nothing either."""
 
 
-class Question(Struct, frozen=True, array_like=True):
-    """Of a person, passed on. Where does this topic lead; empty: how are you?"""
-
-    number: int
-    topic: bytes
-
-
-class Answer(Struct, frozen=True, array_like=True):
-    number: int
-    report: bytes
-    """As reports.py has it."""
-
-
 class KeptWill(Struct, frozen=True, array_like=True):
     """Of a client: its will, if it has one, and what is left of its delay if it is gone."""
 
@@ -214,8 +200,6 @@ page_decoder = msgspec.msgpack.Decoder(Page)
 claim_decoder = msgspec.msgpack.Decoder(ClaimBody)
 claimed_decoder = msgspec.msgpack.Decoder(ClaimedBody)
 wills_decoder = msgspec.msgpack.Decoder(WillsBody)
-question_decoder = msgspec.msgpack.Decoder(Question)
-answer_decoder = msgspec.msgpack.Decoder(Answer)
 
 
 def decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:

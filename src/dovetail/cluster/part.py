@@ -7,12 +7,12 @@ node that joins nobody makes one there, and one that joins others has to have th
 from dataclasses import dataclass
 from pathlib import Path
 
-from dovetail.broker.database import files_explained
 from dovetail.cluster.addresses import Address, parse_address
 from dovetail.cluster.links import ClusterLinks
 from dovetail.cluster.secret import make_secret, read_secret, seed_of
 from dovetail.config import CLUSTER_JOIN_SECONDS_MAX, FORGET_SECONDS, SECRET_FILE
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, files_explained
+from dovetail.reports import NodeRole
 from dovetail.settings import Cluster, Settings
 
 
@@ -28,12 +28,14 @@ class ClusterPart:
     forget_seconds: float = FORGET_SECONDS
 
 
-def part_of(settings: Settings, name: str, *, may_move: bool = False) -> ClusterPart:
+def part_of(
+    settings: Settings, name: str, *, role: NodeRole = "broker", may_move: bool = False
+) -> ClusterPart:
     """`name` is the node's. With `may_move` it takes a port behind its own if that is taken."""
     cluster = settings.cluster
     secret = read_secret(secret_file_of(settings))
     return ClusterPart(
-        links_of(cluster, name, secret, may_move=may_move),
+        links_of(cluster, name, secret, role=role, may_move=may_move),
         join=tuple(map(parse_address, cluster.join)),
         seed=seed_of(secret, cluster.name),
         join_seconds_max=cluster.join_seconds,
@@ -41,9 +43,17 @@ def part_of(settings: Settings, name: str, *, may_move: bool = False) -> Cluster
     )
 
 
-def links_of(cluster: Cluster, name: str, secret: bytes, *, may_move: bool = False) -> ClusterLinks:
+def links_of(
+    cluster: Cluster,
+    name: str,
+    secret: bytes,
+    *,
+    role: NodeRole = "broker",
+    may_move: bool = False,
+) -> ClusterLinks:
     return ClusterLinks(
         name=name,
+        role=role,
         cluster=cluster.name,
         host=cluster.host,
         port=cluster.port,
