@@ -1,6 +1,5 @@
 """Compiled code: kept where it may be kept, and never a reason not to start."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,12 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return folder
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def forbid(folder: Path) -> None:
@@ -89,39 +94,82 @@ def test_other_users_of_numba_keep_their_folder() -> None:
     assert str(compiling._FOLDER) != numba.config.CACHE_DIR  # type: ignore[attr-defined]
 
 
-def test_set_up_leaves_nothing_to_compile(tmp_path: Path) -> None:
-    """Use everything after `warm`: no compiled file may be added."""
-    use = (
-        "import glob\n"
-        "from dovetail.warm import warm\n"
-        "warm()\n"
-        f"before = set(glob.glob({str(tmp_path)!r} + '/**/*.nbc', recursive=True))\n"
-        "assert before\n"
-        "from dovetail.topics.bank import SketchBank\n"
-        "from dovetail.topics.columns import Column\n"
-        "from dovetail.topics.sketches import METHODS, LinesSketch, build_sketch\n"
-        "from dovetail.topics.trie import FilterTrie\n"
-        "many = [f'{i}/+/{i}' for i in range(5000)]\n"
-        "for method in METHODS:\n"
-        "    sketch = build_sketch(method, Column.of(many), lineage=1)\n"
-        "    sketch.add('x/#'); sketch.discard('x/#'); sketch.search('1/x/1')\n"
-        "    sketch.copy().merge(sketch.copy()); sketch.delta(0)\n"
-        "    sketch.resized(4096, sketch.geometry.hashes)\n"
-        "bank = SketchBank()\n"
-        "for peer in range(70):\n"
-        "    bank.put(peer, LinesSketch(1024, lineage=1))\n"
-        "    bank.search('a/b')\n"
-        "trie = FilterTrie()\n"
-        "for i, topic_filter in enumerate(many): trie[topic_filter] = i\n"
-        "for topic_filter in many: trie.match('1/x/1'); del trie[topic_filter]\n"
-        f"after = set(glob.glob({str(tmp_path)!r} + '/**/*.nbc', recursive=True))\n"
-        "assert after == before, after - before\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", use],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+USE_EVERYTHING = """
+import sys
+from numba.core.dispatcher import Dispatcher
+from dovetail.warm import warm
+
+def met():
+    kernels = [
+        value
+        for name, module in sorted(sys.modules.items())
+        if name.startswith("dovetail.") and ".kernels." in name
+        for value in vars(module).values()
+        if isinstance(value, Dispatcher)
+    ]
+    return {(kernel.py_func, types) for kernel in kernels for types in kernel.overloads}
+
+warm()
+before = met()
+assert before
+
+from dovetail.attributes import workload
+from dovetail.attributes.index import BoxIndex
+from dovetail.topics.bank import SketchBank
+from dovetail.topics.columns import Column
+from dovetail.topics.sketches import METHODS, LinesSketch, build_sketch
+from dovetail.topics.trie import FilterTrie
+
+many = [f"{i}/+/{i}" for i in range(5000)]
+for method in METHODS:
+    sketch = build_sketch(method, Column.of(many), lineage=1)
+    sketch.add("x/#"); sketch.discard("x/#"); sketch.search("1/x/1")
+    sketch.copy().merge(sketch.copy()); sketch.delta(0)
+    sketch.resized(4096, sketch.geometry.hashes)
+bank = SketchBank()
+for peer in range(70):
+    bank.put(peer, LinesSketch(1024, lineage=1))
+    bank.search("a/b")
+trie = FilterTrie()
+for i, topic_filter in enumerate(many): trie[topic_filter] = i
+for topic_filter in many: trie.match("1/x/1"); del trie[topic_filter]
+index = BoxIndex(*workload.bounds())
+for box in range(3): index.insert(*workload.boxes(1, seed=box))
+index.match(workload.points(10), mask=1); index.count(workload.points(10))
+index.discard([0])
+assert met() == before, met() - before
+"""
+
+
+def test_set_up_leaves_nothing_to_compile() -> None:
+    """Use everything after `warm`: no kernel may meet types that are new to it.
+
+    What it meets counts, be it compiled now or kept from before: that needs no empty folder.
+    """
+    run("-c", USE_EVERYTHING)
+
+
+KILLED = """
+import os
+import signal
+from multiprocessing import parent_process
+from dovetail import warm
+
+def one():
+    if parent_process() is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("one", flush=True)
+
+def other():
+    print("other", flush=True)
+
+warm._USES = (one, other)
+if __name__ == "__main__":
+    warm.main()
+"""
+
+
+def test_a_set_up_without_memory_for_two_processes(tmp_path: Path) -> None:
+    program = tmp_path / "killed.py"
+    program.write_text(KILLED)
+    assert run(str(program)).splitlines()[:-1] == ["other", "one", "other"]

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 from numba import njit
+from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
 from dovetail import config
@@ -87,6 +88,24 @@ def _own_folder() -> Iterator[None]:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_njit: Callable[..., Any] = njit  # it has more options than its annotations say
+
+# A literal number is a type of its own for Numba: `f(data, 0)` and `f(data, start)` are compiled
+# apart. So kernels hand each other np.int64(0) or U64(0) where another call has a variable.
+
+
+class _Part(CPUDispatcher):
+    """Compiled without a way in from Python: a call from there would end the process."""
+
+    def __call__(self, *_arguments: object, **_options: object) -> None:
+        raise TypeError(f"only kernels can call {self.py_func.__qualname__}")
+
+
+def _part(function: Function, **options: bool) -> Function:
+    compiled = _njit(**options, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    compiled.__class__ = _Part
+    return cast("Function", compiled)
+
 
 def kernel(function: Function) -> Function:
     """Called from Python, or from other kernels.
@@ -95,17 +114,25 @@ def kernel(function: Function) -> Function:
     write over each other's index of what is kept.
     """
     with _own_folder():
-        return cast("Function", njit(cache=True)(function))
+        return cast("Function", _njit(cache=True, no_cfunc_wrapper=True)(function))
+
+
+def part(function: Function) -> Function:
+    """Called from kernels only, and kept with them.
+
+    A way in from Python takes as long to compile as a small function itself.
+    """
+    return _part(function)
 
 
 def inlined(function: Function) -> Function:
-    """Part of its callers: small, and called in the innermost loops.
+    """A part that is small, and called in the innermost loops.
 
     LLVM inlines it, not Numba: that compiles in half the time, and Numba would count references to
     every array argument once a call. For the same reason kernels share flat arrays and offsets into
     them rather than views.
     """
-    return cast("Function", njit(forceinline=True)(function))
+    return _part(function, forceinline=True)
 
 
 def instruction(define: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,10 +2,12 @@
 
 It does so by using them, through the same calls that the service makes: a signature that nobody
 calls is not compiled, and one that somebody calls cannot be forgotten without a slow first call.
+Compiling is all work for one core, so a set-up does it in two processes.
 """
 
 import sys
 import time
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -29,7 +31,11 @@ _TOPICS = ("a/b/c", "$SYS/x")
 
 def warm() -> None:
     remove_stale()
-    load_kernels()
+    for use in _USES:
+        use()
+
+
+def _use_sketches() -> None:
     topics = Column.of(_TOPICS)
     # Enough to grow every table once.
     many = Column.of([*_FILTERS, *(f"{number}/x" for number in range(200))])
@@ -48,6 +54,10 @@ def warm() -> None:
         bank.apply(BANK_PLAIN_MAX - peer, sketch.delta(0))
         bank.remove(BANK_PLAIN_MAX - peer)
     sketch.copy().apply(sketch.delta(0))
+
+
+def _use_the_rest() -> None:
+    load_kernels()
     trie = FilterTrie[str]()
     for number in range(100):
         trie[f"{number:020}/+/#"] = ""
@@ -70,7 +80,31 @@ def _match_for_brokers() -> None:
     held.answer([AskedBody(0, layout.id, 0, [1], [Subject("broker", 0, 0)], bytes(8))])
 
 
-if __name__ == "__main__":
+# About as long to compile as each other. Kernels that both need are compiled twice and are the
+# same: whichever is kept last will do.
+_USES = (_use_sketches, _use_the_rest)
+
+
+def _warm_in_processes() -> bool:
+    """As `warm`, each use in a process of its own."""
+    start = get_context("spawn").Process
+    processes = [start(target=use, daemon=True) for use in _USES]  # Ctrl-C ends them too
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return all(process.exitcode == 0 for process in processes)
+
+
+def main() -> None:
     started = time.monotonic()
-    warm()
+    remove_stale()
+    # If one was killed, there may be too little memory for two: what is compiled is kept, and the
+    # rest is done here. If one failed, it fails here again and says why.
+    if not _warm_in_processes():
+        warm()
     sys.stdout.write(f"kernels are compiled ({time.monotonic() - started:.1f} s)\n")
+
+
+if __name__ == "__main__":
+    main()

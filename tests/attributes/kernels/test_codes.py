@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.attributes.kernels import codes as kernels
 from dovetail.attributes.kernels.codes import (
     CELLS,
     CODE_MAX,
@@ -13,13 +14,13 @@ from dovetail.attributes.kernels.codes import (
     CODES,
     OPEN_ABOVE,
     OPEN_BELOW,
-    cell_of,
-    cells_of,
-    code_of,
-    high_code,
     keys_of,
-    low_code,
 )
+from kernel_parts import callable_part
+
+code_of = callable_part(kernels.code_of)
+low_code, high_code = callable_part(kernels.low_code), callable_part(kernels.high_code)
+cell_of, cells_of = callable_part(kernels.cell_of), callable_part(kernels.cells_of)
 
 numbers = st.floats(allow_nan=False)
 codes = st.integers(OPEN_BELOW, OPEN_ABOVE)

@@ -5,11 +5,15 @@ import pytest
 
 from dovetail.attributes import workload
 from dovetail.attributes.index import BoxIndex
-from dovetail.attributes.kernels import leaves
-from dovetail.attributes.kernels.codes import CELLS, cells_of, high_code, keys_of, low_code
+from dovetail.attributes.kernels import codes, leaves
+from dovetail.attributes.kernels.codes import CELLS, keys_of
 from dovetail.attributes.kernels.lanes import LANES
-from dovetail.attributes.kernels.leaves import cut_of
 from dovetail.config import LEAF_BOXES_MIN
+from kernel_parts import callable_part
+
+cut_of = callable_part(leaves.cut_of)
+cells_of = callable_part(codes.cells_of)
+low_code, high_code = callable_part(codes.low_code), callable_part(codes.high_code)
 
 
 @pytest.mark.parametrize("more", [False, True])

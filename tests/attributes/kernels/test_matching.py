@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from box_oracle import is_inside
-from dovetail.attributes.kernels.matching import holds
+from dovetail.attributes.kernels import matching
+from kernel_parts import callable_part
+
+holds = callable_part(matching.holds)
 
 borders = st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 1.0, math.inf])
 values = st.one_of(borders, st.just(math.nan))

@@ -31,7 +31,7 @@ from dovetail.attributes.kernels.codes import (
     low_code,
 )
 from dovetail.attributes.kernels.lanes import LANES, ones, trailing_zeros
-from dovetail.compiling import inlined, kernel
+from dovetail.compiling import inlined, kernel, part
 from dovetail.config import LEAF_BOXES_MIN
 
 Words = npt.NDArray[np.uint64]
@@ -83,7 +83,7 @@ def _set_open(
         changed &= changed - _ONE
 
 
-@kernel
+@part
 def _cover_again(
     codes: Codes, used: Words, cover: Words, rows: Words, leaf: int, dimensions: int
 ) -> None:
@@ -154,7 +154,7 @@ def _move(
     _clear(codes, source >> 6, source & 63, dimensions)
 
 
-@kernel
+@part
 def cut_of(keys: Words, more: bool) -> int:
     """Where to cut sorted keys in two: before the highest bit that changes.
 
@@ -171,7 +171,7 @@ def cut_of(keys: Words, more: bool) -> int:
     return best
 
 
-@kernel
+@part
 def _split(
     origins: Floats,
     scales: Floats,
@@ -194,14 +194,21 @@ def _split(
     dimensions = len(origins)
     leaf = np.int64(order[at])
     keys = np.empty(LANES, np.uint64)
-    for lane in range(LANES):
-        keys[lane] = key_of(edges, (leaf * LANES + lane) * 2 * dimensions, origins, scales)
-    by_key = np.argsort(keys)
-    cut = cut_of(keys[by_key], more)
+    lanes = np.empty(LANES, np.int64)
+    for lane in range(
+        LANES
+    ):  # in order: for so few NumPy's way costs more to compile than it saves
+        key = key_of(edges, (leaf * LANES + lane) * 2 * dimensions, origins, scales)
+        i = lane
+        while i > 0 and keys[i - 1] > key:
+            keys[i], lanes[i] = keys[i - 1], lanes[i - 1]
+            i -= 1
+        keys[i], lanes[i] = key, lane
+    cut = cut_of(keys, more)
     state[FREE_LEAVES] -= 1
     new = np.int64(free_leaves[state[FREE_LEAVES]])
     for i in range(cut, LANES):
-        source, target = leaf * LANES + by_key[i], new * LANES + i - cut
+        source, target = leaf * LANES + lanes[i], new * LANES + i - cut
         _move(codes, edges, slot_of, kinds, place_of, used, dimensions, source, target)
     _cover_again(codes, used, cover, rows, leaf, dimensions)
     _cover_again(codes, used, cover, rows, new, dimensions)
@@ -209,7 +216,7 @@ def _split(
         order[i] = order[i - 1]
         firsts[i] = firsts[i - 1]
     order[at + 1] = new
-    firsts[at + 1] = keys[by_key[cut]]
+    firsts[at + 1] = keys[cut]
     state[LEAVES] += 1
 
 
@@ -298,7 +305,7 @@ def _remove(order: Numbers, firsts: Words, state: State, at: int) -> None:
     firsts[0] = 0
 
 
-@kernel
+@part
 def _join(
     codes: Codes,
     edges: Floats,

@@ -62,9 +62,11 @@ _SECOND_ENDS = U64(SECOND + ENDS)
 
 
 @inlined
-def _at(line_at: np.uint64, width: np.uint64, spots: np.uint64, code: np.uint64, word: int) -> int:
+def _at(
+    line_at: np.uint64, width: np.uint64, spots: np.uint64, code: np.uint64, word: np.uint64
+) -> np.uint64:
     """The address of a question's slice in a word of the line."""
-    return line_at + (U64(64 * word) + spot(spots, code, word)) * width
+    return line_at + (U64(64) * word + spot(spots, code, word)) * width
 
 
 @inlined
@@ -74,24 +76,26 @@ def _lanes(line_at: np.uint64, width: np.uint64, spots: np.uint64, code: np.uint
     Lanes beyond the width are those of other slices; the caller's set has none of them.
     """
     lanes = (
-        load_u64(_at(line_at, width, spots, code, 0))
-        & load_u64(_at(line_at, width, spots, code, 1))
-        & load_u64(_at(line_at, width, spots, code, 2))
-        & load_u64(_at(line_at, width, spots, code, 3))
+        load_u64(_at(line_at, width, spots, code, U64(0)))
+        & load_u64(_at(line_at, width, spots, code, U64(1)))
+        & load_u64(_at(line_at, width, spots, code, U64(2)))
+        & load_u64(_at(line_at, width, spots, code, U64(3)))
     )
     if lanes == _ZERO:
         return lanes
     return (
         lanes
-        & load_u64(_at(line_at, width, spots, code, 4))
-        & load_u64(_at(line_at, width, spots, code, 5))
-        & load_u64(_at(line_at, width, spots, code, 6))
-        & load_u64(_at(line_at, width, spots, code, 7))
+        & load_u64(_at(line_at, width, spots, code, U64(4)))
+        & load_u64(_at(line_at, width, spots, code, U64(5)))
+        & load_u64(_at(line_at, width, spots, code, U64(6)))
+        & load_u64(_at(line_at, width, spots, code, U64(7)))
     )
 
 
 @inlined
-def _line_at(slices_at: np.uint64, width: np.uint64, node: np.uint64, lines: np.uint64) -> int:
+def _line_at(
+    slices_at: np.uint64, width: np.uint64, node: np.uint64, lines: np.uint64
+) -> np.uint64:
     return slices_at + scale(node, lines) * U64(LINE_BITS) * width
 
 
@@ -128,7 +132,7 @@ def _push(
     spots = spots_of(node)
     code = _ENDS if level == depth else _EXISTS
     for i in range(LINE_WORDS):
-        prefetch(_at(line_at, width, spots, code, i))
+        prefetch(_at(line_at, width, spots, code, U64(i)))
     stack[top] = node
     stack_level[top] = level
     stack_lanes[top] = lanes
@@ -389,8 +393,8 @@ def take_words(slices: Slices, width: int, lane: int, words: Words) -> None:
 
 
 @inlined
-def _slice_of(key: np.uint64, lines: np.uint64, word: int) -> np.uint64:
-    bit = U64(64 * word) + spot(spots_of(key), code_of(key), word)
+def _slice_of(key: np.uint64, lines: np.uint64, word: np.uint64) -> np.uint64:
+    bit = U64(64) * word + spot(spots_of(key), code_of(key), word)
     return scale(key, lines) * U64(LINE_BITS) + bit
 
 
@@ -410,7 +414,7 @@ def follow_lane(
     for k in range(len(gone)):
         for i in range(LINE_WORDS):
             if cleared[k] >> U64(i) & _ONE == _ONE:
-                slices[_slice_of(gone[k], lines, i) * U64(width) + place] &= ~bit
+                slices[_slice_of(gone[k], lines, U64(i)) * U64(width) + place] &= ~bit
     for k in range(len(present)):
         for i in range(LINE_WORDS):
-            slices[_slice_of(present[k], lines, i) * U64(width) + place] |= bit
+            slices[_slice_of(present[k], lines, U64(i)) * U64(width) + place] |= bit

@@ -18,7 +18,7 @@ ones on a stack. That is the same order of queries, and lets a column's topics o
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import inlined, kernel
+from dovetail.compiling import inlined, kernel, part
 from dovetail.topics.kernels.hashing import (
     MULTI_LEVEL,
     ROOT,
@@ -61,7 +61,7 @@ def contains(words: Words, bits: np.uint64, hashes: int, key: np.uint64) -> bool
     return True
 
 
-@kernel
+@part
 def _ask_all(
     words: Words,
     bits: np.uint64,
@@ -98,7 +98,7 @@ def _ask_all(
     return False, queries
 
 
-@kernel
+@part
 def _ask_patterns(
     words: Words,
     bits: np.uint64,

@@ -18,7 +18,7 @@ A filter's last key is where it ends: no other filter has it, but for that mark.
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import kernel
+from dovetail.compiling import kernel, part
 from dovetail.topics.kernels.hashing import (
     HASH,
     MULTI_LEVEL,
@@ -48,7 +48,7 @@ from dovetail.topics.kernels.lines import (
 BF, BFP, PREFIX, LINES = 0, 1, 2, 3
 
 
-@kernel
+@part
 def _whole(kinds: npt.NDArray[np.uint8], levels: Words, depth: int) -> np.uint64:
     node = ROOT
     for i in range(depth):
@@ -61,7 +61,7 @@ def _whole(kinds: npt.NDArray[np.uint8], levels: Words, depth: int) -> np.uint64
     return node ^ TERMINAL
 
 
-@kernel
+@part
 def _prefixes(kinds: npt.NDArray[np.uint8], levels: Words, depth: int, out: Words) -> int:
     node = ROOT
     count = 0
@@ -80,7 +80,7 @@ def _prefixes(kinds: npt.NDArray[np.uint8], levels: Words, depth: int, out: Word
     return count
 
 
-@kernel
+@part
 def _questions(kinds: npt.NDArray[np.uint8], levels: Words, depth: int, out: Words) -> int:
     node = ROOT
     first = ROOT  # of the line that the node lies in

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from dovetail.compiling import inlined, instruction, kernel
+from dovetail.compiling import inlined, instruction, kernel, part
 from dovetail.config import SEARCH_BLOCK_BYTES_MAX, SEARCH_BLOCK_TOPICS
 
 U64 = np.uint64
@@ -137,7 +137,7 @@ def child(node: np.uint64, level: np.uint64) -> np.uint64:
     return fold_multiply(node ^ level ^ _TURN, _STEP)
 
 
-@kernel
+@part
 def split_levels(data: Bytes, start: int, stop: int, out: Words, at: np.uint64) -> np.uint64:
     """Where each level of data[start:stop] ends, into out[at:]; returns how many there are."""
     base = address_of(data)
@@ -218,7 +218,7 @@ def count_levels(data: Bytes, start: int, stop: int) -> int:
     return levels
 
 
-@kernel
+@part
 def levels_room(offsets: Offsets) -> int:
     """Room for the levels of any topic of a column: bytes + 1, found without reading them."""
     room = 1
@@ -227,7 +227,7 @@ def levels_room(offsets: Offsets) -> int:
     return room
 
 
-@kernel
+@part
 def block_size(rows: int, room: int) -> int:
     """How many topics are searched in step."""
     return 1 if rows == 1 or room > SEARCH_BLOCK_BYTES_MAX else SEARCH_BLOCK_TOPICS

@@ -15,7 +15,7 @@ needs any more are cleared. Neither the order of changes nor their repetition ma
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import kernel
+from dovetail.compiling import kernel, part
 from dovetail.topics.kernels.bloom import point_after
 from dovetail.topics.kernels.hashing import U64, Words, scale
 from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS, code_of, spot, spots_of
@@ -33,14 +33,14 @@ BitCounts = npt.NDArray[np.uint8]
 _ONE = U64(1)
 
 
-@kernel
+@part
 def positions(key: np.uint64, bits: np.uint64, hashes: int, out: Words) -> int:
     """The bits of an element; returns how many. A plain filter may name one twice."""
     if hashes == IN_LINES:
         start = scale(key, bits // U64(LINE_BITS)) * U64(LINE_BITS)
         spots = spots_of(key)
         for i in range(LINE_WORDS):
-            out[i] = start + U64(64 * i) + spot(spots, code_of(key), i)
+            out[i] = start + U64(64 * i) + spot(spots, code_of(key), U64(i))
         return LINE_WORDS
     point = key
     for i in range(hashes):
@@ -49,7 +49,7 @@ def positions(key: np.uint64, bits: np.uint64, hashes: int, out: Words) -> int:
     return hashes
 
 
-@kernel
+@part
 def find(keys: Words, counts: Counts, key: np.uint64) -> np.uint64:
     """The slot of a key, or the free one where it belongs."""
     slots = U64(len(keys))
@@ -59,7 +59,7 @@ def find(keys: Words, counts: Counts, key: np.uint64) -> np.uint64:
     return slot
 
 
-@kernel
+@part
 def _remove(keys: Words, counts: Counts, hole: np.uint64) -> None:
     slots = U64(len(keys))
     slot = after(hole, slots)
@@ -99,7 +99,7 @@ def set_bits(
             bit_counts[position] += np.uint8(1)
 
 
-@kernel
+@part
 def _clear_bits(
     words: Words,
     bit_counts: BitCounts,

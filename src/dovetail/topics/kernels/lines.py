@@ -134,9 +134,9 @@ def spots_of(node: np.uint64) -> np.uint64:
 
 
 @inlined
-def spot(spots: np.uint64, code: np.uint64, word: int) -> np.uint64:
+def spot(spots: np.uint64, code: np.uint64, word: np.uint64) -> np.uint64:
     """The bit that a question has in a word of the line."""
-    return (spots >> (U64(6) * (U64(word) ^ code))) & U64(63)
+    return (spots >> (U64(6) * (word ^ code))) & U64(63)
 
 
 @inlined

@@ -13,7 +13,7 @@ one filter.
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import inlined, kernel
+from dovetail.compiling import inlined, kernel, part
 from dovetail.topics.kernels.hashing import (
     HASH,
     PLUS,
@@ -52,7 +52,7 @@ def _find(nodes: Nodes, key: np.uint64) -> np.uint64:
     return slot
 
 
-@kernel
+@part
 def _remove(nodes: Nodes, hole: np.uint64) -> None:
     slots = U64(len(nodes))
     slot = after(hole, slots)
@@ -64,14 +64,15 @@ def _remove(nodes: Nodes, hole: np.uint64) -> None:
     nodes[hole].through = 0
 
 
-@kernel
+@part
 def _parts(wanted: Bytes, seed: np.uint64) -> tuple[Words, npt.NDArray[np.uint8]]:
     """The hash and the kind of each level of a filter."""
-    depth = count_levels(wanted, 0, len(wanted))
+    start = np.int64(0)
+    depth = count_levels(wanted, start, len(wanted))
     levels = np.empty(depth, np.uint64)
     kinds = np.empty(depth, np.uint8)
-    hash_levels(wanted, 0, len(wanted), seed, levels, U64(0))
-    level_kinds(wanted, 0, len(wanted), kinds)
+    hash_levels(wanted, start, len(wanted), seed, levels, U64(0))
+    level_kinds(wanted, start, len(wanted), kinds)
     return levels, kinds
 
 
@@ -89,8 +90,9 @@ def move_text(text: Bytes, spans: Spans, order: Spans, larger: Bytes) -> int:
     for number in order:
         start, stop = spans[number, 0], spans[number, 1]
         spans[number, 0] = end
-        larger[end : end + stop - start] = text[start:stop]
-        end += stop - start
+        for i in range(start, stop):  # NumPy's slices bring texts of errors along, to be compiled
+            larger[end] = text[i]
+            end += 1
         spans[number, 1] = end
     return end
 
@@ -272,15 +274,15 @@ def match(
     stack, so the stack is no deeper than the topic; it visits only nodes that exist.
     """
     room = 0
-    start = 0
+    start = np.int64(0)
     for i in range(len(ends)):
         room = max(room, count_levels(topics, start, ends[i]))
         start = ends[i]
     levels = np.empty(room, np.uint64)
     stack = np.empty(room + 1, np.uint64)
     stack_level = np.empty(room + 1, np.int64)
-    count = 0
-    start = 0
+    count = np.int64(0)
+    start = np.int64(0)
     for i in range(len(ends)):
         stop = ends[i]
         before = count
