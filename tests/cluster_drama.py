@@ -18,7 +18,7 @@ class Drama:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.cluster = Cluster(seed, *NAMES, spaces=self.spaces)
+        self.cluster = self.make_cluster(seed)
         self.receivers = self.make_receivers()
         self.senders = [
             self.sender(
@@ -29,6 +29,9 @@ class Drama:
         ]
         self.story: list[str] = []
         self._pump()
+
+    def make_cluster(self, seed: int) -> Cluster:
+        return Cluster(seed, *NAMES, spaces=self.spaces)
 
     def make_receivers(self) -> Sequence[Receiver]:
         return [

@@ -8,6 +8,7 @@ that is found out is tested with gossip (test_gossiping.py).
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Protocol
 
 from broker_harness import Disk, World
 from dovetail.attributes.space import Space
@@ -34,10 +35,27 @@ class Pipe:
         clock.at(self._free_at, deliver)
 
 
+class End(Protocol):
+    """A node, as connections see it."""
+
+    name: str
+    is_running: bool
+    is_paused: bool
+    kept: list[Callable[[], None]]
+
+    def received(
+        self, origin: str, kind: int, body: bytes, answer: Callable[[int, bytes], None]
+    ) -> None: ...
+
+    def answered(self, peer: str, kind: int, body: bytes) -> None: ...
+
+    def lost(self, peer: str) -> None: ...
+
+
 class Wire:
     """A connection that `origin` has opened to `target`: frames there, answers back."""
 
-    def __init__(self, cluster: "Cluster", origin: "Node", target: "Node") -> None:
+    def __init__(self, cluster: "Cluster", origin: "Node", target: End) -> None:
         self.cluster = cluster
         self.ends = (origin, target)
         self.is_open = True
@@ -54,7 +72,7 @@ class Wire:
 
         self._there.carry(lambda: self._arrive(target, target.received, origin, kind, body, answer))
 
-    def _arrive(self, to: "Node", act: Callable[..., None], origin: "Node", *frame: object) -> None:
+    def _arrive(self, to: End, act: Callable[..., None], origin: End, *frame: object) -> None:
         if not to.is_running or not (self.is_open or (self._lingers and to is self.ends[1])):
             return
         if to.is_paused:
@@ -164,7 +182,7 @@ class Node(World):
 
     def lost(self, peer: str) -> None:
         self.wake()
-        self.mesh.peer_is_down(peer)
+        self.cluster.disconnected(self, peer)
         self.settle()
 
 
@@ -261,6 +279,12 @@ class Cluster:
             to.mesh.peer_is_live(about.name, about.is_running)
             to.settle()
 
+    def connected(self, origin: Node, name: str) -> None:
+        origin.mesh.peer_is_up(name)
+
+    def disconnected(self, origin: Node, name: str) -> None:
+        origin.mesh.peer_is_down(name)
+
     def _dial(self) -> None:
         self._dial_all()
         self.clock.after(0.1, self._dial)
@@ -279,5 +303,5 @@ class Cluster:
                 ):
                     self.wires[ends] = Wire(self, origin, target)
                     origin.wake()
-                    origin.mesh.peer_is_up(target.name)
+                    self.connected(origin, target.name)
                     origin.settle()

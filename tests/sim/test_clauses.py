@@ -12,10 +12,14 @@ import pytest
 from broker_harness import attributes
 from cluster_clients import Receiver, Sender
 from cluster_drama import NAMES, Drama
+from cluster_matchers import MatchedCluster
 from dovetail.attributes.space import Dimension, Space
 from dovetail.broker.packets import Publish
 
-PHASES = 5
+PHASES = 10
+WANTED = 2
+"""Phases that a client wants, from its lowest on: few enough to be matchers' business."""
+MATCHERS = ("m1", "m2", "m3", "m4")
 SPACE = Space("phases", "t/#", (Dimension("phase", 0, PHASES), Dimension("age", 0, 9)))
 
 
@@ -40,7 +44,7 @@ class PhaseDrama(Drama):
         for home in NAMES:
             for lowest, (qos, topic_filter) in enumerate(((1, "t/#"), (2, "t/+/x")), start=2):
                 name = f"receiver-{home}-{qos}-{lowest}"
-                query = f"{topic_filter}?phase>={lowest}"
+                query = f"{topic_filter}?phase>={lowest}&phase<{lowest + WANTED}"
                 receiver = Receiver(self.cluster, home, name, query, qos)
                 receiver.roams = Random(self.random.random()) if self.roams else None
                 receivers.append(receiver)
@@ -56,6 +60,10 @@ class RoamingDrama(PhaseDrama):
         self.random.choice(self.receivers).lose()
 
 
+def is_wanted(number: int, lowest: int) -> bool:
+    return lowest <= number % PHASES < lowest + WANTED
+
+
 def check(receivers: Iterable[Receiver], senders: Iterable[Sender]) -> None:
     senders = list(senders)
     for receiver in receivers:
@@ -64,10 +72,10 @@ def check(receivers: Iterable[Receiver], senders: Iterable[Sender]) -> None:
             who = f"{sender.client_id} to {receiver.client_id}"
             got = receiver.numbers(sender.topic)
             first = list(dict.fromkeys(got))
-            wanted = {number for number in sender.acknowledged if number % PHASES >= lowest}
+            wanted = {number for number in sender.acknowledged if is_wanted(number, lowest)}
             missing = sorted(wanted - set(got))
             assert not missing, f"{who}: acknowledged, and lost: {missing[:10]}"
-            assert all(number % PHASES >= lowest for number in got), f"{who}: not wanted"
+            assert all(is_wanted(number, lowest) for number in got), f"{who}: not wanted"
             assert first == sorted(first), f"{who}: out of order: {first}"
             if min(receiver.qos, sender.qos) == 2:
                 assert len(got) == len(first), f"{who}: doubled"
@@ -83,6 +91,78 @@ def run(drama: PhaseDrama, seed: int, strikes: int) -> None:
     assert all(len(sender.acknowledged) > 10 for sender in drama.senders)
 
 
+def forwarded(drama: Drama) -> list[int]:
+    """What each broker has got from others."""
+    nodes = drama.cluster.nodes.values()
+    return [node.shared.counters.publishes_from_peers for node in nodes]
+
+
+class MatchedDrama(PhaseDrama):
+    """With matchers, which come, hang, are slow, die and leave, too. Everybody has many boxes."""
+
+    def make_cluster(self, seed: int) -> MatchedCluster:
+        self.matched = MatchedCluster(seed, *NAMES, spaces=self.spaces)
+        for name in MATCHERS[:2]:
+            self.matched.add_matcher(name)
+        return self.matched
+
+    def strike(self) -> None:
+        if self.random.random() < 0.4:
+            super().strike()
+            return
+        name = self.random.choice(MATCHERS)
+        matcher = self.matched.matchers.get(name)
+        deed = self.random.choice(["kill", "pause", "slow", "leave", "cut"])
+        if matcher is None or not matcher.is_running:
+            deed = "start"
+            self.matched.add_matcher(name)
+        elif deed == "kill":
+            self.matched.kill_matcher(name)
+        elif deed == "pause":
+            self.matched.pause_matcher(name, not matcher.is_paused)
+        elif deed == "slow":
+            matcher.is_slow = not matcher.is_slow
+        elif deed == "leave":
+            matcher.back.leave(self.cluster.clock.now)
+        else:
+            self.matched.cut(name)
+        self.story.append(f"{self.cluster.clock.now:.2f}: {deed} {name}")
+
+    def end(self) -> None:
+        for name in self.matched.matchers:
+            self.matched.pause_matcher(name, False)
+        super().end()
+
+    @property
+    def answered_points(self) -> int:
+        return sum(one.answered_points for one in self.matched.matchers.values())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_matchers_come_and_go(seed: int) -> None:
+    drama = MatchedDrama(seed)
+    run(drama, seed, strikes=25)
+    assert drama.answered_points > 50
+
+
+def test_matchers_narrow_whom_a_publication_goes_to() -> None:
+    """When all is calm, brokers get what a clause there holds for, and nothing else."""
+    drama = MatchedDrama(1)
+    for sender in drama.senders:
+        sender.is_sending = False
+    drama.cluster.run(8)
+    node = drama.cluster.nodes["a"]
+    before = forwarded(drama)
+    node.wake()
+    client = node.client()
+    for phase in range(PHASES):  # 2 and 3 are wanted by some, 3 and 4 by others
+        client.publish("t/a1/x", b"%d" % phase, properties=attributes(phase=phase))
+    drama.cluster.run(1)
+    assert forwarded(drama) == [before[0], before[1] + 3, before[2] + 3]
+    assert node.shared.counters.publishes_in_vain == 0
+    assert drama.answered_points == PHASES
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_what_clauses_ask_for_comes_through_crashes_and_cuts(seed: int) -> None:
     run(PhaseDrama(seed), seed, strikes=20)
@@ -91,12 +171,6 @@ def test_what_clauses_ask_for_comes_through_crashes_and_cuts(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_clauses_follow_clients_that_roam(seed: int) -> None:
     run(RoamingDrama(seed), seed, strikes=20)
-
-
-def forwarded(drama: Drama) -> list[int]:
-    """What each broker has got from others."""
-    nodes = drama.cluster.nodes.values()
-    return [node.shared.counters.publishes_from_peers for node in nodes]
 
 
 def test_brokers_get_what_somebody_there_may_want() -> None:

@@ -9,7 +9,7 @@ A `ClauseSet` has all clauses on one filter. A few are looked at one by one; mor
 after a start.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from dovetail.attributes.index import BoxIndex
@@ -80,6 +80,9 @@ class ClauseSet(Generic[Entry]):
 
     def __len__(self) -> int:
         return len(self._clauses)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._clauses)
 
     def put(self, entry: Entry, clause: Clause) -> None:
         """The entry is new here."""

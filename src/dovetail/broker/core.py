@@ -129,7 +129,12 @@ class Broker:
 
     def change_spaces(self, spaces: Spaces) -> None:
         """While subscriptions have clauses in them; those whose space has gone wait for it."""
+        if self.mesh is not None:
+            self.mesh.narrowing.drain()
+        self.router.clause_changed = None  # all of them are told anew
         lost = self.router.change_spaces(spaces)
+        if self.mesh is not None:
+            self.mesh.narrowing.spaces_changed()
         if lost:
             log.warning(
                 "%d subscriptions have a where-clause that no space knows now: they stay, and get "
@@ -166,9 +171,11 @@ class Broker:
             seed=seed,
             send=send,
             random=self._random,
+            wake=self._schedule,
         )
         self.dispatch.forwarding = mesh.forwarding
         self.dispatch.stamps = mesh.stamps
+        self.dispatch.narrowing = mesh.narrowing
         self.dispatch.lacks_room_for = mesh.walk.lacks_room_for
         self._subscribing.mesh = mesh
         self._admission.moving = mesh.moving
@@ -207,6 +214,8 @@ class Broker:
     def stop(self, now: float) -> None:
         """Clients are told; sessions that persist, and their wills, wait for the next start."""
         self.shared.now = now
+        if self.mesh is not None:
+            self.mesh.narrowing.drain()
         for link in list(self.links):
             session = link.session
             if session is not None and link.is_connected:

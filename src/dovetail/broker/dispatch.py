@@ -14,6 +14,7 @@ import numpy as np
 from dovetail.attributes.space import Point
 from dovetail.broker.kernels.scan import transcode
 from dovetail.broker.packets import MQTT_5
+from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routes import Delivery, Group, Key, Route
 from dovetail.broker.routing import Router
@@ -25,13 +26,15 @@ from dovetail.messages import Message
 from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
+    from dovetail.broker.narrowing import Asked, Narrowing
     from dovetail.broker.peering.forwarding import Forwarding
     from dovetail.broker.peering.groups import Pool
     from dovetail.broker.peering.stamps import Stamps
-    from dovetail.broker.peering.tickets import Ticket
 
 _DUPLICATE = 0x08
 
+
+Wanted = frozenset[str] | None
 
 Entries = list[tuple[Session, Outgoing]]
 """QoS 1 and 2 deliveries that a publication began."""
@@ -49,6 +52,7 @@ class Dispatch:
         # With other brokers, if there are some:
         self.forwarding: Forwarding | None = None
         self.stamps: Stamps | None = None
+        self.narrowing: Narrowing | None = None
         self.lacks_room_for: Callable[[Message], None] | None = None
         # The attributes of the last publication that was looked at: several ask for them.
         self._last_read: Message | None = None
@@ -77,6 +81,10 @@ class Dispatch:
             counters.packets_received += count
             counters.publishes_received += count
             counters.publish_bytes_received += size
+            if route.space is not None and self._may_wait(route, origin.client_id):
+                for topic, payload in packets_of(data, version):
+                    self.publish(Message(topic, payload, origin=origin.client_id))
+                return
             goes_each = route.pools or route.reads_payload
             if route.peers and not goes_each and self.forwarding is not None:
                 self.forwarding.forward(route.peers, data, version, count, origin.client_id)
@@ -138,6 +146,8 @@ class Dispatch:
         deliveries = route.deliveries
         if not deliveries or route.peers:
             return False
+        if route.space is not None and self._may_wait(route, origin.client_id):
+            return False
         if route.is_special and route.splits(origin.client_id):
             return False
         if route.space is not None and route.space.json_fields:
@@ -178,7 +188,7 @@ class Dispatch:
 
     # One message at a time ----------------------------------------------------------------------
 
-    def publish(self, message: Message) -> "tuple[Entries | None, Ticket | None]":
+    def publish(self, message: Message) -> tuple[Entries | None, Ticket | None]:
         """To everybody whose subscription matches, and into the retained messages if it says so.
 
         Returns the deliveries that have to be acknowledged, or None if nobody had subscribed; and
@@ -188,7 +198,18 @@ class Dispatch:
         forwarding = self.forwarding
         if forwarding is None or message.topic.startswith(SYS_PREFIX):
             return self.publish_here(route, message, route.groups), None
+        asked = self._ask(route, message)
+        if asked is not None:
+            return asked.entries, asked
+        return self._publish(forwarding, route, message)
+
+    def _publish(
+        self, forwarding: "Forwarding", route: Route, message: Message, wanted: Wanted = None
+    ) -> tuple[Entries | None, Ticket | None]:
+        """`wanted`: the brokers at which some clause holds, if it is known."""
         wanted_by = self._peers(route, message)
+        if wanted is not None:
+            wanted_by = tuple(name for name in wanted_by if name in route.peers or name in wanted)
         peers = forwarding.everywhere(message) if message.retain else wanted_by
         groups: Iterable[Group] = ()
         marks: Mapping[str, Sequence[Key]] = {}
@@ -196,6 +217,8 @@ class Dispatch:
         if pools:
             groups, marks = forwarding.pick(pools, message.qos)
         ticket = forwarding.publish(peers, message, marks) if peers or marks else None
+        if wanted is not None and self.narrowing is not None and self.narrowing.name not in wanted:
+            self._last_read, self._point = message, None  # nobody's clause holds here
         entries = self.publish_here(route, message, groups)
         return ([] if entries is None and (wanted_by or marks) else entries), ticket
 
@@ -247,6 +270,40 @@ class Dispatch:
             if self.share(group, message, entries):
                 matched = True
         return matched
+
+    # With matchers --------------------------------------------------------------------------------
+
+    def _may_wait(self, route: Route, client_id: str) -> bool:
+        """For matchers, or for something before it that does?"""
+        narrowing = self.narrowing
+        return narrowing is not None and (route.reads_payload or narrowing.holds(client_id))
+
+    def _ask(self, route: Route, message: Message) -> "Asked | None":
+        """It goes on later (`go_on`); None if it need not wait."""
+        narrowing = self.narrowing
+        if narrowing is None or route.space is None or not message.origin:
+            return None
+        point = self._read(route, message) if route.asks else None
+        return narrowing.take(route, message, point)
+
+    def go_on(self, asked: "Asked") -> None:
+        """Matchers have answered, or shall not be waited for. Who subscribes may have changed."""
+        message = asked.message
+        forwarding = self.forwarding
+        assert forwarding is not None
+        journal = self._shared.journal
+        rows_before = journal.rows_written
+        if asked.before is not None:
+            asked.before()
+        route = self._router.routes.get(message.topic) or self._router.route(message.topic)
+        entries, ticket = self._publish(forwarding, route, message, asked.wanted)
+        asked.entries += entries or ()
+        everybody = Ticket()
+        if journal.rows_written != rows_before:
+            journal.when_stored(everybody.expect())
+        if ticket is not None:
+            ticket.close(everybody.expect())
+        everybody.close(asked.has_gone)
 
     # What depends on attributes ------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dovetail.broker import codec
 from dovetail.broker.dispatch import Entries
+from dovetail.broker.narrowing import Asked
 from dovetail.broker.outlet import Acknowledgement, Outlet, State
 from dovetail.broker.packets import (
     MQTT_3_1_1,
@@ -182,11 +183,11 @@ class Intake(Outlet):
                 return
         rows_before = shared.journal.rows_written
         entries, ticket = self._dispatch.publish(message)
-        if qos == 2:
-            session.hold_incoming(packet_id)
         if retain:
             self.broker.expire_retained(message)
         if qos:
+            if qos == 2:
+                session.hold(packet_id, ticket if isinstance(ticket, Asked) else None)
             self._acknowledge(
                 PacketType.PUBREC if qos == 2 else PacketType.PUBACK,
                 packet_id,
@@ -301,6 +302,10 @@ class Intake(Outlet):
 
     def _acknowledge_again(self, session: Session, packet_id: int) -> None:
         """PUBREC of a QoS 2 message that came before [MQTT-4.3.3-10], maybe over another link."""
+        asked = session.undecided.get(packet_id)
+        if asked is not None:
+            self._acknowledge_later(session, packet_id, asked)
+            return
         if not session.persistent:
             self._acknowledge(PacketType.PUBREC, packet_id, 0, None, wait=False)
             return
@@ -320,6 +325,20 @@ class Intake(Outlet):
             self._send_acks()
 
         journal.when_stored(act)
+
+    def _acknowledge_later(self, session: Session, packet_id: int, asked: Asked) -> None:
+        """The same of one that has not gone on yet."""
+        owed = Acknowledgement(1)
+        owed.data = codec.encode_ack(self.version, PacketType.PUBREC, packet_id)
+        self._acks.append(owed)
+
+        def settle(taken: bool) -> None:
+            owed.waiting = 0
+            if not taken:
+                self._take_back(owed, session, PacketType.PUBREC, packet_id, None)
+            self._send_acks()
+
+        asked.also(settle)
 
     def _take_back(
         self,

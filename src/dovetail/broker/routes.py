@@ -110,6 +110,7 @@ class Route:
     """Who gets a publication. Does not change: a new subscription makes new routes."""
 
     __slots__ = (
+        "asked_peers",
         "asks",
         "clause_peers",
         "clause_pools",
@@ -154,6 +155,8 @@ class Route:
         self.clause_pools = wants.pools
         self.clause_peers = tuple(dict.fromkeys((*peers, *wants.peers)))
         """Who may need a publication that has attributes."""
+        self.asked_peers = tuple(name for name in wants.peers if name not in peers)
+        """Those of them who do not need all others, too."""
         self.asks = bool(wants.clauses or wants.group_clauses or wants.pools or wants.peers)
         """Does it depend on attributes who gets it?"""
         # Packets without properties have attributes in their payload, or none.

@@ -87,6 +87,8 @@ class Router:
         """In a cluster: for each topic the groups of all brokers that get it."""
         self.group_changed: Callable[[Group], None] | None = None
         """In a cluster: told of members that came, went, or changed."""
+        self.clause_changed: Callable[[Subscription, Clause, bool], None] | None = None
+        """In a cluster: told of subscriptions with a clause that came or went."""
 
     # Tables -------------------------------------------------------------------------------------
 
@@ -189,12 +191,16 @@ class Router:
                 self.filter_changed(f"{CLAUSE_LEVEL}/{inner}", True)
             self.changed(inner)
         known.put(subscription, clause)
+        if self.clause_changed is not None:
+            self.clause_changed(subscription, clause, True)
 
     def _take_clause(self, inner: str, subscription: Subscription) -> None:
         if subscription.clause is None:
             return
         known = self.clauses[inner]
         known.take(subscription)
+        if self.clause_changed is not None:
+            self.clause_changed(subscription, subscription.clause, False)
         if not len(known):
             del self.clauses[inner]
             self._take(inner, _CLAUSES)

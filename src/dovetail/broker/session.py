@@ -31,6 +31,7 @@ from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 
 if TYPE_CHECKING:
+    from dovetail.broker.narrowing import Asked
     from dovetail.broker.routes import Group
     from dovetail.broker.state import Shared
 
@@ -186,6 +187,7 @@ class Session:
         "stamp",
         "stored",
         "subscriptions",
+        "undecided",
         "user",
         "void_before",
         "was_kept",
@@ -219,6 +221,8 @@ class Session:
         self.window = 0
         self.queued_bytes = 0
         self.incoming: set[int] = set()
+        self.undecided: dict[int, Asked] = {}
+        """Of these the publications that wait for matchers, and are not on disk."""
         self.next_packet_id = 1
         self.next_sequence = 1
 
@@ -616,6 +620,25 @@ class Session:
         if self.expiry_seconds:
             self.shared.journal.save_incoming(self.number, packet_id, held=True)
 
+    def hold(self, packet_id: int, asked: "Asked | None") -> None:
+        """The same of one that may not have gone on yet: it is on disk when that is."""
+        if asked is None:
+            self.hold_incoming(packet_id)
+            return
+        self.incoming.add(packet_id)
+        self.undecided[packet_id] = asked
+
+        def before() -> None:
+            if self.undecided.get(packet_id) is asked:
+                self.hold_incoming(packet_id)
+
+        def after(_taken: bool) -> None:
+            if self.undecided.get(packet_id) is asked:
+                del self.undecided[packet_id]
+
+        asked.before = before
+        asked.also(after)
+
     def release_incoming(self, packet_id: int) -> bool:
         """PUBREL; False if the identifier is not known."""
         if packet_id not in self.incoming:
@@ -689,6 +712,7 @@ class Session:
         self.light.clear()
         self.queue = deque(but)
         self.resending.clear()
+        self.undecided.clear()
         for packet_id in list(self.incoming):
             self.release_incoming(packet_id)
         self.shared.expiring.forget(self)

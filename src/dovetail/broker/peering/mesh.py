@@ -16,9 +16,11 @@ their clients moving.py's, and wills wills.py's: here is only who hears of what,
 from collections.abc import Callable, Iterable
 from random import Random
 
+from dovetail.broker import narrowing
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.journal import Left, MemberRow
 from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.narrowing import Narrowing
 from dovetail.broker.peering.bodies import (
     CLAIM,
     CLAIMED,
@@ -93,9 +95,20 @@ class Mesh:
         seed: int,
         send: Callable[[str, int, bytes], bool],
         random: Random,
+        wake: Callable[[], None],
     ) -> None:
         self._retained = retained
         self._lifetimes = lifetimes
+        self.narrowing = Narrowing(
+            name,
+            shared,
+            router,
+            life=incarnation,
+            send=send,
+            random=random,
+            wake=wake,
+            go_on=dispatch.go_on,
+        )
         self.stamps = Stamps(stream, shared)
         self.walk = Walk(shared, self.stamps, retained, send=send)
         self.exchange = Exchange(
@@ -181,6 +194,7 @@ class Mesh:
         was_live = self.exchange.is_live(name)
         self.exchange.peer_is_live(name, is_live)
         self.roster.peer_is_live(name, is_live)
+        self.narrowing.peer_is_live(name, is_live)
         self.wills.peer_is_live(name, is_live)
         if was_live and not is_live:
             self.moving.liveness_changed()
@@ -194,6 +208,7 @@ class Mesh:
         self.forwarding.resume(name)
         self.exchange.peer_is_up(name, True)
         self.roster.peer_is_up(name, True)
+        self.narrowing.peer_is_up(name, True)
         self.moving.peer_is_up(name)
         self.wills.peer_is_up(name)
 
@@ -202,6 +217,7 @@ class Mesh:
         self.owed(name).peer_is_down()
         self.exchange.peer_is_up(name, False)
         self.roster.peer_is_up(name, False)
+        self.narrowing.peer_is_up(name, False)
         self.moving.peer_is_down(name)
         self.wills.peer_is_down(name)
 
@@ -241,6 +257,7 @@ class Mesh:
             self.walk.see_again(peer.stream)
         self.exchange.forget(name)
         self.roster.forget(name)
+        self.narrowing.forget(name)
         self.moving.forget(name)
         self.wills.forget(name)
         return 0 if peer is None else peer.outbox.clear()
@@ -258,10 +275,15 @@ class Mesh:
         self.exchange.flush()
         self.roster.flush()
         self.wills.flush()
+        self.narrowing.turn()
 
     def when_known(self, deadline: float, act: Callable[[], None]) -> None:
         """Act when all live peers know what is subscribed to here, or it is this late."""
-        self.exchange.when_known(deadline, lambda: self.roster.when_known(deadline, act))
+
+        def boxes() -> None:
+            self.narrowing.when_known(deadline, act)
+
+        self.exchange.when_known(deadline, lambda: self.roster.when_known(deadline, boxes))
 
     def has_room_for(self, key: Key) -> bool:
         """May a client here be in this group?"""
@@ -322,6 +344,8 @@ class Mesh:
                 self._ask()
         elif kind == CLAIMED:
             self.moving.answered(name, decoded(claimed_decoder, body))
+        elif kind in narrowing.ANSWERS:
+            self.narrowing.matcher_answered(name, kind, body)
         elif kind == PAGE:
             self._take_page(name, decoded(page_decoder, body))
         else:
@@ -335,6 +359,8 @@ class Mesh:
             self._streams.take(name, decoded(publication_decoder, body), answer)
         elif kind in (WHOLE, DELTA):
             self._take_sketch(name, kind, body, answer)
+        elif kind in narrowing.FRAMES:
+            self.narrowing.receive(name, kind, body, answer)
         elif kind == GROUPS:
             self.peers.know(name)
             self.roster.receive(name, body, answer)
@@ -370,6 +396,7 @@ class Mesh:
             answer(CLAIMED, encode(claimed))
 
         self.peers.know(name)
+        self.narrowing.drain(claim.client_id)  # what it published here goes before its session
         self.wills.came(claim.client_id, claim.stamp, name)
         self.moving.claimed(name, claim, reply)
 

@@ -1,0 +1,296 @@
+"""Matchers are asked who wants a publication, before it goes to brokers that have clauses. Pure.
+
+    dispatch ──> take ──> [a line for each publisher] ──> matchers ──> verdict ──> dispatch.go_on
+
+By its topic a publication may be wanted at brokers whose clients have where-clauses there (their
+sketches say so), this one among them. Matchers know the boxes of all brokers, and say at which of
+these a clause holds. The broker that gets it looks through its clauses itself.
+
+Rules:
+
+- Whatever matchers do not answer, in time and for sure, goes to all brokers that may want it. They
+  save work, and nothing depends on them.
+- Publications of one client go on in their order. What needs no matcher waits for what came before
+  it, if it is in a space too; a line that gets too long goes on without answers.
+- Nothing is acknowledged before it has gone on, and is where it belongs. Until then a QoS 2 packet
+  identifier is not on disk either: a restart must not take a message for known that went nowhere.
+- A space that changes is another one to matchers. What waits goes on without answers then.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+
+import numpy as np
+
+from dovetail.attributes.space import Point
+from dovetail.broker.clauses import Clause
+from dovetail.broker.peering.tickets import Ticket
+from dovetail.broker.routes import Route
+from dovetail.broker.routing import Router
+from dovetail.broker.session import Outgoing, Session, Subscription
+from dovetail.broker.state import Shared
+from dovetail.config import CLAUSES_UNINDEXED_MAX, ORDER_WAITING_MAX
+from dovetail.matcher.batches import Verdict
+from dovetail.matcher.bodies import ANSWERED, BOXES, BOXES_KNOWN, LOADS, TAKEN
+from dovetail.matcher.front import Answer, Front
+from dovetail.matcher.layout import layout_of, layouts_of
+from dovetail.messages import Message
+
+FRAMES = frozenset({BOXES})
+"""Kinds of what other brokers send us."""
+
+ANSWERS = frozenset({ANSWERED, BOXES_KNOWN, LOADS, TAKEN})
+"""Kinds of what other nodes say to what we sent them."""
+
+
+class Asked(Ticket):
+    """A publication that waits for matchers, and then for all who have to take it."""
+
+    __slots__ = ("_done", "_waiters", "before", "entries", "is_decided", "message", "wanted")
+
+    def __init__(self, message: Message) -> None:
+        super().__init__()
+        self.message = message
+        self.entries: list[tuple[Session, Outgoing]] = []
+        """The deliveries here that it begins when it goes on."""
+        self.before: Callable[[], None] | None = None
+        """Belongs into the same batch as what it begins."""
+        self.is_decided = False
+        self.wanted: frozenset[str] | None = None
+        """Brokers that it goes to besides those who want its topic; None: all that may want it."""
+        self._done = self.expect()
+        self._waiters: list[Callable[[bool], None]] = []
+
+    def also(self, act: Callable[[bool], None]) -> None:
+        """Somebody else waits for it, too."""
+        self._waiters.append(act)
+
+    def has_gone(self, taken: bool) -> None:
+        """All who need it have it; or not."""
+        self._done(taken)
+        for act in self._waiters:
+            act(taken)
+
+
+class Narrowing:
+    """One broker's."""
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        router: Router,
+        *,
+        life: int,
+        send: Callable[[str, int, bytes], bool],
+        random: Random,
+        wake: Callable[[], None],
+        go_on: Callable[[Asked], None],
+    ) -> None:
+        self.name = name
+        self._shared = shared
+        self._router = router
+        self._life = life
+        self._send = send
+        self._random = random
+        self._wake = wake
+        self._go_on = go_on
+        self._lines: dict[str, deque[Asked]] = {}
+        """What waits, by publisher and in its order."""
+        self._numbers: dict[Subscription, list[int]] = {}
+        self._free: list[int] = []
+        self._next_number = 0
+        self._new: dict[Subscription, Clause] = {}
+        self._matchers_up: set[str] = set()
+        self._records: dict[str, bytes] = {}
+        self._peers_up: set[str] = set()
+        self._peers_live: dict[str, bool] = {}
+        self._front, self._ids = self._make()
+        router.clause_changed = self._clause_changed
+
+    def _make(self) -> tuple[Front[Asked], Mapping[str, str]]:
+        layouts = {space.name: layout_of(space) for space in self._router.spaces.all}
+        ids = {name: layout.id for name, layout in layouts.items()}
+        front: Front[Asked] = Front(
+            self.name, layouts_of(list(layouts.values())), self._life, self._send, self._random
+        )
+        return front, ids
+
+    def spaces_changed(self) -> None:
+        """What waited has gone on."""
+        self._life = max(self._life, self._front.life) + 1
+        self._front, self._ids = self._make()
+        self._numbers.clear()
+        self._free.clear()
+        self._next_number = 0
+        self._new = {
+            one: one.clause
+            for clauses in self._router.clauses.values()
+            for one in clauses
+            if one.clause is not None
+        }
+        self._router.clause_changed = self._clause_changed
+        for name, is_live in self._peers_live.items():
+            self._front.announcing.peer_is_live(name, is_live)
+        for name in self._peers_up:
+            self._front.announcing.peer_is_up(name)
+        for name, record in self._records.items():
+            self._front.matcher_tells(name, record, self._shared.now)
+        for name in self._matchers_up:
+            self._front.matcher_is_up(name)
+        self._wake()
+
+    # Our boxes ------------------------------------------------------------------------------------
+
+    def _clause_changed(self, subscription: Subscription, clause: Clause, is_there: bool) -> None:
+        if is_there:
+            self._new[subscription] = clause
+        elif self._new.pop(subscription, None) is None:
+            numbers = self._numbers.pop(subscription)
+            for number in numbers:
+                self._front.discard(self._ids[clause.space.name], number)
+            self._free += numbers
+        self._wake()
+
+    def _feed(self) -> None:
+        """Boxes that came go out together."""
+        new, self._new = self._new, {}
+        by_space: dict[str, list[tuple[int, tuple[float, ...], tuple[float, ...]]]] = {}
+        for subscription, clause in new.items():
+            rows = by_space.setdefault(self._ids[clause.space.name], [])
+            numbers = self._numbers[subscription] = []
+            for box in clause.boxes:
+                number = self._free.pop() if self._free else self._next_number
+                self._next_number = max(self._next_number, number + 1)
+                numbers.append(number)
+                rows.append((number, box.lows, box.highs))
+        for space, rows in by_space.items():
+            chosen, lows, highs = zip(*rows, strict=True)
+            self._front.put_many(
+                space,
+                np.array(chosen, np.int64),
+                np.array(lows, np.float64),
+                np.array(highs, np.float64),
+            )
+
+    def when_known(self, deadline: float, act: Callable[[], None]) -> None:
+        """When all live brokers know of the boxes that there are here, or it is this late."""
+        self._feed()
+        self._front.when_known(deadline, act)
+
+    # Publications ---------------------------------------------------------------------------------
+
+    def holds(self, client_id: str) -> bool:
+        """Does something that this client published wait?"""
+        return client_id in self._lines
+
+    def take(self, route: Route, message: Message, point: Point | None) -> Asked | None:
+        """It waits for an answer, or for what came before it; None: it may go on at once."""
+        origin = message.origin
+        may_want = () if point is None or message.retain else self._may_want(route)
+        if not may_want and origin not in self._lines:
+            return None
+        line = self._lines.setdefault(origin, deque())
+        if len(line) >= ORDER_WAITING_MAX:
+            self.drain(origin)
+            return None
+        asked = Asked(message)
+        line.append(asked)
+        if may_want and point is not None and route.space is not None:
+            space = self._ids[route.space.name]
+            self._front.asking.submit(space, point.values, may_want, asked)
+            self._wake()
+        else:
+            self._decide(asked, None)
+        return asked
+
+    def _may_want(self, route: Route) -> tuple[str, ...]:
+        """The brokers to ask about; none if nobody could answer, or it is easily seen here."""
+        space = route.space
+        if space is None or not self._front.view.now(self._ids[space.name]).names:
+            return ()
+        here = sum(map(len, route.clauses))
+        if not route.asked_peers and here <= CLAUSES_UNINDEXED_MAX:
+            return ()
+        return (*route.asked_peers, self.name) if here else route.asked_peers
+
+    def _decide(self, asked: Asked, wanted: frozenset[str] | None) -> None:
+        if asked.is_decided:
+            return  # it has gone on without an answer
+        asked.is_decided = True
+        asked.wanted = wanted
+        line = self._lines[asked.message.origin]
+        while line and line[0].is_decided:
+            self._go_on(line.popleft())
+        if not line:
+            self._lines.pop(asked.message.origin, None)
+
+    def drain(self, client_id: str | None = None) -> None:
+        """What waits goes on without answers: all of it, or that of one client."""
+        lines = list(self._lines) if client_id is None else [client_id]
+        for origin in lines:
+            for asked in list(self._lines.get(origin, ())):
+                self._decide(asked, None)
+
+    def _heed(self, verdicts: Iterable[Verdict[Asked]]) -> None:
+        for verdict in verdicts:
+            self._decide(verdict.tag, frozenset((*verdict.broad, *verdict.narrow)))
+
+    # Other nodes ----------------------------------------------------------------------------------
+
+    def matcher_is_up(self, name: str) -> None:
+        """There is a connection to it."""
+        self._matchers_up.add(name)
+        self._front.matcher_is_up(name)
+        self._wake()
+
+    def matcher_is_down(self, name: str) -> None:
+        self._matchers_up.discard(name)
+        self._front.matcher_is_down(name, self._shared.now)
+        self._heed(self._front.asking.take_verdicts())
+
+    def matcher_tells(self, name: str, record: bytes | None) -> None:
+        """By gossip; None: it is dead, has left, or is no matcher."""
+        if record is None:
+            self._records.pop(name, None)
+        else:
+            self._records[name] = record
+        self._front.matcher_tells(name, record, self._shared.now)
+        self._heed(self._front.asking.take_verdicts())
+        self._wake()
+
+    def matcher_answered(self, name: str, kind: int, body: bytes) -> None:
+        self._front.answered(name, kind, body, self._shared.now)
+        self._heed(self._front.asking.take_verdicts())
+
+    def peer_is_up(self, name: str, is_up: bool) -> None:
+        """Another broker."""
+        announcing = self._front.announcing
+        if is_up:
+            self._peers_up.add(name)
+            announcing.peer_is_up(name)
+        else:
+            self._peers_up.discard(name)
+            announcing.peer_is_down(name)
+
+    def peer_is_live(self, name: str, is_live: bool) -> None:
+        self._peers_live[name] = is_live
+        self._front.announcing.peer_is_live(name, is_live)
+
+    def forget(self, name: str) -> None:
+        self._peers_up.discard(name)
+        self._peers_live.pop(name, None)
+        self._front.forget(name)
+
+    def receive(self, name: str, kind: int, body: bytes, answer: Answer) -> None:
+        """A frame from another broker, over a connection that it has opened."""
+        self._front.receive(name, kind, body, answer)
+
+    def turn(self) -> None:
+        """At the end of a turn, and now and then."""
+        if not self._ids:
+            return  # no spaces
+        self._feed()
+        self._front.turn(self._shared.now)
+        self._heed(self._front.asking.take_verdicts())
