@@ -44,6 +44,28 @@ def test_faster_ones_get_more_between_two_reports() -> None:
     assert one.cost("a", 0, 1.0) > one.cost("b", 0, 1.0)
 
 
+def test_what_one_sends_itself_is_counted_and_not_guessed() -> None:
+    one = loads("adaptive")
+    one.told("m", 0, Load(0.0, 0, 0.0, 100.0, 1))
+    one.sent("m", 0, 50)
+    assert one.cost("m", 0, 0.0) == 51 / 100
+    assert one.cost("m", 0, 0.25) == 26 / 100
+    # Of 80 a second 50 were ours: the others are likely to go on.
+    one.told("m", 0, Load(1.0, 10, 80.0, 100.0, 1))
+    assert one.cost("m", 0, 1.0) == 11 / 100
+    assert one.cost("m", 0, 1.1) == pytest.approx((10 + 3 - 10 + 1) / 100)
+    one.sent("m", 0, 20)
+    assert one.cost("m", 0, 1.1) == pytest.approx((10 + 3 + 20 - 10 + 1) / 100)
+    one.sent("nobody", 0, 20)
+    assert one.cost("nobody", 0, 1.1) == 0
+
+
+def test_who_has_matched_nothing_and_has_nothing_to_do_is_tried() -> None:
+    one = loads("adaptive")
+    one.told("m", 0, Load(1.0, 0, 0.0, 0.0, 5))
+    assert one.cost("m", 0, 5.0) == 0
+
+
 def test_the_random_policy_does_not_look() -> None:
     one = loads("random")
     one.told("m", 0, Load(0.0, 1_000, 1.0, 1.0, 1_000))

@@ -90,6 +90,34 @@ def test_dimensions_take_turns() -> None:
     assert order == [0, 1, 0, 0]
 
 
+def test_dimensions_share_the_time() -> None:
+    """One on which matching takes long does not hold up the other."""
+    matcher = a_matcher()
+    points = [(1.0, 0.5)] * MATCHING_POINTS_MAX
+    for number in range(40):
+        matcher.asked("p", a_question(*points, number=number, dimension=number % 2), 0.0)
+    order = []
+    for _ in range(16):
+        job = matcher.next_job(0.0)
+        assert job is not None
+        order.append(job.dimension)
+        matcher.finish(job, 3.0 if job.dimension else 1.0)
+    assert order.count(0) == 12
+
+
+def test_who_had_nothing_to_do_has_not_saved_it_up() -> None:
+    matcher = a_matcher()
+    points = [(1.0, 0.5)] * MATCHING_POINTS_MAX
+    order = []
+    for dimensions in ([0] * 10, [0, 1] * 2):
+        for number, dimension in enumerate(dimensions):
+            matcher.asked("p", a_question(*points, number=number, dimension=dimension), 0.0)
+        while (job := matcher.next_job(0.0)) is not None:
+            order.append(job.dimension)
+            matcher.finish(job, 1.0)
+    assert order[10:] == [1, 0, 1, 0]
+
+
 def test_boxes_that_are_on_their_way_are_waited_for() -> None:
     matcher = a_matcher()
     matcher.asked("p", a_question((1, 0.5), version=2), 0.0)

@@ -1,6 +1,6 @@
 """Which candidate gets a point (BlueDove III-B), and what matchers say of their load. Pure.
 
-A matcher has a queue, an index and rates for each dimension. What it says of one of them is a load:
+A matcher has a queue and rates for each dimension. What it says of one of them is a load:
 
     queue            points that wait
     arrival rate     points a second that came, over the last LOAD_WINDOW_SECONDS
@@ -10,13 +10,16 @@ A matcher has a queue, an index and rates for each dimension. What it says of on
 A policy makes a cost of it, and the candidate with the lowest one gets the point:
 
     adaptive         (queue now + 1) / matching rate, where the queue now is what it was, and what
-                     the rates have made of it since
+                     has come and been matched since
     response time    the same with the queue as it was
     boxes            how many there are to look at
     random           any number
 
 Rules:
 
+- What has come since the last load was told is not what came before: a broker that finds a matcher
+  idle sends there, and so do others. It counts what it sends itself, and takes for the others the
+  rate that they had. (The paper takes the rate of all.)
 - A load is told when it differs from the last one that was told by LOAD_CHANGE, and at the end of a
   window at the earliest.
 - A candidate of whom nothing is known yet costs nothing: it is tried. So is one that has matched
@@ -44,24 +47,40 @@ class Load(NamedTuple):
     boxes: int
 
 
-Policy = Callable[[Load, float, Random], float]
-"""The cost of a point at this load, now."""
+class Known:
+    """A load, and what we have sent there since it was told."""
+
+    __slots__ = ("load", "others_rate", "sent")
+
+    def __init__(self, load: Load, others_rate: float) -> None:
+        self.load = load
+        self.others_rate = others_rate
+        self.sent = 0
+
+    def queue(self, now: float) -> float:
+        """What waits there now, about."""
+        passed = now - self.load.at
+        came = self.sent + self.others_rate * passed
+        return max(self.load.queue + came - self.load.matching_rate * passed, 0.0)
 
 
-def adaptive(load: Load, now: float, _random: Random) -> float:
-    grown = (load.arrival_rate - load.matching_rate) * (now - load.at)
-    return _processing_seconds(max(load.queue + grown, 0.0), load.matching_rate)
+Policy = Callable[[Known, float, Random], float]
+"""The cost of a point, now."""
 
 
-def response_time(load: Load, _now: float, _random: Random) -> float:
-    return _processing_seconds(load.queue, load.matching_rate)
+def adaptive(known: Known, now: float, _random: Random) -> float:
+    return _processing_seconds(known.queue(now), known.load.matching_rate)
 
 
-def boxes(load: Load, _now: float, _random: Random) -> float:
-    return load.boxes
+def response_time(known: Known, _now: float, _random: Random) -> float:
+    return _processing_seconds(known.load.queue, known.load.matching_rate)
 
 
-def random(_load: Load, _now: float, random: Random) -> float:
+def boxes(known: Known, _now: float, _random: Random) -> float:
+    return known.load.boxes
+
+
+def random(_known: Known, _now: float, random: Random) -> float:
     return random.random()
 
 
@@ -85,24 +104,36 @@ class Loads:
     def __init__(self, policy: Policy, random: Random) -> None:
         self._policy = policy
         self._random = random
-        self._loads: dict[tuple[str, int], Load] = {}
+        self._loads: dict[tuple[str, int], Known] = {}
 
     def told(self, matcher: str, dimension: int, load: Load) -> None:
         """A report; one that comes late is older than what is known."""
         known = self._loads.get((matcher, dimension))
-        if known is None or known.at <= load.at:
-            self._loads[matcher, dimension] = load
+        others_rate = load.arrival_rate
+        if known is not None:
+            passed = load.at - known.load.at
+            if passed < 0:
+                return
+            if passed:
+                others_rate = max(others_rate - known.sent / passed, 0.0)
+        self._loads[matcher, dimension] = Known(load, others_rate)
+
+    def sent(self, matcher: str, dimension: int, points: int) -> None:
+        known = self._loads.get((matcher, dimension))
+        if known is not None:
+            known.sent += points
 
     def forget(self, matcher: str) -> None:
         for key in [key for key in self._loads if key[0] == matcher]:
             del self._loads[key]
 
     def known(self, matcher: str, dimension: int) -> Load | None:
-        return self._loads.get((matcher, dimension))
+        known = self._loads.get((matcher, dimension))
+        return None if known is None else known.load
 
     def cost(self, matcher: str, dimension: int, now: float) -> float:
-        load = self._loads.get((matcher, dimension))
-        return 0.0 if load is None else self._policy(load, now, self._random)
+        known = self._loads.get((matcher, dimension))
+        return 0.0 if known is None else self._policy(known, now, self._random)
 
 
 class Meter:

@@ -7,8 +7,9 @@
 
 Rules:
 
-- Queues take turns, so that a dimension on which many ask does not hold up the others (BlueDove
-  III-B). A job is of one queue, and has as many questions as are worth one search.
+- Queues share the time evenly, so that a dimension on which matching takes long does not hold up
+  the others (BlueDove III-B). A job is of one queue, and has as many questions as are worth one
+  search.
 - Whoever drives this says how long a job took; the loads that are told come of it.
 - A question that is too old is answered with "unsure" at once: who asked has gone on. So is one
   that finds the queues full, and one about a space that is not known here.
@@ -76,10 +77,12 @@ class Answering:
         *,
         stale_seconds: float = ASKING_SECONDS_MAX,
         queue_points_max: int = MATCHER_QUEUE_POINTS_MAX,
+        job_points_max: int = MATCHING_POINTS_MAX,
     ) -> None:
         self.spaces = {space: HeldSpace(layout) for space, layout in layouts.items()}
         self._stale_seconds = stale_seconds
         self._queue_points_max = queue_points_max
+        self._job_points_max = job_points_max
         keys = [
             (space, dimension)
             for space, layout in layouts.items()
@@ -88,7 +91,8 @@ class Answering:
         self._queues: dict[Key, deque[Waiting]] = {key: deque() for key in keys}
         self._points: dict[Key, int] = dict.fromkeys(keys, 0)
         self._meters = {key: Meter(now) for key in keys}
-        self._turns: deque[Key] = deque(keys)
+        self._used: dict[Key, float] = dict.fromkeys(keys, 0.0)  # seconds, see `next_job`
+        self._used_least = 0.0
         self._parked: list[Waiting] = []
         self._busy_seconds = 0.0
         self._busy_since = now
@@ -143,13 +147,15 @@ class Answering:
     def next_job(self, now: float) -> Job | None:
         """The next work to do, if there is some."""
         self._release(now)
-        for _ in range(len(self._turns)):
-            key = self._turns[0]
-            self._turns.rotate(-1)
-            if self._queues[key]:
-                job = self._job(key, now)
-                if job is not None:
-                    return job
+        waiting = [key for key, queue in self._queues.items() if queue]
+        while waiting:
+            key = min(waiting, key=self._used.__getitem__)
+            # Who had nothing to do has no claim to the time that others used meanwhile.
+            self._used_least = max(self._used_least, self._used[key])
+            job = self._job(key, now)
+            if job is not None:
+                return job
+            waiting.remove(key)
         return None
 
     def _job(self, key: Key, now: float) -> Job | None:
@@ -157,7 +163,7 @@ class Answering:
         questions: list[Waiting] = []
         stale: list[Waiting] = []
         points = 0
-        while queue and (not points or points + queue[0].points <= MATCHING_POINTS_MAX):
+        while queue and (not points or points + queue[0].points <= self._job_points_max):
             one = queue.popleft()
             self._points[key] -= one.points
             if now - one.came_at > self._stale_seconds:
@@ -176,6 +182,8 @@ class Answering:
         self._busy_seconds += seconds
         if job.questions:
             self._meters[job.space, job.dimension].matched(job.points, seconds)
+        key = (job.space, job.dimension)
+        self._used[key] = max(self._used[key], self._used_least) + seconds
         answers = [(one, unsure(one.question, one.points)) for one in job.stale]
         if job.questions:
             found = self.spaces[job.space].answer([one.question for one in job.questions])

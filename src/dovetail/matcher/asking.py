@@ -56,6 +56,9 @@ from dovetail.matcher.tables import Placement, View
 _UNKNOWN_COST = 1e-9
 """Nearly nothing, and not the same for all: somebody has to be tried first."""
 
+_COST_MAX = 1e12
+"""Whoever may be asked is asked, however busy it is, if there is nobody else."""
+
 
 class _Open(NamedTuple, Generic[Tag]):
     """A question that a matcher has."""
@@ -184,9 +187,12 @@ class Asking(Generic[Tag]):
         costs = np.empty((len(usable), placement.layout.searchable))
         loads = self._loads[space]
         for place, name in enumerate(placement.names):
+            if not usable[place]:
+                costs[place] = PASSED_OVER
+                continue
             for dimension in range(costs.shape[1]):
-                cost = loads.cost(name, dimension, now) if usable[place] else PASSED_OVER
-                costs[place, dimension] = cost or _UNKNOWN_COST * self._random.random()
+                cost = loads.cost(name, dimension, now) or _UNKNOWN_COST * self._random.random()
+                costs[place, dimension] = min(cost, _COST_MAX)
         return usable, costs
 
     def _costs_of(self, candidates: Rows, costs: Floats) -> Floats:
@@ -225,6 +231,7 @@ class Asking(Generic[Tag]):
                 deadline = min(now + self._question_seconds, batch.deadline)
                 self._open[self._number] = _Open(matcher, batch, chosen, choice.kinds, deadline)
                 batch.left[chosen] += 1
+                self._loads[batch.space].sent(matcher, choice.dimension, len(chosen))
             else:
                 self._pass_over(matcher, now)
                 unsent.append((chosen, choice.kinds))

@@ -10,7 +10,11 @@ took. `tick` is called some twenty times a second.
 
 from collections.abc import Iterable, Mapping
 
-from dovetail.config import ASKING_SECONDS_MAX, MATCHER_QUEUE_POINTS_MAX
+from dovetail.config import (
+    ASKING_SECONDS_MAX,
+    MATCHER_QUEUE_POINTS_MAX,
+    MATCHING_POINTS_MAX,
+)
 from dovetail.errors import PeerError
 from dovetail.matcher.answering import Answering
 from dovetail.matcher.bodies import ANSWERED, ASKED, FEED, TAKEN
@@ -31,11 +35,16 @@ class Back:
         *,
         stale_seconds: float = ASKING_SECONDS_MAX,
         queue_points_max: int = MATCHER_QUEUE_POINTS_MAX,
+        job_points_max: int = MATCHING_POINTS_MAX,
     ) -> None:
         self.name = name
         self.view = View(layouts)
         self.answering = Answering(
-            layouts, now, stale_seconds=stale_seconds, queue_points_max=queue_points_max
+            layouts,
+            now,
+            stale_seconds=stale_seconds,
+            queue_points_max=queue_points_max,
+            job_points_max=job_points_max,
         )
         self.joining: Joining | None = None
         self._told = b""

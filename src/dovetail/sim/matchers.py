@@ -59,6 +59,7 @@ class MatcherNode:
             world.clock.now,
             stale_seconds=world.asking_seconds,
             queue_points_max=world.queue_points_max,
+            job_points_max=world.job_points_max,
         )
         world.gossip.start(name, met)
         self.node = world.gossip.nodes[name]

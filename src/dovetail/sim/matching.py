@@ -18,6 +18,7 @@ from dovetail.config import (
     ASKING_SECONDS_MAX,
     MATCHER_ANSWER_SECONDS_MAX,
     MATCHER_QUEUE_POINTS_MAX,
+    MATCHING_POINTS_MAX,
     ORDER_WAITING_MAX,
 )
 from dovetail.matcher.batches import Numbers
@@ -46,10 +47,15 @@ class MatchingWorld:
         question_seconds: float = MATCHER_ANSWER_SECONDS_MAX,
         asking_seconds: float = ASKING_SECONDS_MAX,
         queue_points_max: int = MATCHER_QUEUE_POINTS_MAX,
+        job_points_max: int = MATCHING_POINTS_MAX,
         order_waiting_max: int = ORDER_WAITING_MAX,
         is_delivered: bool = True,
     ) -> None:
-        """`is_delivered`: brokers look at the boxes that they are told; or only time counts."""
+        """`is_delivered`: brokers look at the boxes that they are told; or only time counts.
+
+        Where matching costs more than it does in fact, so that rates can be low, jobs have to be
+        smaller and times longer in proportion.
+        """
         self.layout = layout
         self.layouts = {layout.id: layout}
         self.space = layout.id
@@ -58,6 +64,7 @@ class MatchingWorld:
         self.question_seconds = question_seconds
         self.asking_seconds = asking_seconds
         self.queue_points_max = queue_points_max
+        self.job_points_max = job_points_max
         self.order_waiting_max = order_waiting_max
         self.gossip = GossipCluster(seed)
         self.clock = self.gossip.clock

@@ -26,7 +26,17 @@ _NEVER = 1e18
 class Published:
     """A publication, and what became of it."""
 
-    __slots__ = ("at", "broad", "life", "number", "origin", "released_at", "values", "verdict")
+    __slots__ = (
+        "at",
+        "broad",
+        "judged_at",
+        "life",
+        "number",
+        "origin",
+        "released_at",
+        "values",
+        "verdict",
+    )
 
     def __init__(
         self, number: int, origin: str, life: int, values: Sequence[float], at: float
@@ -37,7 +47,10 @@ class Published:
         self.values = tuple(values)
         self.at = at
         self.verdict: Verdict[Place[Published]] | None = None
+        self.judged_at: float | None = None
+        """It is known who gets it."""
         self.released_at: float | None = None
+        """And all that its publisher published before it has gone on, too."""
         self.broad = 0
         """Brokers that had to look through all their boxes."""
 
@@ -158,6 +171,7 @@ class BrokerNode:
         for verdict in self.front.asking.take_verdicts():
             place = verdict.tag
             place.value.verdict = verdict
+            place.value.judged_at = self._world.clock.now
             place.value.broad = len(verdict.broad)
             for published in self.lines.done(place):
                 self._pass_on(published)
