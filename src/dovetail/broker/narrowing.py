@@ -176,6 +176,9 @@ class Narrowing:
 
     def when_known(self, deadline: float, act: Callable[[], None]) -> None:
         """When all live brokers know of the boxes that there are here, or it is this late."""
+        if not self._ids:
+            act()  # no spaces
+            return
         self._feed()
         self._front.when_known(deadline, act)
 
