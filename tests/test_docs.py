@@ -34,8 +34,10 @@ from dovetail.settings import (
     parse_settings,
 )
 from dovetail.settings.faults import as_toml
+from dovetail.web import MatcherViews
+from dovetail.web.matcher_pages import make_matcher_registry
 from dovetail.web.metrics import make_registry
-from web_views import views
+from web_views import MATCHER, views
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 FOR_USERS = [page for page in PAGES if page.name == "README.md" or page.parent.name == "docs"]
@@ -249,7 +251,11 @@ def test_limits_of_clauses_are_as_they_are() -> None:
 
 @every_page_for_users
 def test_metrics_are_known(page: Path) -> None:
-    shown = generate_latest(make_registry(views())).decode()
+    matcher = MatcherViews(lambda: (True, ""), lambda: MATCHER)
+    shown = "\n".join(
+        generate_latest(registry).decode()
+        for registry in (make_registry(views()), make_matcher_registry(matcher))
+    )
     known = set(re.findall(r"^(\w+)", shown, re.MULTILINE))
     named = re.findall(r"\b(?:dovetail|process)_\w+", " ".join(spans(page)))
     assert set(named) <= known

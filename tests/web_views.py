@@ -5,6 +5,7 @@ from dovetail.reports import (
     ClusterReport,
     DimensionReport,
     FilterMatch,
+    MatcherReport,
     Matches,
     NodeEntry,
     NodeReport,
@@ -30,6 +31,17 @@ PEER = PeerReport(
     forwarded=70,
     sketch_bits=40_960,
     sketch_fill=0.125,
+)
+
+
+MATCHER = NodeReport(
+    name="matcher",
+    version="0.1.0",
+    roles=("matcher",),
+    uptime_seconds=10.0,
+    counters={},
+    gauges={},
+    matcher=MatcherReport("serving", 11, 22, 33, 4, 0.5),
 )
 
 

@@ -138,6 +138,9 @@ may as well look for itself."""
 ANSWER_NUMBERS_MAX = 1_048_576
 """Numbers of boxes in one answer: four megabytes of them."""
 
+MATCHER_SLICE_SECONDS = 0.005
+"""A matcher matches for so long before it reads what has come in."""
+
 MATCHER_JOIN_SECONDS_MAX = 10.0
 """For a new matcher to get what it will answer for. Then it begins with what it has."""
 

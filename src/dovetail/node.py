@@ -7,19 +7,14 @@ connections, DISCONNECT to those there are, queues on disk, HTTP last.
 import asyncio
 import gc
 import logging
-import resource
 import secrets
-import signal
 import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-
-import uvloop
 
 from dovetail import __version__
 from dovetail.attributes.declaring import declared_spaces
@@ -41,9 +36,8 @@ from dovetail.broker.store import Store
 from dovetail.broker.sys_topics import SysTopics
 from dovetail.cluster.part import ClusterPart, part_of
 from dovetail.cluster.tls import Tls
-from dovetail.config import HASHES_WAITING_MAX, PORTS_TRIED_MAX
+from dovetail.config import HASHES_WAITING_MAX
 from dovetail.errors import ClientError, ConfigError, DovetailError, ReasonCode
-from dovetail.logs import set_up_logging
 from dovetail.messages import Message
 from dovetail.reports import (
     ClusterReport,
@@ -53,10 +47,11 @@ from dovetail.reports import (
     SketchReport,
     SpacesReport,
 )
+from dovetail.running import in_url, run_until_told
 from dovetail.settings import Listener, Settings, check_files
 from dovetail.stats import Counters, Gauges
 from dovetail.topics.names import check_name
-from dovetail.web import HttpServer, Views
+from dovetail.web import HttpServer, Views, bound_server
 
 log = logging.getLogger("dovetail.node")
 
@@ -162,7 +157,10 @@ class Node:
             )
             self.listening.append(opened)
         if settings.http.enabled:
-            self._http = await self._bind_http()
+            own = {opened.port for opened in self.listening}
+            self._http, self._http_moved_because = await bound_server(
+                self._make_http, settings.http.port, may_move="http" in self._movable, own=own
+            )
         if self.agent is not None:
             await self.agent.start()
         for opened in self.listening:
@@ -182,33 +180,6 @@ class Node:
                 log.warning(
                     "HTTP moved to port %d: %s", self.http_address[1], self._http_moved_because
                 )
-
-    async def _bind_http(self) -> HttpServer:
-        """At its port or, if it may move, at the next that is free.
-
-        Our own listeners do not listen yet, so the system would let us have one of their ports too.
-        """
-        port = self.settings.http.port
-        own = {opened.port for opened in self.listening}
-        http = self._make_http(port)
-        try:
-            await http.bind()
-        except DovetailError as error:
-            if "http" not in self._movable:
-                raise
-            self._http_moved_because = error.message
-        else:
-            return http
-        for candidate in range(port + 1, port + PORTS_TRIED_MAX):
-            if candidate in own:
-                continue
-            http = self._make_http(candidate)
-            with suppress(DovetailError):
-                await http.bind()
-                return http
-        http = self._make_http(0)
-        await http.bind()
-        return http
 
     def _make_http(self, port: int) -> HttpServer:
         views = Views(
@@ -235,7 +206,7 @@ class Node:
         found = [(_KINDS[one.listener.kind], one.address) for one in self.listening]
         if self.http_address is not None:
             host, port = self.http_address
-            found.append(("HTTP", f"http://{_in_url(host)}:{port}"))
+            found.append(("HTTP", f"http://{in_url(host)}:{port}"))
         if self.agent is not None:
             found.append(("links", str(self.agent.transport.address)))
         return found
@@ -438,13 +409,6 @@ def as_named_now(listener: Listener, settings: Settings) -> Listener:
     )
 
 
-def raise_file_limit() -> None:
-    """As many connections as the system lets us have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def run_node(
     settings: Settings,
     *,
@@ -457,43 +421,12 @@ def run_node(
     log_name: str | None = None,
 ) -> None:
     """Run until SIGINT or SIGTERM. `begin` is called before anything else, in the loop."""
-    set_up_logging(settings.log.level, log_name)
-    raise_file_limit()
 
-    async def main() -> None:
-        node = Node(
+    def make() -> Node:
+        return Node(
             settings, load=load, movable=movable, cluster=cluster, shares_ports=shares_ports
         )
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, node.stop_soon)
-        loop.add_signal_handler(signal.SIGHUP, node.reload)
-        if begin is not None:
-            begin(node)
-        starting = asyncio.create_task(_start(node, announce))
-        stopped = asyncio.create_task(node.run())
-        try:
-            # Who starts may wait for other nodes; who is told to stop waits for nobody.
-            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if starting.done():
-                starting.result()
-                await stopped
-        finally:
-            starting.cancel()
-            stopped.cancel()
-            await asyncio.gather(starting, stopped, return_exceptions=True)
-            await node.stop()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
-
-
-async def _start(node: Node, announce: Callable[[Node], None] | None) -> None:
-    await node.start()
-    await node.start_http()
-    if announce is not None:
-        announce(node)
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+    run_until_told(
+        make, level=settings.log.level, log_name=log_name, begin=begin, announce=announce
+    )

@@ -46,6 +46,21 @@ class PeerReport(Struct, frozen=True):
     """The share of them that are set."""
 
 
+class MatcherReport(Struct, frozen=True):
+    """What a matcher has to do. Counts are since its start."""
+
+    phase: str
+    """joining, serving, leaving or away."""
+    boxes: int
+    """That it holds, of all brokers and spaces."""
+    points_waiting: int
+    points_answered: int
+    points_unsure: int
+    """Of these, how many brokers had to look themselves for."""
+    busy_share: float
+    """Of the last second or so, spent on matching."""
+
+
 class NodeReport(Struct, frozen=True):
     """One node, in its own words."""
 
@@ -57,6 +72,8 @@ class NodeReport(Struct, frozen=True):
     gauges: dict[str, int]
     sketch: SketchReport | None = None
     peers: tuple[PeerReport, ...] = ()
+    matcher: MatcherReport | None = None
+    """Of a matcher, which counts nothing else."""
 
 
 class NodeEntry(Struct, frozen=True):

@@ -9,17 +9,12 @@ import sys
 import time
 from multiprocessing import get_context
 
-import numpy as np
-
 from dovetail.attributes import workload
 from dovetail.attributes.index import BoxIndex
-from dovetail.attributes.partition import Bounds
 from dovetail.broker.scanning import load_kernels
 from dovetail.compiling import remove_stale
 from dovetail.config import BANK_PLAIN_MAX
-from dovetail.matcher.bodies import AskedBody, FeedBody, Subject
-from dovetail.matcher.holding import HeldSpace
-from dovetail.matcher.layout import Layout
+from dovetail.matcher import holding
 from dovetail.topics.bank import SketchBank
 from dovetail.topics.columns import Column
 from dovetail.topics.sketches import METHODS, LinesSketch, build_sketch
@@ -69,15 +64,7 @@ def _use_the_rest() -> None:
     index.match(workload.points(1))
     index.count(workload.points(1), mask=1)
     index.discard(slots)
-    _match_for_brokers()
-
-
-def _match_for_brokers() -> None:
-    layout = Layout("warm", (Bounds(0, 1),), (0,))
-    held = HeldSpace(layout)
-    edges = np.array([0.0, 1.0], "<f8").tobytes()
-    held.take("broker", FeedBody(layout.id, 0, 0, 0, 0, [[(0.0, 1.0)]], bytes(4), edges, b""))
-    held.answer([AskedBody(0, layout.id, 0, [1], [Subject("broker", 0, 0)], bytes(8))])
+    holding.load_kernels()
 
 
 # About as long to compile as each other. Kernels that both need are compiled twice and are the

@@ -176,6 +176,10 @@ class NodeAgent(ABC):
 
     # Who is there ---------------------------------------------------------------------------------
 
+    @property
+    def name(self) -> str:
+        return self.gossip.name
+
     def role_of(self, name: str) -> NodeRole | None:
         """None: it is not known yet."""
         state = self.gossip.state(name)

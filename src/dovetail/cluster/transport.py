@@ -9,6 +9,7 @@ Rules:
 
 - A node sends on connections that it has dialed, and answers come back on them. So two nodes have
   two connections, one each way, and nothing has to be settled between them.
+- What is an answer to nothing in particular goes on the connection that the peer has opened too.
 - Frames to a peer arrive in order or, once a connection is lost, not at all: `send` promises
   nothing. Whoever needs to know asks for an answer.
 - A dial goes on until it is forgotten. A seed that turns out to be a node which is connected
@@ -173,6 +174,22 @@ class Transport:
         self._tls = tls
         if self._door is not None:
             self._door.renew(tls.accepting)
+
+    def answer(self, name: str, kind: int, body: bytes) -> bool:
+        """On the connection that this peer has opened, without having been asked just now.
+
+        False: there is none, or it does not fit.
+        """
+        found = [link for link in self._accepted.get(name, ()) if link.is_open]
+        if not found:
+            return False
+        # A peer that lost a connection speaks on the next one.
+        return max(found, key=lambda link: link.heard_at).answer(kind, body)
+
+    def hang_up(self, name: str, why: str) -> None:
+        """Close the connections that this peer has opened. It dials anew, and begins anew."""
+        for link in [*self._accepted.get(name, ())]:
+            link.close(why)
 
     def unsent_bytes(self, name: str) -> int:
         """Bytes that wait for this peer to take them."""

@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from dovetail.attributes.forwarding import Meter
 from dovetail.config import (
     ASKING_SECONDS_MAX,
@@ -40,6 +42,7 @@ from dovetail.matcher.bodies import (
 )
 from dovetail.matcher.covers import Cover
 from dovetail.matcher.holding import HeldSpace, unsure
+from dovetail.matcher.kernels.grouping import UNSURE
 from dovetail.matcher.layout import Layout
 
 Key = tuple[str, int]
@@ -97,6 +100,9 @@ class Answering:
         self._busy_seconds = 0.0
         self._busy_since = now
         self.busy_share = 0.0
+        self.points_answered = 0
+        self.points_unsure = 0
+        """Of these, how many were unsure of some broker."""
 
     # Feeds ----------------------------------------------------------------------------------------
 
@@ -138,7 +144,9 @@ class Answering:
         key = (question.space, question.dimension)
         self._meters[key].came(points)
         if self.points_waiting + points > self._queue_points_max:
-            return encode(unsure(question, points))
+            answer = unsure(question, points)
+            self._count(points, answer)
+            return encode(answer)
         until = now + FEED_WAIT_SECONDS_MAX
         self._queues[key].append(Waiting(asker, question, points, now, until))
         self._points[key] += points
@@ -178,17 +186,32 @@ class Answering:
         return Job(*key, questions, stale, points, space.boxes_along()[key[1]])
 
     def finish(self, job: Job, seconds: float) -> list[tuple[str, bytes]]:
-        """The answers, and to whom. It took so long, or will have when they are sent."""
+        """The answers, and to whom, of who knows beforehand how long it takes."""
+        self.took(job, seconds)
+        return self.answers(job)
+
+    def answers(self, job: Job) -> list[tuple[str, bytes]]:
+        """And to whom. `took` is to be told how long it was."""
+        answers = [(one, unsure(one.question, one.points)) for one in job.stale]
+        if job.questions:
+            found = self.spaces[job.space].answer([one.question for one in job.questions])
+            answers += zip(job.questions, found, strict=True)
+        for one, answer in answers:
+            self._count(one.points, answer)
+        return [(one.asker, encode(answer)) for one, answer in answers]
+
+    def took(self, job: Job, seconds: float) -> None:
         self._busy_seconds += seconds
         if job.questions:
             self._meters[job.space, job.dimension].matched(job.points, seconds)
         key = (job.space, job.dimension)
         self._used[key] = max(self._used[key], self._used_least) + seconds
-        answers = [(one, unsure(one.question, one.points)) for one in job.stale]
-        if job.questions:
-            found = self.spaces[job.space].answer([one.question for one in job.questions])
-            answers += zip(job.questions, found, strict=True)
-        return [(one.asker, encode(answer)) for one, answer in answers]
+
+    def _count(self, points: int, answer: AnsweredBody) -> None:
+        self.points_answered += points
+        if points and answer.counts:
+            counts = np.frombuffer(answer.counts, "<u4").reshape(points, -1)
+            self.points_unsure += int(np.count_nonzero((counts == UNSURE).any(axis=1)))
 
     # Waiting for feeds ----------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.attributes.index import BoxIndex
+from dovetail.attributes.partition import Bounds
 from dovetail.config import ANSWER_BOXES_MAX, ANSWER_NUMBERS_MAX
 from dovetail.errors import PeerError
 from dovetail.matcher.bodies import (
@@ -232,6 +233,15 @@ class HeldSpace:
         return AnsweredBody(
             question.number, counts.astype("<u4").tobytes(), numbers[:used].astype("<u4").tobytes()
         )
+
+
+def load_kernels() -> None:
+    """Compiled at set-up: loaded by a call of each rather than with the first question."""
+    layout = Layout("warm", (Bounds(0, 1),), (0,))
+    held = HeldSpace(layout)
+    edges = np.array([0.0, 1.0], "<f8").tobytes()
+    held.take("broker", FeedBody(layout.id, 0, 0, 0, 0, [[(0.0, 1.0)]], bytes(4), edges, b""))
+    held.answer([AskedBody(0, layout.id, 0, [1], [Subject("broker", 0, 0)], bytes(8))])
 
 
 def unsure(question: AskedBody, points: int) -> AnsweredBody:

@@ -1,4 +1,4 @@
-"""The HTTP server of a node, in the broker's own event loop.
+"""The HTTP server of a node, in the node's own event loop.
 
 The sockets are bound here and not by uvicorn, which ends the process when it cannot.
 """
@@ -6,10 +6,13 @@ The sockets are bound here and not by uvicorn, which ends the process when it ca
 import asyncio
 import errno
 import socket
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from dovetail.config import PORTS_TRIED_MAX
 from dovetail.errors import DovetailError
-from dovetail.web.views import Views
+from dovetail.web.views import MatcherViews, Views
 
 if TYPE_CHECKING:
     from dovetail.web.serving import Server
@@ -19,9 +22,11 @@ _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 class HttpServer:
-    """Serves the pages of pages.py. Port 0 takes a free one."""
+    """Serves the pages of pages.py, or of a matcher. Port 0 takes a free one."""
 
-    def __init__(self, host: str, port: int, views: Views, polls_max: int = 0) -> None:
+    def __init__(
+        self, host: str, port: int, views: Views | MatcherViews, polls_max: int = 0
+    ) -> None:
         self._polls_max = polls_max
         self._host = host
         self._port = port
@@ -61,10 +66,49 @@ class HttpServer:
         await serving
 
     def _make_server(self) -> "Server":
+        from dovetail.web.matcher_pages import make_matcher_application
         from dovetail.web.pages import make_application
         from dovetail.web.serving import make_server
 
-        return make_server(make_application(self._views), self._polls_max)
+        views = self._views
+        application = (
+            make_matcher_application(views)
+            if isinstance(views, MatcherViews)
+            else make_application(views)
+        )
+        return make_server(application, self._polls_max)
+
+
+async def bound_server(
+    make: Callable[[int], HttpServer],
+    port: int,
+    *,
+    may_move: bool,
+    own: Collection[int] = (),
+) -> tuple[HttpServer, str | None]:
+    """At its port or, if it may move, at the next that is free; and why it has moved.
+
+    `own`: ports of ours where nobody listens yet, so that the system would let us have them too.
+    """
+    http = make(port)
+    try:
+        await http.bind()
+    except DovetailError as error:
+        if not may_move:
+            raise
+        why = error.message
+    else:
+        return http, None
+    for candidate in range(port + 1, port + PORTS_TRIED_MAX):
+        if candidate in own:
+            continue
+        http = make(candidate)
+        with suppress(DovetailError):
+            await http.bind()
+            return http, why
+    http = make(0)
+    await http.bind()
+    return http, why
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:

@@ -117,9 +117,7 @@ class StatsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         counters, gauges = self._views.stats()
-        yield InfoMetricFamily(
-            "dovetail_build", "The version that runs.", value={"version": __version__}
-        )
+        yield build_info()
         for name, value in counters.as_dict().items():
             yield CounterMetricFamily(f"dovetail_{name}", HELP[name], value=value)
         for name, value in gauges.as_dict().items():
@@ -145,10 +143,20 @@ class StatsCollector(Collector):
         yield forwarded
 
 
+def build_info() -> Metric:
+    return InfoMetricFamily(
+        "dovetail_build", "The version that runs.", value={"version": __version__}
+    )
+
+
 def make_registry(views: Views) -> CollectorRegistry:
+    return registry_of(StatsCollector(views))
+
+
+def registry_of(collector: Collector) -> CollectorRegistry:
     """Our numbers, and those of the process: memory, processor time, open files, collections."""
     registry = CollectorRegistry()
-    registry.register(StatsCollector(views))
+    registry.register(collector)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)

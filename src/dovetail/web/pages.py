@@ -4,7 +4,10 @@ Its endpoints run in the event loop's thread, where the numbers that they read a
 must not block.
 """
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -31,21 +34,30 @@ _INDEX = f"""Dovetail {__version__}
 """
 
 
-def make_application(views: Views) -> Starlette:
-    registry = make_registry(views)
+Page = Callable[[Request], Awaitable[Response]]
 
-    async def index(_request: Request) -> Response:
-        return PlainTextResponse(_INDEX)
 
+def health_page(health: Callable[[], tuple[bool, str]]) -> Page:
     async def healthz(_request: Request) -> Response:
-        healthy, reason = views.health()
+        healthy, reason = health()
         if healthy:
             return JSONResponse({"status": "ok"})
         return JSONResponse({"status": "failing", "reason": reason}, status_code=503)
 
+    return healthz
+
+
+def metrics_page(registry: CollectorRegistry) -> Page:
     async def metrics(request: Request) -> Response:
         encode, media_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(registry), headers={"content-type": media_type})
+
+    return metrics
+
+
+def make_application(views: Views) -> Starlette:
+    async def index(_request: Request) -> Response:
+        return PlainTextResponse(_INDEX)
 
     async def cluster(_request: Request) -> Response:
         return Response(msgspec.json.encode(await views.cluster()), media_type=_JSON)
@@ -64,8 +76,8 @@ def make_application(views: Views) -> Starlette:
     application = Starlette(
         routes=[
             Route("/", index),
-            Route("/healthz", healthz),
-            Route("/metrics", metrics),
+            Route("/healthz", health_page(views.health)),
+            Route("/metrics", metrics_page(make_registry(views))),
             Route("/cluster", cluster),
             Route("/route", route),
             Route("/spaces", spaces),

@@ -4,13 +4,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from dovetail.handles import Handles
-from dovetail.reports import ClusterReport, PeerReport, RouteReport, SketchReport, SpacesReport
+from dovetail.reports import (
+    ClusterReport,
+    NodeReport,
+    PeerReport,
+    RouteReport,
+    SketchReport,
+    SpacesReport,
+)
 from dovetail.stats import Counters, Gauges
 
 
 @dataclass(frozen=True)
+class MatcherViews:
+    """A matcher's. Neither waits for anything."""
+
+    health: Callable[[], tuple[bool, str]]
+    report: Callable[[], NodeReport]
+
+
+@dataclass(frozen=True)
 class Views:
-    """One node's. Called in the event loop's thread, where the numbers that they read are written.
+    """A broker's. Called in the event loop's thread, where the numbers that they read are written.
 
     The first four must not wait for anything.
     """

@@ -8,8 +8,8 @@
 A broker remembers the addresses of its last life. It lets clients in when it knows what is
 subscribed to at the brokers that are there.
 
-The mesh is of brokers. Matchers are told to who asks them (`mesh.narrowing`), if anybody does: no
-sketch is expected of them, nobody waits for them, and nothing is owed to them or kept of them.
+The mesh is of brokers. Matchers are told to who asks them (`mesh.narrowing`): no sketch is expected
+of them, nobody waits for them, and nothing is owed to them or kept of them.
 """
 
 import asyncio
@@ -33,12 +33,10 @@ from dovetail.cluster.part import ClusterPart
 from dovetail.cluster.questions import ANSWER, QUESTION
 from dovetail.config import PEER_FRAME_EXTRA_BYTES
 from dovetail.errors import PeerError
+from dovetail.matcher.tables import MATCHER
 from dovetail.reports import NodeRole
 
 log = logging.getLogger("dovetail.cluster")
-
-MATCHER = "matcher"
-"""The record in which a matcher tells what it answers for."""
 
 
 class Narrowing(Protocol):
@@ -84,7 +82,7 @@ class Agent(NodeAgent):
             send=self.transport.send,
         )
         server.mesh = self.mesh
-        self.narrowing: Narrowing | None = getattr(self.mesh, "narrowing", None)
+        self.narrowing: Narrowing = self.mesh.narrowing
         self.asking = Asking(reporter, self.mesh, self)
         self._matchers: dict[str, bytes | None] = {}
         """Their records, as they were last told to who asks them."""
@@ -138,7 +136,7 @@ class Agent(NodeAgent):
 
     def _heeds(self, name: str, role: NodeRole) -> bool:
         is_known = name in self.mesh.names()
-        if role == MATCHER:
+        if role == "matcher":
             if is_known:
                 return False  # its name is a broker's, which may come back
             is_known = name in self._matchers
@@ -151,7 +149,7 @@ class Agent(NodeAgent):
         return [*left, *(name for name in super()._may_be_forgotten() if name not in brokers)]
 
     def _is_live(self, name: str, role: NodeRole, is_alive: bool) -> None:
-        if role == MATCHER:
+        if role == "matcher":
             self._tell_of_matcher(name, is_alive=is_alive)
             return
         if name in self._matchers:
@@ -159,13 +157,12 @@ class Agent(NodeAgent):
         self.mesh.peer_is_live(name, is_alive)
 
     def _is_at(self, name: str, role: NodeRole, address: Address) -> None:
-        if role != MATCHER:
+        if role != "matcher":
             self.mesh.peer_is_at(name, str(address))
 
     def _has_left(self, name: str, role: NodeRole) -> None:
-        if role == MATCHER:
-            if self.narrowing is not None:
-                self.narrowing.matcher_is_down(name)
+        if role == "matcher":
+            self.narrowing.matcher_is_down(name)
             return
         self.mesh.peer_is_down(name)
         keeps_nothing = self.gossip.keeps_nothing(name)
@@ -182,7 +179,7 @@ class Agent(NodeAgent):
     def _tell_of_matcher(self, name: str, *, is_alive: bool) -> None:
         state = self.gossip.state(name)
         record = state.value(MATCHER) if is_alive and state is not None else None
-        if self._matchers.get(name) != record and self.narrowing is not None:
+        if self._matchers.get(name) != record:
             self.narrowing.matcher_tells(name, record)
         self._matchers[name] = record
 
@@ -193,7 +190,7 @@ class Agent(NodeAgent):
     # The transport's side -------------------------------------------------------------------------
 
     def _check(self, hello: Hello) -> str | None:
-        if hello.role == MATCHER and hello.name in self.mesh.names():
+        if hello.role == "matcher" and hello.name in self.mesh.names():
             return f"{hello.name} is the name of a broker, which may come back"
         return super()._check(hello)
 
@@ -215,10 +212,9 @@ class Agent(NodeAgent):
         self._server.rows_may_wait()
 
     def _came_up(self, name: str, role: NodeRole, address: Address) -> None:
-        if role == MATCHER:
+        if role == "matcher":
             self._tell_of_matcher(name, is_alive=True)
-            if self.narrowing is not None:
-                self.narrowing.matcher_is_up(name)
+            self.narrowing.matcher_is_up(name)
             return
         self.mesh.peer_is_at(name, str(address))
         self.mesh.peer_is_up(name)
@@ -229,9 +225,8 @@ class Agent(NodeAgent):
         self._server.rows_may_wait()
 
     def _went_down(self, name: str, role: NodeRole, *, is_alive: bool) -> None:
-        if role == MATCHER:
-            if self.narrowing is not None:
-                self.narrowing.matcher_is_down(name)
+        if role == "matcher":
+            self.narrowing.matcher_is_down(name)
             self._tell_of_matcher(name, is_alive=is_alive)
             return
         self.mesh.peer_is_down(name)
@@ -245,7 +240,7 @@ class Agent(NodeAgent):
             self.asking.answered(link.name, body)
             return
         self._server.now()
-        if link.hello.role == MATCHER:
+        if link.hello.role == "matcher":
             self._take_of_matcher(link, kind, body)
         elif link.is_dialed:
             self.mesh.answered(link.name, kind, body)
@@ -261,8 +256,7 @@ class Agent(NodeAgent):
     def _take_of_matcher(self, link: Link, kind: int, body: bytes) -> None:
         if not link.is_dialed:
             raise PeerError(f"a frame of kind {kind}, for which a matcher has to be asked")
-        if self.narrowing is not None:
-            self.narrowing.matcher_answered(link.name, kind, body)
+        self.narrowing.matcher_answered(link.name, kind, body)
 
     def _has_been_told(self) -> None:
         self._look()

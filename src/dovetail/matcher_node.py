@@ -1,0 +1,162 @@
+"""A matcher process, put together: settings, agent, HTTP, signals.
+
+It has no data folder, no listeners and no sessions. Its settings are the brokers': of them it needs
+`[cluster]`, `[http]` and the spaces. Ports that are taken it leaves to who has them, and takes the
+next free ones: a broker with the same file may be on this machine.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+
+from dovetail.attributes.declaring import declared_spaces
+from dovetail.cluster.part import part_of
+from dovetail.cluster.tls import Tls
+from dovetail.errors import ConfigError, DovetailError
+from dovetail.matcher.agent import MatcherAgent
+from dovetail.matcher.holding import load_kernels
+from dovetail.matcher.layout import Layout, layout_of, layouts_of
+from dovetail.reports import NodeReport
+from dovetail.running import in_url, run_until_told
+from dovetail.settings import Settings, check_files
+from dovetail.web import HttpServer, MatcherViews, bound_server
+
+log = logging.getLogger("dovetail.matcher")
+
+
+class MatcherNode:
+    """A matcher with everything around it."""
+
+    def __init__(
+        self, settings: Settings, name: str, *, load: Callable[[], Settings] | None = None
+    ) -> None:
+        """`load` gets the settings anew, for a reload."""
+        self.settings = settings
+        self.name = name
+        self.agent: MatcherAgent | None = None
+        self.http_address: tuple[str, int] | None = None
+        self._load = load
+        self._stopped = asyncio.Event()
+        self._http: HttpServer | None = None
+
+    async def start(self) -> None:
+        settings = self.settings
+        check_files(settings)
+        layouts = layouts_in(settings)
+        part = part_of(settings, self.name, role="matcher", may_move=True)
+        load_kernels()
+        self.agent = MatcherAgent(
+            part,
+            layouts,
+            # Nothing of an earlier life is kept, and a later one is later by this.
+            incarnation=int(time.time() * 1_000),
+            random=Random(secrets.randbits(128)),
+        )
+        if settings.http.enabled:
+            self._http, _ = await bound_server(self._make_http, settings.http.port, may_move=True)
+        await self.agent.start()
+
+    async def start_http(self) -> None:
+        if self._http is not None:
+            self.http_address = await self._http.start()
+
+    def _make_http(self, port: int) -> HttpServer:
+        return HttpServer(self.settings.http.host, port, MatcherViews(self._health, self._report))
+
+    async def run(self) -> None:
+        """Until `stop_soon` is called."""
+        await self._stopped.wait()
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        found = []
+        if self.http_address is not None:
+            host, port = self.http_address
+            found.append(("HTTP", f"http://{in_url(host)}:{port}"))
+        if self.agent is not None:
+            found.append(("links", str(self.agent.transport.address)))
+        return found
+
+    def stop_soon(self) -> None:
+        """The second time: without handing over."""
+        if self._stopped.is_set() and self.agent is not None:
+            self.agent.hurry()
+        self._stopped.set()
+
+    async def stop(self) -> None:
+        if self.agent is not None:
+            await self.agent.stop()
+        if self._http is not None:
+            await self._http.stop()
+
+    def reload(self) -> None:
+        """Spaces and certificates, from the files as they are now."""
+        agent = self.agent
+        if agent is None:
+            return
+        try:
+            settings = self.settings if self._load is None else self._load()
+            check_files(settings)
+            layouts = layouts_in(settings)
+            tls = _links_tls(agent, settings)
+        except DovetailError as error:
+            log.error("not reloaded, all stays as it was: %s", error)
+            return
+        if tls is not None:
+            agent.transport.renew(tls)
+        if layouts != agent.back.view.layouts:
+            agent.change(layouts)
+        log.info("reloaded spaces and certificates")
+
+    def _health(self) -> tuple[bool, str]:
+        if self.agent is None or not self.agent.brokers():
+            return False, "no broker is there"
+        return True, "ok"
+
+    def _report(self) -> NodeReport:
+        assert self.agent is not None
+        return self.agent.report()
+
+
+def layouts_in(settings: Settings) -> Mapping[str, Layout]:
+    """A ConfigError if there are none: who would be asked about nothing is there by mistake."""
+    if not settings.spaces:
+        raise ConfigError(
+            "a matcher needs a space: the configuration declares none.",
+            hint="Give it the file that its brokers have, with --config; the table "
+            "[spaces.NAME] in it declares one (`dovetail config --explain`).",
+        )
+    return layouts_of([layout_of(space) for space in declared_spaces(settings.spaces)])
+
+
+def _links_tls(agent: MatcherAgent, settings: Settings) -> Tls | None:
+    links = agent.transport.links
+    if not links.certificate:
+        return None
+    cluster = settings.cluster
+    if not cluster.certificate:
+        raise ConfigError("links with other nodes have TLS until the next start.")
+    return Tls(replace(links, certificate=cluster.certificate, key=cluster.key, ca=cluster.ca))
+
+
+def run_matcher(
+    settings: Settings,
+    name: str,
+    *,
+    load: Callable[[], Settings] | None = None,
+    begin: Callable[[MatcherNode], None] | None = None,
+    announce: Callable[[MatcherNode], None] | None = None,
+    log_name: str | None = None,
+) -> None:
+    """Run until SIGINT or SIGTERM. `begin` is called before anything else, in the loop."""
+    run_until_told(
+        lambda: MatcherNode(settings, name, load=load),
+        level=settings.log.level,
+        log_name=log_name,
+        begin=begin,
+        announce=announce,
+    )

@@ -1,0 +1,61 @@
+"""What a matcher shows over HTTP."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dovetail.web import HttpServer, MatcherViews
+from dovetail.web.matcher_pages import COUNTED, STANDING, make_matcher_registry
+from web_views import MATCHER
+
+
+def test_the_parser_reads_what_was_counted() -> None:
+    views = MatcherViews(lambda: (True, ""), lambda: MATCHER)
+    text = generate_latest(make_matcher_registry(views)).decode()
+    read = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("dovetail_matcher_")
+    }
+    assert read == {
+        "dovetail_matcher_points_total": 33,
+        "dovetail_matcher_points_unsure_total": 4,
+        "dovetail_matcher_serving": 1,
+        "dovetail_matcher_boxes": 11,
+        "dovetail_matcher_points_waiting": 22,
+        "dovetail_matcher_busy_share": 0.5,
+    }
+    assert all(words.endswith(".") for words, _ in [*COUNTED.values(), *STANDING.values()])
+
+
+def test_its_pages() -> None:
+    def get(port: int, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    async def work() -> None:
+        health = (True, "")
+        server = HttpServer("127.0.0.1", 0, MatcherViews(lambda: health, lambda: MATCHER))
+        _, port = await server.start()
+        try:
+            status, text = await asyncio.to_thread(get, port, "/healthz")
+            assert (status, json.loads(text)) == (200, {"status": "ok"})
+            health = (False, "no broker is there")
+            status, text = await asyncio.to_thread(get, port, "/healthz")
+            assert (status, json.loads(text)["reason"]) == (503, "no broker is there")
+            status, text = await asyncio.to_thread(get, port, "/metrics")
+            assert "dovetail_matcher_boxes 11.0" in text
+            assert (await asyncio.to_thread(get, port, "/"))[1].startswith("Dovetail")
+            assert (await asyncio.to_thread(get, port, "/cluster"))[0] == 404
+        finally:
+            await server.stop()
+
+    asyncio.run(work())
