@@ -128,6 +128,8 @@ class PeerRoute(Struct, frozen=True):
     is_forwarded: bool
     matches: Matches | None = None
     """None: it did not answer."""
+    wants_attributes: bool = False
+    """It goes there if it has attributes, for who has a where-clause."""
 
 
 class RouteReport(Struct, frozen=True):

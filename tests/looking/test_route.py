@@ -41,6 +41,17 @@ def test_groups_have_members_elsewhere() -> None:
     ]
 
 
+def test_where_clauses_are_elsewhere() -> None:
+    nobody = Matches((), 0, False)
+    clauses = Matches((FilterMatch("a/# with where-clauses", 2),), 1, False)
+    peers = (PeerRoute("asks", "alive", "no", False, clauses, wants_attributes=True),)
+    lines = [*sentences(RouteReport("a", "one", nobody, peers))]
+    assert lines[2:4] == [
+        "  asks: it goes there if it has attributes, for where-clauses.",
+        "      a/# with where-clauses  (2)",
+    ]
+
+
 def test_what_stays_on_a_broker() -> None:
     nobody = Matches((), 0, False)
     peers = (PeerRoute("other", "alive", "maybe", False, nobody),)

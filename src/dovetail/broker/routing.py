@@ -302,7 +302,7 @@ class Router:
                 continue
             topics = list(routes)
             governed = [topic for topic in topics if routes[topic].space is not None]
-            wants = search(name, [*map(_with_clauses, governed)]) if governed else ()
+            wants = search(name, [*map(with_clauses, governed)]) if governed else ()
             may_want = dict(zip(governed, wants, strict=True))
             for topic, may_match in zip(topics, search(name, topics), strict=True):
                 route = routes[topic]
@@ -394,7 +394,7 @@ class Router:
         governed = [topic for topic, space in zip(topics, spaces, strict=True) if space is not None]
         if self.search_peers is None or not governed:
             return [()] * len(topics)
-        found = dict(zip(governed, self.search_peers([*map(_with_clauses, governed)]), strict=True))
+        found = dict(zip(governed, self.search_peers([*map(with_clauses, governed)]), strict=True))
         return [found.get(topic, ()) for topic in topics]
 
     def _build(
@@ -473,7 +473,7 @@ class Router:
             )
 
 
-def _with_clauses(topic: bytes) -> bytes:
+def with_clauses(topic: bytes) -> bytes:
     """The topic that filters with clauses match in sketches."""
     return f"{CLAUSE_LEVEL}/".encode() + topic
 

@@ -55,7 +55,9 @@ def _verdict(peer: PeerRoute) -> str:
     needed = None if peer.matches is None else bool(peer.matches.count)
     if not peer.is_forwarded:
         words = f"it does not go there: {_WHY_NOT[peer.guess]}.{away}"
-        if peer.matches is not None and peer.matches.count > peer.matches.plain:
+        if peer.wants_attributes:
+            words = f"it goes there if it has attributes, for where-clauses.{away}"
+        elif peer.matches is not None and peer.matches.count > peer.matches.plain:
             words = f"it goes there if one of its members is picked for the group.{away}"
     elif peer.guess == "unknown":
         words = f"it goes there: its sketch is not known yet.{away}"

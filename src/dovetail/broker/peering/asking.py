@@ -20,6 +20,7 @@ import msgspec
 
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.reporting import Reporter
+from dovetail.broker.routing import with_clauses
 from dovetail.cluster.agent import ADDRESS, NodeAgent
 from dovetail.cluster.link import Link
 from dovetail.cluster.questions import (
@@ -142,6 +143,8 @@ class Asking:
         name = check_name(topic)
         answers = await self._ask(name, self._mesh.names())
         found = set(self._mesh.exchange.search([name])[0])
+        governed = self._reporter.broker.router.spaces.governing(name) is not None
+        wanting = set(self._mesh.exchange.search([with_clauses(name)])[0]) if governed else set()
         stays = name.startswith(SYS_PREFIX)
         peers = []
         for peer in self.peers():
@@ -157,6 +160,7 @@ class Asking:
                     guess,
                     peer.name in found and not stays,
                     _read(_matches_decoder, answers, peer.name),
+                    peer.name in wanting,
                 )
             )
         here = self._reporter.matches(name)
