@@ -1,5 +1,6 @@
 """paho-mqtt packs and unpacks properties by a table of its own; ours has to agree with it."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -35,6 +36,7 @@ from dovetail.broker.properties import (
     WILL,
     Kind,
     forwardable_properties,
+    forwarded_properties,
     read_properties,
     read_publish_properties,
     user_properties,
@@ -209,6 +211,25 @@ def test_connack_properties_without_a_field_are_checked_and_dropped() -> None:
     assert "authentication_method" in Connack.__dataclass_fields__
     with pytest.raises(ClientError, match="shared subscription available is 2"):
         read_properties(Reader(b"\x02\x2a\x02"), PacketType.CONNACK)
+
+
+@given(st.binary(max_size=40))
+def test_what_are_no_properties_has_no_users_either(data: bytes) -> None:
+    """As peers may send it: it is read as by the table, or not at all."""
+    try:
+        found = user_properties(data)
+    except ClientError:
+        return
+    with suppress(ClientError, KeyError):  # the table is stricter about texts
+        assert forwarded_properties(data).user == found
+
+
+@given(packet_strategies.user_properties, st.integers(1, 40))
+def test_properties_that_are_cut_short(pairs: tuple[tuple[str, str], ...], cut: int) -> None:
+    data = forwardable_properties(content_type="x", user=(("first", "1"), *pairs))
+    assert user_properties(data) == (("first", "1"), *pairs)
+    with pytest.raises(ClientError):
+        user_properties(data[: -min(cut, 3)])
 
 
 def test_no_user_properties() -> None:

@@ -295,6 +295,8 @@ class Dispatch:
         rows_before = journal.rows_written
         if asked.before is not None:
             asked.before()
+        if asked.point is not None:
+            self._last_read, self._point, self._fault = message, asked.point, None
         route = self._router.routes.get(message.topic) or self._router.route(message.topic)
         entries, ticket = self._publish(forwarding, route, message, asked.wanted)
         asked.entries += entries or ()

@@ -47,11 +47,21 @@ ANSWERS = frozenset({ANSWERED, BOXES_KNOWN, LOADS, TAKEN})
 class Asked(Ticket):
     """A publication that waits for matchers, and then for all who have to take it."""
 
-    __slots__ = ("_done", "_waiters", "before", "entries", "is_decided", "message", "wanted")
+    __slots__ = (
+        "_done",
+        "_waiters",
+        "before",
+        "entries",
+        "is_decided",
+        "message",
+        "point",
+        "wanted",
+    )
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, point: Point | None) -> None:
         super().__init__()
         self.message = message
+        self.point = point
         self.entries: list[tuple[Session, Outgoing]] = []
         """The deliveries here that it begins when it goes on."""
         self.before: Callable[[], None] | None = None
@@ -198,7 +208,7 @@ class Narrowing:
         if len(line) >= ORDER_WAITING_MAX:
             self.drain(origin)
             return None
-        asked = Asked(message)
+        asked = Asked(message, point)
         line.append(asked)
         if may_want and point is not None and route.space is not None:
             space = self._ids[route.space.name]

@@ -361,8 +361,35 @@ _NOTHING_FORWARDED: Final = Forwarded()
 
 
 def user_properties(properties: bytes) -> UserProperties:
-    """Those of these bytes that users choose."""
-    return forwarded_properties(properties).user
+    """Those of these bytes that users choose: attributes, which are read of many publications.
+
+    A ClientError if they are not what `Publish.properties` are; peers may send anything.
+    """
+    found: list[tuple[str, str]] = []
+    at, size = 0, len(properties)
+    try:
+        while at < size:
+            number = properties[at]
+            if number == PAYLOAD_FORMAT:
+                at += 2
+                continue
+            end = at + 3 + (properties[at + 1] << 8 | properties[at + 2])
+            if number == USER_PROPERTY:
+                value = end + 2
+                name, end = properties[at + 3 : end], value + int.from_bytes(properties[end:value])
+                found.append((name.decode(), properties[value:end].decode()))
+            elif number not in _LONG_PROPERTIES:
+                break
+            at = end
+    except (IndexError, UnicodeDecodeError):
+        at = -1
+    if at != size:
+        raise malformed("these are not the properties of a publication")
+    return tuple(found)
+
+
+_LONG_PROPERTIES: Final = frozenset({CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION_DATA})
+"""Which have a length of two bytes."""
 
 
 def forwardable_properties(
