@@ -174,7 +174,8 @@ def test_what_is_stale_or_too_much_is_not_searched_for() -> None:
 
 def test_a_space_that_is_not_known_here() -> None:
     matcher = Answering({}, 0.0)
-    taken = decoded(taken_decoder, matcher.fed("b", a_step(1)))
+    body, _ = matcher.fed("b", a_step(1))
+    taken = decoded(taken_decoder, body)
     assert taken == TakenBody(SPACE, 1, 1, 0, is_unknown=True)
     answer = matcher.asked("p", a_question((1, 0.5)), 0.0)
     assert answer is not None
@@ -206,6 +207,11 @@ def test_loads_are_told_when_they_change() -> None:
     told = matcher.tick(2.0)
     assert isinstance(decoded(loads_decoder, told or b""), LoadsBody)
     assert matcher.tick(3.0) is None
+    # Whoever comes now is told, too.
+    everything = decoded(loads_decoder, matcher.loads())
+    assert {row.dimension: row.boxes for row in everything.rows} == {0: 2, 1: 2}
+    assert matcher.fed("c", a_step(1))[1]
+    assert not matcher.fed("c", a_step(2, sequence=1))[1]
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ class Segments:
         placed = sorted((token, name) for name, token in tokens.items())
         self.owners = tuple(name for _, name in placed)
         self._starts = [token for token, _ in placed]
+        self._start_array = np.array(self._starts)
         self._place = {name: place for place, name in enumerate(self.owners)}
 
     def owner(self, value: float) -> str:
@@ -90,7 +91,7 @@ class Segments:
 
     def places(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         """Of many values, their owners' places in `owners`."""
-        return np.maximum(np.searchsorted(self._starts, values, side="right") - 1, 0)
+        return np.maximum(np.searchsorted(self._start_array, values, side="right") - 1, 0)
 
     def segment(self, name: str) -> Range:
         """What it answers for; empty where another one has its token, too."""

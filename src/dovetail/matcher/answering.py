@@ -97,6 +97,7 @@ class Answering:
         self._used: dict[Key, float] = dict.fromkeys(keys, 0.0)  # seconds, see `next_job`
         self._used_least = 0.0
         self._parked: list[Waiting] = []
+        self._told: dict[Key, LoadRow] = {}
         self._busy_seconds = 0.0
         self._busy_since = now
         self.busy_share = 0.0
@@ -106,16 +107,17 @@ class Answering:
 
     # Feeds ----------------------------------------------------------------------------------------
 
-    def fed(self, broker: str, body: bytes) -> bytes:
-        """FEED. The answer is TAKEN."""
+    def fed(self, broker: str, body: bytes) -> tuple[bytes, bool]:
+        """FEED. The answer is TAKEN; and is this the begin of a feed?"""
         step = decoded(feed_decoder, body)
         space = self.spaces.get(step.space)
         if space is None:
-            return encode(TakenBody(step.space, step.life, step.epoch, 0, is_unknown=True))
+            unknown = TakenBody(step.space, step.life, step.epoch, 0, is_unknown=True)
+            return encode(unknown), False
         taken = space.take(broker, step)
         if step.version is not None and self._parked:
             self._unpark(step.space)
-        return encode(taken)
+        return encode(taken), not step.sequence
 
     def forget(self, broker: str) -> None:
         for space in self.spaces.values():
@@ -252,8 +254,13 @@ class Answering:
             boxes = self.spaces[space].boxes_along()[dimension]
             load = meter.report(now, self._points[space, dimension], boxes)
             if load is not None:
-                rows.append(LoadRow(space, dimension, *load[1:]))
+                row = self._told[space, dimension] = LoadRow(space, dimension, *load[1:])
+                rows.append(row)
         return encode(LoadsBody(rows)) if rows else None
+
+    def loads(self) -> bytes:
+        """LOADS, all that were told: for a broker that was not there."""
+        return encode(LoadsBody(list(self._told.values())))
 
 
 def _unsure_of_all(question: AskedBody) -> AnsweredBody:

@@ -169,34 +169,38 @@ class Asking(Generic[Tag]):
                 batch.doubt(rows, kinds)
                 continue
             values = placement.layout.values(batch.points[rows])
-            usable, costs = self._costs(placement, batch.space, now)
+            usable = self._usable(placement, now)
             candidates = placement.candidates(values, usable, self._random)
-            choices = choose(candidates, kinds, self._costs_of(candidates, costs))
+            costs = self._costs(placement, batch.space, candidates, usable, now)
+            choices = choose(candidates, kinds, costs)
             for stuck, helpless in choices.stuck:
                 batch.doubt(rows[stuck], helpless)
             for choice in choices.asked:
                 pending += self._send_to_each(batch, placement, rows, candidates, choice, now)
         self._settle(batch, touched)
 
-    def _costs(
-        self, placement: Placement, space: str, now: float
-    ) -> tuple[npt.NDArray[np.bool_], Floats]:
-        """Which matchers may be asked, and what each costs on each dimension."""
+    def _usable(self, placement: Placement, now: float) -> npt.NDArray[np.bool_]:
+        """Which matchers may be asked?"""
         self._passed_over = {name: at for name, at in self._passed_over.items() if at > now}
-        usable = np.array([name not in self._passed_over for name in placement.names], np.bool_)
-        costs = np.empty((len(usable), placement.layout.searchable))
-        loads = self._loads[space]
-        for place, name in enumerate(placement.names):
-            if not usable[place]:
-                costs[place] = PASSED_OVER
-                continue
-            for dimension in range(costs.shape[1]):
-                cost = loads.cost(name, dimension, now) or _UNKNOWN_COST * self._random.random()
-                costs[place, dimension] = min(cost, _COST_MAX)
-        return usable, costs
+        return np.array([name not in self._passed_over for name in placement.names], np.bool_)
 
-    def _costs_of(self, candidates: Rows, costs: Floats) -> Floats:
-        """For each point and dimension."""
+    def _costs(
+        self,
+        placement: Placement,
+        space: str,
+        candidates: Rows,
+        usable: npt.NDArray[np.bool_],
+        now: float,
+    ) -> Floats:
+        """For each point and dimension. Of a few points few candidates are looked at."""
+        loads = self._loads[space]
+        costs = np.full((len(usable), candidates.shape[1]), PASSED_OVER)
+        for dimension, column in enumerate(candidates.T.tolist()):
+            for place in set(column):
+                if place >= 0 and usable[place]:
+                    cost = loads.cost(placement.names[place], dimension, now)
+                    cost = cost or _UNKNOWN_COST * self._random.random()
+                    costs[place, dimension] = min(cost, _COST_MAX)
         found: Floats = costs[candidates, np.arange(candidates.shape[1])]
         if self._policy is forwarding.random:  # for each point anew
             draws = np.random.default_rng(self._random.getrandbits(64)).random(found.shape)

@@ -1,6 +1,6 @@
 """A matcher, put together: frames come in, answers go out, and its phase changes. Pure.
 
-    FEED      ->  holding (through answering)   ->  TAKEN
+    FEED      ->  holding (through answering)   ->  TAKEN, and LOADS when a feed begins
     ASKED     ->  answering  ->  jobs           ->  ANSWERED
     time      ->  joining    ->  our record for gossip;    LOADS, to every broker
 
@@ -17,7 +17,7 @@ from dovetail.config import (
 )
 from dovetail.errors import PeerError
 from dovetail.matcher.answering import Answering
-from dovetail.matcher.bodies import ANSWERED, ASKED, FEED, TAKEN
+from dovetail.matcher.bodies import ANSWERED, ASKED, FEED, LOADS, TAKEN
 from dovetail.matcher.front import Answer
 from dovetail.matcher.joining import Joining
 from dovetail.matcher.layout import Layout
@@ -72,7 +72,10 @@ class Back:
     def receive(self, name: str, kind: int, body: bytes, answer: Answer, now: float) -> None:
         """On a connection that a broker opened."""
         if kind == FEED:
-            answer(TAKEN, self.answering.fed(name, body))
+            taken, is_begin = self.answering.fed(name, body)
+            answer(TAKEN, taken)
+            if is_begin:
+                answer(LOADS, self.answering.loads())
         elif kind == ASKED:
             at_once = self.answering.asked(name, body, now)
             if at_once is not None:

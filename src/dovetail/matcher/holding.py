@@ -105,11 +105,14 @@ class HeldSpace:
         return held
 
     def _apply(self, held: _Held, step: FeedBody) -> None:
+        """All of it or, if it is wrong, nothing."""
         dimensions = len(self.layout.dimensions)
         numbers, dropped = numbers_of(step.numbers), numbers_of(step.dropped)
         edges = floats_of(step.edges, 2 * dimensions)
         if len(edges) != len(numbers) or np.isnan(edges).any():
             raise PeerError(f"{len(numbers)} boxes with other borders than they need")
+        if len(np.unique(numbers)) != len(numbers):
+            raise PeerError("a number of a box twice in a step")
         if step.cover is not None and len(step.cover) != self.layout.searchable:
             raise PeerError(f"a cover of {len(step.cover)} dimensions")
         self._counts = None
@@ -138,8 +141,6 @@ class HeldSpace:
         self._number_of[slots] = numbers
         self._kind_of[slots] = kinds
         held.slots.update(zip(numbers.tolist(), slots.tolist(), strict=True))
-        if len(held.slots) < len(numbers):
-            raise PeerError("a number of a box twice in a step")
 
     def forget(self, broker: str) -> None:
         held = self._held.pop(broker, None)
