@@ -9,6 +9,8 @@ Rules:
 - The client identifier is HANDLE_PREFIX and the handle: 16 random bytes, the expiry, and a digest
   of these with the user's name. So every broker can tell whose a handle is, and how long it lives,
   without asking another one. No MQTT client can have such an identifier (admission.py).
+- A handle's session is found, or the request is refused; it is never begun anew, not even while a
+  broker is down that may have it (peering/claims.py). So a subscription is not lost.
 - Subscriptions have QoS 1. What is published at QoS 0 is kept, too, as if it had QoS 1
   (dispatch.py): who polls is away most of the time.
 - The messages in a mailbox are in flight, and stay so when it closes: acknowledged under their
@@ -29,7 +31,6 @@ from dovetail.broker.frames import remaining_seconds
 from dovetail.broker.link import Link
 from dovetail.broker.outlet import Peer, State
 from dovetail.broker.packets import MQTT_5, Connack, Connect, Disconnect, PacketType
-from dovetail.broker.peering.detours import NEVER_BEGUN
 from dovetail.broker.properties import forwarded_properties
 from dovetail.broker.session import Session
 from dovetail.config import HANDLE_ANSWER_BYTES_MAX, HANDLE_PREFIX
@@ -124,17 +125,11 @@ class Mailbox(Link):
     def open(self, handle: Handle, user: str | None, window: int, *, is_new: bool = False) -> None:
         """Ask to be let in: to a session that is there, or to a new one.
 
-        A session that is here is the handle's, whatever other brokers say: none of them begins one
-        anew for a handle. They are asked about one that is not here, or has not come wholly.
+        Other brokers are asked each time, also about a session that is here: one of them may have
+        got something for it after it had moved on, while nobody could tell it where to.
         """
         broker = self.broker
         broker.expect(self)
-        session = broker.sessions.get(handle.client_id)
-        stamp = None
-        if is_new:
-            stamp = _STAMP_OF_NEW
-        elif session is not None and session.detour is None and session.stamp != NEVER_BEGUN:
-            stamp = session.stamp
         packet = Connect(
             MQTT_5,
             handle.client_id,
@@ -143,7 +138,7 @@ class Mailbox(Link):
             receive_max=window,
             is_handle=True,
         )
-        broker.admit(self, packet, user, stamp)
+        broker.admit(self, packet, user, _STAMP_OF_NEW if is_new else None)
 
     def admitted(self, session: Session, packet: Connect, answer: Connack) -> None:
         del packet, answer

@@ -91,7 +91,8 @@ class Polling:
 
     async def _poll(self, request: "_Request", wait_seconds: float) -> Polled:
         mailbox = request.mailbox
-        if _session_of(mailbox).detour is not None:
+        detour = _session_of(mailbox).detour
+        if detour is not None and detour.holds:
             # Its queue is on its way here.
             wait_seconds = max(wait_seconds, HOLD_SECONDS_MAX)
         with suppress(TimeoutError):

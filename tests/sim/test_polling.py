@@ -1,0 +1,217 @@
+"""A handle that is polled at any broker, under a seeded clock, while brokers die and come back.
+
+A failing seed is in the test's name, and replays.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from cluster_clients import Sender
+from cluster_world import Cluster, Node
+from dovetail.broker.mailbox import Mailbox, new_handle
+from dovetail.broker.packets import Subscribe, SubscriptionRequest
+from dovetail.errors import ReasonCode
+from mailboxes import begin
+
+NAMES = ("a", "b", "c")
+QUIET_SECONDS = 60
+
+
+class Reader:
+    """Polls, then acknowledges, each at a broker of its choice."""
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self._cluster = cluster
+        self._random = random
+        self.handle = new_handle(bytes(16), None, 100_000)
+        self.got: list[tuple[str, str]] = []
+        self.done: set[tuple[str, str]] = set()
+        self.again: list[tuple[str, str]] = []
+        """What came though the broker had said that it would not."""
+        self.refused: list[ReasonCode] = []
+        self._step: Callable[[], None] = self._rest
+        self._pump()
+
+    def subscribe(self, name: str) -> None:
+        node = self._cluster.nodes[name]
+        node.wake()
+        mailbox = begin(node)
+        mailbox.open(self.handle, None, 0, is_new=True)
+        node.broker.subscribe(mailbox, Subscribe(1, [SubscriptionRequest("t/#", qos=1)]))
+        node.settle()
+        self._cluster.run(2)
+        assert mailbox.reasons == [1]
+        node.wake()
+        mailbox.close(with_will=False)
+        node.settle()
+        self._step = self._poll
+
+    def _pump(self) -> None:
+        self._cluster.clock.after(self._random.uniform(0.01, 0.2), self._pump)
+        self._step()
+
+    def _rest(self) -> None:
+        """Nothing to do yet."""
+
+    def _node(self) -> Node | None:
+        node = self._cluster.nodes[self._random.choice(NAMES)]
+        return node if node.is_running and node.is_open else None
+
+    def _poll(self) -> None:
+        node = self._node()
+        if node is None:
+            return
+        node.wake()
+        mailbox = begin(node)
+        mailbox.open(self.handle, None, self._random.choice((1, 10, 100)))
+        node.settle()
+        until = self._cluster.clock.now + self._random.uniform(0, 3)
+
+        def look() -> None:
+            if not node.is_running or mailbox.error is not None:
+                self._note(mailbox)
+                self._step = self._poll
+            elif mailbox.messages:
+                node.wake()
+                mailbox.shut()
+                node.shared.journal.when_stored(stored)
+                node.settle()
+                self._step = self._rest
+                self._cluster.clock.after(1, give_up)
+            elif self._cluster.clock.now > until:
+                self._close(node, mailbox)
+                self._step = self._poll
+
+        def give_up() -> None:
+            if self._step == self._rest:
+                self._step = self._poll
+
+        def stored(is_stored: bool) -> None:
+            if is_stored and self._step == self._rest:
+                found = {one.id: (one.topic, one.payload) for one in mailbox.messages}
+                self.got += found.values()
+                self.again += [one for one in found.values() if one in self.done]
+                self._close(node, mailbox)
+                self._step = lambda: self._acknowledge(found)
+
+        self._step = look
+
+    def _acknowledge(self, found: dict[int, tuple[str, str]]) -> None:
+        self._step = self._poll
+        node = self._node()
+        if node is None or self._random.random() < 0.1:
+            return
+        node.wake()
+        mailbox = begin(node, is_shut=True)
+        mailbox.open(self.handle, None, 1)
+        node.settle()
+
+        def look() -> None:
+            if not node.is_running or mailbox.error is not None:
+                self._note(mailbox)
+                self._step = self._poll
+            elif mailbox.is_connected:
+                node.wake()
+                assert mailbox.session is not None
+                known = {
+                    one for packet_id, one in found.items()
+                    if mailbox.session.acknowledged(packet_id, node.now)
+                }  # fmt: skip
+                node.shared.journal.when_stored(lambda stored: self._is_done(known, stored))
+                self._close(node, mailbox)
+                self._step = self._poll
+
+        self._step = look
+
+    def _is_done(self, known: set[tuple[str, str]], stored: bool) -> None:
+        if stored:
+            self.done |= known
+
+    def _note(self, mailbox: Mailbox) -> None:
+        if mailbox.error is not None:
+            self.refused.append(mailbox.error.reason)
+
+    @staticmethod
+    def _close(node: Node, mailbox: Mailbox) -> None:
+        if node.is_running:
+            node.wake()
+            mailbox.close(with_will=False)
+            node.settle()
+
+
+class Scene:
+    """Senders at all brokers, and one reader."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.cluster = Cluster(seed, *NAMES)
+        self.cluster.run(3)
+        self.reader = Reader(self.cluster, self.random)
+        self.reader.subscribe("a")
+        self.senders = [
+            Sender(self.cluster, name, f"sender-{name}", f"t/{name}".encode(), 1) for name in NAMES
+        ]
+        self.story: list[str] = []
+        self._pump()
+
+    def _pump(self) -> None:
+        for sender in self.senders:
+            sender.pump()
+        self.cluster.clock.after(0.2, self._pump)
+
+    def strike(self) -> None:
+        name = self.random.choice(NAMES)
+        is_running = self.cluster.nodes[name].is_running
+        self.story.append(
+            f"{self.cluster.clock.now:.2f}: {'kill' if is_running else 'start'} {name}"
+        )
+        (self.cluster.kill if is_running else self.cluster.start)(name)
+
+    def end(self) -> None:
+        for sender in self.senders:
+            sender.is_sending = False
+        for name in NAMES:
+            if not self.cluster.nodes[name].is_running:
+                self.cluster.start(name)
+        for _ in range(QUIET_SECONDS):
+            self.cluster.run(1)
+            if not self.missing() and all(sender.is_done for sender in self.senders):
+                return
+
+    def missing(self) -> dict[str, list[int]]:
+        got = set(self.reader.got)
+        found = {
+            sender.client_id: [
+                number
+                for number in sender.acknowledged
+                if (sender.topic.decode(), str(number)) not in got
+            ]
+            for sender in self.senders
+        }
+        return {name: numbers for name, numbers in found.items() if numbers}
+
+
+@pytest.mark.parametrize("seed", [0, 4, 7])
+def test_nothing_is_lost(seed: int) -> None:
+    """However many die at once. As with all that moves then, something may be doubled."""
+    scene = Scene(seed)
+    for _ in range(20):
+        scene.strike()
+        scene.cluster.run(scene.random.uniform(0, 2))
+    scene.end()
+    story = "\n".join(scene.story)
+    assert not scene.missing(), story
+    assert set(scene.reader.refused) <= {ReasonCode.SERVER_BUSY, ReasonCode.SESSION_TAKEN_OVER}
+    assert all(len(sender.acknowledged) > 10 for sender in scene.senders)
+
+
+def test_what_is_done_with_does_not_come_again() -> None:
+    """While all brokers are there."""
+    scene = Scene(0)
+    scene.cluster.run(10)
+    scene.end()
+    assert not scene.missing()
+    assert scene.reader.again == []
+    assert len(scene.reader.done) > 100
