@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
+from dovetail.broker.packets import Publish
+from dovetail.broker.properties import forwardable_properties
 from fleet_process import FleetProcess
 from wire_client import WireClient
 
@@ -36,6 +38,22 @@ subscribe = ["anna/#"]
 
 [[access.rules]]
 publish = ["#"]
+"""
+SMALL = """
+[[listeners]]
+kind = "tcp"
+port = 0
+
+[http]
+port = 0
+
+[mqtt]
+queue_messages_max = 5
+
+[spaces.traffic]
+topics = "traffic/#"
+[spaces.traffic.dimensions]
+speed = [0, 200]
 """
 ANNA = ("anna", "correct horse")
 BERT = ("bert", "battery staple")
@@ -141,10 +159,7 @@ def test_users_rules_and_kill_9_between_poll_and_acknowledgement(tmp_path: Path)
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     folder = tmp_path_factory.mktemp("broker")
-    limits = (
-        '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n[mqtt]\nqueue_messages_max = 5'
-    )
-    with BrokerProcess(folder, limits) as process:
+    with BrokerProcess(folder, SMALL) as process:
         yield process
 
 
@@ -172,6 +187,17 @@ def test_queues_are_bounded_and_expire(broker: BrokerProcess) -> None:
     assert poller.poll() == []
     wait_until(lambda: broker.metric("sessions_expired_total") >= 1, "the end of a handle")
     assert brief.ask("GET", f"/{brief.handle}/messages")[0] == 404
+
+
+def test_a_where_clause(broker: BrokerProcess) -> None:
+    poller = Poller(broker.port_of("http"), "traffic/#", where="speed < 25")
+    with WireClient(broker.port) as publisher:
+        for speed in (10, 30):
+            properties = forwardable_properties(user=(("speed", str(speed)),))
+            publisher.send(Publish(b"traffic/x", b"%d" % speed, properties=properties))
+        publisher.publish("traffic/y", b"no attributes", 1)
+    (message,) = poller.poll(30)
+    assert (message["payload"], message["user_properties"]) == ("10", [["speed", "10"]])
 
 
 def test_a_disk_that_refuses_is_told_and_nothing_is_lost(broker: BrokerProcess) -> None:
