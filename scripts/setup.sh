@@ -158,10 +158,11 @@ make_environment() {
 }
 
 # Takes pip's arguments. uv is several times faster, but knows nothing of pip's configuration.
+# Neither compiles to bytecode: that is done for all at once, on all cores.
 install() {
     if has_uv && run_logged uv pip install --python "$venv/bin/python" "$@"; then return; fi
     has_module "$venv/bin/python" pip &&
-        run_logged "$venv/bin/python" -m pip install --disable-pip-version-check --no-input "$@"
+        run_logged "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile "$@"
 }
 
 clear_the_place() {
@@ -206,7 +207,10 @@ set_up() {
         install --require-hashes -r "$root/requirements/java.lock" ||
             say "no Java runtime could be installed; Spark commands need Java 17 or later ($log)"
     fi
-    # Here rather than at run time, because later users may not write to .venv.
+    # Here rather than at run time, because later users may not write to .venv, and many an
+    # environment has PYTHONDONTWRITEBYTECODE: every start would compile all it imports. What
+    # packages bring along for their own tests is left as it is.
+    run_logged "$venv/bin/python" -m compileall -q -j 0 -x '/tests/' "$venv/lib" "$root/src" || :
     run_logged "$venv/bin/python" -c 'from dovetail.pipeline import java; java.find_java_home()' || :
     if has_module "$venv/bin/python" dovetail.warm; then
         say "compiling kernels"

@@ -1,5 +1,8 @@
 """Settings for all tests."""
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -7,6 +10,29 @@ from hypothesis import settings
 # example prints what replays it.
 settings.register_profile("dovetail", deadline=None, print_blob=True)
 settings.load_profile("dovetail")
+
+# The Javas of tests live for seconds: half of their work would be the second compiler's.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+LONG = (
+    "pipeline",
+    "test_packaging.py",
+    "test_launcher.py",
+    "sim/test_cluster.py",
+    "test_examples.py",
+    "test_brokers.py",
+)
+"""What takes longest, and begins first: nobody waits at the end for one that began late. All of
+`pipeline` is before everything else, where one worker has it: each would start its own Spark."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        name = item.path.relative_to(Path(__file__).parent).as_posix()
+        return next((i for i, long in enumerate(LONG) if name.startswith(long)), len(LONG))
+
+    items.sort(key=place)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
