@@ -205,6 +205,29 @@ def test_widened_after_its_boxes_and_narrowed_before() -> None:
     assert len(held.slots) == 5
 
 
+def test_who_has_nothing_any_more_and_comes_back_has_nothing_old() -> None:
+    pair = Pair()
+    numbers = range(4 * FEED_FRAMES_MAX)  # more than are on their way at once
+    for number in numbers:
+        pair.put(number, 10, 5)
+    pair.serve("m", 0.0, 0.0)
+    pair.connect()
+    pair.settle(0.0)
+    pair.serve("m", 0.0, 0.0, phase=Phase.AWAY)
+    pair.settle(1.0)
+    pair.settle(1.0 + FEED_NARROW_SECONDS)
+    assert len(pair.matcher) == 0
+    for number in numbers:
+        pair.put(number, 70, 5)  # nobody is told
+    pair.feeding.flush(20.0)
+    assert not pair.frames
+    pair.serve("m", 0.0, 0.0)
+    pair.settle(20.0)
+    held = pair.matcher._held["b"]
+    lows, _ = pair.matcher._index.boxes(list(held.slots.values()))
+    assert lows[:, 0].tolist() == [70.0] * len(numbers)
+
+
 def test_every_change_is_told_to_everybody() -> None:
     pair = Pair()
     pair.serve("m", 0.0, 0.0)

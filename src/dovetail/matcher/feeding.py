@@ -72,8 +72,8 @@ class _Feed:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing of the space is the matcher's, or ever was."""
-        return is_nothing(self.hold) and is_nothing(self.told)
+        """Nothing of the space is the matcher's, and nothing is there any more."""
+        return is_nothing(self.hold) and is_nothing(self.told) and not self.given.any()
 
     @property
     def is_settled(self) -> bool:
