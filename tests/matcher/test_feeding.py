@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.attributes.conjunctions import Range
 from dovetail.attributes.partition import Bounds
-from dovetail.config import FEED_FRAMES_MAX, FEED_NARROW_SECONDS
+from dovetail.config import FEED_FRAMES_MAX, FEED_NARROW_SECONDS, PEER_STALL_SECONDS_MAX
 from dovetail.errors import PeerError
 from dovetail.matcher import feeding
 from dovetail.matcher.bodies import FEED, TakenBody, decoded, encode, feed_decoder, taken_decoder
@@ -265,6 +265,41 @@ def test_what_does_not_follow_begins_anew() -> None:
     assert pair.carry().is_lost
     pair.settle(0.0)
     assert set(pair.matcher._held["b"].slots) == {0, 1}
+
+
+def test_what_could_not_be_sent_is_sent_again() -> None:
+    pair = Pair()
+    pair.serve("m", 0.0, 0.0)
+    pair.connect()
+    pair.put(0, 1, 1)
+    pair.settle(0.0)
+    pair.put(1, 1, 1)
+    pair.is_connected = False  # too much waits on the connection, which goes on
+    pair.feeding.flush(0.0)
+    pair.is_connected = True
+    pair.settle(0.0)
+    assert set(pair.matcher._held["b"].slots) == {0, 1}
+
+
+def test_an_answer_that_never_comes() -> None:
+    pair = Pair()
+    pair.serve("m", 0.0, 0.0)
+    pair.connect()
+    for number in range(100):
+        pair.put(number, 1, 1)
+    pair.feeding.flush(0.0)
+    while pair.frames:
+        pair.carry()
+    pair.answers.clear()
+    pair.settle(PEER_STALL_SECONDS_MAX)
+    assert len(pair.matcher) < 100
+    pair.settle(PEER_STALL_SECONDS_MAX + 0.1)
+    pair.settle(PEER_STALL_SECONDS_MAX + 0.2)
+    assert len(pair.matcher) == 100
+    pair.settle(100.0)
+    pair.put(100, 1, 1)
+    pair.settle(1_000.0)  # having had nothing to do for long is no fault
+    assert pair.matcher._held["b"].epoch == 2
 
 
 def test_a_matcher_that_lost_everything_gets_everything() -> None:

@@ -19,7 +19,8 @@ Rules:
 - A matcher whose part of a space shrinks keeps the rest for FEED_NARROW_SECONDS.
 - Every change of any box is told to every matcher, as a version at least: a matcher that knows a
   lower one than it is asked for is unsure.
-- So many steps are on their way and no more. What changes meanwhile is sent as it is by then.
+- So many steps are on their way and no more. What changes meanwhile is sent as it is by then. A
+  feed of which a step could not be sent, or is not answered for long, begins anew.
 - A matcher that leaves is released when all others have what is theirs next.
 - BlueDove's copies at clockwise neighbours are not fed: nobody would ask there. Where all
   candidates of a point are gone, each broker looks for itself.
@@ -32,7 +33,12 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.config import FEED_FRAME_BOXES_MAX, FEED_FRAMES_MAX, FEED_NARROW_SECONDS
+from dovetail.config import (
+    FEED_FRAME_BOXES_MAX,
+    FEED_FRAMES_MAX,
+    FEED_NARROW_SECONDS,
+    PEER_STALL_SECONDS_MAX,
+)
 from dovetail.matcher.bodies import FEED, FeedBody, decoded, encode, taken_decoder
 from dovetail.matcher.covers import Cover, contains, intersection, is_nothing, nothing, union
 from dovetail.matcher.layout import Floats, Layout
@@ -51,14 +57,16 @@ class _Feed:
     """One space at one matcher."""
 
     __slots__ = (
-        "acked", "epoch", "given", "hold", "is_released", "is_unknown", "narrow_at",
-        "needed", "queue", "released_sent", "sequence", "told", "version",
+        "acked", "acked_before", "epoch", "given", "hold", "is_released", "is_unknown", "moved_at",
+        "narrow_at", "needed", "queue", "released_sent", "sequence", "told", "version",
     )  # fmt: skip
 
     def __init__(self, epoch: int, dimensions: int) -> None:
         self.epoch = epoch
         self.sequence = 0  # of the next step
         self.acked = -1
+        self.acked_before = -1
+        self.moved_at = math.inf  # when there was an answer, or nothing to be answered
         self.version = _NO_VERSION
         self.needed: Cover = nothing(dimensions)  # by the tables
         self.hold: Cover = nothing(dimensions)  # by which boxes are sent
@@ -74,6 +82,13 @@ class _Feed:
     def is_idle(self) -> bool:
         """Nothing of the space is the matcher's, and nothing is there any more."""
         return is_nothing(self.hold) and is_nothing(self.told) and not self.given.any()
+
+    def is_stuck(self, now: float) -> bool:
+        """Has an answer been missing for too long?"""
+        if self.acked == self.sequence - 1 or self.acked != self.acked_before:
+            self.acked_before = self.acked
+            self.moved_at = now
+        return now - self.moved_at > PEER_STALL_SECONDS_MAX
 
     @property
     def is_settled(self) -> bool:
@@ -171,7 +186,10 @@ class Feeding:
             if feed.narrow_at <= now:
                 self._narrow(space, feed)
             feed.is_released = name in released
-            self._pump(name, space, feed)
+            if feed.is_stuck(now):
+                self._begin(name, space)
+            else:
+                self._pump(name, space, feed)
 
     def _aim(self, space: str, feed: _Feed, needed: Cover, now: float) -> None:
         if needed == feed.needed:
@@ -182,7 +200,7 @@ class Feeding:
             feed.hold = grown
             ledger = self.ledgers[space]
             numbers = np.flatnonzero(ledger.is_there)
-            held = self._is_held(ledger, numbers, grown) & ~_given(feed, numbers)
+            held = ledger.is_held(numbers, grown) & ~_given(feed, numbers)
             feed.queue.update(dict.fromkeys(numbers[held].tolist()))
         feed.narrow_at = math.inf if feed.hold == needed else now + FEED_NARROW_SECONDS
 
@@ -191,13 +209,8 @@ class Feeding:
         feed.hold = feed.needed
         ledger = self.ledgers[space]
         numbers = ledger.held(np.flatnonzero(feed.given))
-        gone = numbers[~self._is_held(ledger, numbers, feed.hold)]
+        gone = numbers[~ledger.is_held(numbers, feed.hold)]
         feed.queue.update(dict.fromkeys(gone.tolist()))
-
-    def _is_held(self, ledger: Ledger, numbers: Numbers, cover: Cover) -> npt.NDArray[np.bool_]:
-        lows, highs, kinds = ledger.lows[numbers], ledger.highs[numbers], ledger.kinds[numbers]
-        along = ledger.layout.along(lows, highs, kinds, cover)
-        return along.astype(np.bool_)
 
     def _released(self) -> set[str]:
         """Who leaves, and need not stay for us."""
@@ -218,7 +231,7 @@ class Feeding:
             return
         while feed.sequence - feed.acked <= FEED_FRAMES_MAX and self._has_news(ledger, feed):
             if not self._send(name, FEED, encode(self._step(space, ledger, feed))):
-                # Whoever has no connection hears of the next one, and then all begins anew.
+                self._begin(name, space)
                 return
 
     def _has_news(self, ledger: Ledger, feed: _Feed) -> bool:
@@ -266,7 +279,7 @@ class Feeding:
             more = len(ledger.is_there) - len(feed.given)
             feed.given = np.concatenate((feed.given, np.zeros(more, np.bool_)))
         there = numbers[ledger.is_there[numbers]]
-        put = there[self._is_held(ledger, there, feed.hold)]
+        put = there[ledger.is_held(there, feed.hold)]
         was_given = numbers[feed.given[numbers]]
         feed.given[numbers] = False
         feed.given[put] = True

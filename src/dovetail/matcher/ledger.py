@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.config import BOX_KINDS_MAX, BOXES_MAX
+from dovetail.matcher.covers import Cover
 from dovetail.matcher.layout import Floats, Layout
 
 _ROOM_MIN = 64
@@ -103,3 +104,8 @@ class Ledger:
         """Those of the numbers that there are boxes of."""
         known = numbers[(numbers >= 0) & (numbers < len(self.is_there))]
         return known[self.is_there[known]]
+
+    def is_held(self, numbers: npt.NDArray[np.int64], cover: Cover) -> npt.NDArray[np.bool_]:
+        """Which of these boxes does a matcher with this cover hold?"""
+        lows, highs, kinds = self.lows[numbers], self.highs[numbers], self.kinds[numbers]
+        return self.layout.along(lows, highs, kinds, cover).astype(np.bool_)
