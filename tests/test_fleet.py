@@ -19,8 +19,11 @@ from nobody import told_to_nobody
 
 
 @contextmanager
-def planned(options: Options, count: int = 3, *, shares_ports: bool = False) -> Iterator[Fleet]:
-    fleet = plan(options, settings_of(options), count, shares_ports=shares_ports)
+def planned(
+    options: Options, count: int = 3, *, shares_ports: bool = False, matchers: int = 0
+) -> Iterator[Fleet]:
+    settings = settings_of(options)
+    fleet = plan(options, settings, count, shares_ports=shares_ports, matchers=matchers)
     with fleet.held:
         yield fleet
 
@@ -40,6 +43,29 @@ def begun(folder: Path, *names: str) -> None:
 
 
 # Plans --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shares_ports", [False, True])
+def test_matchers_come_after_the_brokers(tmp_path: Path, shares_ports: bool) -> None:
+    file = tmp_path / "f"
+    file.write_text(
+        'name = "n"\n[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n'
+        '[cluster]\nport = 0\n[access]\npassword_file = "is not there"\n'
+    )
+    options = Options(config=str(file), data=str(tmp_path))
+    with planned(options, 2, shares_ports=shares_ports, matchers=2) as fleet:
+        assert [member.role for member in fleet.members] == [*["broker"] * 2, *["matcher"] * 2]
+        assert (fleet.brokers, fleet.matchers) == (fleet.members[:2], fleet.members[2:])
+        settings = [settings_of_member(member) for member in fleet.members]
+    assert [one.name for one in settings] == ["n-1", "n-2", "n-matcher-1", "n-matcher-2"]
+    brokers = tuple(f"127.0.0.1:{one.cluster.port}" for one in settings[:2])
+    for one in settings[2:]:
+        assert (one.listeners, one.access) == ((), Settings().access)
+        assert one.cluster.join == brokers
+        assert one.cluster.secret_file == settings[0].cluster.secret_file
+    ports = [port for one in settings for port in (one.http.port, one.cluster.port)]
+    assert len(set(ports)) == 8
+    assert not (tmp_path / "broker-3").exists()
 
 
 def test_each_has_its_own(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""Several brokers of one cluster on this machine: who has which name, folder and ports.
+"""Several nodes of one cluster on this machine: who has which name, folder and ports.
 
 Either each has ports of its own, one behind the other (`--brokers`), or all of them share the
-listeners' ports (`--workers`), and the system spreads clients over them.
+listeners' ports (`--workers`), and the system spreads clients over them. Matchers (`--matchers`)
+come after the brokers, and have no folders and no listeners.
 
 Rules:
 
@@ -29,13 +30,14 @@ from dovetail.cluster.addresses import Address, is_unspecified, parse_address
 from dovetail.cluster.part import secret_file_of
 from dovetail.config import PORTS_TRIED_MAX, WORKERS_MAX
 from dovetail.errors import ConfigError, files_explained
-from dovetail.settings import Options, Settings, settings_of
+from dovetail.reports import NodeRole
+from dovetail.settings import Options, Settings, as_matcher, settings_of
 
 _FOLDER = "broker-{}"
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """One broker, as its process is told."""
+    """One node, as its process is told."""
 
     options: Options
     name: str
@@ -48,6 +50,7 @@ class Member(Struct, frozen=True, kw_only=True):
     number: int
     """From 0 on."""
     shares_ports: bool
+    role: NodeRole = "broker"
 
 
 class Fleet(Struct, frozen=True):
@@ -57,9 +60,19 @@ class Fleet(Struct, frozen=True):
     held: ExitStack
     """Sockets that keep shared ports ours while brokers come and go."""
 
+    @property
+    def brokers(self) -> tuple[Member, ...]:
+        return tuple(member for member in self.members if member.role == "broker")
+
+    @property
+    def matchers(self) -> tuple[Member, ...]:
+        return tuple(member for member in self.members if member.role == "matcher")
+
 
 def settings_of_member(member: Member) -> Settings:
     settings = settings_of(member.options)
+    if member.role == "matcher":
+        settings = as_matcher(settings)
     cluster = settings.cluster
     advertise = cluster.advertise
     if advertise:
@@ -86,8 +99,10 @@ def settings_of_member(member: Member) -> Settings:
     )
 
 
-def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool) -> Fleet:
-    """Ports that are free now, folders that are all served, and a secret."""
+def plan(
+    options: Options, settings: Settings, count: int, *, shares_ports: bool, matchers: int = 0
+) -> Fleet:
+    """Ports that are free now, folders that are all served, and a secret. `count`: of brokers."""
     if not 1 <= count <= WORKERS_MAX:
         raise ConfigError(f"it takes 1 to {WORKERS_MAX} brokers.")
     data = Path(settings.data)
@@ -102,15 +117,16 @@ def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool
         for one in settings.listeners
     ]
     http, cluster = settings.http, settings.cluster
-    http_ports = [0] * count
+    nodes = count + matchers
+    http_ports = [0] * nodes
     if http.enabled:
         may_move = "http" in movable
         http_ports = ports.several(
-            http.host, http.port, count, "http", may_move=may_move, may_skip=True
+            http.host, http.port, nodes, "http", may_move=may_move, may_skip=True
         )
     # Links that only these brokers have may be anywhere.
     may_move = "cluster" in movable or not cluster.enabled
-    cluster_ports = ports.several(cluster.host, cluster.port, count, "cluster", may_move=may_move)
+    cluster_ports = ports.several(cluster.host, cluster.port, nodes, "cluster", may_move=may_move)
     host = "127.0.0.1" if is_unspecified(cluster.host) else cluster.host
     beside = tuple(str(Address(host, port)) for port in cluster_ports)
     ports.close()
@@ -123,12 +139,28 @@ def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool
             listener_ports=tuple(chosen[number] for chosen in listener_ports),
             http_port=http_ports[number],
             cluster_port=cluster_ports[number],
-            join=(*beside, *cluster.join),
+            join=(*beside[:count], *cluster.join),
             secret_file=secret_file,
             number=number,
             shares_ports=shares_ports,
         )
         for number in range(count)
+    )
+    members += tuple(
+        Member(
+            options=options,
+            name=f"{name}-matcher-{number - count + 1}",
+            data=settings.data,
+            listener_ports=(),
+            http_port=http_ports[number],
+            cluster_port=cluster_ports[number],
+            join=(*beside[:count], *cluster.join),
+            secret_file=secret_file,
+            number=number,
+            shares_ports=False,
+            role="matcher",
+        )
+        for number in range(count, nodes)
     )
     return Fleet(members, settings, ports.held)
 

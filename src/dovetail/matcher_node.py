@@ -8,6 +8,7 @@ next free ones: a broker with the same file may be on this machine.
 import asyncio
 import logging
 import secrets
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,7 +23,7 @@ from dovetail.matcher.holding import load_kernels
 from dovetail.matcher.layout import Layout, layout_of, layouts_of
 from dovetail.reports import NodeReport
 from dovetail.running import in_url, run_until_told
-from dovetail.settings import Settings, check_files
+from dovetail.settings import Settings, check_files, check_spaces
 from dovetail.web import HttpServer, MatcherViews, bound_server
 
 log = logging.getLogger("dovetail.matcher")
@@ -31,17 +32,18 @@ log = logging.getLogger("dovetail.matcher")
 class MatcherNode:
     """A matcher with everything around it."""
 
-    def __init__(
-        self, settings: Settings, name: str, *, load: Callable[[], Settings] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, *, load: Callable[[], Settings] | None = None) -> None:
         """`load` gets the settings anew, for a reload."""
         self.settings = settings
-        self.name = name
         self.agent: MatcherAgent | None = None
         self.http_address: tuple[str, int] | None = None
         self._load = load
         self._stopped = asyncio.Event()
         self._http: HttpServer | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.name or socket.gethostname()
 
     async def start(self) -> None:
         settings = self.settings
@@ -123,13 +125,7 @@ class MatcherNode:
 
 
 def layouts_in(settings: Settings) -> Mapping[str, Layout]:
-    """A ConfigError if there are none: who would be asked about nothing is there by mistake."""
-    if not settings.spaces:
-        raise ConfigError(
-            "a matcher needs a space: the configuration declares none.",
-            hint="Give it the file that its brokers have, with --config; the table "
-            "[spaces.NAME] in it declares one (`dovetail config --explain`).",
-        )
+    check_spaces(settings)
     return layouts_of([layout_of(space) for space in declared_spaces(settings.spaces)])
 
 
@@ -145,7 +141,6 @@ def _links_tls(agent: MatcherAgent, settings: Settings) -> Tls | None:
 
 def run_matcher(
     settings: Settings,
-    name: str,
     *,
     load: Callable[[], Settings] | None = None,
     begin: Callable[[MatcherNode], None] | None = None,
@@ -154,7 +149,7 @@ def run_matcher(
 ) -> None:
     """Run until SIGINT or SIGTERM. `begin` is called before anything else, in the loop."""
     run_until_told(
-        lambda: MatcherNode(settings, name, load=load),
+        lambda: MatcherNode(settings, load=load),
         level=settings.log.level,
         log_name=log_name,
         begin=begin,

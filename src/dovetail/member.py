@@ -1,4 +1,4 @@
-"""One broker of a fleet, in a process of its own: `python -m dovetail.member`, started by `up`.
+"""One node of a fleet, in a process of its own: `python -m dovetail.member`, started by `up`.
 
 It is told what it is in one line on its standard input, and stops when that ends. What it has to
 say goes back in lines of JSON (supervising.py).
@@ -14,7 +14,9 @@ import msgspec
 
 from dovetail.errors import DovetailError
 from dovetail.fleet import Member, settings_of_member
-from dovetail.node import Node, run_node
+from dovetail.matcher_node import run_matcher
+from dovetail.node import run_node
+from dovetail.running import Service
 from dovetail.supervising import ERROR, UP
 
 _INPUT = 0
@@ -23,6 +25,15 @@ _INPUT = 0
 def main() -> None:
     member = msgspec.json.decode(sys.stdin.buffer.readline(), type=Member)
     try:
+        if member.role == "matcher":
+            run_matcher(
+                settings_of_member(member),
+                load=lambda: settings_of_member(member),
+                begin=_begin,
+                announce=_announce,
+                log_name=member.name,
+            )
+            return
         run_node(
             settings_of_member(member),
             load=lambda: settings_of_member(member),
@@ -36,7 +47,7 @@ def main() -> None:
         sys.exit(2)
 
 
-def _begin(node: Node) -> None:
+def _begin(node: Service) -> None:
     """Who started us has our input's other end: it ends with them."""
     loop = asyncio.get_running_loop()
 
@@ -48,7 +59,7 @@ def _begin(node: Node) -> None:
     loop.add_reader(_INPUT, heed)
 
 
-def _announce(node: Node) -> None:
+def _announce(node: Service) -> None:
     _say({UP: node.places})
 
 

@@ -179,7 +179,7 @@ class _Supervisor:
         await _first_of(ends, hurried, seconds_max=STOP_SECONDS_MAX)
         hurried.cancel()
         if not ends.done():
-            log.warning("a broker does not stop; it is killed")
+            log.warning("a node does not stop; it is killed")
             self._signal(signal.SIGKILL)
         await ends
 

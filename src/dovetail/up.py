@@ -1,4 +1,4 @@
-"""`dovetail up` and `dovetail node`: from options and a file to running brokers and first words."""
+"""`dovetail up` and `dovetail node`: from options and a file to running nodes and first words."""
 
 import os
 import shlex
@@ -14,10 +14,11 @@ from dovetail.cluster.part import secret_file_of
 from dovetail.errors import ConfigError
 from dovetail.fleet import Fleet, check_folders, plan
 from dovetail.logs import set_up_logging
-from dovetail.settings import Options, Settings, check_files, settings_of
+from dovetail.settings import Options, Settings, check_files, check_spaces, settings_of
 from dovetail.supervising import Part, supervise
 
 if TYPE_CHECKING:
+    from dovetail.matcher_node import MatcherNode
     from dovetail.node import Node
 
 _DURABILITY = {
@@ -26,20 +27,30 @@ _DURABILITY = {
 }
 
 
-def up(options: Options, *, brokers: int | None = None, quiet: bool = False) -> None:
-    """Run one broker, or several, until they are told to stop."""
+def up(
+    options: Options, *, brokers: int | None = None, matchers: int = 0, quiet: bool = False
+) -> None:
+    """Run one node, or several, until they are told to stop."""
     settings = settings_of(options)
+    if matchers or options.role == "matcher":
+        check_spaces(settings)
     check_files(settings)
-    if brokers is not None:
+    if options.role == "matcher":
+        _run_matcher(options, settings, quiet=quiet)
+    elif brokers is not None:
         if settings.workers > 1:
             raise ConfigError(
                 "it takes --brokers or workers, and not both.",
                 hint="--brokers N gives each broker ports of its own, to try a cluster on one "
                 "machine; with workers they share one port, and so the machine's cores.",
             )
-        _run_fleet(plan(options, settings, brokers, shares_ports=False), quiet=quiet)
-    elif settings.workers > 1:
-        _run_fleet(plan(options, settings, settings.workers, shares_ports=True), quiet=quiet)
+        fleet = plan(options, settings, brokers, shares_ports=False, matchers=matchers)
+        _run_fleet(fleet, quiet=quiet)
+    elif matchers or settings.workers > 1:
+        shares_ports = settings.workers > 1
+        count = settings.workers
+        fleet = plan(options, settings, count, shares_ports=shares_ports, matchers=matchers)
+        _run_fleet(fleet, quiet=quiet)
     else:
         _run_alone(options, settings, quiet=quiet)
 
@@ -60,6 +71,31 @@ def _run_alone(options: Options, settings: Settings, *, quiet: bool) -> None:
         movable=options.movable,
         announce=None if quiet else _announce_one,
     )
+
+
+def _run_matcher(options: Options, settings: Settings, *, quiet: bool) -> None:
+    from dovetail.matcher_node import run_matcher
+
+    secret_file = secret_file_of(settings, options.secret_folder)
+    run_matcher(
+        replace(settings, cluster=replace(settings.cluster, secret_file=secret_file)),
+        load=lambda: settings_of(options),
+        announce=None if quiet else _announce_matcher,
+    )
+
+
+def _announce_matcher(node: "MatcherNode") -> None:
+    lines = [f"Dovetail {__version__} is up, as matcher {node.name}."]
+    for kind, address in node.places:
+        more = " (/metrics, /healthz)" if kind == "HTTP" else ""
+        lines.append(f"  {kind:10} {address}{more}")
+    settings = node.settings
+    brokers = [] if node.agent is None else sorted(node.agent.brokers())
+    known = f"with {', '.join(brokers)}" if brokers else "no broker is known yet"
+    lines.append(f"  {'cluster':10} {settings.cluster.name}: {known}")
+    lines.append(f"  {'spaces':10} {', '.join(settings.spaces)}")
+    lines.append("Ctrl-C stops it, once others have what it answers for.")
+    print("\n".join(lines), flush=True)
 
 
 def _announce_one(node: "Node") -> None:
@@ -103,22 +139,29 @@ def _run_fleet(fleet: Fleet, *, quiet: bool) -> None:
 
 
 def _fleet_lines(fleet: Fleet, said: dict[str, list[list[str]]]) -> list[str]:
-    count = len(fleet.members)
     is_one = fleet.members[0].shares_ports
-    kinds = f"{count} workers behind one port" if is_one else f"{count} brokers"
+    brokers, matchers = len(fleet.brokers), len(fleet.matchers)
+    kinds = f"{brokers} workers behind one port" if is_one else _counted(brokers, "broker")
+    if matchers:
+        kinds += f" and {_counted(matchers, 'matcher')}"
     lines = [f"Dovetail {__version__} is up: {kinds}, one cluster."]
     first = said[fleet.members[0].name]
     shared = [place for place in first if is_one and place[0] not in ("HTTP", "links")]
     lines += [f"  {kind:10} {address}" for kind, address in shared]
+    width = max(10, *map(len, said))
     for name, places in said.items():
         own = ", ".join(f"{kind} {at}" for kind, at in places if [kind, at] not in shared)
-        lines.append(f"  {name:10} {own}")
+        lines.append(f"  {name:{width}} {own}")
     lines.append(_data_line(fleet.settings))
     links = next(address for kind, address in first if kind == "links")
-    lines.append(_join_line(links, fleet.members[0].secret_file))
+    secret_file = fleet.members[0].secret_file
+    lines.append(_join_line(links, secret_file))
+    config = fleet.members[0].options.config
+    if matchers and config is not None:
+        lines.append(_join_line(links, secret_file, config))
     doors = [
         (listener.host, member.listener_ports[number])
-        for member in fleet.members
+        for member in fleet.brokers
         for number, listener in enumerate(fleet.settings.listeners)
         if listener.kind == "tcp"
     ]
@@ -140,9 +183,18 @@ def _program() -> str:
     return shlex.quote(os.environ.get("DOVETAIL_COMMAND", "dovetail"))
 
 
-def _join_line(address: str, secret_file: str) -> str:
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _join_line(address: str, secret_file: str, config: str | None = None) -> str:
+    """With the file that spaces are in it is one for a matcher."""
     secret = shlex.quote(str(Path(secret_file).absolute()))
-    return f"Add a broker:  {_program()} node --join {address} --secret-file {secret}"
+    command = f"{_program()} node --join {address} --secret-file {secret}"
+    if config is None:
+        return f"Add a broker:  {command}"
+    file = shlex.quote(str(Path(config).absolute()))
+    return f"Add a matcher:  {command} --role matcher --name NAME --config {file}"
 
 
 def _try_line(subscriber: tuple[str, int], publisher: tuple[str, int]) -> str:

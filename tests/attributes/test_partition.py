@@ -147,6 +147,17 @@ def test_half_of_a_segment_goes_to_who_joins() -> None:
     assert shrunk.dimensions[0].segment("a") == Range(-math.inf, 75)
 
 
+def test_who_is_left_with_its_token_in_the_middle_shares_all_the_same() -> None:
+    """Those below it are gone, and it has all: the middle of that is its own token."""
+    tokens = even_tokens(("a", "b"), BOUNDS)
+    left = Table(BOUNDS, {"b": tokens["b"]})
+    assert left.half_of("b") == tokens["a"]
+    grown = Table(BOUNDS, left.tokens | {"c": left.half_of("b")})
+    for segments, token in zip(grown.dimensions, tokens["b"], strict=True):
+        assert segments.segment("c") == Range(-math.inf, token)
+        assert segments.segment("b") == Range(token, math.inf)
+
+
 def test_two_that_join_at_the_same_place_do_not_both_answer() -> None:
     segments = Segments({"a": 0, "b": 50, "c": 50})
     assert segments.owner(50) == "c"

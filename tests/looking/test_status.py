@@ -3,11 +3,13 @@
 import io
 import json
 
+from msgspec.structs import replace
 from rich.console import Console
+from rich.table import Table
 
-from dovetail.looking.status import owed, rates, table, to_json
-from dovetail.reports import ClusterReport
-from web_views import cluster
+from dovetail.looking.status import owed, rates, table, tables, to_json
+from dovetail.reports import ClusterReport, NodeEntry, NodeReport
+from web_views import MATCHER, cluster
 
 BEFORE = cluster(10.0, publishes_received=100, publishes_forwarded=7)
 NOW = cluster(12.0, publishes_received=2_100, publishes_forwarded=7)
@@ -72,3 +74,43 @@ def test_all_of_it_as_json() -> None:
     assert one["report"]["counters"]["publishes_received"] == 2_100
     assert other["rates"] is None
     assert (other["owed_messages"], other["owed_bytes"]) == (3, 2_500)
+
+
+# Matchers ---------------------------------------------------------------------------------------
+
+
+def with_matchers(seconds: float, points: int) -> ClusterReport:
+    report = MATCHER
+    assert report.matcher is not None
+    matcher = replace(report.matcher, points_answered=points)
+    told: NodeReport = replace(report, uptime_seconds=seconds, matcher=matcher)
+    return replace(
+        NOW,
+        nodes=(
+            *NOW.nodes,
+            NodeEntry("m-1", "127.0.0.1:7886", "alive", told, "matcher"),
+            NodeEntry("m-2", "127.0.0.1:7887", "dead", None, "matcher"),
+        ),
+    )
+
+
+def test_matchers_have_a_table_of_their_own() -> None:
+    before, now = with_matchers(10.0, 33), with_matchers(12.0, 6_033)
+    console = Console(width=160, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(tables(now, before))
+    text = captured.get()
+    expected = ["m-1", "matcher", "alive", "serving", "11", "3.0k", "0", "22", "50%"]
+    assert row(text, "m-1") == expected
+    assert row(text, "m-2") == ["m-2", "matcher", "dead", *"------"]
+    assert "m-1" not in shown(now, before)
+    assert isinstance(tables(NOW, BEFORE), Table)
+
+
+def test_matchers_as_json() -> None:
+    before, now = with_matchers(10.0, 33), with_matchers(12.0, 6_033)
+    told = {node["name"]: node for node in json.loads(to_json(now, before))["nodes"]}
+    assert told["m-1"]["role"] == "matcher"
+    assert told["m-1"]["rates"] == {"points_answered": 3_000.0, "points_unsure": 0.0}
+    assert told["m-2"]["rates"] is None
+    assert told["one"]["role"] == "broker"

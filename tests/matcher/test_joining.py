@@ -105,6 +105,15 @@ def test_of_many_at_one_place_all_but_one_give_way() -> None:
     assert {one.phase for one in all_of_them.values()} == {Phase.SERVING}
 
 
+def test_beside_one_that_is_left_in_the_middle() -> None:
+    view, brokers = View({SPACE: LAYOUT}), Brokers()
+    view.put("a", serving(50.0, 5.0))
+    one = Joining("m", view, 0.0)
+    assert one.record.tokens == {SPACE: (0.0, 0.0)}
+    brokers.have_fed |= {"b1", "b2"}
+    assert brokers.tick(one, 1.0) is Phase.SERVING
+
+
 def test_who_serves_keeps_its_place() -> None:
     view, brokers = View({SPACE: LAYOUT}), Brokers()
     view.put("a", serving(0.0, 0.0))

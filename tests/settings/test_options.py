@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.errors import ConfigError
-from dovetail.settings import Cluster, Options, Settings, settings_of
+from dovetail.settings import Cluster, Options, Settings, check_spaces, settings_of
 
 
 def refusal(options: Options) -> str:
@@ -88,3 +88,31 @@ def test_a_node_with_a_file_keeps_what_is_in_it(tmp_path: Path) -> None:
     assert (settings.name, settings.data) == ("other", str(tmp_path / "d"))
     assert settings.cluster == Cluster(enabled=True, join=("a", "b"), port=1)
     assert settings_of(Options(is_node=True, config=str(file), join=("c",))).cluster.join == ("c",)
+
+
+def test_a_matcher_has_what_it_needs_of_its_brokers_file(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_text(
+        'name = "east"\nworkers = 3\n[access]\npassword_file = "p"\n'
+        '[cluster]\nenabled = true\njoin = ["a:1"]\n'
+        '[spaces.s]\ntopics = "s/#"\ndimensions = {x = [0, 1]}\n'
+    )
+    options = Options(config=str(file), is_node=True, role="matcher")
+    settings = settings_of(options)
+    assert (settings.name, settings.workers, settings.listeners) == ("east-matcher", 1, ())
+    assert settings.access == Settings().access
+    assert settings.cluster.enabled
+    assert [*settings.spaces] == ["s"]
+    named = Options(config=str(file), is_node=True, role="matcher", name="m", join=("b:2",))
+    assert (settings_of(named).name, settings_of(named).cluster.join) == ("m", ("b:2",))
+
+
+def test_what_a_matcher_cannot_have() -> None:
+    join = ("a:1",)
+    assert "it takes the address of one" in refusal(Options(is_node=True, role="matcher"))
+    given = Options(is_node=True, role="matcher", join=join, port=1, data="d")
+    assert refusal(given) == (
+        "--port and --data: a matcher has no clients, and keeps nothing on disk."
+    )
+    with pytest.raises(ConfigError, match="matchers need a space"):
+        check_spaces(settings_of(Options(is_node=True, role="matcher", join=join)))

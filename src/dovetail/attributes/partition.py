@@ -181,10 +181,16 @@ class Table:
     # Matchers come and go -------------------------------------------------------------------------
 
     def half_of(self, name: str) -> Tokens:
-        """Where the upper half of each of a matcher's segments begins."""
+        """Where the upper half of each of a matcher's segments begins.
+
+        A first segment begins before its token, and that may be its middle, when those below have
+        gone. Then who joins takes the lower half: with the same token it would get nothing.
+        """
         return tuple(
-            _middle(segments.segment(name), bound)
-            for segments, bound in zip(self.dimensions, self.bounds, strict=True)
+            middle if (middle := _middle(segments.segment(name), bound)) != token else bound.low
+            for segments, bound, token in zip(
+                self.dimensions, self.bounds, self.tokens[name], strict=True
+            )
         )
 
     def widest(self) -> str:

@@ -31,7 +31,9 @@ def status(
 
     sketch: the share of its bits that are set; false+: how often a look-up in it is wrongly
     answered yes; fwd: publications forwarded to other nodes; vain: those that came from others and
-    nobody here had subscribed to; lag: what the others owe it at QoS 1 and 2.
+    nobody here had subscribed to; lag: what the others owe it at QoS 1 and 2. Of matchers: boxes
+    that they hold; points: publications that they answered for; unsure: those that brokers had to
+    look at themselves; queue: points that wait.
     """
     from dovetail.looking.status import show_status
 

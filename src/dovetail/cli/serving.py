@@ -1,5 +1,6 @@
-"""`up` and `node`: brokers that run until they are stopped."""
+"""`up` and `node`: brokers and matchers that run until they are stopped."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,12 @@ from dovetail.cli import option
 from dovetail.config import CLUSTER_PORT, WORKERS_MAX
 
 app = typer.Typer()
+
+
+class Role(StrEnum):
+    BROKER = "broker"
+    MATCHER = "matcher"
+
 
 Host = Annotated[
     str | None, option.value("Where to listen. Default: 127.0.0.1, this machine.", "ADDRESS")
@@ -44,6 +51,15 @@ def up(
         ),
     ] = None,
     workers: Workers = None,
+    matchers: Annotated[
+        int,
+        option.number(
+            "Run N matchers besides, which find out at which brokers a publication is wanted in "
+            "the spaces of --config.",
+            least=0,
+            most=WORKERS_MAX,
+        ),
+    ] = 0,
     data: Annotated[
         Path | None,
         option.folder(
@@ -53,14 +69,14 @@ def up(
     config: ConfigFile = None,
     quiet: Quiet = False,
 ) -> None:
-    """Start the service: an MQTT broker, or several, until Ctrl-C or SIGTERM."""
+    """Start the service: an MQTT broker, or several nodes, until Ctrl-C or SIGTERM."""
     from dovetail.settings import Options
     from dovetail.up import up as run
 
     options = Options(
         config=_as_text(config), host=host, port=port, data=_as_text(data), workers=workers
     )
-    run(options, brokers=brokers, quiet=quiet)
+    run(options, brokers=brokers, matchers=matchers, quiet=quiet)
 
 
 @app.command(epilog="Example: dovetail node --join 192.0.2.7 --secret-file cluster.secret")
@@ -72,9 +88,20 @@ def node(
             "none is given); may be repeated. Without it, a cluster begins here."
         ),
     ] = None,
+    role: Annotated[
+        Role,
+        option.value(
+            "What the node is for. A matcher has no clients and no data: it takes --join, "
+            "--name, --listen, --advertise, --secret-file, and --config with its brokers' spaces.",
+            "broker|matcher",
+        ),
+    ] = Role.BROKER,
     name: Annotated[
         str | None,
-        option.value("The broker's name, which no other has. Default: the name of this machine."),
+        option.value(
+            "The node's name, which no other has. Default: the name of this machine, for a "
+            "matcher with -matcher behind it."
+        ),
     ] = None,
     host: Host = None,
     port: Port = None,
@@ -109,7 +136,7 @@ def node(
     config: ConfigFile = None,
     quiet: Quiet = False,
 ) -> None:
-    """Start a broker that is one of a cluster, until Ctrl-C or SIGTERM."""
+    """Start a broker or a matcher that is one of a cluster, until Ctrl-C or SIGTERM."""
     from dovetail.settings import Options
     from dovetail.up import up as run
 
@@ -120,6 +147,7 @@ def node(
         data=_as_text(data),
         workers=workers,
         is_node=True,
+        role=role.value,
         name=name,
         join=tuple(join or ()),
         listen=listen,

@@ -1,4 +1,6 @@
-"""The nodes of a cluster as a table: who is there, what they carry, and what they are owed.
+"""The nodes of a cluster as tables: who is there, what they carry, and what they are owed.
+
+Brokers are in one table, matchers in another below it, if there are some.
 
 Rates are between two reports of a node, by that node's own clock.
 """
@@ -8,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
@@ -23,6 +25,9 @@ _RATES: Mapping[str, str] = {
     "vain": "publishes_in_vain",
 }
 """The columns, and the counters that they are the rates of."""
+
+_MATCHER_RATES = {"points": "points_answered", "unsure": "points_unsure"}
+"""Of matchers, and the fields of their report."""
 
 _COLOURS = {
     "alive": "green",
@@ -45,7 +50,7 @@ def show_status(url: str, *, once: bool, as_json: bool, interval_seconds: float)
         return
     if once or not sys.stdout.isatty():
         width = None if sys.stdout.isatty() else _WIDTH  # a file has no edge
-        Console(width=width).print(table(now, before))
+        Console(width=width).print(tables(now, before))
         return
     console = Console()
     try:
@@ -63,14 +68,14 @@ def _follow(
     interval_seconds: float,
     console: Console,
 ) -> None:
-    shown: RenderableType = table(now, before)
+    shown: RenderableType = tables(now, before)
     with Live(auto_refresh=False, console=console) as live:
         while True:
             live.update(shown, refresh=True)
             time.sleep(interval_seconds)
             try:
                 before, now = now, _fetch(url)
-                shown = table(now, before)
+                shown = tables(now, before)
             except DovetailError as error:  # it may be back in a moment
                 shown = error.message
 
@@ -97,6 +102,11 @@ def rates(entry: NodeEntry, before: ClusterReport) -> dict[str, float] | None:
     seconds = now.uptime_seconds - earlier.uptime_seconds
     if seconds <= 0:
         return None
+    if now.matcher is not None and earlier.matcher is not None:
+        return {
+            name: max(getattr(now.matcher, name) - getattr(earlier.matcher, name), 0) / seconds
+            for name in _MATCHER_RATES.values()
+        }
     return {
         name: max(now.counters.get(name, 0) - earlier.counters.get(name, 0), 0) / seconds
         for name in _RATES.values()
@@ -115,31 +125,75 @@ def owed(report: ClusterReport, name: str) -> tuple[int, int]:
     return sum(peer.owed_messages for peer in found), sum(peer.owed_bytes for peer in found)
 
 
+def tables(now: ClusterReport, before: ClusterReport) -> RenderableType:
+    if all(entry.role == "broker" for entry in now.nodes):
+        return table(now, before)
+    return Group(table(now, before), "", matcher_table(now, before))
+
+
 def table(now: ClusterReport, before: ClusterReport) -> Table:
+    """Of brokers."""
     who = f"cluster {now.cluster}, asked: {now.asked}" if now.cluster else "a broker, alone"
     title = f"{who}; {', '.join(_RATES)} a second"
-    shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("node", "role", "state"):
-        shown.add_column(name, no_wrap=True)
+    shown = _empty(title)
     for name in ("clients", "subs", "sketch", "false+", *_RATES, "lag"):
         shown.add_column(name, justify="right")
     for entry in now.nodes:
-        shown.add_row(*_cells(entry, now, before))
+        if entry.role == "broker":
+            shown.add_row(*_cells(entry, now, before))
+    return shown
+
+
+def matcher_table(now: ClusterReport, before: ClusterReport) -> Table:
+    shown = _empty(f"matchers; {', '.join(_MATCHER_RATES)} a second")
+    shown.add_column("phase", no_wrap=True)
+    for name in ("boxes", *_MATCHER_RATES, "queue", "busy"):
+        shown.add_column(name, justify="right")
+    for entry in now.nodes:
+        if entry.role == "matcher":
+            shown.add_row(*_matcher_cells(entry, before))
+    return shown
+
+
+def _empty(title: str) -> Table:
+    shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("node", "role", "state"):
+        shown.add_column(name, no_wrap=True)
     return shown
 
 
 def _cells(entry: NodeEntry, now: ClusterReport, before: ClusterReport) -> Iterator[str]:
-    yield entry.name
-    yield "?" if entry.report is None else ", ".join(entry.report.roles)
-    is_silent = entry.report is None and entry.state in ("alive", "suspect")
-    state = "no answer" if is_silent else entry.state
-    yield f"[{_COLOURS[state]}]{state}[/]"
+    yield from _who(entry)
     yield from _own_words(entry.report)
     per_second = rates(entry, before)
     for name in _RATES.values():
         yield "-" if per_second is None else _count(per_second[name])
     messages, size = owed(now, entry.name)
     yield f"{_count(messages)} ({_count(size)}B)" if messages else "0"
+
+
+def _matcher_cells(entry: NodeEntry, before: ClusterReport) -> Iterator[str]:
+    yield from _who(entry)
+    matcher = None if entry.report is None else entry.report.matcher
+    if matcher is None:
+        yield from "-" * (4 + len(_MATCHER_RATES))
+        return
+    yield matcher.phase
+    yield _count(matcher.boxes)
+    per_second = rates(entry, before)
+    for name in _MATCHER_RATES.values():
+        yield "-" if per_second is None else _count(per_second[name])
+    yield _count(matcher.points_waiting)
+    yield f"{matcher.busy_share:.0%}"
+
+
+def _who(entry: NodeEntry) -> Iterator[str]:
+    yield entry.name
+    is_matcher = entry.role == "matcher"
+    yield "?" if entry.report is None and not is_matcher else entry.role
+    is_silent = entry.report is None and entry.state in ("alive", "suspect")
+    state = "no answer" if is_silent else entry.state
+    yield f"[{_COLOURS[state]}]{state}[/]"
 
 
 def _own_words(report: NodeReport | None) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dovetail.settings.files import check_files
 from dovetail.settings.limits import Mqtt
 from dovetail.settings.listeners import DEFAULT_PORTS, SECURE_KINDS, WEBSOCKET_KINDS, Listener
 from dovetail.settings.model import Http, Log, Settings
-from dovetail.settings.options import Options, settings_of
+from dovetail.settings.options import Options, as_matcher, check_spaces, settings_of
 from dovetail.settings.reading import load_settings, parse_settings
 from dovetail.settings.spaces import DimensionSettings, SpaceSettings
 
@@ -32,7 +32,9 @@ __all__ = [
     "Rule",
     "Settings",
     "SpaceSettings",
+    "as_matcher",
     "check_files",
+    "check_spaces",
     "explain",
     "load_settings",
     "parse_settings",

@@ -10,6 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dovetail.errors import ConfigError
+from dovetail.reports import NodeRole
+from dovetail.settings.access import Access
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import key_name
 from dovetail.settings.meaning import meaning_faults
@@ -32,6 +34,7 @@ class Options(Struct, frozen=True, kw_only=True):
     workers: int | None = None
     # Of `node` alone.
     is_node: bool = False
+    role: NodeRole = "broker"
     name: str | None = None
     join: tuple[str, ...] = ()
     listen: str | None = None
@@ -72,6 +75,8 @@ def settings_of(options: Options) -> Settings:
         settings = replace(settings, workers=options.workers)
     if options.is_node:
         settings = _as_node(settings, options)
+    if options.role == "matcher":
+        settings = _as_matcher_node(settings, options)
     if options.is_node or options.workers is not None:
         faults = [fault for fault in meaning_faults(settings) if fault.path[0] in _CHANGED]
         if faults:
@@ -119,6 +124,42 @@ def _as_node(settings: Settings, options: Options) -> Settings:
         name = settings.name or socket.gethostname()
         settings = replace(settings, data=str(Path(_DATA) / name))
     return replace(settings, cluster=cluster)
+
+
+def _as_matcher_node(settings: Settings, options: Options) -> Settings:
+    given = {
+        "--host": options.host,
+        "--port": options.port,
+        "--workers": options.workers,
+        "--data": options.data,
+    }
+    if any(value is not None for value in given.values()):
+        names = " and ".join(name for name, value in given.items() if value is not None)
+        raise ConfigError(f"{names}: a matcher has no clients, and keeps nothing on disk.")
+    if not settings.cluster.join:
+        raise ConfigError(
+            "a matcher joins brokers: it takes the address of one.",
+            hint="--join HOST:PORT, or `join` in the table [cluster].",
+        )
+    if options.name is None:
+        # The file may be a broker's, which has that name.
+        settings = replace(settings, name=f"{settings.name or socket.gethostname()}-matcher")
+    return as_matcher(settings)
+
+
+def as_matcher(settings: Settings) -> Settings:
+    """Without what only brokers have: their files need not be there."""
+    return replace(settings, workers=1, listeners=(), access=Access())
+
+
+def check_spaces(settings: Settings) -> None:
+    """A ConfigError if matchers would have nothing to do."""
+    if not settings.spaces:
+        raise ConfigError(
+            "matchers need a space, and the configuration declares none.",
+            hint="--config names a file whose table [spaces.NAME] declares one, the same for "
+            "brokers and matchers; `dovetail config --explain` has an example.",
+        )
 
 
 def _host_and_port(text: str, cluster: Cluster) -> tuple[str, int]:

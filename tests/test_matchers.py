@@ -1,0 +1,155 @@
+"""Matchers as a user meets them: `up --matchers` and `node --role matcher`, with real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_process import WAIT_SECONDS, wait_until
+from fleet_process import FleetProcess, is_there
+from wire_client import WireClient
+
+SPACE = """
+[[listeners]]
+kind = "tcp"
+port = 0
+[http]
+port = 0
+[cluster]
+port = 0
+[spaces.traffic]
+topics = "traffic/#"
+json_fields = true
+[spaces.traffic.dimensions]
+lat = [-90, 90]
+lon = [-180, 180]
+"""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
+    """Two brokers and two matchers."""
+    folder = tmp_path_factory.mktemp("matchers")
+    (folder / "dovetail.toml").write_text(SPACE)
+    counts = ("--brokers", 2, "--matchers", 2)
+    with FleetProcess(folder, "up", *counts, "--config", "dovetail.toml") as fleet:
+        yield fleet
+
+
+def matchers(fleet: FleetProcess) -> dict[str, dict[str, Any]]:
+    """As the broker sees them, those that serve."""
+    report: Any = fleet.get_json("/cluster")
+    return {
+        entry["name"].rpartition("-")[2]: entry["report"]["matcher"]
+        for entry in report["nodes"]
+        if entry["role"] == "matcher"
+        and entry["state"] == "alive"
+        and entry["report"] is not None
+        and entry["report"]["matcher"]["phase"] == "serving"
+    }
+
+
+def until_serving(fleet: FleetProcess, *names: str) -> None:
+    wait_until(lambda: matchers(fleet).keys() == {*names}, f"{names} serve")
+
+
+def refusal(folder: Path, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "dovetail", *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done
+    return done.stderr
+
+
+def test_they_are_nodes_of_the_cluster(fleet: FleetProcess) -> None:
+    assert "2 brokers and 2 matchers, one cluster" in fleet.printed()
+    assert len(fleet.children()) == 4
+    until_serving(fleet, "1", "2")
+    url = f"http://127.0.0.1:{fleet.ports('HTTP')[0]}"
+    command = [sys.executable, "-m", "dovetail", "status", "--json", "--url", url]
+    told = json.loads(subprocess.check_output(command, timeout=WAIT_SECONDS))
+    shown = [
+        (node["name"].partition("-")[2], node["role"], node["state"]) for node in told["nodes"]
+    ]
+    assert sorted(shown) == [
+        ("1", "broker", "alive"),
+        ("2", "broker", "alive"),
+        ("matcher-1", "matcher", "alive"),
+        ("matcher-2", "matcher", "alive"),
+    ]
+    for number in (2, 3):
+        assert fleet.get_json("/healthz", number) == {"status": "ok"}
+        assert fleet.metric("dovetail_matcher_serving", number) == 1
+    assert 'matcher-1"' not in fleet.get("/metrics")  # they are no peers of brokers
+
+
+def test_they_hold_boxes_while_there_are_some(fleet: FleetProcess) -> None:
+    until_serving(fleet, "1", "2")
+    here, there = fleet.ports("MQTT")
+    with WireClient(here) as subscriber, WireClient(there) as publisher:
+        subscriber.subscribe("traffic/#?lat>=40&lat<41&lon>=3&lon<5")
+        wait_until(lambda: total(fleet, "boxes") > 0, "they are fed")
+        publisher.publish("traffic/a", b'{"lat": 50, "lon": 4}', 1)
+        publisher.publish("traffic/a", b'{"lat": 40.5, "lon": 4}', 1)
+        assert subscriber.receive_message().payload == b'{"lat": 40.5, "lon": 4}'
+        assert total(fleet, "points_answered") >= 2
+        assert fleet.metric("dovetail_publishes_forwarded_total", 1) == 1
+    wait_until(lambda: total(fleet, "boxes") == 0, "boxes go with their clients")
+
+
+def total(fleet: FleetProcess, what: str) -> int:
+    return sum(matcher[what] for matcher in matchers(fleet).values())
+
+
+def test_another_one_joins_and_leaves(fleet: FleetProcess) -> None:
+    until_serving(fleet, "1", "2")
+    join = ("--join", f"127.0.0.1:{fleet.ports('links')[0]}", "--config", "dovetail.toml")
+    third = FleetProcess(fleet.folder, "node", "--role", "matcher", "--name", "a-third", *join)
+    with third:
+        assert "is up, as matcher a-third." in third.printed()
+        until_serving(fleet, "1", "2", "third")
+        third.signal(signal.SIGTERM)
+        assert third.wait() == 0
+        assert "leaves, and answers until brokers have given others" in third.log()
+        assert "Traceback" not in third.log()
+    wait_until(lambda: "a-third has left" in fleet.log(), "it says goodbye")
+    until_serving(fleet, "1", "2")
+    assert not (fleet.folder / "dovetail-data" / "a-third").exists()
+
+
+def test_who_is_killed_is_started_again(fleet: FleetProcess) -> None:
+    until_serving(fleet, "1", "2")
+    victim = fleet.children()[3]
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: "was ended by SIGKILL; it starts again in" in fleet.log(), "it is noticed")
+    wait_until(lambda: "is up again" in fleet.log(), "it is started again")
+    assert victim not in fleet.children()
+    until_serving(fleet, "1", "2")
+
+
+def test_none_is_left_behind(fleet: FleetProcess) -> None:
+    """The last test: it ends them."""
+    children = fleet.children()
+    assert len(children) == 4
+    fleet.signal(signal.SIGINT)
+    assert fleet.wait() == 0
+    assert not any(map(is_there, children))
+    assert "Traceback" not in fleet.log()
+    assert "it is killed" not in fleet.log()
+
+
+def test_without_a_space_there_is_nothing_to_match(tmp_path: Path) -> None:
+    expected = "matchers need a space, and the configuration declares none."
+    assert expected in refusal(tmp_path, "up", "--matchers", 2)
+    assert [*tmp_path.iterdir()] == []
