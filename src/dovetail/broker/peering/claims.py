@@ -310,13 +310,18 @@ class Claims:
             self._post(name, packed(settle), True, ticket)
         # What we publish ourselves has its place among what we owe them, too.
         note = Note(client_id, claim.stamp, self._name, claim.is_clean, claim.user)
-        self._detours.tell(silent, note)
+        self._detours.tell(silent | self._holders(client_id), note)
         self._settling.heed("", note)
 
         def settled(_taken: bool) -> None:
             self._let_in(client_id, claim)
 
         ticket.close(settled)
+
+    def _holders(self, client_id: str) -> set[str]:
+        """Those who still hand on what is published, if the session has just come."""
+        session = self._lifetimes.sessions.get(client_id)
+        return set() if session is None or session.detour is None else detour_of(session).holders
 
     def _make_session(self, client_id: str, claim: Claim, silent: Iterable[str]) -> None:
         """For what they may still have. What was published before is not for it."""
