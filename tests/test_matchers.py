@@ -138,6 +138,28 @@ def test_who_is_killed_is_started_again(fleet: FleetProcess) -> None:
     until_serving(fleet, "1", "2")
 
 
+def test_nothing_is_lost_while_they_die_and_hang(fleet: FleetProcess) -> None:
+    """What they do not answer goes on without them, in its order."""
+    until_serving(fleet, "1", "2")
+    here, there = fleet.ports("MQTT")
+    first, second = fleet.children()[2:]
+    deeds = {
+        20: (first, signal.SIGKILL),
+        40: (second, signal.SIGSTOP),
+        80: (second, signal.SIGCONT),
+    }
+    with WireClient(here) as subscriber, WireClient(there) as publisher:
+        subscriber.subscribe("traffic/#?lat>=40&lat<41&lon>=3&lon<5", 1)
+        for number in range(100):
+            if number in deeds:
+                os.kill(*deeds[number])
+            payload = {"lat": 40.5, "lon": 4, "number": number}
+            assert publisher.publish("traffic/a", json.dumps(payload).encode(), 1 + number % 2) == 0
+        got = [json.loads(subscriber.receive_message().payload)["number"] for _ in range(100)]
+        assert got == [*range(100)]
+    until_serving(fleet, "1", "2")
+
+
 def test_none_is_left_behind(fleet: FleetProcess) -> None:
     """The last test: it ends them."""
     children = fleet.children()
