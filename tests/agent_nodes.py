@@ -29,14 +29,14 @@ async def until(condition: Callable[[], object], what: str) -> None:
 async def running(
     folder: Path,
     name: str,
-    *join: Node,
+    *join: Node | Address,
     forget_seconds: float = 86_400.0,
     secret: bytes = b"",
     join_seconds: float = 1.0,
 ) -> AsyncIterator[Node]:
     """Without listeners: nobody but other brokers comes."""
     links = ClusterLinks(name=name, port=0, secret=secret)
-    seeds = tuple(address_of(other) for other in join)
+    seeds = tuple(one if isinstance(one, Address) else address_of(one) for one in join)
     part = ClusterPart(
         links, join=seeds, join_seconds_max=join_seconds, forget_seconds=forget_seconds
     )
@@ -102,8 +102,8 @@ class BareAgent(NodeAgent):
     def _is_at(self, name: str, role: NodeRole, address: Address) -> None:
         self.events.append(("at", name, role, address))
 
-    def _has_been_told(self) -> None:
-        self.events.append(("told",))
+    def _has_been_told(self, role: NodeRole) -> None:
+        self.events.append(("told", role))
 
 
 @asynccontextmanager

@@ -91,7 +91,6 @@ class NodeAgent(ABC):
         self._left_at: dict[str, float] = {}
         self._silent: set[str] = set()
         """Those of whom the log says that they are not heard any more."""
-        self._has_heard = False
         self._timer: asyncio.TimerHandle | None = None
         self._gossip_at = 0.0
 
@@ -132,8 +131,8 @@ class NodeAgent(ABC):
         return [name for name in self._left_at if self.gossip.keeps_nothing(name)]
 
     @abstractmethod
-    def _has_been_told(self) -> None:
-        """Somebody has told what it knows of all nodes."""
+    def _has_been_told(self, role: NodeRole) -> None:
+        """Somebody of this role has told what it knows of all nodes."""
 
     # Its life -------------------------------------------------------------------------------------
 
@@ -354,5 +353,4 @@ class NodeAgent(ABC):
             else:
                 link.answer(GOSSIP, encoded)
         if isinstance(message, gossip.Tell):
-            self._has_heard = True
-            self._has_been_told()
+            self._has_been_told(link.hello.role)

@@ -187,7 +187,7 @@ class MatcherAgent(NodeAgent):
         record = state.value(MATCHER) if is_alive and state is not None else None
         self.back.matcher_tells(name, record)
 
-    def _has_been_told(self) -> None:
+    def _has_been_told(self, role: NodeRole) -> None:  # noqa: ARG002
         self._is_told.set()
 
     # What it tells --------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from agent_nodes import BareAgent, address_of, bare, run, running, until
 from dovetail.broker.peering.agent import Agent
 from dovetail.cluster.link import Link
@@ -147,5 +149,18 @@ def test_a_matcher_asks_for_nothing(tmp_path: Path) -> None:
         ):
             await until(lambda: matcher.transport.send("one", FRAME, b"x"), "they meet")
             await until(lambda: ("down", "one", "broker", True) in matcher.events, "it is closed")
+
+    run(work)
+
+
+def test_a_broker_that_knows_matchers_alone_waits_for_brokers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        async with bare("m", "matcher") as matcher:
+            address = matcher.transport.address
+            async with running(tmp_path / "one", "one", address, join_seconds=1.0):
+                assert ("told", "broker") in matcher.events
+        assert "began without the others after 1 s" in caplog.text
 
     run(work)

@@ -88,6 +88,7 @@ class Agent(NodeAgent):
         """Their records, as they were last told to who asks them."""
         self._remembered: frozenset[str] = frozenset()
         """Those of our last life."""
+        self._has_heard = False
         self._is_synchronous = asyncio.Event()
 
     # Its life -------------------------------------------------------------------------------------
@@ -258,7 +259,9 @@ class Agent(NodeAgent):
             raise PeerError(f"a frame of kind {kind}, for which a matcher has to be asked")
         self.narrowing.matcher_answered(link.name, kind, body)
 
-    def _has_been_told(self) -> None:
+    def _has_been_told(self, role: NodeRole) -> None:
+        """A matcher that has just begun, too, may not know of other brokers that are there."""
+        self._has_heard = self._has_heard or role == "broker"
         self._look()
 
     def _look(self) -> None:
