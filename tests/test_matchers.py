@@ -160,6 +160,22 @@ def test_nothing_is_lost_while_they_die_and_hang(fleet: FleetProcess) -> None:
     until_serving(fleet, "1", "2")
 
 
+def test_other_spaces_without_a_restart(fleet: FleetProcess) -> None:
+    until_serving(fleet, "1", "2")
+    children = fleet.children()
+    file = fleet.folder / "dovetail.toml"
+    file.write_text(SPACE.replace("lat = [-90, 90]", "lat = [-100, 100]"))
+    fleet.signal(signal.SIGHUP)
+    reloaded = "reloaded spaces and certificates"
+    wait_until(lambda: fleet.log().count(reloaded) == 2, "both matchers have read it")
+    until_serving(fleet, "1", "2")
+    here, _ = fleet.ports("MQTT")
+    with WireClient(here) as subscriber:
+        subscriber.subscribe("traffic/#?lat>=40&lat<41&lon>=3&lon<5")
+        wait_until(lambda: total(fleet, "boxes") > 0, "they are fed")
+    assert fleet.children() == children
+
+
 def test_none_is_left_behind(fleet: FleetProcess) -> None:
     """The last test: it ends them."""
     children = fleet.children()
