@@ -14,11 +14,9 @@ that has moved on is then buried as always, after a day at the latest.
 import logging
 from collections.abc import Callable
 
-import msgspec
-
 from dovetail.broker.journal import MessageRow, SessionRow, StoredState
 from dovetail.broker.lifetimes import Lifetimes
-from dovetail.broker.peering.detours import _Row as DetourRow
+from dovetail.broker.peering.detours import has_moved_on
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Router
@@ -85,11 +83,7 @@ def restore(
 
 def _for_one_alone(state: StoredState, messages: dict[int, Message]) -> StoredState:
     """Without the ghosts (peering/detours.py). What stays on disk keeps the messages it needs."""
-    ghosts = {
-        number
-        for number, row in state.sessions.items()
-        if row.detour and msgspec.msgpack.decode(row.detour, type=DetourRow).owner
-    }
+    ghosts = {number for number, row in state.sessions.items() if has_moved_on(row.detour)}
     for owed in state.owed.values():
         messages[owed.message].references += 1
     if not ghosts:

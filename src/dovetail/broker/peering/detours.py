@@ -58,6 +58,11 @@ class _Row(Struct, array_like=True):
     since: float
 
 
+def has_moved_on(row: bytes) -> bool:
+    """Is a session with this detour on disk at another broker?"""
+    return bool(row) and bool(msgspec.msgpack.decode(row, type=_Row).owner)
+
+
 class Detour:
     """One session's."""
 
