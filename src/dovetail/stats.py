@@ -46,8 +46,9 @@ class Counters:
     beyond what may be owed to it."""
 
     group_messages_passed_on: int = 0
-    attributes_unreadable: int = 0
     """Publications for a member of a group that left, given to another broker's."""
+    attributes_unreadable: int = 0
+    """Publications for which no where-clause could hold: they have no numbers, or no JSON."""
 
     def as_dict(self) -> dict[str, int]:
         return {item.name: getattr(self, item.name) for item in fields(self)}

@@ -86,6 +86,8 @@ class Pair:
         )
         if held.life == self.feeding.life:
             assert set(numbers[along != 0].tolist()) <= set(held.slots)
+        counted = self.matcher._along(list(held.slots.values()), held.cover)
+        assert self.matcher.boxes_along() == tuple(counted.tolist())
 
     def serve(self, name: str, *tokens: float, phase: Phase = Phase.SERVING) -> None:
         self.view.put(name, MatcherRecord(phase, {SPACE: tokens}))

@@ -41,7 +41,17 @@ _SLOTS_MIN = 1_024
 class _Held:
     """What one broker has fed."""
 
-    __slots__ = ("cover", "epoch", "is_released", "life", "owner", "sequence", "slots", "version")
+    __slots__ = (
+        "along",
+        "cover",
+        "epoch",
+        "is_released",
+        "life",
+        "owner",
+        "sequence",
+        "slots",
+        "version",
+    )
 
     def __init__(self, owner: int, life: int, epoch: int, dimensions: int) -> None:
         self.owner = owner
@@ -51,6 +61,7 @@ class _Held:
         self.version = -1
         self.cover: Cover = nothing(dimensions)
         self.slots: dict[int, int] = {}  # by number
+        self.along = np.zeros(dimensions, np.int64)  # boxes that are held along each dimension
         self.is_released = False
 
 
@@ -68,7 +79,6 @@ class HeldSpace:
         self._owner_of = np.zeros(_SLOTS_MIN, np.int32)
         self._number_of = np.zeros(_SLOTS_MIN, np.uint32)
         self._kind_of = np.zeros(_SLOTS_MIN, np.uint16)
-        self._counts: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self._index)
@@ -115,20 +125,24 @@ class HeldSpace:
             raise PeerError("a number of a box twice in a step")
         if step.cover is not None and len(step.cover) != self.layout.searchable:
             raise PeerError(f"a cover of {len(step.cover)} dimensions")
-        self._counts = None
         old = [held.slots.pop(number, -1) for number in (*dropped.tolist(), *numbers.tolist())]
-        self._index.discard([slot for slot in old if slot >= 0])
+        gone = [slot for slot in old if slot >= 0]
+        held.along -= self._along(gone, held.cover)
+        self._index.discard(gone)
         if len(numbers):
-            self._insert(held, numbers, edges[:, :dimensions], edges[:, dimensions:])
+            new = self._insert(held, numbers, edges[:, :dimensions], edges[:, dimensions:])
+            held.along += self._along(new, held.cover)
         if step.cover is not None:
             held.cover = tuple(normal(ranges) for ranges in step.cover)
+            held.along = self._along(list(held.slots.values()), held.cover)
         if step.version is not None:
             held.version = step.version
         held.is_released = step.is_released
 
     def _insert(
         self, held: _Held, numbers: npt.NDArray[np.uint32], lows: Floats, highs: Floats
-    ) -> None:
+    ) -> list[int]:
+        """Their slots."""
         kinds = self.layout.kinds(lows, highs)
         slots = self._index.insert(lows, highs)
         room = int(slots.max()) + 1
@@ -140,14 +154,15 @@ class HeldSpace:
         self._owner_of[slots] = held.owner
         self._number_of[slots] = numbers
         self._kind_of[slots] = kinds
-        held.slots.update(zip(numbers.tolist(), slots.tolist(), strict=True))
+        taken: list[int] = slots.tolist()
+        held.slots.update(zip(numbers.tolist(), taken, strict=True))
+        return taken
 
     def forget(self, broker: str) -> None:
         held = self._held.pop(broker, None)
         if held is not None:
             self._index.discard(list(held.slots.values()))
             self._free_owners.append(held.owner)
-            self._counts = None
 
     # How complete ---------------------------------------------------------------------------------
 
@@ -169,15 +184,17 @@ class HeldSpace:
 
     def boxes_along(self) -> tuple[int, ...]:
         """How many boxes are held along each dimension."""
-        if self._counts is None:
-            counts = np.zeros(self.layout.searchable, np.int64)
-            for held in self._held.values():
-                slots = np.array(list(held.slots.values()), np.int64)
-                lows, highs = self._index.boxes(slots)
-                along = self.layout.along(lows, highs, self._kind_of[slots], held.cover)
-                counts += [np.count_nonzero(along >> place & 1) for place in range(len(counts))]
-            self._counts = tuple(counts.tolist())
-        return self._counts
+        counts = sum((held.along for held in self._held.values()), self._along([], ()))
+        return tuple(counts.tolist())
+
+    def _along(self, slots: list[int], cover: Cover) -> npt.NDArray[np.int64]:
+        """The same of these boxes with this cover."""
+        counts = np.zeros(self.layout.searchable, np.int64)
+        if slots:
+            lows, highs = self._index.boxes(slots)
+            along = self.layout.along(lows, highs, self._kind_of[slots], cover)
+            counts += [np.count_nonzero(along >> place & 1) for place in range(len(counts))]
+        return counts
 
     # Points ---------------------------------------------------------------------------------------
 
