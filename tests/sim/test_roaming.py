@@ -185,7 +185,7 @@ def test_what_waits_at_a_broker_that_died_comes_when_it_is_back(seed: int) -> No
     travel(travels, deeds, strikes=25, in_order=False, once=True)
 
 
-@pytest.mark.parametrize("seed", [*range(20), 383, 393, 502])
+@pytest.mark.parametrize("seed", [*range(20), 383, 393, 502, 954])
 def test_sessions_on_both_sides_of_a_cut_become_one(seed: int) -> None:
     """A client may have had one on each side: nothing is lost, but what both got comes twice."""
     travels = Travels(seed, senders_roam=False, may_lose_session=True)

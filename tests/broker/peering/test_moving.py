@@ -12,6 +12,7 @@ from dovetail.broker.packets import Connack, Publish, Will
 from dovetail.broker.peering import bodies, settling
 from dovetail.broker.peering.bodies import ClaimBody, ClaimedBody, decoded, encode
 from dovetail.broker.peering.claims import MOVED, MOVES, NEWER, NOTHING
+from dovetail.broker.peering.exchange import Exchange
 from dovetail.broker.peering.items import (
     ITEM_TOPIC,
     End,
@@ -25,6 +26,7 @@ from dovetail.broker.peering.items import (
     packed,
     unpacked,
 )
+from dovetail.broker.peering.traces import Traces
 from dovetail.config import (
     CLAIM_WAIT_SECONDS,
     FORGET_SECONDS,
@@ -34,6 +36,8 @@ from dovetail.config import (
     STAMP_MAX,
 )
 from dovetail.errors import PeerError, ReasonCode
+from dovetail.topics.sketches.lines import LinesSketch
+from dovetail.topics.sketches.wire import sketch_to_bytes
 
 LATER = 1 << 61
 """A stamp of a connection that is after all others of a test, and before `LATEST`."""
@@ -548,6 +552,51 @@ def test_who_does_not_answer_counts_as_down() -> None:
     assert isinstance(connack, Connack)
     assert connack.reason == ReasonCode.SUCCESS
     assert not connack.session_present
+
+
+@pytest.mark.parametrize("suspects", [[], ["other"], ["nobody"]])
+def test_what_others_know_of_a_broker_that_is_down(suspects: list[str]) -> None:
+    """Its sketch says no here, and may have been a later one there."""
+    member = Member()
+    member.mesh.peer_is_at("other", "")
+    sketch = sketch_to_bytes(LinesSketch.sized_for(10, 0.01, seed=0, lineage=5))
+    whole = encode(bodies.Part(0, len(sketch), sketch))
+    member.mesh.receive("other", bodies.WHOLE, whole, lambda *_: None)
+    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, NOTHING, suspects=suspects))
+    client = Client(member, "c", **KEPT)
+    client.open()
+    client.send(client.connect_packet)
+    settles = [item for item in member.sent_items() if isinstance(item, Settle)]
+    member.settle()
+    assert [item.holders for item in settles] == ([["other"]] if suspects == ["other"] else [])
+    (connack,) = client.take()
+    assert isinstance(connack, Connack)
+    assert not connack.session_present
+
+
+def test_what_is_said_of_a_broker_that_is_down() -> None:
+    """Its sketch has a trace of one client, and none of another."""
+    member = Member()
+    member.mesh.peer_is_at("other", "")
+    sent: list[tuple[int, bytes]] = []
+    there = Exchange(seed=0, lineage=5, send=_keep(sent), changed=lambda _: None)
+    there.peer_is_up("here", True)
+    Traces(there).keep("c", True)
+    there.answered("here", *member.mesh.exchange.receive("other", *sent.pop()))
+    there.flush()
+    member.mesh.exchange.receive("other", *sent.pop())
+    (answer,) = member.claimed("c")
+    assert (answer.verdict, answer.innocent, answer.suspects) == (NOTHING, [], ["other"])
+    (answer,) = member.claimed("d")
+    assert (answer.verdict, answer.innocent, answer.suspects) == (NOTHING, ["other"], [])
+
+
+def _keep(sent: list[tuple[int, bytes]]) -> Callable[[str, int, bytes], bool]:
+    def send(_name: str, kind: int, body: bytes) -> bool:
+        sent.append((kind, body))
+        return True
+
+    return send
 
 
 def test_who_is_cut_off_for_a_moment_is_asked_again() -> None:

@@ -168,6 +168,8 @@ class ClaimedBody(Struct, frozen=True, array_like=True):
     be asked for its session, or told."""
     innocent: list[str] = []
     """Brokers that are down and have nothing either."""
+    suspects: list[str] = []
+    """Brokers that are down and may have something."""
 
 
 class KeptWill(Struct, frozen=True, array_like=True):

@@ -12,7 +12,8 @@ Rules:
   that time. Of a broker that is down its sketch says whether it
   may have a session (traces.py). If so the client begins anew, and is let in when all who are there
   have written their Note (settling.py) behind what they owe that broker.
-- After a start we do not know the sketch of a broker that is down. Others may, and say so.
+- After a start we do not know the sketch of a broker that is down, and after a cut it may have
+  changed. Others may know more, and say so.
 - A broker that is down is told once where its client is, however often that comes and goes; when it
   is back, what was the last. A clean start is told at once if it is the first.
 - A session that is on its way is waited for; if it does not come the client is turned away for now.
@@ -75,6 +76,8 @@ class Claim:
         """To whom it is on its way, and from whom; empty: from here."""
         self.innocent: set[str] = set()
         """Brokers that are down, and have nothing, as somebody knows."""
+        self.suspects: set[str] = set()
+        """Those that may have something, as far as somebody knows."""
         self.settling = False
         """The client begins anew: it waits for Notes only."""
         self.begins = True
@@ -180,6 +183,7 @@ class Claims:
         claim.asked.discard(name)
         claim.heard.add(name)
         claim.innocent.update(answer.innocent)
+        claim.suspects.update(answer.suspects)
         if answer.verdict == NEWER:
             self._refuse(client_id)
             return
@@ -258,6 +262,7 @@ class Claims:
         if silent:
             silent &= {*self._traces.who_may_have(client_id)}
             silent -= claim.innocent - {*self._traces.known(silent)}
+            silent |= self._suspects(claim)
         if client_id not in self._lifetimes.sessions:
             if any(owner in claim.heard for owner in claim.elsewhere):
                 return  # they are asked again
@@ -270,6 +275,10 @@ class Claims:
             self._begin_anew(client_id, claim, silent)
         else:
             self._let_in(client_id, claim)
+
+    def _suspects(self, claim: Claim) -> set[str]:
+        """Those who may have a session as others know, and have not been heard."""
+        return {*self._detours.known(claim.suspects)} - claim.heard
 
     def _would_begin(self, client_id: str, silent: set[str]) -> bool:
         """Let in now, would the client be without what brokers that are down may have?"""
@@ -399,11 +408,14 @@ class Claims:
             answer(self._nothing(client_id, body.stamp))
 
     def _nothing(self, client_id: str, stamp: int) -> ClaimedBody:
-        """Nothing here, nor at brokers that are down, as far as we know their sketches."""
+        """Nothing here; and of brokers that are down what their sketches say, if we know those."""
         down = {name for name in self._detours.members() if not self._is_up(name)}
+        suspects: set[str] = set()
         if down:
-            down = {*self._traces.known(down)} - {*self._traces.who_may_have(client_id)}
-        return ClaimedBody(client_id, stamp, NOTHING, innocent=sorted(down))
+            down = {*self._traces.known(down)}
+            suspects = down & {*self._traces.who_may_have(client_id)}
+        innocent = sorted(down - suspects)
+        return ClaimedBody(client_id, stamp, NOTHING, innocent=innocent, suspects=sorted(suspects))
 
     def _newer(self, name: str, body: ClaimBody, newest: int) -> ClaimedBody:
         client_id = body.client_id
