@@ -25,7 +25,6 @@ class MatcherNode:
         self.is_paused = False
         self.is_slow = False
         self.kept: list[Callable[[], None]] = []
-        self.answered_points = 0
         layouts = layouts_of([layout_of(space) for space in cluster.spaces])
         self.back = Back(name, layouts, cluster.clock.now)
         self._answers: dict[str, Callable[[int, bytes], None]] = {}
@@ -63,7 +62,7 @@ class MatcherNode:
             self._is_busy = False
             if not self.is_running:
                 return
-            self.answered_points += job.points
+            self.cluster.answered_points += job.points
             for asker, body in self.back.answering.finish(job, seconds):
                 self._answers[asker](ANSWERED, body)
             self._work()
@@ -92,6 +91,8 @@ class MatchedCluster(Cluster):
 
     def __init__(self, *args: object, **fields: object) -> None:
         self.matchers: dict[str, MatcherNode] = {}
+        self.answered_points = 0
+        """By all lives of all matchers."""
         super().__init__(*args, **fields)  # type: ignore[arg-type]
 
     def add_matcher(self, name: str) -> MatcherNode:
