@@ -39,3 +39,17 @@ def test_a_line_has_an_end() -> None:
     assert lines.is_full("a")
     assert lines.done(first) == [1, 2]
     assert lines.is_empty("a")
+
+
+def test_who_does_not_wait_any_longer() -> None:
+    lines: Lines[int] = Lines()
+    first, second, third = (lines.take("a", number) for number in range(3))
+    other = lines.take("b", 9)
+    assert lines.done(second) == []
+    assert [one for place in lines.those_of("a") for one in lines.done(place)] == [0, 1, 2]
+    assert lines.is_empty("a")
+    # Answers that come too late.
+    assert lines.done(first) == lines.done(third) == []
+    assert lines.origins() == ["b"]
+    assert lines.done(other) == [9]
+    assert lines.those_of("b") == []

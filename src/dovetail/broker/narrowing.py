@@ -17,7 +17,6 @@ Rules:
 - A space that changes is another one to matchers. What waits goes on without answers then.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
@@ -30,11 +29,12 @@ from dovetail.broker.routes import Route
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Outgoing, Session, Subscription
 from dovetail.broker.state import Shared
-from dovetail.config import CLAUSES_UNINDEXED_MAX, ORDER_WAITING_MAX
+from dovetail.config import CLAUSES_UNINDEXED_MAX
 from dovetail.matcher.batches import Verdict
 from dovetail.matcher.bodies import ANSWERED, BOXES, BOXES_KNOWN, LOADS, TAKEN
 from dovetail.matcher.front import Answer, Front
 from dovetail.matcher.layout import layout_of, layouts_of
+from dovetail.matcher.ordering import Lines, Place
 from dovetail.messages import Message
 
 FRAMES = frozenset({BOXES})
@@ -52,7 +52,6 @@ class Asked(Ticket):
         "_waiters",
         "before",
         "entries",
-        "is_decided",
         "message",
         "point",
         "wanted",
@@ -66,7 +65,6 @@ class Asked(Ticket):
         """The deliveries here that it begins when it goes on."""
         self.before: Callable[[], None] | None = None
         """Belongs into the same batch as what it begins."""
-        self.is_decided = False
         self.wanted: frozenset[str] | None = None
         """Brokers that it goes to besides those who want its topic; None: all that may want it."""
         self._done = self.expect()
@@ -106,8 +104,7 @@ class Narrowing:
         self._random = random
         self._wake = wake
         self._go_on = go_on
-        self._lines: dict[str, deque[Asked]] = {}
-        """What waits, by publisher and in its order."""
+        self._lines: Lines[Asked] = Lines()
         self._numbers: dict[Subscription, list[int]] = {}
         self._free: list[int] = []
         self._next_number = 0
@@ -119,10 +116,10 @@ class Narrowing:
         self._front, self._ids = self._make()
         router.clause_changed = self._clause_changed
 
-    def _make(self) -> tuple[Front[Asked], Mapping[str, str]]:
+    def _make(self) -> tuple[Front[Place[Asked]], Mapping[str, str]]:
         layouts = {space.name: layout_of(space) for space in self._router.spaces.all}
         ids = {name: layout.id for name, layout in layouts.items()}
-        front: Front[Asked] = Front(
+        front: Front[Place[Asked]] = Front(
             self.name, layouts_of(list(layouts.values())), self._life, self._send, self._random
         )
         return front, ids
@@ -196,26 +193,25 @@ class Narrowing:
 
     def holds(self, client_id: str) -> bool:
         """Does something that this client published wait?"""
-        return client_id in self._lines
+        return not self._lines.is_empty(client_id)
 
     def take(self, route: Route, message: Message, point: Point | None) -> Asked | None:
         """It waits for an answer, or for what came before it; None: it may go on at once."""
         origin = message.origin
         may_want = () if point is None or message.retain else self._may_want(route)
-        if not may_want and origin not in self._lines:
+        if not may_want and not self.holds(origin):
             return None
-        line = self._lines.setdefault(origin, deque())
-        if len(line) >= ORDER_WAITING_MAX:
+        if self._lines.is_full(origin):
             self.drain(origin)
             return None
         asked = Asked(message, point)
-        line.append(asked)
+        place = self._lines.take(origin, asked)
         if may_want and point is not None and route.space is not None:
             space = self._ids[route.space.name]
-            self._front.asking.submit(space, point.values, may_want, asked)
+            self._front.asking.submit(space, point.values, may_want, place)
             self._wake()
         else:
-            self._decide(asked, None)
+            self._decide(place, None)
         return asked
 
     def _may_want(self, route: Route) -> tuple[str, ...]:
@@ -228,25 +224,20 @@ class Narrowing:
             return ()
         return (*route.asked_peers, self.name) if here else route.asked_peers
 
-    def _decide(self, asked: Asked, wanted: frozenset[str] | None) -> None:
-        if asked.is_decided:
-            return  # it has gone on without an answer
-        asked.is_decided = True
-        asked.wanted = wanted
-        line = self._lines[asked.message.origin]
-        while line and line[0].is_decided:
-            self._go_on(line.popleft())
-        if not line:
-            self._lines.pop(asked.message.origin, None)
+    def _decide(self, place: Place[Asked], wanted: frozenset[str] | None) -> None:
+        """It goes on when all before it have, unless it did without an answer."""
+        if not place.is_done:
+            place.value.wanted = wanted
+        for asked in self._lines.done(place):
+            self._go_on(asked)
 
     def drain(self, client_id: str | None = None) -> None:
         """What waits goes on without answers: all of it, or that of one client."""
-        lines = list(self._lines) if client_id is None else [client_id]
-        for origin in lines:
-            for asked in list(self._lines.get(origin, ())):
-                self._decide(asked, None)
+        for origin in self._lines.origins() if client_id is None else [client_id]:
+            for place in self._lines.those_of(origin):
+                self._decide(place, None)
 
-    def _heed(self, verdicts: Iterable[Verdict[Asked]]) -> None:
+    def _heed(self, verdicts: Iterable[Verdict[Place[Asked]]]) -> None:
         for verdict in verdicts:
             self._decide(verdict.tag, frozenset((*verdict.broad, *verdict.narrow)))
 

@@ -8,7 +8,9 @@ Rules:
 - A publication that no matcher is asked about has its place in the line as well, and goes on at
   once where nobody stands before it.
 - A publisher that has gone leaves its line behind, which ends by itself.
-- A line has an end: `is_full` says that nothing more is to be read from this publisher.
+- A line has an end: `is_full` says that nothing more is to be read from this publisher, or that
+  what waits has to go on as it is (`those_of`, each of them done).
+- A place is done once: what comes later, as an answer that nobody waits for, changes nothing.
 """
 
 from collections import deque
@@ -49,6 +51,14 @@ class Lines(Generic[Value]):
         """Nothing of it waits: what needs no matcher may go on without a place."""
         return origin not in self._lines
 
+    def those_of(self, origin: Hashable) -> list[Place[Value]]:
+        """The places in its line."""
+        return list(self._lines.get(origin, ()))
+
+    def origins(self) -> list[Hashable]:
+        """Those of whom something waits."""
+        return list(self._lines)
+
     def take(self, origin: Hashable, value: Value) -> Place[Value]:
         """The last place. Whoever takes one in a line that is full has not asked."""
         assert not self.is_full(origin)
@@ -58,6 +68,8 @@ class Lines(Generic[Value]):
 
     def done(self, place: Place[Value]) -> list[Value]:
         """What goes on now, in order."""
+        if place.is_done:
+            return []
         place.is_done = True
         line = self._lines[place.origin]
         released: list[Value] = []
