@@ -12,10 +12,11 @@ import pytest
 from agent_nodes import BareAgent, run, until
 from dovetail.attributes.partition import Bounds
 from dovetail.cluster.addresses import Address
+from dovetail.cluster.bodies import decoded, encode
 from dovetail.cluster.link import Link
 from dovetail.cluster.links import ClusterLinks
 from dovetail.cluster.part import ClusterPart
-from dovetail.cluster.questions import ANSWER, QUESTION, Question, decode_answer, encode
+from dovetail.cluster.questions import ANSWER, QUESTION, Question, answer_decoder
 from dovetail.errors import ConfigError
 from dovetail.matcher.agent import MatcherAgent
 from dovetail.matcher.batches import Verdict
@@ -57,7 +58,7 @@ class FrontBroker(BareAgent):
         super()._take(link, kind, body)
         assert link.is_dialed, "matchers ask for nothing"
         if kind == ANSWER:
-            self.reports.append(decode_answer(body).report)
+            self.reports.append(decoded(answer_decoder, body).report)
         else:
             self.front.answered(link.name, kind, body, self._loop.time())
 

@@ -2,8 +2,11 @@
 
 Two ways lead through here. `forward` takes runs of plain QoS 0 packets and passes their bytes on
 untouched; `publish` takes one decoded message and does everything else: QoS, retained messages,
-options and identifiers of subscriptions, No Local. What one does for a message, the other would do
-too.
+options and identifiers of subscriptions, No Local, and where-clauses. What one does for a message,
+the other would do too.
+
+In a cluster a publication goes to the other brokers that may need it. Where matchers are asked at
+which of those a clause holds (narrowing.py), it goes on later, through `go_on`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -23,9 +23,10 @@ from random import Random
 from dovetail import __version__
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.agent import NodeAgent
+from dovetail.cluster.bodies import decoded, encode
 from dovetail.cluster.link import Link
 from dovetail.cluster.part import ClusterPart
-from dovetail.cluster.questions import ANSWER, QUESTION, Answer, decode_question, encode
+from dovetail.cluster.questions import ANSWER, QUESTION, Answer, question_decoder
 from dovetail.config import (
     MATCHER_LEAVE_SECONDS_MAX,
     MATCHER_LINGER_SECONDS,
@@ -154,7 +155,7 @@ class MatcherAgent(NodeAgent):
         if link.is_dialed or link.hello.role != "broker":
             raise PeerError(f"a frame of kind {kind} for a matcher, which brokers alone have")
         if kind == QUESTION:
-            question = decode_question(body)
+            question = decoded(question_decoder, body)
             link.answer(ANSWER, encode(Answer(question.number, encode(self.report()))))
             return
         self.back.receive(link.name, kind, body, link.answer, self._loop.time())

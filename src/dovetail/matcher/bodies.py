@@ -12,13 +12,14 @@ Boxes, points and numbers are arrays in bytes, little-endian. Every length has a
 that belong together are compared by who knows the space. What cannot be read is a PeerError.
 """
 
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
+from dovetail.cluster import bodies
 from dovetail.config import (
     ANSWER_NUMBERS_MAX,
     ATTRIBUTE_NAME_CHARACTERS_MAX,
@@ -36,8 +37,6 @@ FEED, TAKEN, ASKED, ANSWERED, LOADS, BOXES, BOXES_KNOWN = range(72, 79)
 
 SPACES_MAX = 1_024
 """That one frame is about; settings have fewer."""
-
-Body = TypeVar("Body")
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 SpaceId = Annotated[str, Meta(min_length=1, max_length=ATTRIBUTE_NAME_CHARACTERS_MAX + 17)]
@@ -140,7 +139,7 @@ class BoxesKnownBody(Struct, frozen=True, array_like=True):
     number: Number
 
 
-encode = msgspec.msgpack.Encoder().encode
+encode, decoded = bodies.encode, bodies.decoded
 
 feed_decoder = msgspec.msgpack.Decoder(FeedBody)
 taken_decoder = msgspec.msgpack.Decoder(TakenBody)
@@ -149,14 +148,6 @@ answered_decoder = msgspec.msgpack.Decoder(AnsweredBody)
 loads_decoder = msgspec.msgpack.Decoder(LoadsBody)
 boxes_decoder = msgspec.msgpack.Decoder(BoxesBody)
 boxes_known_decoder = msgspec.msgpack.Decoder(BoxesKnownBody)
-
-
-def decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:
-    """A frame's body, or a PeerError."""
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PeerError(f"a frame that cannot be read: {error}") from error
 
 
 def floats_of(data: bytes, columns: int) -> npt.NDArray[np.float64]:

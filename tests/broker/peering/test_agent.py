@@ -13,8 +13,9 @@ from dovetail.broker.packets import SESSION_NEVER_EXPIRES
 from dovetail.broker.store import Store
 from dovetail.cluster import gossip
 from dovetail.cluster.agent import GOSSIP
+from dovetail.cluster.bodies import encode
 from dovetail.cluster.membership import Delta, Record
-from dovetail.cluster.questions import Answer, encode
+from dovetail.cluster.questions import Answer
 from dovetail.errors import ConfigError, PeerError
 from dovetail.messages import Message
 from dovetail.node import Node

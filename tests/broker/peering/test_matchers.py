@@ -6,8 +6,9 @@ import pytest
 
 from agent_nodes import BareAgent, address_of, bare, run, running, until
 from dovetail.broker.peering.agent import Agent
+from dovetail.cluster.bodies import decoded, encode
 from dovetail.cluster.link import Link
-from dovetail.cluster.questions import ANSWER, QUESTION, Answer, decode_question, encode
+from dovetail.cluster.questions import ANSWER, QUESTION, Answer, question_decoder
 from dovetail.node import Node
 from dovetail.reports import NodeReport
 
@@ -105,7 +106,7 @@ def test_the_report_of_a_cluster_has_its_matchers(tmp_path: Path) -> None:
     class Answering(BareAgent):
         def _take(self, link: Link, kind: int, body: bytes) -> None:
             assert kind == QUESTION
-            number = decode_question(body).number
+            number = decoded(question_decoder, body).number
             link.answer(ANSWER, encode(Answer(number, encode(report))))
 
     async def work() -> None:

@@ -22,15 +22,15 @@ from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.reporting import Reporter
 from dovetail.broker.routing import with_clauses
 from dovetail.cluster.agent import ADDRESS, NodeAgent
+from dovetail.cluster.bodies import decoded, encode
 from dovetail.cluster.link import Link
 from dovetail.cluster.questions import (
     ANSWER,
     QUESTION,
     Answer,
     Question,
-    decode_answer,
-    decode_question,
-    encode,
+    answer_decoder,
+    question_decoder,
 )
 from dovetail.config import QUESTION_SECONDS_MAX
 from dovetail.errors import ClientError
@@ -186,7 +186,7 @@ class Asking:
 
     def receive(self, link: Link, body: bytes) -> None:
         """A QUESTION; the answer goes back over the same connection, if there is room."""
-        question = decode_question(body)
+        question = decoded(question_decoder, body)
         link.answer(ANSWER, encode(Answer(question.number, self._answer(question.topic))))
 
     def _answer(self, topic: bytes) -> bytes:
@@ -200,7 +200,7 @@ class Asking:
 
     def answered(self, name: str, body: bytes) -> None:
         """An ANSWER, maybe too late."""
-        answer = decode_answer(body)
+        answer = decoded(answer_decoder, body)
         asked, future = self._waiting.get(answer.number, ("", None))
         if future is not None and asked == name and not future.done():
             future.set_result(answer.report)

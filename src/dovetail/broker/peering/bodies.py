@@ -4,11 +4,12 @@ Who sends which, and when, is drawn in exchange.py and mesh.py. What cannot be r
 the fault of whoever sent it.
 """
 
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
+from dovetail.cluster import bodies
 from dovetail.config import LINEAGE_MAX, SECONDS_MAX, STAMP_MAX
 from dovetail.errors import PeerError
 from dovetail.messages import Message
@@ -18,8 +19,6 @@ GROUPS, GROUPS_KNOWN, GROUPS_LOST = range(24, 27)
 RESUME, HEARD, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
 CLAIM, CLAIMED = 56, 57
 WILLS = 58
-
-Body = TypeVar("Body")
 
 Stamp = Annotated[int, Meta(ge=-1, lt=STAMP_MAX)]
 """Of stamps.py; -1: of no connection."""
@@ -187,7 +186,7 @@ class WillsBody(Struct, frozen=True, array_like=True):
     wills: list[KeptWill]
 
 
-encode = msgspec.msgpack.Encoder().encode
+encode, decoded = bodies.encode, bodies.decoded
 
 known_decoder = msgspec.msgpack.Decoder(Known)
 part_decoder = msgspec.msgpack.Decoder(Part)
@@ -202,14 +201,6 @@ page_decoder = msgspec.msgpack.Decoder(Page)
 claim_decoder = msgspec.msgpack.Decoder(ClaimBody)
 claimed_decoder = msgspec.msgpack.Decoder(ClaimedBody)
 wills_decoder = msgspec.msgpack.Decoder(WillsBody)
-
-
-def decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:
-    """A frame's body, or a PeerError."""
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PeerError(f"a frame that cannot be read: {error}") from error
 
 
 def publication_of(
