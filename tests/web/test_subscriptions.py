@@ -32,7 +32,7 @@ from dovetail.settings import Mqtt, Rule
 from dovetail.web import HttpServer, serving
 from dovetail.web.openapi import DOCUMENT
 from dovetail.web.pages import make_application
-from dovetail.web.subscriptions import STATUSES
+from dovetail.web.requests import STATUSES
 from openapi_oracle import Description
 from web_views import views
 

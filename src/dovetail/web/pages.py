@@ -17,7 +17,8 @@ from starlette.routing import Route
 from dovetail import __version__
 from dovetail.errors import ClientError
 from dovetail.web.metrics import make_registry
-from dovetail.web.subscriptions import FAULT_HANDLERS, subscription_routes
+from dovetail.web.requests import FAULT_HANDLERS
+from dovetail.web.subscriptions import subscription_routes
 from dovetail.web.views import Views
 
 _JSON = "application/json"

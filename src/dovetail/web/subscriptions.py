@@ -1,70 +1,34 @@
-"""Messages by handle over HTTP: requests to `Handles`, and what it says to statuses.
+"""Messages by handle over HTTP: requests to `Handles`, and what it says to answers.
 
-Rules:
-
-- Who asks proves its name as in MQTT (HTTP Basic), or may do without one as there. A request that a
-  proxy passed on does not count as one from this machine.
-- A fault is a status and `{"error": a sentence}`. ClientErrors have their status by reason code.
-- Bodies are JSON, say so, and are bounded before they are read. Pages in browsers cannot send such
-  a request to a stranger unasked, and one with an Origin is refused: no page is at home here.
-- Nothing of an answer is kept by caches.
+What holds for all of these requests is in requests.py.
 """
 
 import asyncio
-import base64
-import ipaddress
-from collections.abc import Mapping
-from typing import Any, TypeVar
 
-import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dovetail.config import HTTP_BODY_BYTES_MAX
-from dovetail.errors import ClientError, ReasonCode
-from dovetail.handles import Acknowledgements, Fault, Order, PollQuery
+from dovetail.handles import Acknowledgements, Order, PollQuery
 from dovetail.web.openapi import DOCUMENT
+from dovetail.web.requests import body_of, claim_of, query_of, reply
 from dovetail.web.views import Views
-
-T = TypeVar("T")
-
-STATUSES: Mapping[ReasonCode, int] = {
-    ReasonCode.BAD_USER_NAME_OR_PASSWORD: 401,
-    ReasonCode.NOT_AUTHORIZED: 403,
-    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: 404,
-    ReasonCode.SESSION_TAKEN_OVER: 409,
-    ReasonCode.TOPIC_FILTER_INVALID: 400,
-    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: 400,
-    ReasonCode.QUOTA_EXCEEDED: 503,
-    ReasonCode.SERVER_BUSY: 503,
-    ReasonCode.SERVER_UNAVAILABLE: 503,
-    ReasonCode.SERVER_SHUTTING_DOWN: 503,
-}
-
-_CHALLENGE = {"www-authenticate": 'Basic realm="dovetail", charset="UTF-8"'}
-_LATER = {"retry-after": "1"}
-_PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 
 
 def subscription_routes(views: Views) -> list[Route]:
     handles = views.handles
 
     async def who(request: Request) -> str | None:
-        if "origin" in request.headers:
-            raise HTTPException(403, "requests of web pages are not taken")
-        user, password = _credentials(request)
-        return await views.log_in(user, password, _is_local(request))
+        return await views.log_in(*claim_of(request))
 
     async def subscribe(request: Request) -> Response:
         user = await who(request)
-        made = await handles.subscribe(user, await _body(request, Order))
-        return _answer(made, 201, {"location": f"/subscriptions/{made.handle}"})
+        made = await handles.subscribe(user, await body_of(request, Order))
+        return reply(made, 201, {"location": f"/subscriptions/{made.handle}"})
 
     async def describe(request: Request) -> Response:
         user = await who(request)
-        return _answer(await handles.describe(user, request.path_params["handle"]))
+        return reply(await handles.describe(user, request.path_params["handle"]))
 
     async def unsubscribe(request: Request) -> Response:
         user = await who(request)
@@ -73,13 +37,13 @@ def subscription_routes(views: Views) -> list[Route]:
 
     async def poll(request: Request) -> Response:
         user = await who(request)
-        query = _query(request, PollQuery)
+        query = query_of(request, PollQuery)
         polling = asyncio.ensure_future(handles.poll(user, request.path_params["handle"], query))
         leaving = asyncio.ensure_future(_left(request))
         try:
             await asyncio.wait({polling, leaving}, return_when=asyncio.FIRST_COMPLETED)
             # Who has gone gets an answer too, which nobody reads.
-            return _answer(polling.result()) if polling.done() else Response(status_code=204)
+            return reply(polling.result()) if polling.done() else Response(status_code=204)
         finally:
             polling.cancel()
             leaving.cancel()
@@ -87,8 +51,8 @@ def subscription_routes(views: Views) -> list[Route]:
 
     async def acknowledge(request: Request) -> Response:
         user = await who(request)
-        done = await _body(request, Acknowledgements)
-        return _answer(await handles.acknowledge(user, request.path_params["handle"], done.ids))
+        done = await body_of(request, Acknowledgements)
+        return reply(await handles.acknowledge(user, request.path_params["handle"], done.ids))
 
     async def openapi(_request: Request) -> Response:
         return Response(DOCUMENT, media_type="application/json")
@@ -102,95 +66,6 @@ def subscription_routes(views: Views) -> list[Route]:
         Route(f"{handle}/messages", poll, methods=["GET"]),
         Route(f"{handle}/acknowledgements", acknowledge, methods=["POST"]),
     ]
-
-
-# Answers ----------------------------------------------------------------------------------------
-
-
-def _answer(
-    what: msgspec.Struct, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    return Response(
-        msgspec.json.encode(what),
-        status,
-        {"cache-control": "no-store", **(headers or {})},
-        "application/json",
-    )
-
-
-async def _fault(_request: Request, error: Exception) -> Response:
-    if isinstance(error, ClientError):
-        status = STATUSES.get(error.reason, 400)
-        headers = _CHALLENGE if status == 401 else _LATER if status == 503 else {}
-        return _answer(Fault(error.message), status, headers)
-    assert isinstance(error, HTTPException)
-    return _answer(Fault(error.detail), error.status_code, error.headers)
-
-
-FAULT_HANDLERS: Mapping[Any, Any] = {ClientError: _fault, HTTPException: _fault}
-
-
-# Requests ---------------------------------------------------------------------------------------
-
-
-def _credentials(request: Request) -> tuple[str | None, bytes | None]:
-    """Name and password (RFC 7617); both None where there are none."""
-    given = request.headers.get("authorization")
-    if given is None:
-        return None, None
-    scheme, _, encoded = given.partition(" ")
-    try:
-        if scheme.lower() != "basic":
-            raise ValueError
-        user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
-        if not colon:
-            raise ValueError
-        return user.decode(), password
-    except ValueError:
-        raise HTTPException(
-            401, "the Authorization header has to be Basic, of a name and a password", _CHALLENGE
-        ) from None
-
-
-def _is_local(request: Request) -> bool:
-    if request.client is None or any(name in request.headers for name in _PASSED_ON):
-        return False
-    try:
-        address = ipaddress.ip_address(request.client.host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
-
-
-def _query(request: Request, kind: type[T]) -> T:
-    given = request.query_params.multi_items()
-    names = [name for name, _ in given]
-    try:
-        if len(names) != len(set(names)):
-            raise msgspec.ValidationError("a name is there twice")
-        return msgspec.convert(dict(given), kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise HTTPException(400, f"the query of the URL: {error}") from None
-
-
-async def _body(request: Request, kind: type[T]) -> T:
-    kind_of_body = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind_of_body != "application/json":
-        raise HTTPException(415, "the body has to be JSON, with content-type: application/json")
-    length = request.headers.get("content-length", "0")
-    too_long = HTTPException(413, f"the body has more than {HTTP_BODY_BYTES_MAX:,} bytes")
-    if int(length) > HTTP_BODY_BYTES_MAX:
-        raise too_long
-    data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > HTTP_BODY_BYTES_MAX:
-            raise too_long
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HTTPException(400, f"the body: {error}") from None
 
 
 async def _left(request: Request) -> None:
