@@ -25,7 +25,7 @@ class MatcherNode:
         self.is_paused = False
         self.is_slow = False
         self.kept: list[Callable[[], None]] = []
-        layouts = layouts_of([layout_of(space) for space in cluster.spaces])
+        layouts = layouts_of([layout_of(space) for space in cluster.matchers_spaces])
         self.back = Back(name, layouts, cluster.clock.now)
         self._answers: dict[str, Callable[[int, bytes], None]] = {}
         self._is_busy = False
@@ -94,6 +94,7 @@ class MatchedCluster(Cluster):
         self.answered_points = 0
         """By all lives of all matchers."""
         super().__init__(*args, **fields)  # type: ignore[arg-type]
+        self.matchers_spaces = self.spaces
 
     def add_matcher(self, name: str) -> MatcherNode:
         matcher = self.matchers[name] = MatcherNode(self, name)

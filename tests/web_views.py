@@ -96,7 +96,7 @@ def spaces() -> SpacesReport:
         "one",
         (
             SpaceReport("traffic", "traffic/#", (lat, speed), ("road",), True, 1_200, 1_201),
-            SpaceReport("rooms", "rooms/+", (heat,), (), False, 0, 0),
+            SpaceReport("rooms", "rooms/+", (heat,), (), False, 0, 0, "full"),
         ),
     )
 

@@ -162,6 +162,12 @@ class SpaceReport(Struct, frozen=True):
     """With a where-clause; a group is one."""
     boxes: int
     """Of their clauses."""
+    scheme: str = "mpartition"
+    """How matchers share its boxes: mpartition, p2p or full."""
+    along: str = ""
+    """The one dimension of p2p."""
+    policy: str = "adaptive"
+    """Which of the matchers that could answer is asked."""
 
 
 class SpacesReport(Struct, frozen=True):

@@ -1,9 +1,13 @@
 """What a configuration file declares is what a broker works with."""
 
+from typing import Literal, get_args, get_type_hints
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.attributes.declaring import declared_spaces
+from dovetail.attributes.forwarding import POLICIES
+from dovetail.attributes.sharing import Scheme, Sharing
 from dovetail.attributes.space import Dimension, Space
 from dovetail.errors import ConfigError
 from dovetail.settings import DimensionSettings, Settings, SpaceSettings, parse_settings
@@ -20,6 +24,9 @@ speed = { bounds = [0, 200], searchable = false }
 [spaces.rooms]
 topics = "rooms/+"
 dimensions = { heat = [-20, 50.5] }
+scheme = "p2p"
+along = "heat"
+policy = "random"
 """
 
 
@@ -32,8 +39,19 @@ def test_spaces_keep_the_order_of_the_file() -> None:
             frozenset({"road"}),
             json_fields=True,
         ),
-        Space("rooms", "rooms/+", (Dimension("heat", -20, 50.5),)),
+        Space(
+            "rooms",
+            "rooms/+",
+            (Dimension("heat", -20, 50.5),),
+            sharing=Sharing(Scheme.P2P, "heat", "random"),
+        ),
     )
+
+
+def test_all_schemes_and_policies_can_be_declared() -> None:
+    fields = get_type_hints(SpaceSettings)
+    assert get_args(fields["scheme"]) == tuple(Scheme)
+    assert get_args(fields["policy"]) == tuple(POLICIES)
 
 
 def test_without_any_there_are_none() -> None:
@@ -47,11 +65,25 @@ dimensions = st.dictionaries(
 )
 
 
-@given(names, dimensions, st.lists(names).map(tuple))
+@given(
+    names,
+    dimensions,
+    st.lists(names).map(tuple),
+    st.sampled_from(get_args(get_type_hints(SpaceSettings)["scheme"])),
+    names,
+)
 def test_settings_refuse_what_a_space_refuses(
-    name: str, dimensions: dict[str, tuple[int, int] | DimensionSettings], texts: tuple[str, ...]
+    name: str,
+    dimensions: dict[str, tuple[int, int] | DimensionSettings],
+    texts: tuple[str, ...],
+    scheme: Literal["mpartition", "p2p", "full"],
+    along: str,
 ) -> None:
-    declared = {name: SpaceSettings(topics="a/#", dimensions={**dimensions}, texts=texts)}
+    declared = {
+        name: SpaceSettings(
+            topics="a/#", dimensions={**dimensions}, texts=texts, scheme=scheme, along=along
+        )
+    }
     faults = [*space_faults(declared)]
     try:
         (space,) = declared_spaces(declared)

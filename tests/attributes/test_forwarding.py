@@ -20,7 +20,7 @@ def loads(policy: str) -> Loads:
         ("adaptive", 10.0, 101 / 50),
         ("adaptive", 12.0, (100 + (80 - 50) * 2 + 1) / 50),
         ("response-time", 12.0, 101 / 50),
-        ("boxes", 12.0, 7),
+        ("subscription-amount", 12.0, 7),
     ],
 )
 def test_the_papers_formulas(policy: str, now: float, cost: float) -> None:

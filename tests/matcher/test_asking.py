@@ -8,6 +8,7 @@ import pytest
 
 from dovetail.attributes import forwarding
 from dovetail.attributes.partition import Bounds
+from dovetail.attributes.sharing import Scheme
 from dovetail.config import (
     ASKING_SECONDS_MAX,
     MATCHER_ANSWER_SECONDS_MAX,
@@ -31,7 +32,7 @@ from dovetail.matcher.bodies import (
     floats_of,
 )
 from dovetail.matcher.kernels.grouping import UNSURE
-from dovetail.matcher.layout import Layout, Scheme
+from dovetail.matcher.layout import Layout
 from dovetail.matcher.tables import MatcherRecord, Phase, View
 
 LAYOUT = Layout("s", (Bounds(0, 100), Bounds(0, 10)), (0, 1))
@@ -240,7 +241,7 @@ def test_the_random_policy_asks_everybody() -> None:
 
 
 def test_the_policy_of_boxes_asks_whoever_has_fewest() -> None:
-    desk = Desk(forwarding.boxes)
+    desk = Desk(forwarding.subscription_amount)
     desk.loads(low=100, high=1)
     desk.publish("b")
     assert desk.mail[0][0] == "high"

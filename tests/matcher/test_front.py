@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dovetail.attributes.partition import Bounds
+from dovetail.attributes.sharing import Scheme
 from dovetail.errors import PeerError
 from dovetail.matcher.back import Back
 from dovetail.matcher.bodies import (
@@ -20,7 +21,7 @@ from dovetail.matcher.bodies import (
     encode,
 )
 from dovetail.matcher.front import Front
-from dovetail.matcher.layout import Layout, Scheme, layouts_of
+from dovetail.matcher.layout import Layout, layouts_of
 from dovetail.matcher.tables import Phase
 
 ROADS = Layout("roads", (Bounds(0, 100), Bounds(0, 10)), (0, 1))

@@ -15,6 +15,7 @@ import pytest
 
 from dovetail.attributes.forwarding import POLICIES
 from dovetail.attributes.partition import Bounds
+from dovetail.attributes.sharing import Scheme
 from dovetail.attributes.space import Box, Point, matches
 from dovetail.config import FEED_NARROW_SECONDS, MATCHER_JOIN_SECONDS_MAX, MATCHER_LINGER_SECONDS
 from dovetail.matcher import feeding
@@ -22,7 +23,7 @@ from dovetail.matcher.back import Back
 from dovetail.matcher.batches import Verdict
 from dovetail.matcher.bodies import ANSWERED, LOADS
 from dovetail.matcher.front import Front
-from dovetail.matcher.layout import Layout, Scheme
+from dovetail.matcher.layout import Layout
 from dovetail.matcher.tables import Phase
 
 BOUNDS = (Bounds(0, 100), Bounds(-50, 50), Bounds(0, 1))

@@ -8,9 +8,10 @@ import pytest
 
 from dovetail.attributes.conjunctions import Range
 from dovetail.attributes.partition import Bounds
+from dovetail.attributes.sharing import Scheme
 from dovetail.config import RECORD_BYTES_MAX
 from dovetail.errors import ConfigError
-from dovetail.matcher.layout import Layout, Scheme
+from dovetail.matcher.layout import Layout
 from dovetail.matcher.tables import (
     MatcherRecord,
     Phase,

@@ -132,6 +132,23 @@ lat = [-90, 90]
             space(more="texts = 'a'"),
             'f:4: spaces.s.texts: "a" will not do: it takes a list of text',
         ),
+        # How matchers share it
+        (
+            space(more="scheme = 'p3p'"),
+            'f:4: spaces.s.scheme: "p3p" will not do: it takes "full", "mpartition" or "p2p".',
+        ),
+        (
+            space(more="policy = 'fastest'"),
+            'f:4: spaces.s.policy: "fastest" will not do: it takes "adaptive", "random", "response',
+        ),
+        (
+            space(more="along = 'x'"),
+            'f:4: spaces.s.along: "x" is for the scheme p2p, and this is mpartition.',
+        ),
+        (
+            space(more="along = 'y'\nscheme = 'p2p'"),
+            'f:4: spaces.s.along: "y" is no searchable dimension; there are x.',
+        ),
         # Topics
         (
             space(topics="a/#/b"),

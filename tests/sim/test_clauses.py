@@ -5,6 +5,7 @@ A failing seed is in the test's name, and replays.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,12 +14,19 @@ from broker_harness import attributes
 from cluster_clients import Receiver, Sender
 from cluster_drama import NAMES, Drama
 from cluster_matchers import MatchedCluster
+from dovetail.attributes.forwarding import POLICIES
+from dovetail.attributes.sharing import Scheme, Sharing
 from dovetail.attributes.space import Dimension, Space
 from dovetail.broker.packets import Publish
 
 PHASES = 10
 WANTED = 2
 """Phases that a client wants, from its lowest on: few enough to be matchers' business."""
+SHARINGS = (
+    *(Sharing(policy=policy) for policy in POLICIES),
+    Sharing(Scheme.P2P, "phase"),
+    Sharing(Scheme.FULL),
+)
 MATCHERS = ("m1", "m2", "m3", "m4")
 SPACE = Space("phases", "t/#", (Dimension("phase", 0, PHASES), Dimension("age", 0, 9)))
 
@@ -100,8 +108,12 @@ def forwarded(drama: Drama) -> list[int]:
 class MatchedDrama(PhaseDrama):
     """With matchers, which come, hang, are slow, die and leave, too. Everybody has many boxes."""
 
+    matchers_spaces: tuple[Space, ...] | None = None
+    """If others than brokers have."""
+
     def make_cluster(self, seed: int) -> MatchedCluster:
         self.matched = MatchedCluster(seed, *NAMES, spaces=self.spaces)
+        self.matched.matchers_spaces = self.matchers_spaces or self.spaces
         for name in MATCHERS[:2]:
             self.matched.add_matcher(name)
         return self.matched
@@ -141,9 +153,29 @@ def test_matchers_come_and_go(seed: int) -> None:
     assert drama.matched.answered_points > 50
 
 
-def test_matchers_narrow_whom_a_publication_goes_to() -> None:
+@pytest.mark.parametrize("sharing", SHARINGS, ids=lambda one: f"{one.scheme}-{one.policy}")
+def test_matchers_narrow_whom_a_publication_goes_to(sharing: Sharing) -> None:
     """When all is calm, brokers get what a clause there holds for, and nothing else."""
-    drama = MatchedDrama(1)
+
+    class SharedDrama(MatchedDrama):
+        spaces = (replace(SPACE, sharing=sharing),)
+
+    drama = SharedDrama(1)
+    assert publish_all_phases(drama) == [0, 3, 3]
+    assert drama.matched.answered_points == PHASES
+
+
+def test_brokers_look_themselves_where_matchers_have_another_scheme() -> None:
+    class DifferingDrama(MatchedDrama):
+        matchers_spaces = (replace(SPACE, sharing=Sharing(Scheme.FULL)),)
+
+    drama = DifferingDrama(1)
+    assert publish_all_phases(drama) == [0, PHASES, PHASES]
+    assert drama.matched.answered_points == 0
+
+
+def publish_all_phases(drama: MatchedDrama) -> list[int]:
+    """How much of it each broker gets from another."""
     for sender in drama.senders:
         sender.is_sending = False
     drama.cluster.run(8)
@@ -154,9 +186,8 @@ def test_matchers_narrow_whom_a_publication_goes_to() -> None:
     for phase in range(PHASES):  # 2 and 3 are wanted by some, 3 and 4 by others
         client.publish("t/a1/x", b"%d" % phase, properties=attributes(phase=phase))
     drama.cluster.run(1)
-    assert forwarded(drama) == [before[0], before[1] + 3, before[2] + 3]
     assert node.shared.counters.publishes_in_vain == 0
-    assert drama.matched.answered_points == PHASES
+    return [now - then for now, then in zip(forwarded(drama), before, strict=True)]
 
 
 @pytest.mark.parametrize("seed", range(4))

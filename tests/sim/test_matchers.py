@@ -13,7 +13,8 @@ import pytest
 from dovetail.attributes import workload
 from dovetail.attributes.forwarding import POLICIES
 from dovetail.attributes.partition import Bounds
-from dovetail.matcher.layout import Layout, Scheme
+from dovetail.attributes.sharing import Scheme
+from dovetail.matcher.layout import Layout
 from dovetail.sim.matchers import Costs
 from dovetail.sim.matching import MatchingWorld
 from dovetail.sim.publishers import Published, Subscribed

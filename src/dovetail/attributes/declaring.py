@@ -5,6 +5,7 @@ Settings have been judged, with lines; what a `Space` refuses beyond that is a b
 
 from collections.abc import Mapping
 
+from dovetail.attributes.sharing import Scheme, Sharing
 from dovetail.attributes.space import Dimension, Space
 from dovetail.settings import SpaceSettings
 
@@ -19,4 +20,11 @@ def _space(name: str, declared: SpaceSettings) -> Space:
         Dimension(dimension, *settings.bounds, is_searchable=settings.searchable)
         for dimension, settings in declared.described.items()
     )
-    return Space(name, declared.topics, dimensions, frozenset(declared.texts), declared.json_fields)
+    return Space(
+        name,
+        declared.topics,
+        dimensions,
+        frozenset(declared.texts),
+        declared.json_fields,
+        Sharing(Scheme(declared.scheme), declared.along, declared.policy),
+    )

@@ -9,11 +9,11 @@ A matcher has a queue and rates for each dimension. What it says of one of them 
 
 A policy makes a cost of it, and the candidate with the lowest one gets the point:
 
-    adaptive         (queue now + 1) / matching rate, where the queue now is what it was, and what
-                     has come and been matched since
-    response time    the same with the queue as it was
-    boxes            how many there are to look at
-    random           any number
+    adaptive               (queue now + 1) / matching rate, where the queue now is what it was, and
+                           what has come and been matched since
+    response time          the same with the queue as it was
+    subscription amount    how many boxes there are to look at
+    random                 any number
 
 Rules:
 
@@ -76,7 +76,7 @@ def response_time(known: Known, _now: float, _random: Random) -> float:
     return _processing_seconds(known.load.queue, known.load.matching_rate)
 
 
-def boxes(known: Known, _now: float, _random: Random) -> float:
+def subscription_amount(known: Known, _now: float, _random: Random) -> float:
     return known.load.boxes
 
 
@@ -87,7 +87,7 @@ def random(_known: Known, _now: float, random: Random) -> float:
 POLICIES: dict[str, Policy] = {
     "adaptive": adaptive,
     "response-time": response_time,
-    "boxes": boxes,
+    "subscription-amount": subscription_amount,
     "random": random,
 }
 
@@ -102,7 +102,7 @@ class Loads:
     """What one broker knows of all matchers."""
 
     def __init__(self, policy: Policy, random: Random) -> None:
-        self._policy = policy
+        self.policy = policy
         self._random = random
         self._loads: dict[tuple[str, int], Known] = {}
 
@@ -133,7 +133,7 @@ class Loads:
 
     def cost(self, matcher: str, dimension: int, now: float) -> float:
         known = self._loads.get((matcher, dimension))
-        return 0.0 if known is None else self._policy(known, now, self._random)
+        return 0.0 if known is None else self.policy(known, now, self._random)
 
 
 class Meter:

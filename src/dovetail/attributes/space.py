@@ -20,6 +20,7 @@ from functools import cached_property
 import msgspec
 
 from dovetail.attributes.conjunctions import Conjunction
+from dovetail.attributes.sharing import AS_USUAL, Sharing
 from dovetail.attributes.tokens import as_number, is_number, shown
 from dovetail.attributes.where import Where
 from dovetail.config import (
@@ -87,7 +88,7 @@ class Space:
     """The attributes of the publications whose topics match `topics`.
 
     Attributes in `texts` are compared as they are. Where `json_fields` is set, fields of a JSON
-    payload are attributes too.
+    payload are attributes too. `sharing` decides nothing but who does the work.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Space:
     dimensions: tuple[Dimension, ...]
     texts: frozenset[str] = frozenset()
     json_fields: bool = False
+    sharing: Sharing = AS_USUAL
 
     def __post_init__(self) -> None:
         _check_name(self.name, "a space")
@@ -105,6 +107,9 @@ class Space:
         for name in sorted({*names, *self.texts}):
             if names.count(name) + (name in self.texts) > 1:
                 raise self._unusable(f"it has two attributes {shown(name)}")
+        along = self.sharing.along
+        if along and along not in [one.name for one in self.dimensions if one.is_searchable]:
+            raise self._unusable(f"it has no searchable dimension {shown(along)} to share along")
 
     def boxes(self, where: Where) -> tuple[Box, ...]:
         """One for each conjunction; a WhereError points at what has no meaning in this space."""

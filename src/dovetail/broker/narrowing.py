@@ -22,6 +22,7 @@ from random import Random
 
 import numpy as np
 
+from dovetail.attributes.forwarding import POLICIES
 from dovetail.attributes.space import Point
 from dovetail.broker.clauses import Clause
 from dovetail.broker.peering.tickets import Ticket
@@ -117,10 +118,16 @@ class Narrowing:
         router.clause_changed = self._clause_changed
 
     def _make(self) -> tuple[Front[Place[Asked]], Mapping[str, str]]:
-        layouts = {space.name: layout_of(space) for space in self._router.spaces.all}
+        spaces = self._router.spaces.all
+        layouts = {space.name: layout_of(space) for space in spaces}
         ids = {name: layout.id for name, layout in layouts.items()}
         front: Front[Place[Asked]] = Front(
-            self.name, layouts_of(list(layouts.values())), self._life, self._send, self._random
+            self.name,
+            layouts_of(list(layouts.values())),
+            self._life,
+            self._send,
+            self._random,
+            policies={ids[space.name]: POLICIES[space.sharing.policy] for space in spaces},
         )
         return front, ids
 

@@ -3,11 +3,13 @@
 from collections import Counter
 
 from dovetail import __version__
+from dovetail.attributes.sharing import Scheme
 from dovetail.attributes.space import Space
 from dovetail.broker.core import Broker
 from dovetail.broker.routes import Group
 from dovetail.broker.session import Subscription
 from dovetail.config import MATCHES_SHOWN_MAX
+from dovetail.matcher.layout import layout_of
 from dovetail.reports import (
     DimensionReport,
     FilterMatch,
@@ -93,7 +95,10 @@ class Reporter:
                     json_fields=space.json_fields,
                     subscriptions=wanted[space],
                     boxes=boxes[space],
+                    scheme=space.sharing.scheme,
+                    along=layout.names[layout.columns[0]] if layout.scheme is Scheme.P2P else "",
+                    policy=space.sharing.policy,
                 )
-                for space in router.spaces.all
+                for space, layout in [(one, layout_of(one)) for one in router.spaces.all]
             ),
         )

@@ -30,6 +30,7 @@ def sentences(report: SpacesReport) -> Iterator[str]:
             yield f"      {text:{width}}  a text"
         if space.json_fields:
             yield "      Fields of JSON payloads are attributes too."
+        yield f"      Matchers {_sharing(space)}."
 
 
 def _wanted(space: SpaceReport) -> str:
@@ -37,6 +38,14 @@ def _wanted(space: SpaceReport) -> str:
         return "nobody here has a where-clause for them"
     clauses = _counted(space.subscriptions, "subscription")
     return f"{clauses} with where-clauses, {_counted(space.boxes, 'box', 'boxes')}"
+
+
+def _sharing(space: SpaceReport) -> str:
+    if space.scheme == "full":
+        return "hold all boxes each (full), and any of them is asked"
+    if space.scheme == "p2p":
+        return f"share its boxes along {space.along} alone (p2p)"
+    return f"share its boxes along each dimension (mpartition); policy: {space.policy}"
 
 
 def _bounds(dimension: DimensionReport) -> str:

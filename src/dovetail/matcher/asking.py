@@ -22,7 +22,7 @@ Rules:
   and want the same are asked together.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Generic, NamedTuple
 
@@ -81,19 +81,21 @@ class Asking(Generic[Tag]):
         random: Random,
         *,
         policy: Policy = forwarding.adaptive,
+        policies: Mapping[str, Policy] | None = None,
         question_seconds: float = MATCHER_ANSWER_SECONDS_MAX,
         asking_seconds: float = ASKING_SECONDS_MAX,
         open_points_max: int = OPEN_POINTS_MAX,
     ) -> None:
+        """`policies`: of spaces that have another than `policy`."""
+        own = policies or {}
         self._view = view
         self._known = known
         self._send = send
         self._random = random
-        self._policy = policy
         self._question_seconds = question_seconds
         self._asking_seconds = asking_seconds
         self._open_points_max = open_points_max
-        self._loads = {space: Loads(policy, random) for space in view.layouts}
+        self._loads = {space: Loads(own.get(space, policy), random) for space in view.layouts}
         self._submitted: dict[tuple[str, tuple[str, ...]], list[tuple[Tag, Sequence[float]]]] = {}
         self._open: dict[int, _Open[Tag]] = {}
         # A matcher may still answer what an earlier life of ours has asked.
@@ -202,7 +204,7 @@ class Asking(Generic[Tag]):
                     cost = cost or _UNKNOWN_COST * self._random.random()
                     costs[place, dimension] = min(cost, _COST_MAX)
         found: Floats = costs[candidates, np.arange(candidates.shape[1])]
-        if self._policy is forwarding.random:  # for each point anew
+        if loads.policy is forwarding.random:  # for each point anew
             draws = np.random.default_rng(self._random.getrandbits(64)).random(found.shape)
             found = np.where(np.isfinite(found), draws, found)
         return found

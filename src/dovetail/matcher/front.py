@@ -42,6 +42,7 @@ class Front(Generic[Tag]):
         random: Random,
         *,
         policy: Policy = forwarding.adaptive,
+        policies: Mapping[str, Policy] | None = None,
         question_seconds: float = MATCHER_ANSWER_SECONDS_MAX,
         asking_seconds: float = ASKING_SECONDS_MAX,
     ) -> None:
@@ -56,6 +57,7 @@ class Front(Generic[Tag]):
             send,
             random,
             policy=policy,
+            policies=policies,
             question_seconds=question_seconds,
             asking_seconds=asking_seconds,
         )

@@ -1,13 +1,9 @@
 """What matchers have to know of a space: its dimensions, and how it is shared among them. Pure.
 
-Schemes, of which a cluster has one:
-
-    mpartition    BlueDove's: a box is held along each searchable dimension where it is narrow
-    p2p           the paper's first baseline: along one dimension only, however wide it is there
-    full          its second one: every matcher has every box, and any of them may be asked
-
-A layout has a name on the wire that is made of all this. So brokers and matchers whose settings of
-a space differ do not meet, which costs needless forwarding and no matches.
+A layout has a name on the wire that is made of all that decides who holds a box, and of what its
+numbers are: bounds, names and order of dimensions, and the scheme (attributes/sharing.py). So
+brokers and matchers whose settings of a space differ do not meet, which costs needless forwarding
+and no matches.
 
 Full replication has one dimension that no box is placed by: all values of it are 0, and a matcher's
 part of it is everything.
@@ -16,7 +12,6 @@ part of it is everything.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
 import msgspec
@@ -24,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.attributes.partition import Bounds
+from dovetail.attributes.sharing import Scheme
 from dovetail.attributes.space import Space
 from dovetail.config import WIDE_SHARE
 from dovetail.matcher.covers import Cover, is_nothing
@@ -32,14 +28,6 @@ Floats = npt.NDArray[np.float64]
 Kinds = npt.NDArray[np.uint16]
 
 _DIGEST_BYTES = 8
-
-
-class Scheme(StrEnum):
-    """Who holds a box."""
-
-    MPARTITION = "mpartition"
-    P2P = "p2p"
-    FULL = "full"
 
 
 @dataclass(frozen=True)
@@ -52,12 +40,20 @@ class Layout:
     """Which of them boxes are placed by."""
     scheme: Scheme = Scheme.MPARTITION
     wide_share: float = WIDE_SHARE
+    names: tuple[str, ...] = ()
+    """Of the dimensions. Two may have the same bounds, and must not be taken for each other."""
 
     @cached_property
     def id(self) -> str:
         """On the wire."""
         meaning = msgspec.json.encode(
-            (self.dimensions, self.columns, self.scheme, float(self.wide_share).hex())
+            (
+                self.dimensions,
+                self.columns,
+                self.scheme,
+                float(self.wide_share).hex(),
+                self.names,
+            )
         )
         digest = hashlib.blake2b(meaning, digest_size=_DIGEST_BYTES).hexdigest()
         return f"{self.name}#{digest}"
@@ -108,8 +104,8 @@ class Layout:
         return along & kinds
 
 
-def layout_of(space: Space, scheme: Scheme = Scheme.MPARTITION, along: str = "") -> Layout:
-    """`along`: the one dimension of p2p; the first searchable one unless told."""
+def layout_of(space: Space) -> Layout:
+    scheme, along = space.sharing.scheme, space.sharing.along
     bounds = tuple(Bounds(one.low, one.high) for one in space.dimensions)
     columns = [place for place, one in enumerate(space.dimensions) if one.is_searchable]
     if scheme is not Scheme.MPARTITION:
@@ -117,7 +113,8 @@ def layout_of(space: Space, scheme: Scheme = Scheme.MPARTITION, along: str = "")
         columns = (named or columns)[:1]
     # In the baselines the width of a range decides nothing.
     share = WIDE_SHARE if scheme is Scheme.MPARTITION else 1.0
-    return Layout(space.name, bounds, tuple(columns), scheme, share)
+    names = tuple(one.name for one in space.dimensions)
+    return Layout(space.name, bounds, tuple(columns), scheme, share, names)
 
 
 def layouts_of(layouts: Sequence[Layout]) -> dict[str, Layout]:

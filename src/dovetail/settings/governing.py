@@ -45,6 +45,7 @@ def _faults(space: SpaceSettings) -> Iterator[Fault]:
         yield Fault(("topics",), f"{shown(space.topics)} will not do: {why}.")
     yield from below(("dimensions",), _dimension_faults(space))
     yield from below(("texts",), _text_faults(space))
+    yield from below(("along",), _along_faults(space))
 
 
 def _dimension_faults(space: SpaceSettings) -> Iterator[Fault]:
@@ -70,6 +71,18 @@ def _text_faults(space: SpaceSettings) -> Iterator[Fault]:
             yield Fault((index,), f"{shown(name)} is a dimension already.")
         elif name in space.texts[:index]:
             yield Fault((index,), f"{shown(name)} is there twice.")
+
+
+def _along_faults(space: SpaceSettings) -> Iterator[Fault]:
+    along, dimensions = space.along, space.described
+    if not along:
+        return
+    searchable = [name for name, dimension in dimensions.items() if dimension.searchable]
+    if space.scheme != "p2p":
+        yield Fault((), f"{shown(along)} is for the scheme p2p, and this is {space.scheme}.")
+    elif along not in searchable:
+        known = ", ".join(searchable) or "none"
+        yield Fault((), f"{shown(along)} is no searchable dimension; there are {known}.")
 
 
 def _common_topic_faults(spaces: Mapping[str, SpaceSettings]) -> Iterator[Fault]:

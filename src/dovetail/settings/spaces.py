@@ -5,7 +5,7 @@ by `attributes.declaring`.
 """
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Struct
 
@@ -59,6 +59,28 @@ class SpaceSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             "any case."
         ),
     ] = False
+    scheme: Annotated[
+        Literal["mpartition", "p2p", "full"],
+        about(
+            "Which matchers hold a clause: mpartition those along every searchable dimension that "
+            "it is narrow on, p2p those along one dimension, full all of them. All nodes of a "
+            "cluster need the same, or its brokers look at clauses themselves."
+        ),
+    ] = "mpartition"
+    along: Annotated[
+        str,
+        about("The dimension of p2p. Empty: the first that is searchable. For others it is empty."),
+    ] = ""
+    policy: Annotated[
+        Literal["adaptive", "response-time", "subscription-amount", "random"],
+        about(
+            "Which of the matchers that could answer is asked about a publication: adaptive the "
+            "one that would be done first, by its queue and rates as they are likely to be now, "
+            "response-time by those that it told last, subscription-amount the one with the fewest "
+            "clauses, random any. It decides between the dimensions of mpartition; with p2p there "
+            "is one to ask, and with full it is drawn."
+        ),
+    ] = "adaptive"
 
     @property
     def described(self) -> Mapping[str, DimensionSettings]:
