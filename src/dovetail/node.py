@@ -18,6 +18,7 @@ from random import Random
 
 from dovetail import __version__
 from dovetail.attributes.declaring import declared_spaces
+from dovetail.broker import deliveries
 from dovetail.broker.access import AccessRules, Authenticator, Grant
 from dovetail.broker.journal import Journal
 from dovetail.broker.link import Link
@@ -116,6 +117,8 @@ class Node:
         loop = asyncio.get_running_loop()
         offset = time.time() - loop.time()
         load_kernels()
+        if settings.spaces:
+            deliveries.load_kernels()
         self._store = Store.open(Path(settings.data), settings.durability)
         state = self._store.load()
         highest_session, highest_message = self._store.highest_numbers()

@@ -11,6 +11,7 @@ from multiprocessing import get_context
 
 from dovetail.attributes import workload
 from dovetail.attributes.index import BoxIndex
+from dovetail.broker import deliveries
 from dovetail.broker.scanning import load_kernels
 from dovetail.compiling import remove_stale
 from dovetail.config import BANK_PLAIN_MAX
@@ -53,6 +54,7 @@ def _use_sketches() -> None:
 
 def _use_the_rest() -> None:
     load_kernels()
+    deliveries.load_kernels()
     trie = FilterTrie[str]()
     for number in range(100):
         trie[f"{number:020}/+/#"] = ""

@@ -9,10 +9,10 @@ A `ClauseSet` has all clauses on one filter. A few are looked at one by one; mor
 after a start.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from dovetail.attributes.index import BoxIndex
+from dovetail.attributes.index import BoxIndex, Slots
 from dovetail.attributes.query import split_query
 from dovetail.attributes.space import Box, Point, Space, has_texts, matches
 from dovetail.config import CLAUSES_UNINDEXED_MAX
@@ -76,7 +76,8 @@ class ClauseSet(Generic[Entry]):
         self._waiting: set[Entry] = set()  # for a place in the index
         self._index: BoxIndex | None = None
         self._slots: dict[Entry, list[int]] = {}
-        self._at: dict[int, tuple[Entry, Box]] = {}
+        self._at: list[Entry | None] = []  # by slot
+        self._texts: dict[int, Box] = {}  # boxes that ask for some
 
     def __len__(self) -> int:
         return len(self._clauses)
@@ -99,25 +100,31 @@ class ClauseSet(Generic[Entry]):
         slots = self._slots.pop(entry, None)
         if slots is not None and self._index is not None:
             self._index.discard(slots)
-            for slot in slots:
-                del self._at[slot]
+            self._removed(entry, slots)
         if not self._clauses:
             self._index = None
 
     def find(self, point: Point) -> list[Entry]:
         """Whose clauses hold, each once."""
+        slots = self._search(point)
+        if slots is None:
+            return [entry for entry, clause in self._clauses.items() if clause.holds(point)]
+        return list(dict.fromkeys(self._entries(slots.tolist(), point)))
+
+    def _search(self, point: Point) -> Slots | None:
+        """The boxes that have its values, whatever texts they ask for; None: there is no index."""
         if self._waiting:
             self._place()
-        if self._index is None:
-            return [entry for entry, clause in self._clauses.items() if clause.holds(point)]
-        _, slots = self._index.match([point.values])
-        at = self._at
-        found: dict[Entry, None] = {}
-        for slot in slots.tolist():
-            entry, box = at[slot]
-            if not box.texts or has_texts(box, point):
-                found[entry] = None
-        return list(found)
+        return None if self._index is None else self._index.match([point.values])[1]
+
+    def _entries(self, slots: Iterable[int], point: Point) -> Iterator[Entry]:
+        """Whose boxes these are, as often as they are, if the point has their texts."""
+        at, texts = self._at, self._texts
+        for slot in slots:
+            entry = at[slot]
+            assert entry is not None, "there is a box in it"
+            if slot not in texts or has_texts(texts[slot], point):
+                yield entry
 
     def _place(self) -> None:
         """Put into the index what waits."""
@@ -130,7 +137,20 @@ class ClauseSet(Generic[Entry]):
         self._waiting.clear()
         slots = self._index.insert(
             [box.lows for _, box in placed], [box.highs for _, box in placed]
-        ).tolist()
-        for slot, (entry, box) in zip(slots, placed, strict=True):
-            self._at[slot] = entry, box
+        )
+        self._placed(slots.tolist(), placed)
+
+    def _placed(self, slots: list[int], entries: Sequence[tuple[Entry, Box]]) -> None:
+        """These boxes are in the index now."""
+        self._at += [None] * (max(slots) + 1 - len(self._at))
+        for slot, (entry, box) in zip(slots, entries, strict=True):
+            self._at[slot] = entry
             self._slots.setdefault(entry, []).append(slot)
+            if box.texts:
+                self._texts[slot] = box
+
+    def _removed(self, entry: Entry, slots: list[int]) -> None:  # noqa: ARG002
+        """These boxes of an entry are not there any more."""
+        for slot in slots:
+            self._at[slot] = None
+            self._texts.pop(slot, None)

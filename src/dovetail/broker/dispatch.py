@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.attributes.space import Point
+from dovetail.broker.deliveries import Delivery
 from dovetail.broker.kernels.scan import transcode
 from dovetail.broker.packets import MQTT_5
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routes import Delivery, Group, Key, Route
+from dovetail.broker.routes import Group, Key, Route
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Outgoing, Session
 from dovetail.broker.spaces import point_of
@@ -357,7 +358,7 @@ class Dispatch:
         member = group.pick(message.qos)
         if member is None:
             return False
-        chosen = Delivery(member.session, (member,))
+        chosen = Delivery.of(member.session, (member,))
         known = len(entries)
         source, self._shared.source = self._shared.source, GROUP_SOURCE
         self.deliver(chosen, message, message.retain and chosen.retain_as_published, entries)

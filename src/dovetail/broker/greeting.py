@@ -11,10 +11,10 @@ looked up when their turn comes, for one subscription at a time.
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from dovetail.broker.deliveries import Delivery
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routes import Delivery
 from dovetail.broker.session import Subscription
 from dovetail.broker.spaces import point_of
 from dovetail.broker.state import RETAINED_SOURCE, Shared
@@ -90,7 +90,7 @@ class Greetings:
         session = subscription.session
         is_new = False
         limits = self._shared.limits
-        delivery = Delivery(session, (subscription,))
+        delivery = Delivery.of(session, (subscription,))
         while True:
             if (
                 link.congested

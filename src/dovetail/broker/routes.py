@@ -5,11 +5,12 @@ publication if its attributes satisfy it: a route has the sets of such clauses, 
 each publication.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.attributes.space import Point, Space
 from dovetail.broker.clauses import Clause, ClauseSet
+from dovetail.broker.deliveries import Delivery, WantedBySubscriptions, by_session
 from dovetail.broker.session import Session, Subscription
 
 if TYPE_CHECKING:
@@ -17,35 +18,6 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]
 """Of a group: its name and its filter, with the where-clause if it has one (clauses.py)."""
-
-
-class Delivery:
-    """What one session gets of a matching publication (section 3.3.4).
-
-    Once, at the highest QoS of its subscriptions, and with all their identifiers.
-    """
-
-    __slots__ = (
-        "identifiers",
-        "plain",
-        "qos",
-        "retain_as_published",
-        "session",
-        "subscriptions",
-    )
-
-    def __init__(self, session: Session, subscriptions: Sequence[Subscription]) -> None:
-        self.session = session
-        self.subscriptions = subscriptions
-        self.qos = max(subscription.qos for subscription in subscriptions)  # [MQTT-3.3.4-2]
-        # [MQTT-3.3.4-3], [MQTT-3.3.4-4]
-        self.identifiers = tuple(
-            subscription.identifier for subscription in subscriptions if subscription.identifier
-        )
-        self.retain_as_published = any(
-            subscription.retain_as_published for subscription in subscriptions
-        )
-        self.plain = not self.identifiers
 
 
 class Group:
@@ -134,20 +106,18 @@ class Route:
         pools: "tuple[Pool, ...]" = (),
         wants: "Wants | None" = None,
     ) -> None:
-        by_session: dict[Session, list[Subscription]] = {}
-        for subscription in subscriptions:
-            by_session.setdefault(subscription.session, []).append(subscription)
-        self.deliveries = tuple(Delivery(session, found) for session, found in by_session.items())
+        receivers = by_session(subscriptions)
+        self.deliveries = tuple(Delivery.of(*receiver) for receiver in receivers.items())
         self.groups = groups
         self.peers = peers
         self.pools = pools
         # What a session with No Local gets of its client's own publications [MQTT-3.8.3-3], by
         # client identifier: they may come from another broker, where the client was before.
         self.own: dict[str, Delivery | None] = {}
-        for session, found in by_session.items():
+        for session, found in receivers.items():
             others = [subscription for subscription in found if not subscription.no_local]
             if len(others) < len(found):
-                self.own[session.client_id] = Delivery(session, others) if others else None
+                self.own[session.client_id] = Delivery.of(session, others) if others else None
         wants = wants or _NOTHING_WANTED
         self.space = wants.space
         self.clauses = wants.clauses
@@ -182,19 +152,15 @@ class Route:
 
     def deliveries_with(self, client_id: str, point: Point) -> Iterable[Delivery]:
         """The same with those whose clauses hold; who has both kinds gets it once."""
-        by_session: dict[Session, list[Subscription]] = {}
+        wanted: dict[Session, Delivery] = {}
         for clauses in self.clauses:
-            for one in clauses.find(point):
-                if not (one.no_local and one.session.client_id == client_id):
-                    by_session.setdefault(one.session, []).append(one)
+            for one in clauses.deliveries(point, client_id):
+                known = wanted.get(one.session)
+                wanted[one.session] = one if known is None else known.joined(one)
         for delivery in self.deliveries_from(client_id):
-            more = by_session.pop(delivery.session, None)
-            if more is None:
-                yield delivery
-            else:
-                yield Delivery(delivery.session, (*delivery.subscriptions, *more))
-        for session, found in by_session.items():
-            yield Delivery(session, found)
+            more = wanted.pop(delivery.session, None)
+            yield delivery if more is None else delivery.joined(more)
+        yield from wanted.values()
 
     def groups_for(self, point: Point) -> list[Group]:
         """Those with clauses that hold, of this broker's."""
@@ -208,12 +174,8 @@ class Route:
         )
 
 
-class WantedBySubscriptions(ClauseSet[Subscription]):
-    """Clauses on one filter, of subscriptions without a group."""
-
-
 class WantedByGroups(ClauseSet[Group]):
-    """The same of groups."""
+    """Clauses on one filter, of groups."""
 
 
 class Wants(NamedTuple):

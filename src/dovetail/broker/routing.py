@@ -27,14 +27,8 @@ from typing import TYPE_CHECKING
 from dovetail.attributes.space import Space
 from dovetail.broker.clauses import Clause, key_of, split_key
 from dovetail.broker.datatypes import check_text
-from dovetail.broker.routes import (
-    Group,
-    Key,
-    Route,
-    WantedByGroups,
-    WantedBySubscriptions,
-    Wants,
-)
+from dovetail.broker.deliveries import WantedBySubscriptions
+from dovetail.broker.routes import Group, Key, Route, WantedByGroups, Wants
 from dovetail.broker.session import Session, Subscription
 from dovetail.broker.spaces import Spaces
 from dovetail.config import ROUTE_TOPIC_BYTES_MAX, ROUTES_RECHECKED_MAX
@@ -105,6 +99,8 @@ class Router:
                 self.presence_changed(session)
             if not text:
                 self.changed(inner)
+            elif shared is None and known.clause is not None:
+                self.clauses[inner].options_changed(known)
             return known
         subscription = Subscription(session, key, options, identifier)
         session.subscriptions[key] = subscription

@@ -1,1 +1,1 @@
-"""What is compiled of the broker: finding packets in whole read buffers. Plain arrays only."""
+"""What is compiled of the broker: packets in whole read buffers, whose boxes. Plain arrays only."""
