@@ -135,6 +135,9 @@ for i, topic_filter in enumerate(many): trie[topic_filter] = i
 for topic_filter in many: trie.match("1/x/1"); del trie[topic_filter]
 index = BoxIndex(*workload.bounds())
 for box in range(3): index.insert(*workload.boxes(1, seed=box))
+lows, highs = workload.boxes(300)
+lows.flags.writeable = highs.flags.writeable = False
+index.insert(lows, highs); index.insert(lows[:1], highs[:1]); index.insert(lows[::2], highs[::2])
 index.match(workload.points(10), mask=1); index.count(workload.points(10))
 index.discard([0])
 assert met() == before, met() - before

@@ -74,6 +74,35 @@ class Changing(RuleBasedStateMachine):
         for slot in going.tolist():
             del self.oracle.boxes[slot]
 
+    @rule(box=st.tuples(borders, borders, borders, borders), times=st.sampled_from([1, 70]))
+    def insert_one_by_one(self, box: tuple[float, ...], times: int) -> None:
+        """As views of what came over a connection, which cannot be written to."""
+        both = np.frombuffer(np.array([box]).tobytes()).reshape(1, 4)
+        for _ in range(times):
+            [slot] = self.index.insert(both[:, :2], both[:, 2:], 5).tolist()
+            assert slot not in self.oracle.boxes
+            self.oracle.boxes[slot] = (both[0, :2], both[0, 2:], 5)
+
+    @precondition(lambda self: self.oracle.boxes)
+    @rule(seed=st.integers(0, 100), times=st.sampled_from([1, 10]))
+    def replace(self, seed: int, times: int) -> None:
+        """Boxes go one by one, and come again at once."""
+        some = np.random.default_rng(seed).choice(sorted(self.oracle.boxes), times)
+        for old in set(some.tolist()):
+            low, high, kind = self.oracle.boxes.pop(old)
+            self.index.discard([old])
+            [slot] = self.index.insert([low], [high], [kind]).tolist()
+            assert slot not in self.oracle.boxes
+            self.oracle.boxes[slot] = (low, high, kind)
+
+    @rule(count=st.sampled_from([1, 2, 200]), data=st.data())
+    def refuse(self, count: int, data: st.DataObject) -> None:
+        """A border that is no number: nothing of it is put in."""
+        boxes = np.zeros((count, 4))
+        boxes[data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, 3))] = math.nan
+        with pytest.raises(ValueError, match="number"):
+            self.index.insert(boxes[:, :2], boxes[:, 2:])
+
     @rule(point=st.tuples(values, values), mask=st.one_of(st.none(), st.integers(0, 7)))
     def match(self, point: tuple[float, float], mask: int | None) -> None:
         array = np.array([point])
@@ -85,7 +114,7 @@ class Changing(RuleBasedStateMachine):
 
 
 TestChanging = Changing.TestCase
-TestChanging.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+TestChanging.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
 
 
 @settings(deadline=None)
@@ -192,6 +221,16 @@ def test_kinds() -> None:
 def test_bounds_that_are_refused(lows: list[float], highs: list[float]) -> None:
     with pytest.raises(ValueError, match=r"bound|dimensions"):
         BoxIndex(lows, highs)
+
+
+def test_what_is_put_in_is_copied() -> None:
+    """Whoever gave it may go on writing there."""
+    low, high = np.zeros((1, 2)), np.ones((1, 2))
+    index = BoxIndex([0.0, 0.0], [1.0, 1.0])
+    slots = np.concatenate([index.insert(low, high), index.insert(low, high)])
+    low += 7
+    for ours, theirs in zip(index.boxes(slots), (0.0, 1.0), strict=True):
+        assert np.array_equal(ours, np.full((2, 2), theirs))
 
 
 def test_boxes_and_points_that_are_refused() -> None:

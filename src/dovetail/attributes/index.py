@@ -49,6 +49,19 @@ def _room_for(leaf_count: int) -> int:
     return max(-(-leaf_count // 64) * 64, LEAVES_MIN)
 
 
+class _Given:
+    """Boxes to put in, as the kernel takes them: of each its lower borders, then its upper ones."""
+
+    __slots__ = ("boxes", "highs", "kinds", "lows", "sequence")
+
+    def __init__(self, count: int, dimensions: int) -> None:
+        both = np.empty((count, 2 * dimensions), np.float64)
+        self.boxes: Floats = both.reshape(-1)
+        self.lows, self.highs = both[:, :dimensions], both[:, dimensions:]
+        self.kinds = np.empty(count, np.uint32)
+        self.sequence: Slots = np.zeros(count, np.int64)
+
+
 class BoxIndex:
     """All boxes of a space, or of a matcher's part of it."""
 
@@ -65,6 +78,8 @@ class BoxIndex:
         self.dimensions = len(low)
         self._origins, self._scales = low, scales
         self._matches_likely = 0.0
+        # Boxes often come one by one, and then making arrays for each costs more than the rest.
+        self._one = _Given(1, self.dimensions)
         self._empty()
 
     def _empty(self) -> None:
@@ -97,7 +112,7 @@ class BoxIndex:
     # Size -----------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return int(self._state[leaves.BOXES])
+        return self._state.item(leaves.BOXES)
 
     @property
     def nbytes(self) -> int:
@@ -132,7 +147,7 @@ class BoxIndex:
 
     def _shrink(self) -> None:
         """After boxes have left. Rooms follow each other by a factor, so this is seldom."""
-        room, used = len(self._used), int(self._state[leaves.LEAVES])
+        room, used = len(self._used), self._state.item(leaves.LEAVES)
         if used >= LEAVES_SHRINK * room:
             return
         wanted = _room_for(int(used * LEAVES_GROWTH))
@@ -154,42 +169,35 @@ class BoxIndex:
         low, high = np.asarray(lows, np.float64), np.asarray(highs, np.float64)
         if low.ndim != 2 or low.shape[1] != self.dimensions or low.shape != high.shape:
             raise ValueError(f"a box has two borders in each of {self.dimensions} dimensions")
-        boxes = np.concatenate((low, high), axis=1).reshape(-1)
-        if np.isnan(boxes).any():
-            raise ValueError("a border is a number")
         count = len(low)
-        kind = np.empty(count, np.uint32)
-        kind[:] = kinds
-        if len(self) + count > BOXES_MAX:
+        boxes_before = self._state.item(leaves.BOXES)
+        if boxes_before + count > BOXES_MAX:
             raise ValueError(f"an index has at most {BOXES_MAX:,} boxes")
-        if self._state[leaves.FREE_SLOTS] < count:
-            self._resize_slots(int((len(self) + count) * LEAVES_GROWTH))
-        if count == 1:
-            sequence = np.zeros(1, np.int64)
-        else:
-            sequence = np.argsort(keys_of(boxes, self._origins, self._scales))
+        if self._state.item(leaves.FREE_SLOTS) < count:
+            self._resize_slots(int((boxes_before + count) * LEAVES_GROWTH))
         slots = np.empty(count, np.int64)
-        done = self._insert(boxes, kind, sequence, 0, slots)
+        # A copy in any case: the kernel is compiled for arrays that can be written to.
+        given = self._one if count == 1 else _Given(count, self.dimensions)
+        given.lows[:], given.highs[:], given.kinds[:] = low, high, kinds
+        if count > 1:
+            given.sequence = np.argsort(keys_of(given.boxes, self._origins, self._scales))
+        done = self._insert(given, 0, slots)
+        if done == leaves.NO_NUMBER:
+            raise ValueError("a border is a number")
         while done < count:
             # What is still to come comes in order, and leaves are about three quarters full then.
             room = len(self._used)
             likely = (count - done) // (LANES * 3 // 4)
             self._resize_leaves(max(int(room * LEAVES_GROWTH), room + likely))
-            done = self._insert(boxes, kind, sequence, done, slots)
+            done = self._insert(given, done, slots)
         return slots
 
-    def _insert(
-        self,
-        boxes: Floats,
-        kinds: npt.NDArray[np.uint32],
-        sequence: Slots,
-        start: int,
-        slots: Slots,
-    ) -> int:
+    def _insert(self, given: _Given, start: int, slots: Slots) -> int:
         return leaves.insert(
             self._origins, self._scales, self._codes, self._edges, self._slot_of, self._kinds,
             self._place_of, self._used, self._cover, self._rows, self._order, self._firsts,
-            self._free_leaves, self._free_slots, self._state, boxes, kinds, sequence, start, slots,
+            self._free_leaves, self._free_slots, self._state,
+            given.boxes, given.kinds, given.sequence, start, slots,
         )  # fmt: skip
 
     def discard(self, slots: npt.ArrayLike) -> None:

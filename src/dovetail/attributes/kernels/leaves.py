@@ -47,6 +47,9 @@ ROWS = CELLS + 1
 LEAVES, FREE_LEAVES, FREE_SLOTS, BOXES = 0, 1, 2, 3
 STATES = 4
 
+NO_NUMBER = -1
+"""What `insert` returns for a border that is NaN."""
+
 _ONE = np.uint64(1)
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
@@ -245,10 +248,14 @@ def insert(
 ) -> int:
     """Puts boxes in, in this sequence; returns where it stopped for want of a leaf.
 
-    There have to be as many free slots as boxes, and one leaf in the order.
+    There have to be as many free slots as boxes, and one leaf in the order. NO_NUMBER: nothing is
+    put in, as a border is none.
     """
     dimensions = len(origins)
     words = len(used) >> 6
+    for i in range(len(boxes)):
+        if np.isnan(boxes[i]):
+            return NO_NUMBER
     for i in range(start, len(sequence)):
         box = sequence[i]
         source = box * 2 * dimensions
