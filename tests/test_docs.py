@@ -37,7 +37,7 @@ from dovetail.settings.faults import as_toml
 from dovetail.web import MatcherViews
 from dovetail.web.matcher_pages import make_matcher_registry
 from dovetail.web.metrics import make_registry
-from web_views import MATCHER, views
+from web_views import MATCHER, told_cluster, views
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 FOR_USERS = [page for page in PAGES if page.name == "README.md" or page.parent.name == "docs"]
@@ -251,7 +251,7 @@ def test_limits_of_clauses_are_as_they_are() -> None:
 
 @every_page_for_users
 def test_metrics_are_known(page: Path) -> None:
-    matcher = MatcherViews(lambda: (True, ""), lambda: MATCHER)
+    matcher = MatcherViews(lambda: (True, ""), lambda: MATCHER, told_cluster)
     shown = "\n".join(
         generate_latest(registry).decode()
         for registry in (make_registry(views()), make_matcher_registry(matcher))

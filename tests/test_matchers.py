@@ -76,18 +76,20 @@ def test_they_are_nodes_of_the_cluster(fleet: FleetProcess) -> None:
     assert "2 brokers and 2 matchers, one cluster" in fleet.printed()
     assert len(fleet.children()) == 4
     until_serving(fleet, "1", "2")
-    url = f"http://127.0.0.1:{fleet.ports('HTTP')[0]}"
-    command = [sys.executable, "-m", "dovetail", "status", "--json", "--url", url]
-    told = json.loads(subprocess.check_output(command, timeout=WAIT_SECONDS))
-    shown = [
-        (node["name"].partition("-")[2], node["role"], node["state"]) for node in told["nodes"]
-    ]
-    assert sorted(shown) == [
-        ("1", "broker", "alive"),
-        ("2", "broker", "alive"),
-        ("matcher-1", "matcher", "alive"),
-        ("matcher-2", "matcher", "alive"),
-    ]
+    for asked in (0, 3):  # a broker, and a matcher
+        url = f"http://127.0.0.1:{fleet.ports('HTTP')[asked]}"
+        command = [sys.executable, "-m", "dovetail", "status", "--json", "--url", url]
+        told = json.loads(subprocess.check_output(command, timeout=WAIT_SECONDS))
+        shown = [
+            (node["name"].partition("-")[2], node["role"], node["state"]) for node in told["nodes"]
+        ]
+        assert sorted(shown) == [
+            ("1", "broker", "alive"),
+            ("2", "broker", "alive"),
+            ("matcher-1", "matcher", "alive"),
+            ("matcher-2", "matcher", "alive"),
+        ]
+        assert all(node["report"] is not None for node in told["nodes"])
     for number in (2, 3):
         assert fleet.get_json("/healthz", number) == {"status": "ok"}
         assert fleet.metric("dovetail_matcher_serving", number) == 1

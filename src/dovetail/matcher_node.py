@@ -21,7 +21,7 @@ from dovetail.errors import ConfigError, DovetailError
 from dovetail.matcher.agent import MatcherAgent
 from dovetail.matcher.holding import load_kernels
 from dovetail.matcher.layout import Layout, layout_of, layouts_of
-from dovetail.reports import NodeReport
+from dovetail.reports import ClusterReport, NodeReport
 from dovetail.running import in_url, run_until_told
 from dovetail.settings import Settings, check_files, check_spaces
 from dovetail.web import HttpServer, MatcherViews, bound_server
@@ -67,7 +67,8 @@ class MatcherNode:
             self.http_address = await self._http.start()
 
     def _make_http(self, port: int) -> HttpServer:
-        return HttpServer(self.settings.http.host, port, MatcherViews(self._health, self._report))
+        views = MatcherViews(self._health, self._report, self._cluster)
+        return HttpServer(self.settings.http.host, port, views)
 
     async def run(self) -> None:
         """Until `stop_soon` is called."""
@@ -122,6 +123,10 @@ class MatcherNode:
     def _report(self) -> NodeReport:
         assert self.agent is not None
         return self.agent.report()
+
+    async def _cluster(self) -> ClusterReport:
+        assert self.agent is not None
+        return await self.agent.asking.cluster()
 
 
 def layouts_in(settings: Settings) -> Mapping[str, Layout]:

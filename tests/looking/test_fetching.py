@@ -57,7 +57,7 @@ def test_no_address(url: str) -> None:
 def test_an_older_node_or_another_program() -> None:
     with answering(404, b"Not Found") as place:
         assert refusal(place).startswith(
-            f"what answers at http://{place} has no /cluster.\nIt is an older Dovetail"
+            f"what answers at http://{place} has no /cluster.\nIt is a matcher, an older Dovetail"
         )
     with answering(200, b"<html>") as place:
         assert "is no Dovetail of this version." in refusal(place)

@@ -56,6 +56,8 @@ class FrontBroker(BareAgent):
 
     def _take(self, link: Link, kind: int, body: bytes) -> None:
         super()._take(link, kind, body)
+        if kind == QUESTION:
+            return  # of people, which it does not answer
         assert link.is_dialed, "matchers ask for nothing"
         if kind == ANSWER:
             self.reports.append(decoded(answer_decoder, body).report)
@@ -189,6 +191,27 @@ def test_what_a_matcher_tells_of_itself(caplog: pytest.LogCaptureFixture) -> Non
                 assert report.matcher is not None
                 assert (report.matcher.phase, report.matcher.boxes) == ("serving", 10)
         assert "goes before all have what it answered for" in caplog.text  # it was in a hurry
+
+    run(work)
+
+
+def test_who_asks_a_matcher_hears_of_all_nodes() -> None:
+    async def work() -> None:
+        async with broker() as one, matcher("a", one) as first, matcher("b", one) as second:
+            await until(lambda: {"b", "broker"} <= first.transport.connected, "they meet")
+            report = await first.asking.cluster()
+            assert (report.cluster, report.asked) == ("dovetail", "a")
+            names = [(entry.name, entry.role, entry.state) for entry in report.nodes]
+            assert names == [
+                ("a", "matcher", "alive"),
+                ("b", "matcher", "alive"),
+                ("broker", "broker", "alive"),
+            ]
+            own, other, silent = report.nodes
+            assert (own.report is not None, silent.report) == (True, None)
+            assert other.report is not None
+            assert other.report.name == "b"
+            assert other.address == str(second.transport.address)
 
     run(work)
 

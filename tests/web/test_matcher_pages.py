@@ -5,16 +5,18 @@ import json
 import urllib.error
 import urllib.request
 
+import msgspec
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dovetail.reports import ClusterReport
 from dovetail.web import HttpServer, MatcherViews
 from dovetail.web.matcher_pages import COUNTED, STANDING, make_matcher_registry
-from web_views import MATCHER
+from web_views import MATCHER, cluster, told_cluster
 
 
 def test_the_parser_reads_what_was_counted() -> None:
-    views = MatcherViews(lambda: (True, ""), lambda: MATCHER)
+    views = MatcherViews(lambda: (True, ""), lambda: MATCHER, told_cluster)
     text = generate_latest(make_matcher_registry(views)).decode()
     read = {
         sample.name: sample.value
@@ -43,7 +45,8 @@ def test_its_pages() -> None:
 
     async def work() -> None:
         health = (True, "")
-        server = HttpServer("127.0.0.1", 0, MatcherViews(lambda: health, lambda: MATCHER))
+        views = MatcherViews(lambda: health, lambda: MATCHER, told_cluster)
+        server = HttpServer("127.0.0.1", 0, views)
         _, port = await server.start()
         try:
             status, text = await asyncio.to_thread(get, port, "/healthz")
@@ -54,7 +57,9 @@ def test_its_pages() -> None:
             status, text = await asyncio.to_thread(get, port, "/metrics")
             assert "dovetail_matcher_boxes 11.0" in text
             assert (await asyncio.to_thread(get, port, "/"))[1].startswith("Dovetail")
-            assert (await asyncio.to_thread(get, port, "/cluster"))[0] == 404
+            status, text = await asyncio.to_thread(get, port, "/cluster")
+            assert (status, msgspec.json.decode(text, type=ClusterReport)) == (200, cluster())
+            assert (await asyncio.to_thread(get, port, "/route"))[0] == 404
         finally:
             await server.stop()
 

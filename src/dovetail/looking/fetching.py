@@ -61,7 +61,7 @@ def _refused(base: str, path: str, error: urllib.error.HTTPError) -> DovetailErr
     if error.code == 404:
         return DovetailError(
             f"what answers at {base} has no {path}.",
-            hint=f"It is an older Dovetail, or another program. {_PLACE}",
+            hint=f"It is a matcher, an older Dovetail, or another program. {_PLACE}",
         )
     return DovetailError(f"the node at {base} answers with HTTP {error.code}.")
 

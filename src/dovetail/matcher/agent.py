@@ -23,10 +23,9 @@ from random import Random
 from dovetail import __version__
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.agent import NodeAgent
-from dovetail.cluster.bodies import decoded, encode
+from dovetail.cluster.asking import NodeAsking
 from dovetail.cluster.link import Link
 from dovetail.cluster.part import ClusterPart
-from dovetail.cluster.questions import ANSWER, QUESTION, Answer, question_decoder
 from dovetail.config import (
     MATCHER_LEAVE_SECONDS_MAX,
     MATCHER_LINGER_SECONDS,
@@ -42,6 +41,17 @@ from dovetail.reports import MatcherReport, NodeReport, NodeRole
 log = logging.getLogger("dovetail.matcher")
 
 
+class Asking(NodeAsking):
+    """What people ask a matcher."""
+
+    def __init__(self, agent: "MatcherAgent") -> None:
+        super().__init__(agent)
+        self._matcher = agent
+
+    def node(self) -> NodeReport:
+        return self._matcher.report()
+
+
 class MatcherAgent(NodeAgent):
     """One life of a matcher."""
 
@@ -50,6 +60,7 @@ class MatcherAgent(NodeAgent):
     ) -> None:
         super().__init__(part, part.links, incarnation=incarnation, random=random)
         self.back = Back(self.name, layouts, self._loop.time())
+        self.asking = Asking(self)
         self._started_at = self._loop.time()
         self._is_told = asyncio.Event()
         self._is_gone = asyncio.Event()
@@ -152,12 +163,10 @@ class MatcherAgent(NodeAgent):
     # Frames ---------------------------------------------------------------------------------------
 
     def _take(self, link: Link, kind: int, body: bytes) -> None:
+        if self.asking.takes(link, kind, body):
+            return
         if link.is_dialed or link.hello.role != "broker":
             raise PeerError(f"a frame of kind {kind} for a matcher, which brokers alone have")
-        if kind == QUESTION:
-            question = decoded(question_decoder, body)
-            link.answer(ANSWER, encode(Answer(question.number, encode(self.report()))))
-            return
         self.back.receive(link.name, kind, body, link.answer, self._loop.time())
         self._work_soon()
 

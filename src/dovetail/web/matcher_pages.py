@@ -13,13 +13,14 @@ from starlette.routing import Route
 from dovetail import __version__
 from dovetail.reports import MatcherReport
 from dovetail.web.metrics import build_info, registry_of
-from dovetail.web.pages import health_page, metrics_page
+from dovetail.web.pages import cluster_page, health_page, metrics_page
 from dovetail.web.views import MatcherViews
 
 _INDEX = f"""Dovetail {__version__}, a matcher
 
 /healthz  200 when all is well, 503 with the reason when not
 /metrics  counters and gauges for Prometheus
+/cluster  all nodes of the cluster, as JSON
 """
 
 COUNTED: Mapping[str, tuple[str, Callable[[MatcherReport], float]]] = {
@@ -85,6 +86,7 @@ def make_matcher_application(views: MatcherViews) -> Starlette:
             Route("/", index),
             Route("/healthz", health_page(views.health)),
             Route("/metrics", metrics_page(make_matcher_registry(views))),
+            Route("/cluster", cluster_page(views.cluster)),
         ]
     )
     application.router.redirect_slashes = False

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from dovetail import __version__
 from dovetail.errors import ClientError
+from dovetail.reports import ClusterReport
 from dovetail.web.metrics import make_registry
 from dovetail.web.requests import FAULT_HANDLERS
 from dovetail.web.subscriptions import subscription_routes
@@ -56,12 +57,16 @@ def metrics_page(registry: CollectorRegistry) -> Page:
     return metrics
 
 
+def cluster_page(cluster: Callable[[], Awaitable[ClusterReport]]) -> Page:
+    async def told(_request: Request) -> Response:
+        return Response(msgspec.json.encode(await cluster()), media_type=_JSON)
+
+    return told
+
+
 def make_application(views: Views) -> Starlette:
     async def index(_request: Request) -> Response:
         return PlainTextResponse(_INDEX)
-
-    async def cluster(_request: Request) -> Response:
-        return Response(msgspec.json.encode(await views.cluster()), media_type=_JSON)
 
     async def route(request: Request) -> Response:
         topic = request.query_params.get("topic", "")
@@ -79,7 +84,7 @@ def make_application(views: Views) -> Starlette:
             Route("/", index),
             Route("/healthz", health_page(views.health)),
             Route("/metrics", metrics_page(make_registry(views))),
-            Route("/cluster", cluster),
+            Route("/cluster", cluster_page(views.cluster)),
             Route("/route", route),
             Route("/spaces", spaces),
             *subscription_routes(views),

@@ -17,10 +17,11 @@ from dovetail.stats import Counters, Gauges
 
 @dataclass(frozen=True)
 class MatcherViews:
-    """A matcher's. Neither waits for anything."""
+    """A matcher's. The first two must not wait for anything."""
 
     health: Callable[[], tuple[bool, str]]
     report: Callable[[], NodeReport]
+    cluster: Callable[[], Awaitable[ClusterReport]]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from dovetail.cluster.agent import NodeAgent
 from dovetail.cluster.handshake import Hello
 from dovetail.cluster.link import Link
 from dovetail.cluster.part import ClusterPart
-from dovetail.cluster.questions import ANSWER, QUESTION
 from dovetail.config import PEER_FRAME_EXTRA_BYTES
 from dovetail.errors import PeerError
 from dovetail.matcher.tables import MATCHER
@@ -234,11 +233,7 @@ class Agent(NodeAgent):
         self.mesh.peer_is_live(name, is_alive)
 
     def _take(self, link: Link, kind: int, body: bytes) -> None:
-        if kind == QUESTION and not link.is_dialed:
-            self.asking.receive(link, body)
-            return
-        if kind == ANSWER and link.is_dialed:
-            self.asking.answered(link.name, body)
+        if self.asking.takes(link, kind, body):
             return
         self._server.now()
         if link.hello.role == "matcher":
