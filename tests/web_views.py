@@ -9,9 +9,11 @@ from dovetail.reports import (
     Matches,
     NodeEntry,
     NodeReport,
+    PartReport,
     PeerReport,
     PeerRoute,
     RouteReport,
+    SegmentReport,
     SketchReport,
     SpaceReport,
     SpacesReport,
@@ -41,7 +43,18 @@ MATCHER = NodeReport(
     uptime_seconds=10.0,
     counters={},
     gauges={},
-    matcher=MatcherReport("serving", 11, 22, 33, 4, 0.5),
+    matcher=MatcherReport(
+        "serving",
+        11,
+        22,
+        33,
+        4,
+        0.5,
+        (
+            PartReport("traffic", "lat", SegmentReport(None, 12.5), 7, 20, 150.5, 2_500.0),
+            PartReport("traffic", "lon", None, 4, 2, 0.0, 0.0),
+        ),
+    ),
 )
 
 

@@ -46,6 +46,31 @@ class PeerReport(Struct, frozen=True):
     """The share of them that are set."""
 
 
+class SegmentReport(Struct, frozen=True):
+    """Values that a matcher answers for, from `low` on and below `high`. None: there is no end."""
+
+    low: float | None = None
+    high: float | None = None
+
+
+class PartReport(Struct, frozen=True):
+    """A matcher's part of one dimension of a space."""
+
+    space: str
+    dimension: str
+    """Empty where each matcher has everything."""
+    segment: SegmentReport | None
+    """None: it has none."""
+    boxes: int
+    """That it holds along this dimension."""
+    queue: int
+    """Points that wait."""
+    arrival_rate: float
+    """Points a second that came."""
+    matching_rate: float
+    """Points a second that it can match; 0 while it has not matched any."""
+
+
 class MatcherReport(Struct, frozen=True):
     """What a matcher has to do. Counts are since its start."""
 
@@ -59,6 +84,8 @@ class MatcherReport(Struct, frozen=True):
     """Of these, how many brokers had to look themselves for."""
     busy_share: float
     """Of the last second or so, spent on matching."""
+    parts: tuple[PartReport, ...] = ()
+    """Of each space and dimension."""
 
 
 class NodeReport(Struct, frozen=True):

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dovetail.looking.status import owed, rates, table, tables, to_json
-from dovetail.reports import ClusterReport, NodeEntry, NodeReport
+from dovetail.reports import ClusterReport, NodeEntry, NodeReport, SegmentReport
 from web_views import MATCHER, cluster
 
 BEFORE = cluster(10.0, publishes_received=100, publishes_forwarded=7)
@@ -107,10 +107,64 @@ def test_matchers_have_a_table_of_their_own() -> None:
     assert isinstance(tables(NOW, BEFORE), Table)
 
 
+def printed(now: ClusterReport, *, all_parts: bool = False, width: int = 100) -> str:
+    console = Console(width=width, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(tables(now, now, all_parts=all_parts))
+    return captured.get()
+
+
+def test_parts_are_in_the_order_of_values() -> None:
+    text = printed(with_parts(3))
+    lines = [line.split() for line in text[text.index("parts of matchers") :].splitlines()]
+    assert lines[1:] == [
+        ["space", "dimension", "values", "matcher", "boxes", "queue", "arrive", "match"],
+        ["traffic", "lat", "below", "10", "m-0", "7", "20", "150", "2.5k"],
+        ["traffic", "lat", "10", "to", "20", "m-1", "7", "20", "150", "2.5k"],
+        ["traffic", "lat", "20", "and", "above", "m-2", "7", "20", "150", "2.5k"],
+        *(["traffic", "lon", "none", f"m-{number}", "4", "2", "0", "-"] for number in range(3)),
+    ]
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_many_parts_are_shown_to_who_asks() -> None:
+    many = with_parts(13)
+    assert "They have 26 parts of dimensions: --matchers shows them." in printed(many)
+    assert "dimension  values" not in printed(many)
+    assert "m-12" in printed(many, all_parts=True).partition("parts of matchers")[2]
+
+
+def test_names_are_no_markup() -> None:
+    report = with_parts(1)
+    *others, entry = report.nodes
+    assert entry.report is not None
+    assert entry.report.matcher is not None
+    part = replace(entry.report.matcher.parts[0], space="[bold]", dimension="[/]")
+    matcher = replace(entry.report.matcher, parts=(part,))
+    told = replace(entry, report=replace(entry.report, matcher=matcher))
+    assert "[bold] [/]" in printed(replace(report, nodes=(*others, told)))
+
+
+def with_parts(matchers: int) -> ClusterReport:
+    """Each has ten of one dimension, in the order of their numbers; and none of another."""
+    report = MATCHER.matcher
+    assert report is not None
+    nodes = []
+    for number in range(matchers):
+        low = 10.0 * number if number else None
+        high = 10.0 * (number + 1) if number < matchers - 1 else None
+        lat, lon = report.parts
+        lat = replace(lat, segment=SegmentReport(low, high))
+        told = replace(MATCHER, matcher=replace(report, parts=(lon, lat)))
+        nodes.append(NodeEntry(f"m-{number}", "127.0.0.1:7886", "alive", told, "matcher"))
+    return replace(NOW, nodes=(*NOW.nodes, *nodes))
+
+
 def test_matchers_as_json() -> None:
     before, now = with_matchers(10.0, 33), with_matchers(12.0, 6_033)
     told = {node["name"]: node for node in json.loads(to_json(now, before))["nodes"]}
     assert told["m-1"]["role"] == "matcher"
     assert told["m-1"]["rates"] == {"points_answered": 3_000.0, "points_unsure": 0.0}
     assert told["m-2"]["rates"] is None
+    assert told["m-1"]["report"]["matcher"]["parts"][0]["segment"] == {"low": None, "high": 12.5}
     assert told["one"]["role"] == "broker"

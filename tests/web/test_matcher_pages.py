@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import urllib.error
 import urllib.request
 
@@ -11,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail.reports import ClusterReport
 from dovetail.web import HttpServer, MatcherViews
-from dovetail.web.matcher_pages import COUNTED, STANDING, make_matcher_registry
+from dovetail.web.matcher_pages import COUNTED, PARTS, STANDING, make_matcher_registry
 from web_views import MATCHER, cluster, told_cluster
 
 
@@ -22,7 +23,7 @@ def test_the_parser_reads_what_was_counted() -> None:
         sample.name: sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name.startswith("dovetail_matcher_")
+        if sample.name.startswith("dovetail_matcher_") and not sample.labels
     }
     assert read == {
         "dovetail_matcher_points_total": 33,
@@ -32,7 +33,37 @@ def test_the_parser_reads_what_was_counted() -> None:
         "dovetail_matcher_points_waiting": 22,
         "dovetail_matcher_busy_share": 0.5,
     }
-    assert all(words.endswith(".") for words, _ in [*COUNTED.values(), *STANDING.values()])
+    told = [*COUNTED.values(), *STANDING.values(), *PARTS.values()]
+    assert all(words.endswith(".") for words, _ in told)
+
+
+def test_its_parts_are_labelled() -> None:
+    views = MatcherViews(lambda: (True, ""), lambda: MATCHER, told_cluster)
+    text = generate_latest(make_matcher_registry(views)).decode()
+    read = {
+        (
+            sample.name.removeprefix("dovetail_matcher_part_"),
+            sample.labels["space"],
+            sample.labels["dimension"],
+        ): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("dovetail_matcher_part_")
+    }
+    nowhere = read.pop(("low", "traffic", "lon")), read.pop(("high", "traffic", "lon"))
+    assert all(map(math.isnan, nowhere))
+    assert read == {
+        ("boxes", "traffic", "lat"): 7,
+        ("boxes", "traffic", "lon"): 4,
+        ("points_waiting", "traffic", "lat"): 20,
+        ("points_waiting", "traffic", "lon"): 2,
+        ("arrival_rate", "traffic", "lat"): 150.5,
+        ("arrival_rate", "traffic", "lon"): 0,
+        ("matching_rate", "traffic", "lat"): 2_500,
+        ("matching_rate", "traffic", "lon"): 0,
+        ("low", "traffic", "lat"): -math.inf,
+        ("high", "traffic", "lat"): 12.5,
+    }
 
 
 def test_its_pages() -> None:

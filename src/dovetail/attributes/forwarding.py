@@ -144,8 +144,11 @@ class Meter:
         self._came = 0
         self._matched = 0
         self._busy_seconds = 0.0
-        self._rate = 0.0
         self._told: Load | None = None
+        self.arrival_rate = 0.0
+        """Of the last window."""
+        self.matching_rate = 0.0
+        """Of the last one in which something was matched."""
 
     def came(self, points: int) -> None:
         self._came += points
@@ -165,8 +168,9 @@ class Meter:
         if passed < LOAD_WINDOW_SECONDS:
             return None
         if self._matched and self._busy_seconds:
-            self._rate = self._matched / self._busy_seconds
-        load = Load(now, queue, self._came / passed, self._rate, boxes)
+            self.matching_rate = self._matched / self._busy_seconds
+        self.arrival_rate = self._came / passed
+        load = Load(now, queue, self.arrival_rate, self.matching_rate, boxes)
         self._since = now
         self._came = self._matched = 0
         self._busy_seconds = 0.0

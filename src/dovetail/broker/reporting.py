@@ -96,7 +96,7 @@ class Reporter:
                     subscriptions=wanted[space],
                     boxes=boxes[space],
                     scheme=space.sharing.scheme,
-                    along=layout.names[layout.columns[0]] if layout.scheme is Scheme.P2P else "",
+                    along=layout.name_of(0) if layout.scheme is Scheme.P2P else "",
                     policy=space.sharing.policy,
                 )
                 for space, layout in [(one, layout_of(one)) for one in router.spaces.all]

@@ -23,6 +23,12 @@ def status(
     json: Annotated[
         bool, option.flag("--json", "Print it once, as JSON, with all that nodes told.")
     ] = False,
+    matchers: Annotated[
+        bool,
+        option.flag(
+            "--matchers", "Show each matcher's part of each dimension, however many there are."
+        ),
+    ] = False,
     interval_seconds: Annotated[
         float, option.seconds("--interval", "How often it is renewed.", least=0.1, most=3_600)
     ] = 2.0,
@@ -33,11 +39,12 @@ def status(
     answered yes; fwd: publications forwarded to other nodes; vain: those that came from others and
     nobody here had subscribed to; lag: what the others owe it at QoS 1 and 2. Of matchers: boxes
     that they hold; points: publications that they answered for; unsure: those that brokers had to
-    look at themselves; queue: points that wait.
+    look at themselves; queue: points that wait. Of their parts: the values of a dimension that each
+    answers for; arrive: points a second that came there; match: how many it could answer for.
     """
     from dovetail.looking.status import show_status
 
-    show_status(url, once=once, as_json=json, interval_seconds=interval_seconds)
+    show_status(url, once=once, as_json=json, interval_seconds=interval_seconds, all_parts=matchers)
 
 
 @app.command(epilog="Example: dovetail route building3/room1/temperature")

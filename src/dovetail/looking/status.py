@@ -1,22 +1,26 @@
 """The nodes of a cluster as tables: who is there, what they carry, and what they are owed.
 
-Brokers are in one table, matchers in another below it, if there are some.
+Brokers are in one table, matchers in another below it, if there are some, and their parts of each
+dimension in a third, if these are not too many to be looked at.
 
 Rates are between two reports of a node, by that node's own clock.
 """
 
+import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from dovetail.errors import DovetailError
 from dovetail.looking.fetching import fetch
-from dovetail.reports import ClusterReport, NodeEntry, NodeReport
+from dovetail.looking.segments import segment_words
+from dovetail.reports import ClusterReport, NodeEntry, NodeReport, PartReport
 
 _RATES: Mapping[str, str] = {
     "in": "publishes_received",
@@ -37,11 +41,14 @@ _COLOURS = {
     "left": "dim",
 }
 _SAMPLE_SECONDS = 1.0
+_PARTS_SHOWN = 24
 _WIDTH = 160
 
 
-def show_status(url: str, *, once: bool, as_json: bool, interval_seconds: float) -> None:
-    """Until Ctrl-C, or once."""
+def show_status(
+    url: str, *, once: bool, as_json: bool, interval_seconds: float, all_parts: bool = False
+) -> None:
+    """Until Ctrl-C, or once. `all_parts`: of matchers, however many there are."""
     before = _fetch(url)
     time.sleep(min(interval_seconds, _SAMPLE_SECONDS))
     now = _fetch(url)
@@ -50,11 +57,11 @@ def show_status(url: str, *, once: bool, as_json: bool, interval_seconds: float)
         return
     if once or not sys.stdout.isatty():
         width = None if sys.stdout.isatty() else _WIDTH  # a file has no edge
-        Console(width=width).print(tables(now, before))
+        Console(width=width).print(tables(now, before, all_parts=all_parts))
         return
     console = Console()
     try:
-        _follow(url, now, before, interval_seconds, console)
+        _follow(url, now, before, interval_seconds, console, all_parts=all_parts)
     except KeyboardInterrupt:
         pass  # the way to end it
     finally:  # also if the word to end came while the first table was drawn
@@ -67,15 +74,17 @@ def _follow(
     before: ClusterReport,
     interval_seconds: float,
     console: Console,
+    *,
+    all_parts: bool,
 ) -> None:
-    shown: RenderableType = tables(now, before)
+    shown: RenderableType = tables(now, before, all_parts=all_parts)
     with Live(auto_refresh=False, console=console) as live:
         while True:
             live.update(shown, refresh=True)
             time.sleep(interval_seconds)
             try:
                 before, now = now, _fetch(url)
-                shown = tables(now, before)
+                shown = tables(now, before, all_parts=all_parts)
             except DovetailError as error:  # it may be back in a moment
                 shown = error.message
 
@@ -125,10 +134,16 @@ def owed(report: ClusterReport, name: str) -> tuple[int, int]:
     return sum(peer.owed_messages for peer in found), sum(peer.owed_bytes for peer in found)
 
 
-def tables(now: ClusterReport, before: ClusterReport) -> RenderableType:
+def tables(now: ClusterReport, before: ClusterReport, *, all_parts: bool = False) -> RenderableType:
     if all(entry.role == "broker" for entry in now.nodes):
         return table(now, before)
-    return Group(table(now, before), "", matcher_table(now, before))
+    parts = [(entry.name, part) for entry in now.nodes for part in _parts(entry)]
+    shown: list[RenderableType] = [table(now, before), "", matcher_table(now, before)]
+    if all_parts or len(parts) <= _PARTS_SHOWN:
+        shown += ["", part_table(parts)] if parts else []
+    else:
+        shown += ["", f"They have {len(parts):,} parts of dimensions: --matchers shows them."]
+    return Group(*shown)
 
 
 def table(now: ClusterReport, before: ClusterReport) -> Table:
@@ -155,11 +170,46 @@ def matcher_table(now: ClusterReport, before: ClusterReport) -> Table:
     return shown
 
 
+def part_table(parts: Iterable[tuple[str, PartReport]]) -> Table:
+    """By dimension, and there from low to high."""
+    shown = _titled("parts of matchers; arrivals, and what they can match, a second")
+    for name in ("space", "dimension", "values", "matcher"):
+        shown.add_column(name, overflow="fold")
+    for name in ("boxes", "queue", "arrive", "match"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for name, part in sorted(parts, key=_place):
+        shown.add_row(
+            escape(part.space),
+            escape(part.dimension) or "-",
+            segment_words(part.segment),
+            escape(name),
+            *map(_count, (part.boxes, part.queue, part.arrival_rate)),
+            _count(part.matching_rate) if part.matching_rate else "-",
+        )
+    return shown
+
+
+def _parts(entry: NodeEntry) -> tuple[PartReport, ...]:
+    matcher = None if entry.report is None else entry.report.matcher
+    return () if matcher is None else matcher.parts
+
+
+def _place(named: tuple[str, PartReport]) -> tuple[str, str, bool, float, str]:
+    name, part = named
+    low = None if part.segment is None else part.segment.low
+    is_none = part.segment is None
+    return part.space, part.dimension, is_none, -math.inf if low is None else low, name
+
+
 def _empty(title: str) -> Table:
-    shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    shown = _titled(title)
     for name in ("node", "role", "state"):
         shown.add_column(name, no_wrap=True)
     return shown
+
+
+def _titled(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
 
 
 def _cells(entry: NodeEntry, now: ClusterReport, before: ClusterReport) -> Iterator[str]:

@@ -35,6 +35,7 @@ from dovetail.errors import PeerError
 from dovetail.matcher.back import Back
 from dovetail.matcher.bodies import ANSWERED, LOADS
 from dovetail.matcher.layout import Layout
+from dovetail.matcher.reporting import parts_of
 from dovetail.matcher.tables import MATCHER, Phase
 from dovetail.reports import MatcherReport, NodeReport, NodeRole
 
@@ -223,5 +224,6 @@ class MatcherAgent(NodeAgent):
                 points_answered=answering.points_answered,
                 points_unsure=answering.points_unsure,
                 busy_share=answering.busy_share,
+                parts=tuple(parts_of(self.back)),
             ),
         )

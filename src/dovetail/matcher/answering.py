@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.attributes.forwarding import Meter
+from dovetail.attributes.forwarding import Load, Meter
 from dovetail.config import (
     ASKING_SECONDS_MAX,
     FEED_WAIT_SECONDS_MAX,
@@ -257,6 +257,20 @@ class Answering:
                 row = self._told[space, dimension] = LoadRow(space, dimension, *load[1:])
                 rows.append(row)
         return encode(LoadsBody(rows)) if rows else None
+
+    def loads_now(self) -> Mapping[Key, Load]:
+        """For people: queues and boxes as they are, rates of the last window, told or not."""
+        along = {space: held.boxes_along() for space, held in self.spaces.items()}
+        return {
+            (space, dimension): Load(
+                0.0,
+                self._points[space, dimension],
+                meter.arrival_rate,
+                meter.matching_rate,
+                along[space][dimension],
+            )
+            for (space, dimension), meter in self._meters.items()
+        }
 
     def loads(self) -> bytes:
         """LOADS, all that were told: for a broker that was not there."""

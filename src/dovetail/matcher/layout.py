@@ -71,6 +71,13 @@ class Layout:
     def is_copied(self) -> bool:
         return self.scheme is Scheme.FULL
 
+    def name_of(self, dimension: int) -> str:
+        """Of a searchable dimension; empty where values decide nothing."""
+        if self.is_copied:
+            return ""
+        column = self.columns[dimension]
+        return self.names[column] if self.names else str(column)
+
     def values(self, points: Floats) -> Floats:
         """What of them decides who is asked; NaN where it is missing."""
         if self.is_copied:

@@ -1,5 +1,6 @@
 """The pages of a matcher: how it is, for people and for Prometheus."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
@@ -11,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dovetail import __version__
-from dovetail.reports import MatcherReport
+from dovetail.reports import MatcherReport, PartReport, SegmentReport
 from dovetail.web.metrics import build_info, registry_of
 from dovetail.web.pages import cluster_page, health_page, metrics_page
 from dovetail.web.views import MatcherViews
@@ -53,6 +54,42 @@ STANDING: Mapping[str, tuple[str, Callable[[MatcherReport], float]]] = {
 }
 
 
+PARTS: Mapping[str, tuple[str, Callable[[PartReport], float]]] = {
+    "matcher_part_boxes": (
+        "Boxes that this matcher holds along a dimension of a space.",
+        lambda part: part.boxes,
+    ),
+    "matcher_part_points_waiting": (
+        "Publications that wait for an answer along a dimension.",
+        lambda part: part.queue,
+    ),
+    "matcher_part_arrival_rate": (
+        "Publications a second that this matcher was asked about along a dimension.",
+        lambda part: part.arrival_rate,
+    ),
+    "matcher_part_matching_rate": (
+        "Publications a second that it can answer for there; 0 while it has answered for none.",
+        lambda part: part.matching_rate,
+    ),
+    "matcher_part_low": (
+        "Where this matcher's segment of a dimension begins; NaN while it has none.",
+        lambda part: _end(part, lambda segment: segment.low, -math.inf),
+    ),
+    "matcher_part_high": (
+        "Where this matcher's segment of a dimension ends; NaN while it has none.",
+        lambda part: _end(part, lambda segment: segment.high, math.inf),
+    ),
+}
+"""Of each space and dimension, which are labels. The latter is empty where each matcher has all."""
+
+
+def _end(part: PartReport, read: Callable[[SegmentReport], float | None], infinity: float) -> float:
+    if part.segment is None:
+        return math.nan
+    end = read(part.segment)
+    return infinity if end is None else end
+
+
 class MatcherCollector(Collector):
     """Asks at each scrape."""
 
@@ -71,6 +108,11 @@ class MatcherCollector(Collector):
             yield CounterMetricFamily(f"dovetail_{name}", text, value=read(matcher))
         for name, (text, read) in STANDING.items():
             yield GaugeMetricFamily(f"dovetail_{name}", text, value=read(matcher))
+        for name, (text, value) in PARTS.items():
+            gauge = GaugeMetricFamily(f"dovetail_{name}", text, labels=["space", "dimension"])
+            for part in matcher.parts:
+                gauge.add_metric([part.space, part.dimension], value(part))
+            yield gauge
 
 
 def make_matcher_registry(views: MatcherViews) -> CollectorRegistry:
