@@ -15,6 +15,7 @@ from dovetail.matcher.covers import (
     is_nothing,
     normal,
     nothing,
+    rows_of,
     union,
     within,
 )
@@ -37,6 +38,19 @@ def test_unions_and_intersections(one: list[tuple[int, int]], other: list[tuple[
     assert (mine == theirs) == (members(mine) == members(theirs))
     inside = within(np.arange(13, dtype=np.float64), mine)
     assert set(np.flatnonzero(inside).tolist()) == members(mine)
+
+
+@given(_RANGES, _RANGES)
+def test_rows_have_the_ranges_of_all_dimensions(
+    one: list[tuple[int, int]], other: list[tuple[int, int]]
+) -> None:
+    cover = (normal(one), normal(other))
+    rows = rows_of(cover)
+    assert len(rows) == max(map(len, cover))
+    for dimension, ranges in enumerate(cover):
+        found = [(low[dimension], high[dimension]) for low, high in rows]
+        assert found[: len(ranges)] == list(ranges)
+        assert all(low > high for low, high in found[len(ranges) :])
 
 
 def test_everything_and_nothing() -> None:

@@ -86,8 +86,10 @@ class Pair:
         )
         if held.life == self.feeding.life:
             assert set(numbers[along != 0].tolist()) <= set(held.slots)
-        counted = self.matcher._along(list(held.slots.values()), held.cover)
-        assert self.matcher.boxes_along() == tuple(counted.tolist())
+        lows, highs = self.matcher._index.boxes(list(held.slots.values()))
+        along = LAYOUT.along(lows, highs, LAYOUT.kinds(lows, highs), held.cover)
+        counted = [np.count_nonzero(along >> place & 1) for place in range(LAYOUT.searchable)]
+        assert self.matcher.boxes_along() == tuple(counted)
 
     def serve(self, name: str, *tokens: float, phase: Phase = Phase.SERVING) -> None:
         self.view.put(name, MatcherRecord(phase, {SPACE: tokens}))

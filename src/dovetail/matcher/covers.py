@@ -6,6 +6,8 @@ equal. `union` and `intersection` are dimension by dimension.
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,11 @@ Ranges = tuple[Range, ...]
 Cover = tuple[Ranges, ...]
 
 EVERYTHING: Ranges = (Range(-math.inf, math.inf),)
+
+_NOWHERE = Range(math.inf, -math.inf)
+_KEPT_MAX = 64
+
+Floats = npt.NDArray[np.float64]
 
 
 def nothing(dimensions: int) -> Cover:
@@ -54,7 +61,19 @@ def contains(one: Cover, other: Cover) -> bool:
     return union(one, other) == one
 
 
-def within(values: npt.NDArray[np.float64], ranges: Ranges) -> npt.NDArray[np.bool_]:
+@lru_cache(_KEPT_MAX)
+def rows_of(cover: Cover) -> list[tuple[Floats, Floats]]:
+    """Begins and ends of the first range of each dimension, then of the second ones, and so on.
+
+    Where a dimension has no more there is one that nothing overlaps.
+    """
+    rows = zip_longest(*cover, fillvalue=_NOWHERE)
+    return [
+        (np.array([one.low for one in row]), np.array([one.high for one in row])) for row in rows
+    ]
+
+
+def within(values: Floats, ranges: Ranges) -> npt.NDArray[np.bool_]:
     """Which of the values lie in one of the ranges?"""
     inside = np.zeros(len(values), np.bool_)
     for low, high in ranges:

@@ -79,6 +79,8 @@ class HeldSpace:
         self._owner_of = np.zeros(_SLOTS_MIN, np.int32)
         self._number_of = np.zeros(_SLOTS_MIN, np.uint32)
         self._kind_of = np.zeros(_SLOTS_MIN, np.uint16)
+        self._along_of = np.zeros(_SLOTS_MIN, np.uint16)  # dimensions that a box is held along
+        self._places = np.arange(layout.searchable, dtype=np.uint16)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -117,46 +119,61 @@ class HeldSpace:
     def _apply(self, held: _Held, step: FeedBody) -> None:
         """All of it or, if it is wrong, nothing."""
         dimensions = len(self.layout.dimensions)
-        numbers, dropped = numbers_of(step.numbers), numbers_of(step.dropped)
+        numbers, dropped = numbers_of(step.numbers).tolist(), numbers_of(step.dropped).tolist()
         edges = floats_of(step.edges, 2 * dimensions)
         if len(edges) != len(numbers) or np.isnan(edges).any():
             raise PeerError(f"{len(numbers)} boxes with other borders than they need")
-        if len(np.unique(numbers)) != len(numbers):
+        if len(set(numbers)) != len(numbers):
             raise PeerError("a number of a box twice in a step")
         if step.cover is not None and len(step.cover) != self.layout.searchable:
             raise PeerError(f"a cover of {len(step.cover)} dimensions")
-        old = [held.slots.pop(number, -1) for number in (*dropped.tolist(), *numbers.tolist())]
+        old = [held.slots.pop(number, -1) for number in (*dropped, *numbers)]
         gone = [slot for slot in old if slot >= 0]
-        held.along -= self._along(gone, held.cover)
-        self._index.discard(gone)
-        if len(numbers):
-            new = self._insert(held, numbers, edges[:, :dimensions], edges[:, dimensions:])
-            held.along += self._along(new, held.cover)
+        if gone:
+            held.along -= self._count(gone)
+            self._index.discard(gone)
+        if numbers:
+            self._insert(held, numbers, edges[:, :dimensions], edges[:, dimensions:])
         if step.cover is not None:
             held.cover = tuple(normal(ranges) for ranges in step.cover)
-            held.along = self._along(list(held.slots.values()), held.cover)
+            self._place(held)
         if step.version is not None:
             held.version = step.version
         held.is_released = step.is_released
 
-    def _insert(
-        self, held: _Held, numbers: npt.NDArray[np.uint32], lows: Floats, highs: Floats
-    ) -> list[int]:
-        """Their slots."""
+    def _insert(self, held: _Held, numbers: list[int], lows: Floats, highs: Floats) -> None:
         kinds = self.layout.kinds(lows, highs)
         slots = self._index.insert(lows, highs)
-        room = int(slots.max()) + 1
-        if room > len(self._owner_of):
-            more = max(room, 2 * len(self._owner_of)) - len(self._owner_of)
-            self._owner_of = np.concatenate((self._owner_of, np.zeros(more, np.int32)))
-            self._number_of = np.concatenate((self._number_of, np.zeros(more, np.uint32)))
-            self._kind_of = np.concatenate((self._kind_of, np.zeros(more, np.uint16)))
+        taken: list[int] = slots.tolist()
+        self._make_room(max(taken) + 1)
         self._owner_of[slots] = held.owner
         self._number_of[slots] = numbers
         self._kind_of[slots] = kinds
-        taken: list[int] = slots.tolist()
-        held.slots.update(zip(numbers.tolist(), taken, strict=True))
-        return taken
+        self._along_of[slots] = self.layout.along(lows, highs, kinds, held.cover)
+        held.along += self._count(taken)
+        held.slots.update(zip(numbers, taken, strict=True))
+
+    def _make_room(self, count: int) -> None:
+        if count > len(self._owner_of):
+            more = max(count, 2 * len(self._owner_of)) - len(self._owner_of)
+            self._owner_of = np.concatenate((self._owner_of, np.zeros(more, np.int32)))
+            self._number_of = np.concatenate((self._number_of, np.zeros(more, np.uint32)))
+            self._kind_of = np.concatenate((self._kind_of, np.zeros(more, np.uint16)))
+            self._along_of = np.concatenate((self._along_of, np.zeros(more, np.uint16)))
+
+    def _place(self, held: _Held) -> None:
+        """After its cover has changed: along which dimensions are its boxes held now?"""
+        slots = list(held.slots.values())
+        lows, highs = self._index.boxes(slots)
+        self._along_of[slots] = self.layout.along(lows, highs, self._kind_of[slots], held.cover)
+        held.along = self._count(slots)
+
+    def _count(self, slots: list[int]) -> npt.NDArray[np.int64]:
+        """How many of these boxes are held along each dimension."""
+        along = self._along_of[slots]
+        is_along = along[:, np.newaxis] >> self._places & 1
+        counts: npt.NDArray[np.int64] = is_along.sum(axis=0, dtype=np.int64)
+        return counts
 
     def forget(self, broker: str) -> None:
         held = self._held.pop(broker, None)
@@ -184,17 +201,10 @@ class HeldSpace:
 
     def boxes_along(self) -> tuple[int, ...]:
         """How many boxes are held along each dimension."""
-        counts = sum((held.along for held in self._held.values()), self._along([], ()))
-        return tuple(counts.tolist())
-
-    def _along(self, slots: list[int], cover: Cover) -> npt.NDArray[np.int64]:
-        """The same of these boxes with this cover."""
         counts = np.zeros(self.layout.searchable, np.int64)
-        if slots:
-            lows, highs = self._index.boxes(slots)
-            along = self.layout.along(lows, highs, self._kind_of[slots], cover)
-            counts += [np.count_nonzero(along >> place & 1) for place in range(len(counts))]
-        return counts
+        for held in self._held.values():
+            counts += held.along
+        return tuple(counts.tolist())
 
     # Points ---------------------------------------------------------------------------------------
 

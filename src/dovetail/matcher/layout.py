@@ -22,7 +22,7 @@ from dovetail.attributes.partition import Bounds
 from dovetail.attributes.sharing import Scheme
 from dovetail.attributes.space import Space
 from dovetail.config import WIDE_SHARE
-from dovetail.matcher.covers import Cover, is_nothing
+from dovetail.matcher.covers import Cover, is_nothing, rows_of
 
 Floats = npt.NDArray[np.float64]
 Kinds = npt.NDArray[np.uint16]
@@ -86,29 +86,44 @@ class Layout:
 
     def kinds(self, lows: Floats, highs: Floats) -> Kinds:
         """On which searchable dimensions boxes are narrow; as `partition.kind_of` of each."""
-        kinds = np.zeros(len(lows), np.uint16)
         if self.is_copied:
-            return kinds + np.uint16(1)
-        for place, column in enumerate(self.columns):
-            low, high = lows[:, column], highs[:, column]
-            bound = self.dimensions[column]
-            width = np.minimum(high, bound.high) - np.maximum(low, bound.low)
-            is_narrow = width <= self.wide_share * (bound.high - bound.low)
-            is_narrow &= (low != -np.inf) | (high != np.inf)
-            kinds |= is_narrow.astype(np.uint16) << np.uint16(place)
-        return kinds
+            return np.ones(len(lows), np.uint16)
+        low, high = lows[:, self._taken], highs[:, self._taken]
+        width = np.minimum(high, self._highs) - np.maximum(low, self._lows)
+        is_narrow = width <= self.wide_share * (self._highs - self._lows)
+        is_narrow &= (low != -np.inf) | (high != np.inf)
+        return is_narrow @ self._bits
 
     def along(self, lows: Floats, highs: Floats, kinds: Kinds, cover: Cover) -> Kinds:
         """Along which dimensions a matcher with this cover holds the boxes; 0: along none."""
         if self.is_copied:
             return np.zeros_like(kinds) if is_nothing(cover) else kinds
-        along = np.zeros_like(kinds)
-        for place, column in enumerate(self.columns):
-            overlaps = np.zeros(len(kinds), np.bool_)
-            for low, high in cover[place]:
-                overlaps |= (lows[:, column] < high) & (highs[:, column] > low)
-            along |= overlaps.astype(np.uint16) << np.uint16(place)
-        return along & kinds
+        low, high = lows[:, self._taken], highs[:, self._taken]
+        overlaps = np.zeros(low.shape, np.bool_)
+        for begin, end in rows_of(cover):
+            overlaps |= (low < end) & (high > begin)
+        return (overlaps @ self._bits) & kinds
+
+    # All columns at once: boxes often come one by one, and each call of NumPy takes its time.
+
+    @cached_property
+    def _taken(self) -> slice | list[int]:
+        """The columns; as a slice where they are one, which takes a tenth of the time."""
+        first = self.columns[0]
+        is_run = self.columns == tuple(range(first, first + len(self.columns)))
+        return slice(first, first + len(self.columns)) if is_run else list(self.columns)
+
+    @cached_property
+    def _lows(self) -> Floats:
+        return np.array([bound.low for bound in self.bounds], float)
+
+    @cached_property
+    def _highs(self) -> Floats:
+        return np.array([bound.high for bound in self.bounds], float)
+
+    @cached_property
+    def _bits(self) -> Kinds:
+        return np.uint16(1) << np.arange(self.searchable, dtype=np.uint16)
 
 
 def layout_of(space: Space) -> Layout:
