@@ -30,7 +30,6 @@ from dovetail.broker.routes import Route
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Outgoing, Session, Subscription
 from dovetail.broker.state import Shared
-from dovetail.config import CLAUSES_UNINDEXED_MAX
 from dovetail.matcher.batches import Verdict
 from dovetail.matcher.bodies import ANSWERED, BOXES, BOXES_KNOWN, LOADS, TAKEN
 from dovetail.matcher.front import Answer, Front
@@ -226,10 +225,9 @@ class Narrowing:
         space = route.space
         if space is None or not self._front.view.now(self._ids[space.name]).names:
             return ()
-        here = sum(map(len, route.clauses))
-        if not route.asked_peers and here <= CLAUSES_UNINDEXED_MAX:
-            return ()
-        return (*route.asked_peers, self.name) if here else route.asked_peers
+        if not route.asked_peers:
+            return ()  # it looks itself in less time than it takes to ask
+        return (*route.asked_peers, self.name) if route.clauses else route.asked_peers
 
     def _decide(self, place: Place[Asked], wanted: frozenset[str] | None) -> None:
         """It goes on when all before it have, unless it did without an answer."""
