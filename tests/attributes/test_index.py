@@ -42,6 +42,9 @@ def found(index: BoxIndex, points: Floats, mask: int | None = None) -> list[list
     assert np.array_equal(index.count(points, mask), np.diff(offsets))
     assert offsets[0] == 0
     assert offsets[-1] == len(slots)
+    if mask is None:
+        for point, (a, b) in zip(points[:3].tolist(), pairwise(offsets), strict=False):
+            assert np.array_equal(index.match_one(point), slots[a:b])
     return [sorted(slots[a:b].tolist()) for a, b in pairwise(offsets)]
 
 

@@ -18,9 +18,11 @@ that are cut where the highest bit of the key changes 16 to 20, a k-d tree 13, b
 changed box by box without becoming lopsided; keys of ranks rather than of values had a fifth
 more.
 
-The match kernel is given everything by the caller and keeps nothing: reading while nobody writes is
+The match kernel is given everything by the caller and keeps nothing: `match` while nobody writes is
 safe from any thread.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +82,10 @@ class BoxIndex:
         self._matches_likely = 0.0
         # Boxes often come one by one, and then making arrays for each costs more than the rest.
         self._one = _Given(1, self.dimensions)
+        # So do points.
+        self._point = np.zeros(self.dimensions)
+        self._point_ends: Slots = np.zeros(2, np.int64)
+        self._point_found: Slots = np.empty(MATCHES_ROOM_MIN, np.int64)
         self._empty()
 
     def _empty(self) -> None:
@@ -244,6 +250,14 @@ class BoxIndex:
         # The next search will have about as many: room that is right at once need not be copied.
         self._matches_likely = 1.125 * int(ends[-1]) / len(ends)
         return ends, found[: ends[-1]]
+
+    def match_one(self, point: Sequence[float]) -> Slots:
+        """The slots of the boxes that one point falls in. They are overwritten by the next call."""
+        self._point[:] = point
+        ends = self._point_ends
+        while not self._match(self._point, 0, None, ends, self._point_found, listing=True):
+            self._point_found = np.empty(2 * len(self._point_found), np.int64)
+        return self._point_found[: ends[1]]
 
     def count(self, points: npt.ArrayLike, mask: int | None = None) -> Slots:
         """How many boxes does each point fall in?"""

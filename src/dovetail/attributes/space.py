@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
@@ -42,8 +43,7 @@ class Box:
     texts: tuple[tuple[str, frozenset[str]], ...] = ()
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """What one publication has."""
 
     values: tuple[float, ...]
@@ -120,12 +120,12 @@ class Space:
 
     def point(self, attributes: Mapping[str, str | float]) -> Point:
         """Attributes that the space does not know are nobody's concern here."""
-        values = tuple(
-            _as_value(name, attributes[name]) if name in attributes else math.nan
-            for name in self._indexes
-        )
+        values = []
+        for name in self._indexes:
+            given = attributes.get(name)
+            values.append(math.nan if given is None else _as_value(name, given))
         texts = {name: _as_text(attributes[name]) for name in self.texts if name in attributes}
-        return Point(values, texts)
+        return Point(tuple(values), texts)
 
     def json_attributes(self, payload: bytes) -> Mapping[str, str]:
         """The payload's fields that are attributes: its own strings and numbers, as text.
@@ -199,7 +199,7 @@ def _check_name(name: str, noun: str) -> None:
 
 def _as_value(name: str, given: str | float) -> float:
     """Written as in where-clauses, with nothing but space around it."""
-    if not isinstance(given, str) or is_number(given.strip()):
+    if not isinstance(given, str) or is_number(given) or is_number(given.strip()):
         value = float(given)
         if math.isfinite(value):
             return value

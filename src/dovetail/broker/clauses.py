@@ -115,7 +115,7 @@ class ClauseSet(Generic[Entry]):
         """The boxes that have its values, whatever texts they ask for; None: there is no index."""
         if self._waiting:
             self._place()
-        return None if self._index is None else self._index.match([point.values])[1]
+        return None if self._index is None else self._index.match_one(point.values)
 
     def _entries(self, slots: Iterable[int], point: Point) -> Iterator[Entry]:
         """Whose boxes these are, as often as they are, if the point has their texts."""

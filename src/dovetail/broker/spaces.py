@@ -118,16 +118,18 @@ def point_of(space: Space, message: Message) -> Point | None:
 
     A ClientError says which of them cannot be read.
     """
-    attributes: dict[str, str] = {}
+    attributes = dict(user_properties(message.properties)) if message.properties else {}
     if space.json_fields:
-        attributes.update(space.json_attributes(message.payload))
-    if message.properties:
-        attributes.update(user_properties(message.properties))
+        attributes = {**space.json_attributes(message.payload), **attributes}
     if not attributes:
         return None
     point = space.point(attributes)
-    has_value = any(value == value for value in point.values)  # noqa: PLR0124 (NaN is not)
-    return point if has_value or point.texts else None
+    if point.texts:
+        return point
+    for value in point.values:
+        if value == value:  # noqa: PLR0124 (NaN is not)
+            return point
+    return None
 
 
 def _parse(where: str | None, query: str | None, space: Space) -> Where:
