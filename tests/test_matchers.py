@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -178,10 +179,43 @@ def test_other_spaces_without_a_restart(fleet: FleetProcess) -> None:
     assert fleet.children() == children
 
 
+def test_one_is_drained_while_publications_flow(fleet: FleetProcess) -> None:
+    until_serving(fleet, "1", "2")
+    children = fleet.children()
+    here, there = fleet.ports("MQTT")
+    url = f"http://127.0.0.1:{fleet.ports('HTTP')[1]}"
+    name = f"{socket.gethostname()}-matcher-2"
+    assert "is a broker, and only matchers" in refusal(
+        fleet.folder, "drain", f"{socket.gethostname()}-1", "--url", url
+    )
+    with WireClient(here) as subscriber, WireClient(there) as publisher:
+        subscriber.subscribe("traffic/#?lat>=40&lat<41&lon>=3&lon<5", 1)
+        wait_until(lambda: total(fleet, "boxes") > 0, "they are fed")
+        command = [sys.executable, "-m", "dovetail", "drain", name, "--url", url]
+        drain = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        number = 0
+        while drain.poll() is None or number < 100:
+            payload = {"lat": 40.5, "lon": 4, "number": number}
+            assert publisher.publish("traffic/a", json.dumps(payload).encode(), 1) == 0
+            message = subscriber.receive_message()  # a second copy would be in the next one's place
+            assert json.loads(message.payload) == payload
+            subscriber.acknowledge(message)
+            number += 1
+    said = drain.communicate(timeout=WAIT_SECONDS)[0]
+    assert drain.returncode == 0, said
+    assert f"{name} has left after" in said
+    assert "1 matcher is there" in said
+    wait_until(lambda: f"{name}: is drained, and stays away" in fleet.log(), "it is not missed")
+    left = fleet.children()
+    assert len(left) == 3
+    assert {*left} < {*children}
+    until_serving(fleet, "1")
+
+
 def test_none_is_left_behind(fleet: FleetProcess) -> None:
     """The last test: it ends them."""
     children = fleet.children()
-    assert len(children) == 4
+    assert len(children) == 3
     fleet.signal(signal.SIGINT)
     assert fleet.wait() == 0
     assert not any(map(is_there, children))

@@ -4,6 +4,7 @@ from dovetail.errors import ClientError, ReasonCode
 from dovetail.reports import (
     ClusterReport,
     DimensionReport,
+    DrainReport,
     FilterMatch,
     MatcherReport,
     Matches,
@@ -128,6 +129,10 @@ async def nobody(_user: str | None, _password: bytes | None, _is_local: bool) ->
     """Who logs in."""
 
 
+async def drained(name: str) -> DrainReport:
+    return DrainReport(name, "leaves", ("another",))
+
+
 def views(**other: object) -> Views:
     parts: dict[str, object] = {
         "stats": lambda: (Counters(), Gauges()),
@@ -138,6 +143,8 @@ def views(**other: object) -> Views:
         "route": told_route,
         "spaces": spaces,
         "log_in": nobody,
+        "administer": nobody,
+        "drain": drained,
         "handles": None,
     }
     return Views(**(parts | other))  # type: ignore[arg-type]

@@ -329,6 +329,10 @@ PHI_SUSPECT = 3.0
 QUESTION_SECONDS_MAX = 1.0
 """For other brokers to answer what a person wants to know; then it is shown without them."""
 
+DRAIN_SECONDS_MAX = 30.0
+"""For a matcher that was told to leave to be gone, before `dovetail drain` says that it is not.
+Longer than MATCHER_LEAVE_SECONDS_MAX, MATCHER_LINGER_SECONDS and what gossip takes."""
+
 MATCHES_SHOWN_MAX = 100
 """Filters that match a topic and are listed; the others are counted."""
 

@@ -32,12 +32,22 @@ log = logging.getLogger("dovetail.matcher")
 class MatcherNode:
     """A matcher with everything around it."""
 
-    def __init__(self, settings: Settings, *, load: Callable[[], Settings] | None = None) -> None:
-        """`load` gets the settings anew, for a reload."""
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        load: Callable[[], Settings] | None = None,
+        on_drain: Callable[[], None] | None = None,
+    ) -> None:
+        """`load` gets the settings anew, for a reload.
+
+        `on_drain`: called when it begins to leave because somebody asked for that (`drain`).
+        """
         self.settings = settings
         self.agent: MatcherAgent | None = None
         self.http_address: tuple[str, int] | None = None
         self._load = load
+        self._on_drain = on_drain
         self._stopped = asyncio.Event()
         self._http: HttpServer | None = None
 
@@ -57,6 +67,7 @@ class MatcherNode:
             # Nothing of an earlier life is kept, and a later one is later by this.
             incarnation=int(time.time() * 1_000),
             random=Random(secrets.randbits(128)),
+            on_drain=self._drain,
         )
         if settings.http.enabled:
             self._http, _ = await bound_server(self._make_http, settings.http.port, may_move=True)
@@ -90,6 +101,14 @@ class MatcherNode:
             self.agent.hurry()
         self._stopped.set()
 
+    def _drain(self) -> None:
+        """Who is told a second time goes on leaving."""
+        if not self._stopped.is_set():
+            log.info("was told to hand over and leave")
+            if self._on_drain is not None:
+                self._on_drain()
+            self._stopped.set()
+
     async def stop(self) -> None:
         if self.agent is not None:
             await self.agent.stop()
@@ -99,7 +118,7 @@ class MatcherNode:
     def reload(self) -> None:
         """Spaces and certificates, from the files as they are now."""
         agent = self.agent
-        if agent is None:
+        if agent is None or self._stopped.is_set():
             return
         try:
             settings = self.settings if self._load is None else self._load()
@@ -150,11 +169,12 @@ def run_matcher(
     load: Callable[[], Settings] | None = None,
     begin: Callable[[MatcherNode], None] | None = None,
     announce: Callable[[MatcherNode], None] | None = None,
+    on_drain: Callable[[], None] | None = None,
     log_name: str | None = None,
 ) -> None:
-    """Run until SIGINT or SIGTERM. `begin` is called before anything else, in the loop."""
+    """Run until SIGINT, SIGTERM or `drain`. `begin` is called before all else, in the loop."""
     run_until_told(
-        lambda: MatcherNode(settings, load=load),
+        lambda: MatcherNode(settings, load=load, on_drain=on_drain),
         level=settings.log.level,
         log_name=log_name,
         begin=begin,

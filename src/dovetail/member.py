@@ -17,7 +17,7 @@ from dovetail.fleet import Member, settings_of_member
 from dovetail.matcher_node import run_matcher
 from dovetail.node import run_node
 from dovetail.running import Service
-from dovetail.supervising import ERROR, UP
+from dovetail.supervising import DRAINED, ERROR, UP
 
 _INPUT = 0
 
@@ -31,6 +31,7 @@ def main() -> None:
                 load=lambda: settings_of_member(member),
                 begin=_begin,
                 announce=_announce,
+                on_drain=lambda: _say({DRAINED: True}),
                 log_name=member.name,
             )
             return

@@ -42,6 +42,7 @@ from dovetail.errors import ClientError, ConfigError, DovetailError, ReasonCode
 from dovetail.messages import Message
 from dovetail.reports import (
     ClusterReport,
+    DrainReport,
     NodeEntry,
     PeerReport,
     RouteReport,
@@ -194,6 +195,8 @@ class Node:
             self._route,
             self._spaces,
             self._log_in,
+            self._administer,
+            self._drain,
             self._handles,
         )
         http = self.settings.http
@@ -334,6 +337,13 @@ class Node:
             why = "the name or the password is wrong"
         raise ClientError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, why)
 
+    async def _administer(self, user: str | None, password: bytes | None, is_local: bool) -> None:
+        """Who is on this machine, as far as it may log in here."""
+        if not is_local:
+            why = "this is taken from the broker's own machine only"
+            raise ClientError(ReasonCode.NOT_AUTHORIZED, why)
+        await self._log_in(user, password, is_local)
+
     def _hash(
         self, decide: Callable[[], Grant | ReasonCode]
     ) -> "asyncio.Future[Grant | ReasonCode] | None":
@@ -387,6 +397,14 @@ class Node:
         if self.agent is not None:
             return await self.agent.asking.route(topic)
         return RouteReport(topic, self.name, self._reporter.matches(check_name(topic)))
+
+    async def _drain(self, name: str) -> DrainReport:
+        if self.agent is not None:
+            report = await self.agent.asking.drain(name)
+            if report.verdict == "leaves":
+                log.info("%s hands over and leaves, as was asked for over HTTP", name)
+            return report
+        return DrainReport(name, "broker" if name == self.name else "unknown", ())
 
     def _spaces(self) -> SpacesReport:
         return self._reporter.spaces()

@@ -3,9 +3,11 @@
 Data, and nothing else. The names of counters and gauges are those of stats.py.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from dovetail.config import NODE_NAME_BYTES_MAX
 
 State = Literal["alive", "suspect", "dead", "left"]
 """As one node sees another. Suspect: it counts as alive, but is late, or there is no connection."""
@@ -120,6 +122,26 @@ class ClusterReport(Struct, frozen=True):
     asked: str
     """Which node gathered this."""
     nodes: tuple[NodeEntry, ...]
+
+
+class DrainOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which matcher shall hand over and leave."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=NODE_NAME_BYTES_MAX)]
+
+
+Drained = Literal["leaves", "unknown", "broker", "left", "dead", "silent"]
+"""A matcher leaves; or why it does not: there is no such node, it is a broker, it has left before,
+it is dead, it does not answer."""
+
+
+class DrainReport(Struct, frozen=True):
+    """What a broker knows after it has told a matcher to hand over and leave."""
+
+    name: str
+    verdict: Drained
+    others: tuple[str, ...]
+    """The other matchers that are there."""
 
 
 class FilterMatch(Struct, frozen=True):

@@ -10,6 +10,7 @@ Rules:
   stops, so none outlives this one, however that ends.
 - A process answers on its standard output with lines of JSON: once with what it has to say when it
   is up, or with the error that keeps it from starting. Its log goes where ours goes.
+- One that says that somebody had it leave (`dovetail drain`) is not started again.
 - They are in process groups of their own. Ctrl-C is for this one, which tells them to stop.
 """
 
@@ -35,6 +36,7 @@ log = logging.getLogger("dovetail.up")
 
 UP = "up"
 ERROR = "error"
+DRAINED = "drained"
 """The keys of what a process says."""
 
 
@@ -61,6 +63,7 @@ class _Process:
         """What it said when it was first up."""
         self._process: asyncio.subprocess.Process | None = None
         self._error = ""
+        self._is_drained = False
         self._up_at: float | None = None
 
     async def run(self) -> None:
@@ -68,6 +71,11 @@ class _Process:
         pause_seconds = RESTART_SECONDS_MIN
         while True:
             code = await self._live()
+            if self._is_drained:
+                log.info("%s: is drained, and stays away", self.part.name)
+                if not self.said.done():
+                    self.said.set_result([])
+                return
             if not self.said.done():
                 self.said.set_exception(DovetailError(self._error or self._ended(code)))
                 return
@@ -111,6 +119,8 @@ class _Process:
             return
         if ERROR in said:
             self._error = str(said[ERROR])
+        elif DRAINED in said:
+            self._is_drained = True
         elif UP in said:
             self._up_at = asyncio.get_running_loop().time()
             if self.said.done():

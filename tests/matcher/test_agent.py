@@ -16,7 +16,7 @@ from dovetail.cluster.bodies import decoded, encode
 from dovetail.cluster.link import Link
 from dovetail.cluster.links import ClusterLinks
 from dovetail.cluster.part import ClusterPart
-from dovetail.cluster.questions import ANSWER, QUESTION, Question, answer_decoder
+from dovetail.cluster.questions import ANSWER, DRAIN, QUESTION, Question, answer_decoder
 from dovetail.errors import ConfigError
 from dovetail.matcher.agent import MatcherAgent
 from dovetail.matcher.batches import Verdict
@@ -99,14 +99,17 @@ async def broker(name: str = "broker") -> AsyncIterator[FrontBroker]:
 
 @asynccontextmanager
 async def matcher(
-    name: str, *join: BareAgent, join_seconds: float = 5.0
+    name: str,
+    *join: BareAgent,
+    join_seconds: float = 5.0,
+    on_drain: Callable[[], None] | None = None,
 ) -> AsyncIterator[MatcherAgent]:
     part = ClusterPart(
         ClusterLinks(name=name, port=0, role="matcher"),
         tuple(other.transport.address for other in join),
         join_seconds_max=join_seconds,
     )
-    agent = MatcherAgent(part, LAYOUTS, incarnation=1, random=Random(name))
+    agent = MatcherAgent(part, LAYOUTS, incarnation=1, random=Random(name), on_drain=on_drain)
     try:
         await agent.start()
         yield agent
@@ -212,6 +215,23 @@ def test_who_asks_a_matcher_hears_of_all_nodes() -> None:
             assert other.report is not None
             assert other.report.name == "b"
             assert other.address == str(second.transport.address)
+
+    run(work)
+
+
+def test_who_is_to_leave_answers_and_says_so() -> None:
+    async def work() -> None:
+        told: list[str] = []
+        async with (
+            broker() as one,
+            matcher("a", one, on_drain=lambda: told.append("leave")),
+            matcher("b", one),
+        ):
+            await until(lambda: one.serving() == {"a", "b"}, "they serve")
+            for name in ("a", "b"):
+                assert one.transport.send(name, DRAIN, encode(Question(1, b"")))
+            await until(lambda: len(one.reports) == 2, "they answer")
+            assert told == ["leave"]
 
     run(work)
 

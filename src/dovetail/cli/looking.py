@@ -1,5 +1,6 @@
-"""`status`, `route` and `spaces`: what a running cluster says of itself."""
+"""`status`, `route` and `spaces`: what a running cluster says of itself; `drain` changes it."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -68,3 +69,35 @@ def spaces(
     from dovetail.looking.spaces import show_spaces
 
     show_spaces(url, as_json=json)
+
+
+@app.command(epilog="Example: dovetail drain east-matcher-2")
+def drain(
+    name: Annotated[str, typer.Argument(help="The matcher, as `dovetail status` names it.")],
+    url: Annotated[
+        str, option.value("Where a broker serves HTTP; any one of the cluster will do.", "URL")
+    ] = HTTP_URL,
+    user: Annotated[
+        str | None, option.value("Who we are, where that has to be proven.", "NAME")
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        option.file(
+            "A file whose first line is the user's password. Default: the variable "
+            "DOVETAIL_PASSWORD."
+        ),
+    ] = None,
+) -> None:
+    """Have a matcher hand over what it answers for, and leave; wait until it is gone.
+
+    No publication is missed or doubled: it answers until others have what it holds, and brokers
+    look through where-clauses themselves if it was the last one. `dovetail up` does not start it
+    again. A broker takes this from its own machine only.
+    """
+    from dovetail.client.options import ConnectionOptions
+    from dovetail.looking.draining import drain as run
+
+    options = ConnectionOptions(user=user, password_file=password_file)
+    options.check()
+    login = None if user is None else (user, options.read_password() or "")
+    run(url, name, login)

@@ -97,13 +97,15 @@ class NodeAsking(ABC):
         nodes.sort(key=lambda entry: entry.name)
         return ClusterReport(transport.links.cluster, agent.name, tuple(nodes))
 
-    async def _ask(self, topic: bytes, names: Iterable[str]) -> dict[str, bytes]:
+    async def _ask(
+        self, topic: bytes, names: Iterable[str], kind: int = QUESTION
+    ) -> dict[str, bytes]:
         """Answers by name. Without a topic it is about how they are."""
         asked: list[int] = []
         for name in names:
             number = next(self._numbers)
             body = encode(Question(number, topic))
-            if self._agent.transport.send(name, QUESTION, body):
+            if self._agent.transport.send(name, kind, body):
                 self._waiting[number] = (name, self._loop.create_future())
                 asked.append(number)
         try:

@@ -4,13 +4,14 @@
       | -- QUESTION: number, about what ----------> |
       | <- ANSWER: the same number, a report ------ |
 
-Without a topic a node tells how it is.
+Without a topic a node tells how it is. DRAIN is a question without a topic too, to a matcher: it is
+to hand over and leave, and tells how it is before it does.
 """
 
 import msgspec
 from msgspec import Struct
 
-QUESTION, ANSWER = range(64, 66)
+QUESTION, ANSWER, DRAIN = range(64, 67)
 
 
 class Question(Struct, frozen=True, array_like=True):

@@ -1,9 +1,11 @@
 """A report from a node, over HTTP; or why there is none, and what to do."""
 
+import base64
 import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -12,9 +14,15 @@ from dovetail.errors import DovetailError
 
 _SECONDS_MAX = 10.0
 _BYTES_MAX = 64 << 20
+_LOGIN = "--user NAME says who you are, and --password-file or DOVETAIL_PASSWORD proves it."
+_STOCK = ("Not Found", "Method Not Allowed")
+"""What Starlette says of a page that there is not."""
 _PLACE = "`dovetail up` says at its start where its HTTP is; --url takes that."
 
 Report = TypeVar("Report")
+
+Login = tuple[str, str]
+"""A name and its password."""
 
 
 class _Refusal(msgspec.Struct):
@@ -23,22 +31,46 @@ class _Refusal(msgspec.Struct):
 
 def fetch(url: str, path: str, kind: type[Report], **query: str) -> Report:
     """What the node at `url` says there."""
-    base = url if "://" in url else f"http://{url}"
+    base = _base(url)
     asked = f"{base.rstrip('/')}{path}"
     if query:
         asked += f"?{urllib.parse.urlencode(query)}"
-    body = _get(base, path, asked)
+    return _read(base, kind, _ask(base, path, lambda: urllib.request.Request(asked)))  # noqa: S310
+
+
+def post(
+    url: str, path: str, what: msgspec.Struct, kind: type[Report], login: Login | None = None
+) -> Report:
+    """What the node at `url` says when it is told this."""
+    base = _base(url)
+    headers = {"content-type": "application/json"}
+    if login is not None:
+        proof = base64.b64encode(":".join(login).encode()).decode()
+        headers["authorization"] = f"Basic {proof}"
+
+    def request() -> urllib.request.Request:
+        data = msgspec.json.encode(what)
+        return urllib.request.Request(f"{base.rstrip('/')}{path}", data, headers)  # noqa: S310
+
+    return _read(base, kind, _ask(base, path, request))
+
+
+def _base(url: str) -> str:
+    return url if "://" in url else f"http://{url}"
+
+
+def _read(base: str, kind: type[Report], body: bytes) -> Report:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError:
         raise _no_node(base) from None
 
 
-def _get(base: str, path: str, asked: str) -> bytes:
+def _ask(base: str, path: str, make: Callable[[], urllib.request.Request]) -> bytes:
     # A node is asked directly, whatever proxies there are for the world outside.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(asked, timeout=_SECONDS_MAX) as response:
+        with opener.open(make(), timeout=_SECONDS_MAX) as response:
             body: bytes = response.read(_BYTES_MAX)
             return body
     except urllib.error.HTTPError as error:
@@ -52,18 +84,26 @@ def _get(base: str, path: str, asked: str) -> bytes:
 
 
 def _refused(base: str, path: str, error: urllib.error.HTTPError) -> DovetailError:
+    told = _sentence(error)
+    if told is not None:
+        return DovetailError(f"{told}.", hint=_LOGIN if error.code == 401 else None)
     if error.code == 400:
-        try:
-            told = msgspec.json.decode(error.read(_BYTES_MAX), type=_Refusal)
-        except msgspec.DecodeError:
-            return DovetailError(f"the node at {base} cannot be asked that: it is too long.")
-        return DovetailError(f"{told.error}.")
-    if error.code == 404:
+        return DovetailError(f"the node at {base} cannot be asked that: it is too long.")
+    if error.code in {404, 405}:
         return DovetailError(
             f"what answers at {base} has no {path}.",
             hint=f"It is a matcher, an older Dovetail, or another program. {_PLACE}",
         )
     return DovetailError(f"the node at {base} answers with HTTP {error.code}.")
+
+
+def _sentence(error: urllib.error.HTTPError) -> str | None:
+    """What a node says of its refusal."""
+    try:
+        told = msgspec.json.decode(error.read(_BYTES_MAX), type=_Refusal).error
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError, http.client.HTTPException):
+        return None
+    return None if told in _STOCK else told
 
 
 def _no_node(base: str) -> DovetailError:

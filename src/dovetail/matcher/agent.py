@@ -10,22 +10,25 @@ Rules:
 
 - It enters the tables when somebody has told it who is there; at once if there is nobody to tell.
 - Jobs are done in slices of the loop's time, so that frames come in meanwhile.
-- Who leaves hands over first: it goes when all brokers have released it, or after a while.
+- Who leaves hands over first: it goes when all brokers have released it, or after a while. A broker
+  may tell it to (DRAIN), for a person who asked for that.
 - What brokers have it loses with its life: they feed it anew. It keeps nothing on disk.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 
 from dovetail import __version__
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.agent import NodeAgent
 from dovetail.cluster.asking import NodeAsking
+from dovetail.cluster.bodies import decoded, encode
 from dovetail.cluster.link import Link
 from dovetail.cluster.part import ClusterPart
+from dovetail.cluster.questions import ANSWER, DRAIN, Answer, question_decoder
 from dovetail.config import (
     MATCHER_LEAVE_SECONDS_MAX,
     MATCHER_LINGER_SECONDS,
@@ -57,12 +60,20 @@ class MatcherAgent(NodeAgent):
     """One life of a matcher."""
 
     def __init__(
-        self, part: ClusterPart, layouts: Mapping[str, Layout], *, incarnation: int, random: Random
+        self,
+        part: ClusterPart,
+        layouts: Mapping[str, Layout],
+        *,
+        incarnation: int,
+        random: Random,
+        on_drain: Callable[[], None] | None = None,
     ) -> None:
+        """`on_drain`: somebody wants it to hand over and leave, which is `stop`."""
         super().__init__(part, part.links, incarnation=incarnation, random=random)
         self.back = Back(self.name, layouts, self._loop.time())
         self.asking = Asking(self)
         self._started_at = self._loop.time()
+        self._on_drain = on_drain
         self._is_told = asyncio.Event()
         self._is_gone = asyncio.Event()
         self._hurries = asyncio.Event()
@@ -168,6 +179,12 @@ class MatcherAgent(NodeAgent):
             return
         if link.is_dialed or link.hello.role != "broker":
             raise PeerError(f"a frame of kind {kind} for a matcher, which brokers alone have")
+        if kind == DRAIN:
+            question = decoded(question_decoder, body)
+            link.answer(ANSWER, encode(Answer(question.number, encode(self.report()))))
+            if self._on_drain is not None:
+                self._on_drain()
+            return
         self.back.receive(link.name, kind, body, link.answer, self._loop.time())
         self._work_soon()
 

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from dovetail import __version__
 from dovetail.errors import ClientError
 from dovetail.reports import ClusterReport
+from dovetail.web.draining import drain_route
 from dovetail.web.metrics import make_registry
 from dovetail.web.requests import FAULT_HANDLERS
 from dovetail.web.subscriptions import subscription_routes
@@ -31,6 +32,7 @@ _INDEX = f"""Dovetail {__version__}
 /cluster  all nodes of the cluster, as JSON
 /route    where a publication would go: /route?topic=a/b, as JSON
 /spaces   the spaces of this node, and what clients want of them, as JSON
+/drain    POST {{"name": "..."}}: that matcher hands over and leaves
 /subscriptions  messages by handle, polled and acknowledged
 /openapi.json   how these are used
 """
@@ -88,6 +90,7 @@ def make_application(views: Views) -> Starlette:
             Route("/route", route),
             Route("/spaces", spaces),
             *subscription_routes(views),
+            drain_route(views),
         ],
         exception_handlers=FAULT_HANDLERS,
     )

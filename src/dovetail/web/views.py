@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dovetail.handles import Handles
 from dovetail.reports import (
     ClusterReport,
+    DrainReport,
     NodeReport,
     PeerReport,
     RouteReport,
@@ -44,4 +45,8 @@ class Views:
     log_in: Callable[[str | None, bytes | None, bool], Awaitable[str | None]]
     """The name that a user has proven, by name, password, and whether it is on this machine; None:
     it may do without one. A ClientError if it may not."""
+    administer: Callable[[str | None, bytes | None, bool], Awaitable[None]]
+    """The same of who wants to change the cluster. A ClientError if it may not."""
+    drain: Callable[[str], Awaitable[DrainReport]]
+    """Have a matcher hand over and leave."""
     handles: Handles

@@ -8,9 +8,9 @@ from agent_nodes import BareAgent, address_of, bare, run, running, until
 from dovetail.broker.peering.agent import Agent
 from dovetail.cluster.bodies import decoded, encode
 from dovetail.cluster.link import Link
-from dovetail.cluster.questions import ANSWER, QUESTION, Answer, question_decoder
+from dovetail.cluster.questions import ANSWER, DRAIN, QUESTION, Answer, question_decoder
 from dovetail.node import Node
-from dovetail.reports import NodeReport
+from dovetail.reports import DrainReport, NodeReport
 
 FRAME = 90
 
@@ -163,5 +163,43 @@ def test_a_broker_that_knows_matchers_alone_waits_for_brokers(
             async with running(tmp_path / "one", "one", address, join_seconds=1.0):
                 assert ("told", "broker") in matcher.events
         assert "began without the others after 1 s" in caplog.text
+
+    run(work)
+
+
+def test_a_matcher_is_told_to_leave(tmp_path: Path) -> None:
+    class Leaving(BareAgent):
+        """Who answers if it is told to."""
+
+        answers = False
+
+        def _take(self, link: Link, kind: int, body: bytes) -> None:
+            super()._take(link, kind, body)
+            if kind == DRAIN and self.answers:
+                number = decoded(question_decoder, body).number
+                link.answer(ANSWER, encode(Answer(number, b"")))
+
+    async def work() -> None:
+        async with (
+            running(tmp_path / "one", "one") as one,
+            running(tmp_path / "two", "two", one),
+            bare("other", "matcher", address_of(one)),
+        ):
+            agent, _ = asker_of(one)
+            drain = agent.asking.drain
+            assert await drain("one") == DrainReport("one", "broker", ())
+            matcher = Leaving("m", "matcher", address_of(one))
+            await matcher.start()
+            await until(lambda: {"m", "other", "two"} <= agent.transport.connected, "they meet")
+            await until(lambda: agent.state_of("m") == "alive", "it is heard")
+            await until(lambda: agent.state_of("other") == "alive", "the other one is heard")
+            assert await drain("two") == DrainReport("two", "broker", ("m", "other"))
+            assert await drain("nobody") == DrainReport("nobody", "unknown", ("m", "other"))
+            assert await drain("m") == DrainReport("m", "silent", ("other",))
+            matcher.answers = True
+            assert await drain("m") == DrainReport("m", "leaves", ("other",))
+            await matcher.stop()
+            await until(lambda: agent.state_of("m") == "left", "it leaves")
+            assert await drain("m") == DrainReport("m", "left", ("other",))
 
     run(work)

@@ -1,4 +1,4 @@
-"""Questions between brokers, besides how they are: who would get a publication?
+"""What brokers ask besides how others are: who would get a publication? Matchers: will you leave?
 
 `cluster/asking.py` has the rules, and what all nodes ask each other.
 """
@@ -13,9 +13,11 @@ from dovetail.broker.routing import with_clauses
 from dovetail.cluster.agent import NodeAgent
 from dovetail.cluster.asking import NodeAsking, read
 from dovetail.cluster.bodies import encode
-from dovetail.cluster.questions import Question
+from dovetail.cluster.questions import DRAIN, Question
 from dovetail.errors import ClientError
 from dovetail.reports import (
+    Drained,
+    DrainReport,
     Guess,
     Matches,
     NodeReport,
@@ -107,6 +109,29 @@ class Asking(NodeAsking):
             )
         here = self._reporter.matches(name)
         return RouteReport(topic, self._reporter.name, here, tuple(peers))
+
+    # Of matchers ----------------------------------------------------------------------------------
+
+    async def drain(self, name: str) -> DrainReport:
+        """Tell a matcher to hand over and leave."""
+        others = [
+            one
+            for one in self._names()
+            if one != name
+            and self._agent.role_of(one) == "matcher"
+            and self._agent.state_of(one) in {"alive", "suspect"}
+        ]
+        return DrainReport(name, await self._drained(name), tuple(sorted(others)))
+
+    async def _drained(self, name: str) -> Drained:
+        if name not in {self._agent.name, *self._names()}:
+            return "unknown"
+        if self._agent.role_of(name) != "matcher":
+            return "broker"
+        state = self._agent.state_of(name)
+        if state in {"left", "dead"}:
+            return "left" if state == "left" else "dead"
+        return "leaves" if await self._ask(b"", [name], DRAIN) else "silent"
 
     def _answer(self, question: Question) -> bytes:
         if not question.topic:
