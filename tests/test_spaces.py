@@ -57,6 +57,7 @@ def test_clauses_and_attributes_on_the_command_line(broker: BrokerProcess) -> No
         "      lat    -90 to 90",
         "      speed  0 to 200, not searchable",
         "      road   a text",
+        "      Matchers share its boxes along each dimension (mpartition); policy: adaptive.",
     ]
     for topic, *attributes in (
         ("traffic/fast", "lat=40.5", "speed=25", "road=A1"),
