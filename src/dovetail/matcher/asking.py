@@ -18,7 +18,7 @@ Rules:
   was given up is not looked at.
 - A verdict has numbers of boxes, and the life of the broker that they are of. The broker checks
   them: a box may have changed meanwhile. In another life it looks through all its boxes.
-- Who is asked is decided by the load that matchers tell (forwarding.py); points that came together
+- Who is asked is decided by the load that matchers tell (weighing.py); points that came together
   and want the same are asked together.
 """
 
@@ -27,15 +27,13 @@ from random import Random
 from typing import Generic, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dovetail.attributes import forwarding
-from dovetail.attributes.forwarding import PASSED_OVER, Load, Loads, Policy
+from dovetail.attributes.forwarding import Load, Loads, Policy
 from dovetail.config import (
     ASKING_SECONDS_MAX,
     MATCHER_ANSWER_SECONDS_MAX,
     OPEN_POINTS_MAX,
-    PASSED_OVER_SECONDS,
     QUESTION_POINTS_MAX,
 )
 from dovetail.matcher.announcing import Known, KnownBoxes
@@ -48,16 +46,18 @@ from dovetail.matcher.bodies import (
     encode,
     loads_decoder,
 )
-from dovetail.matcher.choosing import Choice, Rows, choose
+from dovetail.matcher.choosing import Choice, Rows
 from dovetail.matcher.feeding import Send
-from dovetail.matcher.layout import Floats
 from dovetail.matcher.tables import Placement, View
+from dovetail.matcher.weighing import Weighing
 
-_UNKNOWN_COST = 1e-9
-"""Nearly nothing, and not the same for all: somebody has to be tried first."""
 
-_COST_MAX = 1e12
-"""Whoever may be asked is asked, however busy it is, if there is nobody else."""
+class Subjects(NamedTuple):
+    """Brokers that may have boxes for a publication."""
+
+    broad: tuple[str, ...]
+    """They get it in any case."""
+    asked: Mapping[str, Known]
 
 
 class _Open(NamedTuple, Generic[Tag]):
@@ -91,16 +91,15 @@ class Asking(Generic[Tag]):
         self._view = view
         self._known = known
         self._send = send
-        self._random = random
-        self._question_seconds = question_seconds
-        self._asking_seconds = asking_seconds
+        self.question_seconds = question_seconds
+        self.asking_seconds = asking_seconds
         self._open_points_max = open_points_max
-        self._loads = {space: Loads(own.get(space, policy), random) for space in view.layouts}
+        loads = {space: Loads(own.get(space, policy), random) for space in view.layouts}
+        self.weighing = Weighing(loads, random)
         self._submitted: dict[tuple[str, tuple[str, ...]], list[tuple[Tag, Sequence[float]]]] = {}
         self._open: dict[int, _Open[Tag]] = {}
         # A matcher may still answer what an earlier life of ours has asked.
         self._number = random.getrandbits(62)
-        self._passed_over: dict[str, float] = {}
         self._done: list[Verdict[Tag]] = []
         self.open_points = 0
         """Publications that wait for a verdict."""
@@ -130,25 +129,30 @@ class Asking(Generic[Tag]):
         waiting: Sequence[tuple[Tag, Sequence[float]]],
         now: float,
     ) -> None:
+        broad, asked = self.subjects(space, brokers, len(waiting))
+        batch = Batch(
+            space,
+            np.array([values for _, values in waiting], np.float64),
+            [tag for tag, _ in waiting],
+            broad,
+            asked,
+            now + self.asking_seconds,
+        )
+        self.open_points += len(waiting)
+        self._ask(batch, np.arange(len(waiting)), batch.kinds, now)
+
+    def subjects(self, space: str, brokers: Iterable[str], points: int) -> Subjects:
+        """Which of these brokers matchers are asked about. Those without boxes are left out."""
         broad = []
         asked: dict[str, Known] = {}
-        is_full = self.open_points + len(waiting) > self._open_points_max
+        is_full = self.open_points + points > self._open_points_max
         for broker in brokers:
             known = self._known.of(broker, space)
             if known is None or known.is_wide or is_full:
                 broad.append(broker)
             elif known.kinds:
                 asked[broker] = known
-        batch = Batch(
-            space,
-            np.array([values for _, values in waiting], np.float64),
-            [tag for tag, _ in waiting],
-            tuple(broad),
-            asked,
-            now + self._asking_seconds,
-        )
-        self.open_points += len(waiting)
-        self._ask(batch, np.arange(len(waiting)), batch.kinds, now)
+        return Subjects(tuple(broad), asked)
 
     def _settle(self, batch: Batch[Tag], rows: Rows) -> None:
         """Some of their questions have come to their end; who has none left has a verdict."""
@@ -170,44 +174,15 @@ class Asking(Generic[Tag]):
             if not placement.names:
                 batch.doubt(rows, kinds)
                 continue
-            values = placement.layout.values(batch.points[rows])
-            usable = self._usable(placement, now)
-            candidates = placement.candidates(values, usable, self._random)
-            costs = self._costs(placement, batch.space, candidates, usable, now)
-            choices = choose(candidates, kinds, costs)
-            for stuck, helpless in choices.stuck:
+            usable = self.weighing.usable(placement, now)
+            weighed = self.weighing.weigh(placement, batch.points[rows], kinds, usable, now)
+            for stuck, helpless in weighed.choices.stuck:
                 batch.doubt(rows[stuck], helpless)
-            for choice in choices.asked:
-                pending += self._send_to_each(batch, placement, rows, candidates, choice, now)
+            for choice in weighed.choices.asked:
+                pending += self._send_to_each(
+                    batch, placement, rows, weighed.candidates, choice, now
+                )
         self._settle(batch, touched)
-
-    def _usable(self, placement: Placement, now: float) -> npt.NDArray[np.bool_]:
-        """Which matchers may be asked?"""
-        self._passed_over = {name: at for name, at in self._passed_over.items() if at > now}
-        return np.array([name not in self._passed_over for name in placement.names], np.bool_)
-
-    def _costs(
-        self,
-        placement: Placement,
-        space: str,
-        candidates: Rows,
-        usable: npt.NDArray[np.bool_],
-        now: float,
-    ) -> Floats:
-        """For each point and dimension. Of a few points few candidates are looked at."""
-        loads = self._loads[space]
-        costs = np.full((len(usable), candidates.shape[1]), PASSED_OVER)
-        for dimension, column in enumerate(candidates.T.tolist()):
-            for place in set(column):
-                if place >= 0 and usable[place]:
-                    cost = loads.cost(placement.names[place], dimension, now)
-                    cost = cost or _UNKNOWN_COST * self._random.random()
-                    costs[place, dimension] = min(cost, _COST_MAX)
-        found: Floats = costs[candidates, np.arange(candidates.shape[1])]
-        if loads.policy is forwarding.random:  # for each point anew
-            draws = np.random.default_rng(self._random.getrandbits(64)).random(found.shape)
-            found = np.where(np.isfinite(found), draws, found)
-        return found
 
     def _send_to_each(
         self,
@@ -234,17 +209,14 @@ class Asking(Generic[Tag]):
                 batch.points[chosen].astype("<f8").tobytes(),
             )
             if self._send(matcher, ASKED, encode(question)):
-                deadline = min(now + self._question_seconds, batch.deadline)
+                deadline = min(now + self.question_seconds, batch.deadline)
                 self._open[self._number] = _Open(matcher, batch, chosen, choice.kinds, deadline)
                 batch.left[chosen] += 1
-                self._loads[batch.space].sent(matcher, choice.dimension, len(chosen))
+                self.weighing.loads[batch.space].sent(matcher, choice.dimension, len(chosen))
             else:
-                self._pass_over(matcher, now)
+                self.weighing.pass_over(matcher, now)
                 unsent.append((chosen, choice.kinds))
         return unsent
-
-    def _pass_over(self, matcher: str, now: float) -> None:
-        self._passed_over[matcher] = now + PASSED_OVER_SECONDS
 
     # Answers --------------------------------------------------------------------------------------
 
@@ -263,18 +235,17 @@ class Asking(Generic[Tag]):
         """Who has not answered in time is passed over, and others are asked."""
         late = [number for number, question in self._open.items() if question.deadline <= now]
         for matcher in {self._open[number].matcher for number in late}:
-            self._pass_over(matcher, now)
+            self.weighing.pass_over(matcher, now)
         self._give_up(late, now)
 
     def matcher_is_up(self, name: str) -> None:
         """There is a connection to it."""
-        self._passed_over.pop(name, None)
+        self.weighing.is_up(name)
 
     def matcher_is_gone(self, name: str, now: float) -> None:
         """Its connection is lost, or it is dead: nothing that it was asked will be answered."""
-        self._pass_over(name, now)
-        for loads in self._loads.values():
-            loads.forget(name)
+        self.weighing.pass_over(name, now)
+        self.weighing.forget(name)
         self._give_up([key for key, one in self._open.items() if one.matcher == name], now)
 
     def _give_up(self, numbers: list[int], now: float) -> None:
@@ -291,7 +262,7 @@ class Asking(Generic[Tag]):
     def told(self, matcher: str, body: bytes, now: float) -> None:
         """LOADS. Clocks differ: what a load was at some time there, it is here now."""
         for row in decoded(loads_decoder, body).rows:
-            loads = self._loads.get(row.space)
+            loads = self.weighing.loads.get(row.space)
             if loads is not None:
                 load = Load(now, row.queue, row.arrival_rate, row.matching_rate, row.boxes)
                 loads.told(matcher, row.dimension, load)
