@@ -9,13 +9,16 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dovetail.attributes.tokens import as_name, as_number, as_text
 
+_EVERY_NUMBER = (-math.inf, math.inf)
 COMPARISONS = ("<", "<=", ">", ">=", "==")
+_DIGITS_FEW = 15  # decimals of so many lie further apart than floats do
+_TINY = 1e-300
 
 
 class Range(NamedTuple):
@@ -34,18 +37,23 @@ def below(value: float) -> float:
     return math.nextafter(value, -math.inf) + 0.0
 
 
+def narrowed(low: float, high: float, comparison: str, value: float) -> tuple[float, float]:
+    """The numbers x in [low, high) of which `x {comparison} {value}` is true; maybe none."""
+    if comparison == "<":
+        return (low, value) if value < high else (low, high)
+    if comparison == ">=":
+        return (value, high) if value > low else (low, high)
+    next_one = above(value)
+    if comparison == "<=":
+        return low, min(high, next_one)
+    if comparison == ">":
+        return max(low, next_one), high
+    return max(low, value), min(high, next_one)
+
+
 def range_of(comparison: str, value: float) -> Range:
     """The numbers x of which `x {comparison} {value}` is true."""
-    match comparison:
-        case "<":
-            return Range(-math.inf, value)
-        case "<=":
-            return Range(-math.inf, above(value))
-        case ">":
-            return Range(above(value), math.inf)
-        case ">=":
-            return Range(value, math.inf)
-    return Range(value, above(value))
+    return Range(*narrowed(*_EVERY_NUMBER, comparison, value))
 
 
 @dataclass(frozen=True)
@@ -90,28 +98,66 @@ class Conjunction:
         return True
 
     def __str__(self) -> str:
-        conditions = {name: _range_clause(name, its) for name, its in self.ranges.items()}
-        conditions |= {name: _texts_clause(name, its) for name, its in self.texts.items()}
-        return " and ".join(clause for _, clause in sorted(conditions.items()))
+        conditions = [(name, _range_clause(name, its)) for name, its in self.ranges.items()]
+        conditions += [(name, _texts_clause(name, its)) for name, its in self.texts.items()]
+        conditions.sort()
+        return " and ".join([clause for _, clause in conditions])
+
+
+class Together:
+    """A conjunction while conditions are still coming."""
+
+    __slots__ = ("_ranges", "_texts", "is_possible")
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, tuple[float, float]] = {}
+        self._texts: dict[str, frozenset[str]] = {}
+        self.is_possible = True
+        """Can anything satisfy all of them?"""
+
+    def compare(self, name: str, comparison: str, value: float) -> None:
+        low, high = self._ranges.get(name, _EVERY_NUMBER)
+        low, high = self._ranges[name] = narrowed(low, high, comparison, value)
+        if low >= high:
+            self.is_possible = False
+
+    def one_of(self, name: str, texts: Iterable[str]) -> None:
+        allowed = frozenset(texts)
+        self._texts[name] = allowed = allowed & self._texts.get(name, allowed)
+        if not allowed:
+            self.is_possible = False
+
+    def conjunction(self) -> Conjunction:
+        """Nothing comes any more."""
+        ranges = {name: Range(low, high) for name, (low, high) in self._ranges.items()}
+        return Conjunction(ranges, self._texts)
 
 
 def _range_clause(name: str, its: Range) -> str:
     low, high = its
     if high == above(low):
         return f"{as_name(name)} == {as_number(low)}"
-    at_least, least = _shorter((">=", low), (">", below(low)))
-    at_most, most = _shorter(("<", high), ("<=", below(high)))
     if high == math.inf:
-        return f"{as_name(name)} {at_least} {least}"
+        is_itself, least = _border(low)
+        return f"{as_name(name)} {'>=' if is_itself else '>'} {least}"
+    is_next, most = _border(high)
+    upper = f"{as_name(name)} {'<' if is_next else '<='} {most}"
     if low == -math.inf:
-        return f"{as_name(name)} {at_most} {most}"
-    return f"{least} {at_least.replace('>', '<')} {as_name(name)} {at_most} {most}"
+        return upper
+    is_itself, least = _border(low)
+    return f"{least} {'<=' if is_itself else '<'} {upper}"
 
 
-def _shorter(one: tuple[str, float], other: tuple[str, float]) -> tuple[str, str]:
-    """Of two ways to say the same, the one that somebody will have written: `<= 25`."""
-    shown = [(comparison, as_number(value)) for comparison, value in (one, other)]
-    return min(shown, key=lambda way: len(way[1]))
+def _border(value: float) -> tuple[bool, str]:
+    """Of a range, itself or the number below it: what somebody will have written, as in `<= 25`.
+
+    That is the shorter one. A float next to one of few digits has many, but for the tiniest.
+    """
+    text = as_number(value)
+    if len(text) <= _DIGITS_FEW and not 0.0 < abs(value) < _TINY:
+        return True, text
+    other = as_number(below(value))
+    return (True, text) if len(text) <= len(other) else (False, other)
 
 
 def _texts_clause(name: str, allowed: frozenset[str]) -> str:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterator
 from urllib.parse import unquote_to_bytes
 
-from dovetail.attributes.conjunctions import Conjunction
+from dovetail.attributes.conjunctions import Together
 from dovetail.attributes.tokens import is_number, number_at
 from dovetail.attributes.where import Draft, Where
 
@@ -30,11 +30,17 @@ def split_query(topic_filter: str) -> tuple[str, str | None]:
 def parse_query(query: str, texts: Collection[str] = ()) -> Where:
     """What the query means where these attributes are texts; a WhereError points into the query."""
     draft = Draft(query)
-    together = [Conjunction()]
+    together = Together()
     for part, position in _parts(query):
-        comparison = _comparison(draft, part, position, texts)
-        together = draft.both(together, [comparison], position)
-    return draft.whole(together)
+        name, comparison, value = _comparison(draft, part, position, texts)
+        draft.check(name, comparison, value, position)
+        if isinstance(value, str):
+            together.one_of(name, (value,))
+        else:
+            together.compare(name, comparison, value)
+        if not together.is_possible:
+            draft.dead_end(position)
+    return draft.whole([together.conjunction()] if together.is_possible else [])
 
 
 def _parts(query: str) -> Iterator[tuple[str, int]]:
@@ -44,7 +50,10 @@ def _parts(query: str) -> Iterator[tuple[str, int]]:
         position += len(part) + 1
 
 
-def _comparison(draft: Draft, part: str, position: int, texts: Collection[str]) -> Conjunction:
+def _comparison(
+    draft: Draft, part: str, position: int, texts: Collection[str]
+) -> tuple[str, str, float | str]:
+    """Its name, its sign and its value."""
     sign = _COMPARISON.search(part)
     if sign is None:
         draft.refuse("here should stand a comparison, as in x=1", position)
@@ -54,7 +63,7 @@ def _comparison(draft: Draft, part: str, position: int, texts: Collection[str]) 
     if not name:
         draft.refuse("here should stand an attribute's name", position)
     value = _value(draft, part[sign.end() :], position + sign.end(), is_text=name in texts)
-    return draft.compare(name, "==" if sign[0] == "=" else sign[0], value, position)
+    return name, "==" if sign[0] == "=" else sign[0], value
 
 
 def _value(draft: Draft, encoded: str, position: int, *, is_text: bool) -> float | str:
@@ -68,6 +77,8 @@ def _value(draft: Draft, encoded: str, position: int, *, is_text: bool) -> float
 
 
 def _decoded(draft: Draft, encoded: str, position: int) -> str:
+    if "%" not in encoded and encoded.isascii():
+        return encoded
     bad = _BAD_ESCAPE.search(encoded)
     if bad is not None:
         why = "behind '%' stand two hexadecimal digits; '%' itself is %25"

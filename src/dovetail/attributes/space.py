@@ -34,8 +34,7 @@ from dovetail.errors import ClientError, ConfigError, ReasonCode, WhereError
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """What one conjunction wants: low <= value < high in each dimension, and texts by name."""
 
     lows: tuple[float, ...]
@@ -116,7 +115,7 @@ class Space:
         for name, position in where.places.items():
             if not self._knows(name):
                 raise WhereError(self._unknown(name), where.text, position)
-        return tuple(self._box(conjunction, where) for conjunction in where.conjunctions)
+        return tuple([self._box(conjunction, where) for conjunction in where.conjunctions])
 
     def point(self, attributes: Mapping[str, str | float]) -> Point:
         """Attributes that the space does not know are nobody's concern here."""
@@ -153,15 +152,17 @@ class Space:
         return name in self._indexes or name in self.texts
 
     def _box(self, conjunction: Conjunction, where: Where) -> Box:
-        lows = [-math.inf] * len(self.dimensions)
-        highs = [math.inf] * len(self.dimensions)
+        indexes = self._indexes
+        lows = [-math.inf] * len(indexes)
+        highs = [math.inf] * len(indexes)
         for name, (low, high) in conjunction.ranges.items():
-            if name in self.texts:
+            index = indexes.get(name)
+            if index is None:
                 raise self._mistaken(name, "a text, and is compared with a number here", where)
-            lows[self._indexes[name]] = low
-            highs[self._indexes[name]] = high
+            lows[index] = low
+            highs[index] = high
         for name in conjunction.texts:
-            if name in self._indexes:
+            if name in indexes:
                 raise self._mistaken(name, "a number, and is compared with a text here", where)
         return Box(tuple(lows), tuple(highs), tuple(sorted(conjunction.texts.items())))
 

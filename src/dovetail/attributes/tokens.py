@@ -6,6 +6,7 @@ in double or single quotes. Within any of them a backslash stands before a quote
 `as_name`, `as_number` and `as_text` write what is read here.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from enum import Enum
@@ -15,14 +16,14 @@ from dovetail.config import WHERE_NUMBER_MAX
 from dovetail.errors import WhereError
 
 _SHOWN_MAX = 80
-_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_WORD = r"[A-Za-z_][A-Za-z0-9_.]*"
+NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+WORD = r"[A-Za-z_][A-Za-z0-9_.]*"
 _TOKEN = re.compile(
-    rf"(?P<space>\s+)|(?P<number>{_NUMBER})(?![A-Za-z0-9_.])|(?P<word>{_WORD})|(?P<quote>[\"'`])"
+    rf"(?P<space>\s+)|(?P<number>{NUMBER})(?![A-Za-z0-9_.])|(?P<word>{WORD})|(?P<quote>[\"'`])"
     r"|(?P<sign><=|>=|==|[<>=()\[\],])"
 )
-_WHOLE_NUMBER = re.compile(_NUMBER)
-_WHOLE_WORD = re.compile(_WORD)
+_WHOLE_NUMBER = re.compile(NUMBER)
+_WHOLE_WORD = re.compile(WORD)
 _LIKE_A_NUMBER = re.compile(r"[+-]?\.?[0-9][A-Za-z0-9_.]*")
 _KEYWORDS = frozenset({"and", "or", "in", "not"})
 _FOREIGN_SIGNS = {
@@ -98,6 +99,7 @@ def as_text(value: str) -> str:
     return _between(value, '"')
 
 
+@functools.lru_cache(maxsize=256)
 def as_name(name: str) -> str:
     is_plain = _WHOLE_WORD.fullmatch(name) and name.lower() not in _KEYWORDS
     return name if is_plain else _between(name, "`")

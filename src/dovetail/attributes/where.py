@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from dovetail.attributes.conjunctions import COMPARISONS, Conjunction, range_of
+from dovetail.attributes.plain import read_plain
 from dovetail.attributes.tokens import Kind, Token, shown, tokens
 from dovetail.config import (
     WHERE_CHARACTERS_MAX,
@@ -75,6 +76,14 @@ def parse(text: str, *, characters_max: int = WHERE_CHARACTERS_MAX) -> Where:
 
     `str` of a `Where` may be longer than what it was made of, as parentheses are multiplied out.
     """
+    plain = read_plain(text) if len(text) <= characters_max else None
+    if plain is not None:
+        return Where(_settled(plain.alternatives), text, plain.places)
+    return parse_fully(text, characters_max=characters_max)
+
+
+def parse_fully(text: str, *, characters_max: int = WHERE_CHARACTERS_MAX) -> Where:
+    """The same, by the grammar alone."""
     return _Parser(text, Draft(text, characters_max)).whole()
 
 
@@ -95,12 +104,19 @@ class Draft:
 
     def compare(self, name: str, comparison: str, value: float | str, position: int) -> Conjunction:
         """`name comparison value`; the name stands at the position."""
+        self.check(name, comparison, value, position)
+        if isinstance(value, str):
+            return Conjunction(texts={name: frozenset((value,))})
+        return Conjunction({name: range_of(comparison, value)})
+
+    def check(self, name: str, comparison: str, value: float | str, position: int) -> None:
+        """May they be compared?"""
         if not isinstance(value, str):
             self._use(name, Kind.NUMBER, position)
-            return Conjunction({name: range_of(comparison, value)})
+            return
         if comparison != "==":
             self.refuse(f"'{comparison}' compares numbers; texts have '==' and 'in'", position)
-        return self.one_of(name, [value], position)
+        self._use(name, Kind.TEXT, position)
 
     def one_of(self, name: str, texts: Sequence[str], position: int) -> Conjunction:
         self._use(name, Kind.TEXT, position)
@@ -113,9 +129,14 @@ class Draft:
         self.check_count(len(lefts) * len(rights), position)
         pairs = ((left, right) for left in lefts for right in rights)
         met = [both for left, right in pairs if (both := left.meet(right)) is not None]
-        if not met and self._dead_end is None:
-            self._dead_end = position
+        if not met:
+            self.dead_end(position)
         return met
+
+    def dead_end(self, position: int) -> None:
+        """Nothing can satisfy what ends here."""
+        if self._dead_end is None:
+            self._dead_end = position
 
     def check_count(self, conjunctions: int, position: int) -> None:
         if conjunctions > WHERE_CONJUNCTIONS_MAX:
@@ -127,8 +148,7 @@ class Draft:
         if not conjunctions:
             why = "no publication can satisfy it; from here on nothing is left"
             self.refuse(why, self._dead_end or 0)
-        ordered = sorted(_without_contained(conjunctions), key=str)
-        return Where(tuple(ordered), self.text, self._places)
+        return Where(_settled(conjunctions), self.text, self._places)
 
     def _use(self, name: str, kind: Kind, position: int) -> None:
         known = self._kinds.setdefault(name, kind)
@@ -138,6 +158,12 @@ class Draft:
             self.refuse(f"{shown(name)} is compared with {both}", position)
         if len(self._kinds) > WHERE_NAMES_MAX:
             self.refuse(f"it names more than {WHERE_NAMES_MAX} attributes", position)
+
+
+def _settled(conjunctions: list[Conjunction]) -> tuple[Conjunction, ...]:
+    if len(conjunctions) == 1:
+        return (conjunctions[0],)
+    return tuple(sorted(_without_contained(conjunctions), key=str))
 
 
 def _without_contained(conjunctions: list[Conjunction]) -> list[Conjunction]:
