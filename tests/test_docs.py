@@ -27,6 +27,7 @@ from dovetail.settings import (
     Cluster,
     DimensionSettings,
     Listener,
+    Matchers,
     Mqtt,
     Rule,
     Settings,
@@ -48,7 +49,7 @@ ATTRIBUTES = ROOT / "docs" / "attributes.md"
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
-_SETTING = re.compile(r"\b(mqtt|access|http|log|cluster|listeners)\.([a-z_]+)\b(?!\()")
+_SETTING = re.compile(r"\b(mqtt|access|http|log|cluster|listeners|matchers)\.([a-z_]+)\b(?!\()")
 _LIMIT = re.compile(r"^\| `mqtt\.(\w+)` \| `([^`]+)` \| \S", re.MULTILINE)
 _CODE_FILES = (".md", ".py", ".secret", ".toml")
 
@@ -161,7 +162,7 @@ def test_options_in_sentences_are_known(page: Path) -> None:
 def test_settings_are_known(page: Path) -> None:
     tables: dict[str, type[Struct]] = {
         name: type(value)
-        for name in ("mqtt", "access", "http", "log", "cluster")
+        for name in ("mqtt", "access", "http", "log", "cluster", "matchers")
         if isinstance(value := getattr(Settings(), name), Struct)
     }
     tables["listeners"] = Listener
@@ -179,7 +180,7 @@ def test_configurations_can_be_read(text: str) -> None:
 
 def test_every_setting_of_the_cluster_is_named() -> None:
     named = {key for span in spans(CLUSTER) for table, key in _SETTING.findall(span)}
-    assert set(Cluster.__struct_fields__) <= named
+    assert {*Cluster.__struct_fields__, *Matchers.__struct_fields__} <= named
 
 
 def test_every_limit_is_in_the_table_with_its_default() -> None:

@@ -19,11 +19,9 @@ from nobody import told_to_nobody
 
 
 @contextmanager
-def planned(
-    options: Options, count: int = 3, *, shares_ports: bool = False, matchers: int = 0
-) -> Iterator[Fleet]:
+def planned(options: Options, count: int = 3, *, shares_ports: bool = False) -> Iterator[Fleet]:
     settings = settings_of(options)
-    fleet = plan(options, settings, count, shares_ports=shares_ports, matchers=matchers)
+    fleet = plan(options, settings, count, shares_ports=shares_ports)
     with fleet.held:
         yield fleet
 
@@ -45,16 +43,20 @@ def begun(folder: Path, *names: str) -> None:
 # Plans --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shares_ports", [False, True])
-def test_matchers_come_after_the_brokers(tmp_path: Path, shares_ports: bool) -> None:
+@pytest.mark.parametrize(("shares_ports", "counts"), [(False, (2, 2)), (True, (1, 2))])
+def test_matchers_come_after_the_brokers(
+    tmp_path: Path, shares_ports: bool, counts: tuple[int, int]
+) -> None:
+    """All that there may be, whether they are started at first or not."""
     file = tmp_path / "f"
     file.write_text(
         'name = "n"\n[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n'
         '[cluster]\nport = 0\n[access]\npassword_file = "is not there"\n'
     )
-    options = Options(config=str(file), data=str(tmp_path))
-    with planned(options, 2, shares_ports=shares_ports, matchers=2) as fleet:
+    options = Options(config=str(file), data=str(tmp_path), matchers=counts)
+    with planned(options, 2, shares_ports=shares_ports) as fleet:
         assert [member.role for member in fleet.members] == [*["broker"] * 2, *["matcher"] * 2]
+        assert {member.tells_load for member in fleet.matchers} == {counts == (1, 2)}
         assert (fleet.brokers, fleet.matchers) == (fleet.members[:2], fleet.members[2:])
         settings = [settings_of_member(member) for member in fleet.members]
     assert [one.name for one in settings] == ["n-1", "n-2", "n-matcher-1", "n-matcher-2"]

@@ -1,7 +1,9 @@
 """Matchers as a user meets them: `up --matchers` and `node --role matcher`, with real processes."""
 
+import itertools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -221,6 +223,51 @@ def test_none_is_left_behind(fleet: FleetProcess) -> None:
     assert not any(map(is_there, children))
     assert "Traceback" not in fleet.log()
     assert "it is killed" not in fleet.log()
+
+
+ELASTIC = f"""{SPACE}
+[matchers]
+count_min = 1
+count_max = 2
+add_above = 0.002
+add_after_seconds = 0
+remove_below = 0.001
+remove_after_seconds = 0
+"""
+
+
+def test_one_comes_by_the_load_and_goes_again(tmp_path: Path) -> None:
+    (tmp_path / "dovetail.toml").write_text(ELASTIC)
+    with FleetProcess(tmp_path, "up", "--brokers", 2, "--config", "dovetail.toml") as fleet:
+        assert "2 brokers and 1 to 2 matchers, one cluster" in fleet.printed()
+        few = fleet.children()
+        assert len(few) == 3
+        until_serving(fleet, "1")
+        here, there = fleet.ports("MQTT")
+        numbers = itertools.count()
+        with WireClient(here) as subscriber, WireClient(there) as publisher:
+            subscriber.subscribe("traffic/#?lat>=40&lat<41&lon>=3&lon<5", 1)
+
+            def publish() -> None:
+                payload = {"lat": 40.5, "lon": 4, "number": next(numbers)}
+                assert publisher.publish("traffic/a", json.dumps(payload).encode(), 1) == 0
+                message = subscriber.receive_message()
+                assert json.loads(message.payload) == payload
+                subscriber.acknowledge(message)
+
+            while matchers(fleet).keys() != {"1", "2"}:
+                publish()
+            many = fleet.children()
+            assert {*few} < {*many}
+            assert "matcher-2: is started: they are" in fleet.log()
+            leaves = "hands over and leaves: they are 0% busy"
+            wait_until(lambda: leaves in fleet.log(), "one is not needed any more")
+            while not (gone := {*many} - {*fleet.children()}):
+                publish()
+            assert len(gone) == 1
+            wait_until(lambda: re.search(r"matcher-\d: has left\n", fleet.log()), "it has left")
+        assert "starts again" not in fleet.log()
+        assert "Traceback" not in fleet.log()
 
 
 def test_without_a_space_there_is_nothing_to_match(tmp_path: Path) -> None:

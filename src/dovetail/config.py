@@ -284,6 +284,23 @@ ATTRIBUTE_NAME_CHARACTERS_MAX = 128
 NODE_NAME_BYTES_MAX = 128
 """Of a node's name, in characters."""
 
+MATCHERS_ADD_ABOVE = 0.6
+"""Where matchers come and go by themselves: one is added while they are busier than this. Above it
+queues grow quickly, and a matcher that joins takes some of the time of the others for it."""
+
+MATCHERS_ADD_AFTER_SECONDS = 5.0
+"""If that lasts for so long: a few reports of how busy they are."""
+
+MATCHERS_REMOVE_BELOW = 0.3
+"""One leaves while the others would be less busy than this without it: half of what adds one, so
+that a load which rises a little does not bring it back."""
+
+MATCHERS_REMOVE_AFTER_SECONDS = 60.0
+"""If that lasts for so long. One more costs little while it has nothing to do."""
+
+MATCHERS_LOOK_SECONDS = 1.0
+"""How often it is asked whether one should come or go; how busy matchers are is told as often."""
+
 WORKERS_MAX = 64
 """Brokers that one command starts: a slip of the keyboard shall not start thousands."""
 

@@ -2,7 +2,8 @@
 
 Either each has ports of its own, one behind the other (`--brokers`), or all of them share the
 listeners' ports (`--workers`), and the system spreads clients over them. Matchers (`--matchers`)
-come after the brokers, and have no folders and no listeners.
+come after the brokers, and have no folders and no listeners; all that there may be have their
+places from the start.
 
 Rules:
 
@@ -51,6 +52,8 @@ class Member(Struct, frozen=True, kw_only=True):
     """From 0 on."""
     shares_ports: bool
     role: NodeRole = "broker"
+    tells_load: bool = False
+    """A matcher, to who decides how many there are."""
 
 
 class Fleet(Struct, frozen=True):
@@ -99,9 +102,7 @@ def settings_of_member(member: Member) -> Settings:
     )
 
 
-def plan(
-    options: Options, settings: Settings, count: int, *, shares_ports: bool, matchers: int = 0
-) -> Fleet:
+def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool) -> Fleet:
     """Ports that are free now, folders that are all served, and a secret. `count`: of brokers."""
     if not 1 <= count <= WORKERS_MAX:
         raise ConfigError(f"it takes 1 to {WORKERS_MAX} brokers.")
@@ -117,7 +118,7 @@ def plan(
         for one in settings.listeners
     ]
     http, cluster = settings.http, settings.cluster
-    nodes = count + matchers
+    nodes = count + settings.matchers.count_most
     http_ports = [0] * nodes
     if http.enabled:
         may_move = "http" in movable
@@ -159,6 +160,7 @@ def plan(
             number=number,
             shares_ports=False,
             role="matcher",
+            tells_load=settings.matchers.is_elastic,
         )
         for number in range(count, nodes)
     )

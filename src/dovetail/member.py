@@ -12,14 +12,15 @@ import sys
 
 import msgspec
 
+from dovetail.config import MATCHERS_LOOK_SECONDS
 from dovetail.errors import DovetailError
 from dovetail.fleet import Member, settings_of_member
-from dovetail.matcher_node import run_matcher
+from dovetail.matcher_node import MatcherNode, run_matcher
 from dovetail.node import run_node
 from dovetail.running import Service
-from dovetail.supervising import DRAINED, ERROR, UP
+from dovetail.supervising import DRAINED, ERROR, LOAD, UP
 
-_INPUT = 0
+_INPUT, _OUTPUT = 0, 1
 
 
 def main() -> None:
@@ -30,7 +31,7 @@ def main() -> None:
                 settings_of_member(member),
                 load=lambda: settings_of_member(member),
                 begin=_begin,
-                announce=_announce,
+                announce=_announce_and_tell if member.tells_load else _announce,
                 on_drain=lambda: _say({DRAINED: True}),
                 log_name=member.name,
             )
@@ -64,9 +65,24 @@ def _announce(node: Service) -> None:
     _say({UP: node.places})
 
 
+def _announce_and_tell(node: MatcherNode) -> None:
+    """How busy it is, once a second."""
+    _announce(node)
+    loop = asyncio.get_running_loop()
+
+    def tell() -> None:
+        assert node.agent is not None
+        _say({LOAD: [node.agent.phase, node.agent.back.answering.busy_share]})
+        loop.call_later(MATCHERS_LOOK_SECONDS, tell)
+
+    tell()
+
+
 def _say(what: dict[str, object]) -> None:
+    """Without waiting: who does not read must not hold us up."""
+    os.set_blocking(_OUTPUT, False)
     with contextlib.suppress(OSError):  # nobody is there any more: our input says so too
-        print(json.dumps(what), flush=True)
+        os.write(_OUTPUT, json.dumps(what).encode() + b"\n")
 
 
 if __name__ == "__main__":

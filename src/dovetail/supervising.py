@@ -11,6 +11,8 @@ Rules:
 - A process answers on its standard output with lines of JSON: once with what it has to say when it
   is up, or with the error that keeps it from starting. Its log goes where ours goes.
 - One that says that somebody had it leave (`dovetail drain`) is not started again.
+- Of a pool as many run as somebody else decides, who is told how busy they are. One that is to go
+  is told to stop, and has time to hand over.
 - They are in process groups of their own. Ctrl-C is for this one, which tells them to stop.
 """
 
@@ -22,21 +24,24 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from dovetail.config import (
+    MATCHERS_LOOK_SECONDS,
     RESTART_SECONDS_MAX,
     RESTART_SECONDS_MIN,
     RESTART_STEADY_SECONDS,
     STOP_SECONDS_MAX,
 )
 from dovetail.errors import DovetailError
+from dovetail.matcher.scaling import Change, Place, Standing
 
 log = logging.getLogger("dovetail.up")
 
 UP = "up"
 ERROR = "error"
 DRAINED = "drained"
+LOAD = "load"
 """The keys of what a process says."""
 
 
@@ -49,34 +54,73 @@ class Part:
     told: bytes
 
 
-def supervise(parts: Sequence[Part], announce: Callable[[dict[str, Any]], None]) -> None:
+@dataclass(frozen=True)
+class Pool:
+    """Parts of which some run. `decide` is told how they are, and the time."""
+
+    parts: Sequence[Part]
+    count: int
+    """That run from the start, the first ones."""
+    decide: Callable[[Sequence[Place], float], Change | None]
+
+
+def supervise(
+    parts: Sequence[Part],
+    announce: Callable[[dict[str, Any]], None],
+    pool: Pool | None = None,
+) -> None:
     """Run them until SIGINT or SIGTERM. `announce` gets what they said when all are up."""
-    asyncio.run(_Supervisor(parts, announce).run())
+    asyncio.run(_Supervisor(parts, announce, pool).run())
 
 
 class _Process:
     """The lives of one part."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, *, is_first: bool = True) -> None:
+        """`is_first`: it is needed for the start of all, and not tried again if it fails."""
         self.part = part
         self.said: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         """What it said when it was first up."""
+        self._is_first = is_first
         self._process: asyncio.subprocess.Process | None = None
         self._error = ""
         self._is_drained = False
+        self._is_leaving = False
+        self._is_over = False
         self._up_at: float | None = None
+        self._load: tuple[str, float] | None = None
+
+    @property
+    def place(self) -> Place:
+        name = self.part.name
+        if self._is_drained:
+            return Place(name, Standing.DRAINED)
+        if self._is_over:
+            return Place(name, Standing.AWAY)
+        if self._is_leaving:
+            return Place(name, Standing.LEAVING)
+        phase, busy_share = self._load or ("", 0.0)
+        return Place(name, Standing.SERVING if phase == "serving" else Standing.COMING, busy_share)
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            self._is_over = True
+
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         pause_seconds = RESTART_SECONDS_MIN
         while True:
             code = await self._live()
-            if self._is_drained:
-                log.info("%s: is drained, and stays away", self.part.name)
+            self._load = None
+            if self._is_drained or self._is_leaving:
+                why = "is drained, and stays away" if self._is_drained else "has left"
+                log.info("%s: %s", self.part.name, why)
                 if not self.said.done():
                     self.said.set_result([])
                 return
-            if not self.said.done():
+            if self._is_first and not self.said.done():
                 self.said.set_exception(DovetailError(self._error or self._ended(code)))
                 return
             if self._up_at is not None and loop.time() - self._up_at >= RESTART_STEADY_SECONDS:
@@ -93,6 +137,7 @@ class _Process:
         """From start to end; its exit code."""
         self._error = ""
         self._up_at = None
+        self._load = None
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -121,6 +166,9 @@ class _Process:
             self._error = str(said[ERROR])
         elif DRAINED in said:
             self._is_drained = True
+        elif LOAD in said:
+            phase, busy_share = said[LOAD]
+            self._load = (str(phase), float(busy_share))
         elif UP in said:
             self._up_at = asyncio.get_running_loop().time()
             if self.said.done():
@@ -144,16 +192,30 @@ class _Process:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
+    def leave(self) -> None:
+        """It is told to stop, and not started again."""
+        self._is_leaving = True
+        self.signal(signal.SIGTERM)
+        asyncio.get_running_loop().call_later(STOP_SECONDS_MAX, self.signal, signal.SIGKILL)
+
     async def wait(self) -> None:
         if self._process is not None:
             await self._process.wait()
 
 
 class _Supervisor:
-    def __init__(self, parts: Sequence[Part], announce: Callable[[dict[str, Any]], None]) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        announce: Callable[[dict[str, Any]], None],
+        pool: Pool | None,
+    ) -> None:
+        self._parts = [*parts, *(pool.parts[: pool.count] if pool is not None else ())]
+        """Those that have to be up at first."""
         self._announce = announce
-        self._processes: list[_Process] = []
+        self._pool = pool
+        self._processes: dict[str, _Process] = {}
+        self._lives: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -161,21 +223,51 @@ class _Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
         loop.add_signal_handler(signal.SIGHUP, self._signal, signal.SIGHUP)
-        self._processes = [_Process(part) for part in self._parts]
-        lives = [asyncio.create_task(process.run()) for process in self._processes]
+        for part in self._parts:
+            self._begin(_Process(part))
         waiting = asyncio.create_task(stopped.wait())
+        tasks: list[asyncio.Task[Any]] = [waiting]
         try:
-            said = asyncio.gather(*(process.said for process in self._processes))
+            said = asyncio.gather(*(process.said for process in self._processes.values()))
             await _first_of(said, waiting)
             if said.done():
-                names = [part.name for part in self._parts]
-                self._announce(dict(zip(names, said.result(), strict=True)))
+                self._announce(dict(zip(self._processes, said.result(), strict=True)))
+                if self._pool is not None:
+                    tasks.append(asyncio.create_task(self._adapt(self._pool)))
             await waiting
         finally:
-            for task in (*lives, waiting):
+            tasks += self._lives
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*lives, waiting, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._stop()
+
+    def _begin(self, process: _Process) -> None:
+        self._processes[process.part.name] = process
+        life = asyncio.create_task(process.run())
+        self._lives.add(life)
+        life.add_done_callback(self._lives.discard)
+
+    async def _adapt(self, pool: Pool) -> NoReturn:
+        """As many of the pool as are needed."""
+        loop = asyncio.get_running_loop()
+        parts = {part.name: part for part in pool.parts}
+        while True:
+            places = [
+                self._processes[name].place
+                if name in self._processes
+                else Place(name, Standing.AWAY)
+                for name in parts
+            ]
+            change = pool.decide(places, loop.time())
+            if change is None:
+                await asyncio.sleep(MATCHERS_LOOK_SECONDS)
+            elif change.is_start:
+                log.info("%s: is started: %s", change.name, change.reason)
+                self._begin(_Process(parts[change.name], is_first=False))
+            else:
+                log.info("%s: hands over and leaves: %s", change.name, change.reason)
+                self._processes[change.name].leave()
 
     async def _stop(self) -> None:
         """A second Ctrl-C does not wait."""
@@ -184,7 +276,7 @@ class _Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, hurry.set)
         self._signal(signal.SIGTERM)
-        ends = asyncio.gather(*(process.wait() for process in self._processes))
+        ends = asyncio.gather(*(process.wait() for process in self._processes.values()))
         hurried = asyncio.create_task(hurry.wait())
         await _first_of(ends, hurried, seconds_max=STOP_SECONDS_MAX)
         hurried.cancel()
@@ -194,7 +286,7 @@ class _Supervisor:
         await ends
 
     def _signal(self, number: signal.Signals) -> None:
-        for process in self._processes:
+        for process in self._processes.values():
             process.signal(number)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,11 @@ from dovetail import __version__
 from dovetail.cluster.addresses import is_unspecified
 from dovetail.cluster.part import secret_file_of
 from dovetail.errors import ConfigError
-from dovetail.fleet import Fleet, check_folders, plan
+from dovetail.fleet import Fleet, Member, check_folders, plan
 from dovetail.logs import set_up_logging
+from dovetail.matcher.scaling import Scaling
 from dovetail.settings import Options, Settings, check_files, check_spaces, settings_of
-from dovetail.supervising import Part, supervise
+from dovetail.supervising import Part, Pool, supervise
 
 if TYPE_CHECKING:
     from dovetail.matcher_node import MatcherNode
@@ -27,11 +29,10 @@ _DURABILITY = {
 }
 
 
-def up(
-    options: Options, *, brokers: int | None = None, matchers: int = 0, quiet: bool = False
-) -> None:
+def up(options: Options, *, brokers: int | None = None, quiet: bool = False) -> None:
     """Run one node, or several, until they are told to stop."""
     settings = settings_of(options)
+    matchers = settings.matchers.count_min
     if matchers or options.role == "matcher":
         check_spaces(settings)
     check_files(settings)
@@ -44,13 +45,11 @@ def up(
                 hint="--brokers N gives each broker ports of its own, to try a cluster on one "
                 "machine; with workers they share one port, and so the machine's cores.",
             )
-        fleet = plan(options, settings, brokers, shares_ports=False, matchers=matchers)
-        _run_fleet(fleet, quiet=quiet)
+        _run_fleet(plan(options, settings, brokers, shares_ports=False), quiet=quiet)
     elif matchers or settings.workers > 1:
         shares_ports = settings.workers > 1
         count = settings.workers
-        fleet = plan(options, settings, count, shares_ports=shares_ports, matchers=matchers)
-        _run_fleet(fleet, quiet=quiet)
+        _run_fleet(plan(options, settings, count, shares_ports=shares_ports), quiet=quiet)
     else:
         _run_alone(options, settings, quiet=quiet)
 
@@ -125,25 +124,32 @@ def _announce_one(node: "Node") -> None:
 
 def _run_fleet(fleet: Fleet, *, quiet: bool) -> None:
     set_up_logging(fleet.settings.log.level)
-    parts = [
-        Part(member.name, "dovetail.member", msgspec.json.encode(member))
-        for member in fleet.members
-    ]
+    matchers = fleet.settings.matchers
 
     def announce(said: dict[str, Any]) -> None:
         if not quiet:
             print("\n".join(_fleet_lines(fleet, said)), flush=True)
 
     with fleet.held:
-        supervise(parts, announce)
+        if matchers.is_elastic:
+            pool = Pool(_parts(fleet.matchers), matchers.count_min, Scaling(matchers).decide)
+            supervise(_parts(fleet.brokers), announce, pool)
+        else:
+            supervise(_parts(fleet.members), announce)
+
+
+def _parts(members: Iterable[Member]) -> list[Part]:
+    return [Part(member.name, "dovetail.member", msgspec.json.encode(member)) for member in members]
 
 
 def _fleet_lines(fleet: Fleet, said: dict[str, list[list[str]]]) -> list[str]:
     is_one = fleet.members[0].shares_ports
-    brokers, matchers = len(fleet.brokers), len(fleet.matchers)
+    brokers, matchers = len(fleet.brokers), fleet.settings.matchers
     kinds = f"{brokers} workers behind one port" if is_one else _counted(brokers, "broker")
-    if matchers:
-        kinds += f" and {_counted(matchers, 'matcher')}"
+    if matchers.is_elastic:
+        kinds += f" and {matchers.count_min} to {matchers.count_most} matchers"
+    elif matchers.count_most:
+        kinds += f" and {_counted(matchers.count_most, 'matcher')}"
     lines = [f"Dovetail {__version__} is up: {kinds}, one cluster."]
     first = said[fleet.members[0].name]
     shared = [place for place in first if is_one and place[0] not in ("HTTP", "links")]
@@ -157,7 +163,7 @@ def _fleet_lines(fleet: Fleet, said: dict[str, list[list[str]]]) -> list[str]:
     secret_file = fleet.members[0].secret_file
     lines.append(_join_line(links, secret_file))
     config = fleet.members[0].options.config
-    if matchers and config is not None:
+    if matchers.count_most and config is not None:
         lines.append(_join_line(links, secret_file, config))
     doors = [
         (listener.host, member.listener_ports[number])

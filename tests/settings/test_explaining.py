@@ -8,6 +8,7 @@ from dovetail.settings import (
     Http,
     Listener,
     Log,
+    Matchers,
     Mqtt,
     Rule,
     Settings,
@@ -41,7 +42,8 @@ def test_the_example_of_a_space_is_one() -> None:
 def test_every_field_and_its_description_is_there() -> None:
     text = explain()
     words = " ".join(text.replace("#", " ").split())
-    for table in (Settings, Listener, Http, Access, Rule, Mqtt, Cluster, SpaceSettings, Log):
+    tables = (Settings, Listener, Http, Access, Rule, Mqtt, Cluster, Matchers, SpaceSettings, Log)
+    for table in tables:
         for field in fields_of(table):
             assert re.search(rf"^(# )?({field.name} = |\[+.*{field.name}[\].])", text, re.MULTILINE)
             assert " ".join(description(field).replace("#", " ").split()) in words

@@ -25,6 +25,22 @@ def listener(kind: str, more: str = "") -> str:
     [
         ("name = 'a b'", 'f:1: name: "a b" will not do: it takes up to 255 letters'),
         (f"name = '{'a' * 256}'", "f:1: name: "),
+        (
+            "[matchers]\ncount_max = 2",
+            "f:1: matchers.count_min: is 0: there has to be one at least",
+        ),
+        (
+            "[matchers]\ncount_min = 3\ncount_max = 2",
+            "f:3: matchers.count_max: is less than count_min, 3.",
+        ),
+        (
+            "[matchers]\nremove_below = 0.6",
+            "f:2: matchers.remove_below: has to be less than add_above, 0.6.",
+        ),
+        (
+            f"name = '{'a' * 120}'\n[matchers]\ncount_min = 1",
+            "f:3: matchers.count_min: the last one would be NAME-matcher-1, of more than 128",
+        ),
         ("data = ''", "f:1: data: is empty: it takes the path of a folder."),
         (
             listener("tls"),

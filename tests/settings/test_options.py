@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from dovetail.errors import ConfigError
-from dovetail.settings import Cluster, Options, Settings, check_spaces, settings_of
+from dovetail.settings import (
+    Cluster,
+    Matchers,
+    Options,
+    Settings,
+    check_spaces,
+    parse_counts,
+    settings_of,
+)
 
 
 def refusal(options: Options) -> str:
@@ -116,3 +124,43 @@ def test_what_a_matcher_cannot_have() -> None:
     )
     with pytest.raises(ConfigError, match="matchers need a space"):
         check_spaces(settings_of(Options(is_node=True, role="matcher", join=join)))
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"), [("0", (0, 0)), ("4", (4, 4)), ("1:4", (1, 4)), ("2:2", (2, 2))]
+)
+def test_how_many_matchers(text: str, counts: tuple[int, int]) -> None:
+    assert parse_counts(text) == counts
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it takes a number, or two: 1:4 is one to four"),
+        ("1:", "it takes a number"),
+        (":4", "it takes a number"),
+        ("-1", "it takes a number"),
+        ("1:2:3", "it takes a number"),
+        ("\u0661", "it takes a number"),
+        ("4:1", "the first number is the least, and is more"),
+        ("0:4", "there has to be one at least, which tells how busy it is"),
+        ("65", "there can be 64 at most"),
+        ("1:999999999", "it takes a number"),
+    ],
+)
+def test_counts_of_matchers_that_are_none(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_counts(text)
+
+
+def test_matchers_of_the_file_and_of_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_text("[matchers]\ncount_min = 2\nadd_above = 0.5\n")
+    told = settings_of(Options(config=str(file))).matchers
+    assert told == Matchers(count_min=2, add_above=0.5)
+    assert (told.count_most, told.is_elastic) == (2, False)
+    told = settings_of(Options(config=str(file), matchers=(1, 4))).matchers
+    assert told == Matchers(count_min=1, count_max=4, add_above=0.5)
+    assert (told.count_most, told.is_elastic) == (4, True)
+    told = settings_of(Options(config=str(file), matchers=(0, 0))).matchers
+    assert (told.count_min, told.count_most, told.is_elastic) == (0, 0, False)

@@ -52,14 +52,13 @@ def up(
     ] = None,
     workers: Workers = None,
     matchers: Annotated[
-        int,
-        option.number(
+        str | None,
+        option.value(
             "Run N matchers besides, which find out at which brokers a publication is wanted in "
-            "the spaces of --config.",
-            least=0,
-            most=WORKERS_MAX,
+            "the spaces of --config. MIN:MAX: as many as it takes, by how busy they are.",
+            "N|MIN:MAX",
         ),
-    ] = 0,
+    ] = None,
     data: Annotated[
         Path | None,
         option.folder(
@@ -70,13 +69,18 @@ def up(
     quiet: Quiet = False,
 ) -> None:
     """Start the service: an MQTT broker, or several nodes, until Ctrl-C or SIGTERM."""
-    from dovetail.settings import Options
+    from dovetail.settings import Options, parse_counts
     from dovetail.up import up as run
 
     options = Options(
-        config=_as_text(config), host=host, port=port, data=_as_text(data), workers=workers
+        config=_as_text(config),
+        host=host,
+        port=port,
+        data=_as_text(data),
+        workers=workers,
+        matchers=None if matchers is None else parse_counts(matchers),
     )
-    run(options, brokers=brokers, matchers=matchers, quiet=quiet)
+    run(options, brokers=brokers, quiet=quiet)
 
 
 @app.command(epilog="Example: dovetail node --join 192.0.2.7 --secret-file cluster.secret")

@@ -12,6 +12,7 @@ from dovetail.settings.explaining import explain
 from dovetail.settings.files import check_files
 from dovetail.settings.limits import Mqtt
 from dovetail.settings.listeners import DEFAULT_PORTS, SECURE_KINDS, WEBSOCKET_KINDS, Listener
+from dovetail.settings.matchers import Matchers, parse_counts
 from dovetail.settings.model import Http, Log, Settings
 from dovetail.settings.options import Options, as_matcher, check_spaces, settings_of
 from dovetail.settings.reading import load_settings, parse_settings
@@ -27,6 +28,7 @@ __all__ = [
     "Http",
     "Listener",
     "Log",
+    "Matchers",
     "Mqtt",
     "Options",
     "Rule",
@@ -37,6 +39,7 @@ __all__ = [
     "check_spaces",
     "explain",
     "load_settings",
+    "parse_counts",
     "parse_settings",
     "settings_of",
 ]

@@ -15,6 +15,7 @@ from dovetail.settings.filters import filter_fault
 from dovetail.settings.governing import space_faults
 from dovetail.settings.lines import KeyPath
 from dovetail.settings.listeners import SECURE_KINDS, WEBSOCKET_KINDS, Listener
+from dovetail.settings.matchers import ONE_TELLS
 from dovetail.settings.model import Settings
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9._-]{0,255}")
@@ -57,7 +58,22 @@ def meaning_faults(settings: Settings) -> Iterator[Fault]:
             "nobody could connect: without a password_file, and without a listener that takes user "
             "names from client certificates, there is no way to log in.",
         )
+    yield from below(("matchers",), _matcher_faults(settings))
     yield from below(("spaces",), space_faults(settings.spaces))
+
+
+def _matcher_faults(settings: Settings) -> Iterator[Fault]:
+    matchers = settings.matchers
+    if matchers.count_max and not matchers.count_min:
+        yield Fault(("count_min",), f"is 0: {ONE_TELLS}.")
+    elif matchers.count_most < matchers.count_min:
+        yield Fault(("count_max",), f"is less than count_min, {matchers.count_min}.")
+    if matchers.remove_below >= matchers.add_above:
+        yield Fault(("remove_below",), f"has to be less than add_above, {matchers.add_above:g}.")
+    last = f"{settings.name}-matcher-{matchers.count_most}"
+    if matchers.count_most and len(last) > NODE_NAME_BYTES_MAX:
+        why = f"the last one would be NAME-matcher-{matchers.count_most}"
+        yield Fault(("count_min",), f"{why}, of more than {NODE_NAME_BYTES_MAX} characters.")
 
 
 def address_fault(text: str) -> str | None:

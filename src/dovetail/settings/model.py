@@ -2,8 +2,8 @@
 
 The checks, the error messages and `explain()` read them from here, so there is no second place to
 keep up to date. The larger tables have a module each: listeners.py, access.py, limits.py
-(`[mqtt]`), cluster.py and spaces.py. Structs are frozen: a change is `msgspec.structs.replace`, a
-reload is a new tree.
+(`[mqtt]`), cluster.py, matchers.py and spaces.py. Structs are frozen: a change is
+`msgspec.structs.replace`, a reload is a new tree.
 """
 
 from typing import Annotated, Literal
@@ -16,6 +16,7 @@ from dovetail.settings.cluster import Cluster
 from dovetail.settings.describing import about, number
 from dovetail.settings.limits import Mqtt
 from dovetail.settings.listeners import Listener
+from dovetail.settings.matchers import Matchers
 from dovetail.settings.spaces import EXAMPLE, SpaceSettings
 
 
@@ -104,6 +105,12 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     cluster: Annotated[Cluster, about("The node's links with other brokers, and who they are.")] = (
         Cluster()
     )
+    matchers: Annotated[
+        Matchers,
+        about(
+            "Matchers that one command runs on this machine besides its brokers. They need a space."
+        ),
+    ] = Matchers()
     spaces: Annotated[
         dict[str, SpaceSettings],
         about(

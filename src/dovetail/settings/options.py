@@ -14,6 +14,7 @@ from dovetail.reports import NodeRole
 from dovetail.settings.access import Access
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import key_name
+from dovetail.settings.matchers import Matchers
 from dovetail.settings.meaning import meaning_faults
 from dovetail.settings.model import Settings
 from dovetail.settings.reading import load_settings
@@ -32,6 +33,8 @@ class Options(Struct, frozen=True, kw_only=True):
     port: int | None = None
     data: str | None = None
     workers: int | None = None
+    matchers: tuple[int, int] | None = None
+    """The least and the most."""
     # Of `node` alone.
     is_node: bool = False
     role: NodeRole = "broker"
@@ -73,6 +76,10 @@ def settings_of(options: Options) -> Settings:
         settings = replace(settings, data=options.data)
     if options.workers is not None:
         settings = replace(settings, workers=options.workers)
+    if options.matchers is not None:
+        least, most = options.matchers
+        matchers = replace(settings.matchers, count_min=least, count_max=most)
+        settings = replace(settings, matchers=matchers)
     if options.is_node:
         settings = _as_node(settings, options)
     if options.role == "matcher":
@@ -149,7 +156,7 @@ def _as_matcher_node(settings: Settings, options: Options) -> Settings:
 
 def as_matcher(settings: Settings) -> Settings:
     """Without what only brokers have: their files need not be there."""
-    return replace(settings, workers=1, listeners=(), access=Access())
+    return replace(settings, workers=1, matchers=Matchers(), listeners=(), access=Access())
 
 
 def check_spaces(settings: Settings) -> None:

@@ -1,0 +1,83 @@
+"""`[matchers]`: those that one command runs on this machine besides its brokers."""
+
+from typing import Annotated
+
+from msgspec import Struct
+
+from dovetail.config import (
+    MATCHERS_ADD_ABOVE,
+    MATCHERS_ADD_AFTER_SECONDS,
+    MATCHERS_REMOVE_AFTER_SECONDS,
+    MATCHERS_REMOVE_BELOW,
+    WORKERS_MAX,
+)
+from dovetail.errors import ConfigError
+from dovetail.settings.describing import number
+
+
+class Matchers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Matchers that one command runs besides its brokers."""
+
+    count_min: Annotated[
+        int, number(0, WORKERS_MAX, "Matchers that are started with the brokers. 0: none.")
+    ] = 0
+    count_max: Annotated[
+        int,
+        number(
+            0,
+            WORKERS_MAX,
+            "So many there may be: they come and go by how busy they are. 0: as many as count_min, "
+            "always.",
+        ),
+    ] = 0
+    add_above: Annotated[
+        float,
+        number(
+            0.001,
+            0.99,
+            "One is added while they are busier than this on average: the share of the time that "
+            "they match.",
+        ),
+    ] = MATCHERS_ADD_ABOVE
+    add_after_seconds: Annotated[
+        float, number(0, 86_400, "If that lasts for so long, counted from the last change.")
+    ] = MATCHERS_ADD_AFTER_SECONDS
+    remove_below: Annotated[
+        float,
+        number(
+            0.0005,
+            0.99,
+            "One leaves while the others would be less busy than this without it. Less than "
+            "add_above.",
+        ),
+    ] = MATCHERS_REMOVE_BELOW
+    remove_after_seconds: Annotated[
+        float, number(0, 86_400, "If that lasts for so long, counted from the last change.")
+    ] = MATCHERS_REMOVE_AFTER_SECONDS
+
+    @property
+    def count_most(self) -> int:
+        return self.count_max or self.count_min
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.count_most > self.count_min
+
+
+def parse_counts(text: str) -> tuple[int, int]:
+    """Of --matchers: how many, or the least and the most."""
+    low, colon, high = text.partition(":")
+    counts = (low, high if colon else low)
+    if not all(one.isascii() and one.isdigit() and len(one) < 9 for one in counts):
+        raise ConfigError(f"--matchers {text}: it takes a number, or two: 1:4 is one to four.")
+    least, most = map(int, counts)
+    if max(least, most) > WORKERS_MAX:
+        raise ConfigError(f"--matchers {text}: there can be {WORKERS_MAX} at most.")
+    if most < least:
+        raise ConfigError(f"--matchers {text}: the first number is the least, and is more.")
+    if most and not least:
+        raise ConfigError(f"--matchers {text}: {ONE_TELLS}.")
+    return least, most
+
+
+ONE_TELLS = "there has to be one at least, which tells how busy it is"
