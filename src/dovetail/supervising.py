@@ -88,6 +88,7 @@ class _Process:
         self._is_leaving = False
         self._is_over = False
         self._up_at: float | None = None
+        self._is_to_reload = False
         self._load: tuple[str, float] | None = None
 
     @property
@@ -137,6 +138,7 @@ class _Process:
         """From start to end; its exit code."""
         self._error = ""
         self._up_at = None
+        self._is_to_reload = False
         self._load = None
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -171,6 +173,8 @@ class _Process:
             self._load = (str(phase), float(busy_share))
         elif UP in said:
             self._up_at = asyncio.get_running_loop().time()
+            if self._is_to_reload:
+                self.signal(signal.SIGHUP)
             if self.said.done():
                 log.warning("%s: is up again", self.part.name)
             else:
@@ -185,8 +189,9 @@ class _Process:
             return f"was ended by signal {-code}"
 
     def signal(self, number: signal.Signals) -> None:
-        """One that is not up yet has just read all its files, and would end by SIGHUP."""
+        """One that is not up yet might end by SIGHUP: it gets it then, as its files may be old."""
         if number == signal.SIGHUP and self._up_at is None:
+            self._is_to_reload = True
             return
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
