@@ -109,8 +109,28 @@ def test_they_hold_boxes_while_there_are_some(fleet: FleetProcess) -> None:
         publisher.publish("traffic/a", b'{"lat": 40.5, "lon": 4}', 1)
         assert subscriber.receive_message().payload == b'{"lat": 40.5, "lon": 4}'
         assert total(fleet, "points_answered") >= 2
+        text = explained(fleet, "--attr", "lat=40.5", "--attr", "lon=4")
+        assert "  It is in space traffic (traffic/#):" in text
+        assert "(1; 1 hold)" in text
+        assert "is asked along l" in text
+        report = json.loads(explained(fleet, "--attr", "lat=40.5", "--json"))
+        assert [one["place"] for one in report["attributes"]["values"]] == ["inside", "missing"]
+        (part,) = {
+            (one["boxes"], one["dimension"])
+            for matcher in matchers(fleet).values()
+            for one in matcher["parts"]
+            if one["dimension"] == "lat" and one["boxes"]
+        }
+        assert part == (1, "lat")
         assert fleet.metric("dovetail_publishes_forwarded_total", 1) == 1
     wait_until(lambda: total(fleet, "boxes") == 0, "boxes go with their clients")
+
+
+def explained(fleet: FleetProcess, *arguments: str) -> str:
+    """By the second broker."""
+    url = f"http://127.0.0.1:{fleet.ports('HTTP')[1]}"
+    command = [sys.executable, "-m", "dovetail", "route", "traffic/a", "--url", url, *arguments]
+    return subprocess.check_output(command, timeout=WAIT_SECONDS, text=True)
 
 
 def total(fleet: FleetProcess, what: str) -> int:

@@ -1,5 +1,7 @@
 """What a node's pages are made of, for tests: as plain as can be, and whatever a test replaces."""
 
+from collections.abc import Mapping
+
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.reports import (
     ClusterReport,
@@ -119,7 +121,7 @@ async def told_cluster() -> ClusterReport:
     return cluster()
 
 
-async def told_route(topic: str) -> RouteReport:
+async def told_route(topic: str, _attributes: Mapping[str, str]) -> RouteReport:
     if "+" in topic:
         raise ClientError(ReasonCode.TOPIC_NAME_INVALID, "'+' is a wildcard")
     return route(topic)

@@ -10,7 +10,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from dovetail import __version__
 from dovetail.attributes.declaring import declared_spaces
 from dovetail.broker import deliveries
 from dovetail.broker.access import AccessRules, Authenticator, Grant
+from dovetail.broker.explaining import explain_attributes
 from dovetail.broker.journal import Journal
 from dovetail.broker.link import Link
 from dovetail.broker.listeners import Listening, listen, renew, serve, tls_context
@@ -392,11 +393,17 @@ class Node:
             "", self.name, (NodeEntry(self.name, "", "alive", self._reporter.node()),)
         )
 
-    async def _route(self, topic: str) -> RouteReport:
-        """A ClientError if it is no name of a topic."""
+    async def _route(self, topic: str, given: Mapping[str, str]) -> RouteReport:
+        """A ClientError if it is no name of a topic, or an attribute cannot be read."""
+        assert self._server is not None
+        self._server.now()
         if self.agent is not None:
-            return await self.agent.asking.route(topic)
-        return RouteReport(topic, self.name, self._reporter.matches(check_name(topic)))
+            return await self.agent.asking.route(topic, given)
+        name = check_name(topic)
+        router = self._server.broker.router
+        attributes = explain_attributes(router, name, given, None) if given else None
+        here = self._reporter.matches(name, given)
+        return RouteReport(topic, self.name, here, attributes=attributes)
 
     async def _drain(self, name: str) -> DrainReport:
         if self.agent is not None:

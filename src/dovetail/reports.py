@@ -144,6 +144,112 @@ class DrainReport(Struct, frozen=True):
     """The other matchers that are there."""
 
 
+Kind = tuple[str, ...]
+"""Of boxes: the dimensions on which they are narrow. Matchers hold them along these."""
+
+Reason = Literal["asked", "none", "wide", "unknown", "busy"]
+"""What is done about a broker that may have clauses for a publication.
+
+asked: matchers are asked about it; none: it has no boxes in this space; the others get it in any
+case: wide: it has boxes that no matcher holds; unknown: it has not told of its boxes yet; busy: too
+many publications wait for matchers."""
+
+Why = Literal["only", "cheapest", "cover", "drawn"]
+"""Why this matcher is asked.
+
+only: some boxes can be asked for along this dimension only; cheapest: it costs least of those that
+could answer; cover: it costs least for each kind of box that it answers for; drawn: any could
+answer."""
+
+Place = Literal["inside", "below", "above", "missing", "text", "unknown"]
+"""Of a value: within the bounds of its dimension, or not; or it is no dimension's."""
+
+Unasked = Literal["", "space", "attributes", "alone", "matchers", "here"]
+"""Why no matcher is asked.
+
+space: none governs the topic; attributes: none is of the space; alone: it is no cluster; matchers:
+none serves; here: no other broker may have a clause for it. Empty: some are asked."""
+
+
+class LoadReport(Struct, frozen=True):
+    """What a matcher told of one dimension."""
+
+    queue: int
+    arrival_rate: float
+    matching_rate: float
+    boxes: int
+    seconds_ago: float
+    queue_now: float
+    """What it is likely to be by now."""
+
+
+class CandidateReport(Struct, frozen=True):
+    """Who could answer along one dimension."""
+
+    dimension: str
+    matcher: str
+    """Empty: there is no value to choose it by."""
+    segment: SegmentReport | None = None
+    load: LoadReport | None = None
+    """None: it has told nothing yet, and would be tried."""
+    cost: float | None = None
+    """By the policy. None: it has not answered lately, and is passed over."""
+
+
+class QuestionReport(Struct, frozen=True):
+    matcher: str
+    dimension: str
+    kinds: tuple[Kind, ...]
+    why: Why
+
+
+class SubjectReport(Struct, frozen=True):
+    """A broker that may have clauses for a publication."""
+
+    name: str
+    reason: Reason
+    kinds: tuple[Kind, ...]
+    """Of its boxes in this space."""
+
+
+class MatchingReport(Struct, frozen=True):
+    """Which matchers would be asked about a publication."""
+
+    scheme: str
+    policy: str
+    subjects: tuple[SubjectReport, ...]
+    impossible: tuple[Kind, ...]
+    """Boxes that are narrow where it has no value."""
+    candidates: tuple[CandidateReport, ...]
+    """One for each searchable dimension."""
+    questions: tuple[QuestionReport, ...]
+    stuck: tuple[Kind, ...]
+    """Boxes that nobody can be asked for: their brokers look themselves."""
+    then: tuple[tuple[QuestionReport, ...], ...]
+    """Who is asked next, and next, while none of those who were has answered."""
+    question_seconds: float
+    asking_seconds: float
+
+
+class AttributeReport(Struct, frozen=True):
+    name: str
+    given: str
+    place: Place
+    low: float | None = None
+    high: float | None = None
+    """Bounds, of a dimension."""
+
+
+class AttributesReport(Struct, frozen=True):
+    """What a publication's attributes lead to."""
+
+    space: str
+    topics: str
+    values: tuple[AttributeReport, ...]
+    unasked: Unasked = ""
+    matching: MatchingReport | None = None
+
+
 class FilterMatch(Struct, frozen=True):
     """A filter that matches a topic, and how many have subscribed to it at one broker."""
 
@@ -151,6 +257,8 @@ class FilterMatch(Struct, frozen=True):
     subscribers: int
     group: str | None = None
     """Of a shared subscription: one of these subscribers gets a publication."""
+    holding: int | None = None
+    """Of clauses: how many hold for the publication. None: it has no attributes."""
 
 
 class Matches(Struct, frozen=True):
@@ -188,6 +296,8 @@ class RouteReport(Struct, frozen=True):
     asked: str
     here: Matches
     peers: tuple[PeerRoute, ...] = ()
+    attributes: AttributesReport | None = None
+    """None: nothing was said of attributes."""
 
 
 class DimensionReport(Struct, frozen=True):

@@ -83,7 +83,7 @@ def test_who_is_not_known_is_tried_and_who_matches_nothing_is_not() -> None:
     assert one.cost("m", 0, 5.0) == PASSED_OVER
     one.forget("m")
     assert one.cost("m", 0, 5.0) == 0
-    assert one.known("m", 0) is None
+    assert one.state("m", 0) is None
 
 
 def test_a_load_is_told_when_it_changes() -> None:

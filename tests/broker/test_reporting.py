@@ -37,6 +37,27 @@ def test_spaces_are_told_with_all_they_have() -> None:
     )
 
 
+def test_clauses_that_hold_are_counted_where_attributes_are_said() -> None:
+    world = World(spaces=[TRAFFIC])
+    reporter = Reporter(world.broker, "one", 0.0)
+    one, other = world.client("one"), world.client("other")
+    one.subscribe("traffic/#")
+    one.subscribe("traffic/#", where="lat < 1")
+    other.subscribe("traffic/#", where="lat < 2")
+    other.subscribe("$share/g/traffic/#", where="lat < 9")
+
+    def found(**attributes: str) -> dict[str, tuple[int, int | None]]:
+        matches = reporter.matches(b"traffic/a", attributes)
+        return {match.filter: (match.subscribers, match.holding) for match in matches.filters}
+
+    plain, clauses = "traffic/#", "traffic/# with where-clauses"
+    groups = f"{clauses} of groups"
+    assert found() == {plain: (1, None), clauses: (2, None), groups: (1, None)}
+    assert found(lat="1.5") == {plain: (1, None), clauses: (2, 1), groups: (1, 1)}
+    for attributes in ({"odd": "1"}, {"lat": "north"}):
+        assert found(**attributes) == {plain: (1, None), clauses: (2, 0), groups: (1, 0)}
+
+
 def test_clauses_are_counted_where_they_are() -> None:
     world = World(spaces=[TRAFFIC, ROOMS])
     reporter = Reporter(world.broker, "one", 0.0)

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -66,9 +66,12 @@ class Answer:
 
 
 @asynccontextmanager
-async def serve(host: str = "127.0.0.1") -> AsyncIterator[Node]:
+async def serve(host: str = "127.0.0.1", **other: object) -> AsyncIterator[Node]:
+    """`other`: views."""
     node = Node()
-    node_views = views(stats=lambda: (node.counters, node.gauges), health=lambda: node.health)
+    node_views = views(
+        stats=lambda: (node.counters, node.gauges), health=lambda: node.health, **other
+    )
     server = HttpServer(host, 0, node_views)
     _, node.port = await server.start()
     try:
@@ -116,6 +119,19 @@ async def test_health() -> None:
 
 
 @in_loop
+async def test_attributes_are_asked_with_a_topic() -> None:
+    asked: list[tuple[str, Mapping[str, str]]] = []
+
+    async def told(topic: str, attributes: Mapping[str, str]) -> RouteReport:
+        asked.append((topic, attributes))
+        return route(topic)
+
+    async with serve(route=told) as node:
+        assert (await node.ask("/route?topic=a&attr=lat=40.5&attr=x=1&attr=x=a%3Db")).status == 200
+    assert asked == [("a", {"lat": "40.5", "x": "a=b"})]
+
+
+@in_loop
 async def test_the_cluster_routes_and_spaces_are_told_as_json() -> None:
     async with serve() as node:
         answer = await node.ask("/cluster")
@@ -127,6 +143,9 @@ async def test_the_cluster_routes_and_spaces_are_told_as_json() -> None:
         answer = await node.ask("/route?topic=a%2F%2B")
         assert (answer.status, json.loads(answer.body)) == (400, {"error": "'+' is a wildcard"})
         assert (await node.ask("/cluster", "POST")).status == 405
+        answer = await node.ask("/route?topic=a%2Fb&attr=x")
+        words = "attr=x: it takes a name and a value, as in attr=lat=40.7"
+        assert (answer.status, json.loads(answer.body)) == (400, {"error": words})
         answer = await node.ask("/spaces")
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
         assert msgspec.json.decode(answer.body, type=SpacesReport) == spaces()

@@ -127,9 +127,9 @@ class Loads:
         for key in [key for key in self._loads if key[0] == matcher]:
             del self._loads[key]
 
-    def known(self, matcher: str, dimension: int) -> Load | None:
-        known = self._loads.get((matcher, dimension))
-        return None if known is None else known.load
+    def state(self, matcher: str, dimension: int) -> Known | None:
+        """None: it has told nothing."""
+        return self._loads.get((matcher, dimension))
 
     def cost(self, matcher: str, dimension: int, now: float) -> float:
         known = self._loads.get((matcher, dimension))

@@ -32,10 +32,12 @@ from dovetail.broker.session import Outgoing, Session, Subscription
 from dovetail.broker.state import Shared
 from dovetail.matcher.batches import Verdict
 from dovetail.matcher.bodies import ANSWERED, BOXES, BOXES_KNOWN, LOADS, TAKEN
+from dovetail.matcher.explaining import explain
 from dovetail.matcher.front import Answer, Front
 from dovetail.matcher.layout import layout_of, layouts_of
 from dovetail.matcher.ordering import Lines, Place
 from dovetail.messages import Message
+from dovetail.reports import MatchingReport, Unasked
 
 FRAMES = frozenset({BOXES})
 """Kinds of what other brokers send us."""
@@ -219,6 +221,15 @@ class Narrowing:
         else:
             self._decide(place, None)
         return asked
+
+    def explain(self, route: Route, point: Point) -> tuple[Unasked, MatchingReport | None]:
+        """Whom `take` would ask, and why; or why nobody."""
+        assert route.space is not None
+        space = self._ids[route.space.name]
+        may_want = self._may_want(route)
+        if may_want:
+            return "", explain(self._front, space, point.values, may_want, self._shared.now)
+        return "here" if self._front.view.now(space).names else "matchers", None
 
     def _may_want(self, route: Route) -> tuple[str, ...]:
         """The brokers to ask about; none if nobody could answer, or it is easily seen here."""

@@ -1,14 +1,18 @@
 """What a broker tells of itself when somebody asks: how it is, and where a topic leads. Pure."""
 
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 
 from dovetail import __version__
 from dovetail.attributes.sharing import Scheme
-from dovetail.attributes.space import Space
+from dovetail.attributes.space import Point, Space
 from dovetail.broker.core import Broker
-from dovetail.broker.routes import Group
+from dovetail.broker.routes import Group, WantedByGroups
 from dovetail.broker.session import Subscription
+from dovetail.broker.spaces import point_with
 from dovetail.config import MATCHES_SHOWN_MAX
+from dovetail.errors import ClientError
 from dovetail.matcher.layout import layout_of
 from dovetail.reports import (
     DimensionReport,
@@ -46,9 +50,13 @@ class Reporter:
             peers=peers,
         )
 
-    def matches(self, topic: bytes) -> Matches:
-        """Of a valid topic name; nothing is remembered of it."""
+    def matches(self, topic: bytes, attributes: Mapping[str, str] | None = None) -> Matches:
+        """Of a valid topic name; nothing is remembered of it.
+
+        With attributes clauses are looked at, too: none holds for such as cannot be read here.
+        """
         found: dict[str, FilterMatch] = {}
+        point = self._point(topic, attributes or {})
         for entry in self.broker.router.matching(topic):
             if isinstance(entry, Group):
                 members = entry.members.values()
@@ -61,14 +69,26 @@ class Reporter:
                 count = 0 if known is None else known.subscribers
                 found[entry.filter] = FilterMatch(entry.filter, count + 1)
             else:
-                text = f"{entry.filter} with where-clauses"
-                found[text] = FilterMatch(text, len(entry))
+                of = " of groups" if isinstance(entry, WantedByGroups) else ""
+                text = f"{entry.filter} with where-clauses{of}"
+                holding = None
+                if attributes:
+                    holding = 0 if point is None else len(entry.find(point))
+                found[text] = FilterMatch(text, len(entry), holding=holding)
         listed = sorted(found.values(), key=lambda match: (-match.subscribers, match.filter))
         return Matches(
             tuple(listed[:MATCHES_SHOWN_MAX]),
             len(listed),
             self.broker.retained.get(topic) is not None,
         )
+
+    def _point(self, topic: bytes, attributes: Mapping[str, str]) -> Point | None:
+        space = self.broker.router.spaces.governing(topic)
+        if space is None:
+            return None
+        with suppress(ClientError):
+            return point_with(space, attributes)
+        return None
 
     def spaces(self) -> SpacesReport:
         router = self.broker.router

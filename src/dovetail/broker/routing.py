@@ -352,22 +352,28 @@ class Router:
         if unknown:
             self.computed += len(unknown)
             by_filters = self._by_filters
-            search = self.search_peers
-            peers = [()] * len(unknown) if search is None else search(unknown)
-            pools = (
-                [()] * len(unknown) if self.search_groups is None else self.search_groups(unknown)
-            )
-            spaces = [self.spaces.governing(topic) for topic in unknown]
-            matched = self._trie.match_many(unknown)
-            with_clauses = self._peers_with_clauses(unknown, spaces)
-            keys = zip(matched, peers, pools, spaces, with_clauses, strict=True)
-            for topic, key in zip(unknown, keys, strict=True):
+            for topic, key in zip(unknown, self._search(unknown), strict=True):
                 route = by_filters.get(key)
                 if route is None:
                     route = by_filters[key] = self._build(*key)
                 found[topic] = route
         self._keep(found)
         return found
+
+    def rehearse(self, topic: bytes) -> Route:
+        """The route of a (valid) topic, for people: nothing is kept of it."""
+        (key,) = self._search((topic,))
+        return self._build(*key)
+
+    def _search(self, topics: Sequence[bytes]) -> Iterator[_Found]:
+        """What makes the routes of these topics."""
+        search = self.search_peers
+        peers = [()] * len(topics) if search is None else search(topics)
+        pools = [()] * len(topics) if self.search_groups is None else self.search_groups(topics)
+        spaces = [self.spaces.governing(topic) for topic in topics]
+        matched = self._trie.match_many(topics)
+        with_clauses = self._peers_with_clauses(topics, spaces)
+        return zip(matched, peers, pools, spaces, with_clauses, strict=True)
 
     def _keep(self, found: dict[bytes, Route]) -> None:
         half = max(self._limits.routes_max // 2, 1)

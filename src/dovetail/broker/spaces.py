@@ -11,7 +11,7 @@ Rules:
 - A publication whose attributes cannot be read satisfies no clause. One without any neither.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from dovetail.attributes.query import parse_query, split_query
@@ -121,8 +121,11 @@ def point_of(space: Space, message: Message) -> Point | None:
     attributes = dict(user_properties(message.properties)) if message.properties else {}
     if space.json_fields:
         attributes = {**space.json_attributes(message.payload), **attributes}
-    if not attributes:
-        return None
+    return point_with(space, attributes) if attributes else None
+
+
+def point_with(space: Space, attributes: Mapping[str, str]) -> Point | None:
+    """The same of these attributes."""
     point = space.point(attributes)
     if point.texts:
         return point

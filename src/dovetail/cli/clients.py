@@ -96,8 +96,8 @@ def pub(
             topic=topic,
             qos=qos,
             retain=retain,
-            attributes=_pairs("--attr", attributes, "lat=40.7"),
-            user_properties=_pairs("--property", user_properties, "unit=celsius"),
+            attributes=option.pairs("--attr", attributes, "lat=40.7"),
+            user_properties=option.pairs("--property", user_properties, "unit=celsius"),
             content_type=content_type,
             response_topic=response_topic,
             correlation_data=correlation_data,
@@ -108,15 +108,6 @@ def pub(
         interval_seconds=interval_seconds,
         verbose=verbose,
     )
-
-
-def _pairs(name: str, texts: list[str] | None, example: str) -> tuple[tuple[str, str], ...]:
-    pairs = [text.partition("=") for text in texts or ()]
-    for key, equals, value in pairs:
-        if not equals or (name == "--attr" and not key):
-            given = f"{name} {key}{equals}{value}"
-            raise ConfigError(f"{given}: it takes a name and a value, as in {example}.")
-    return tuple((key, value) for key, _, value in pairs)
 
 
 @app.command(epilog="Example: dovetail sub 'building3/+/temperature' -v")

@@ -48,16 +48,26 @@ def status(
     show_status(url, once=once, as_json=json, interval_seconds=interval_seconds, all_parts=matchers)
 
 
-@app.command(epilog="Example: dovetail route building3/room1/temperature")
+@app.command(epilog="Example: dovetail route traffic/A1 --attr lat=40.5 --attr speed=20")
 def route(
     topic: Annotated[str, typer.Argument(help="The topic of a publication.")],
-    url: Url = HTTP_URL,
+    attributes: Annotated[
+        list[str] | None,
+        option.value("An attribute of it; may be repeated.", "NAME=VALUE", "--attr"),
+    ] = None,
+    url: Annotated[
+        str, option.value("Where a broker serves HTTP; any one of the cluster will do.", "URL")
+    ] = HTTP_URL,
     json: Annotated[bool, option.flag("--json", "Print it as JSON.")] = False,
 ) -> None:
-    """Say where a publication would go in a running cluster, and why."""
+    """Say where a publication would go in a running cluster, and why.
+
+    With attributes also which clauses hold, and which matchers are asked. Nothing is published.
+    """
     from dovetail.looking.route import show_route
 
-    show_route(url, topic, as_json=json)
+    pairs = option.pairs("--attr", attributes, "lat=40.7")
+    show_route(url, topic, pairs, as_json=json)
 
 
 @app.command(epilog="Example: dovetail spaces --url http://127.0.0.1:8081")

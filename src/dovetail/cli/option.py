@@ -5,6 +5,8 @@ Each is what `Annotated` takes besides the type. `says` is the option's line of 
 
 import typer
 
+from dovetail.errors import ConfigError
+
 
 def flag(name: str, says: str, *other_names: str) -> object:
     return typer.Option(name, *other_names, help=says)
@@ -46,3 +48,13 @@ def seconds(name: str, says: str, *, least: float | None = 0, most: float | None
 def expiry(name: str, says: str) -> object:
     """An interval that MQTT sends as four bytes."""
     return seconds(name, says, most=2**32 - 1)
+
+
+def pairs(name: str, texts: list[str] | None, example: str) -> tuple[tuple[str, str], ...]:
+    """Of an option that takes NAME=VALUE, as often as it comes."""
+    found = [text.partition("=") for text in texts or ()]
+    for key, equals, given in found:
+        if not equals or (name == "--attr" and not key):
+            said = f"{name} {key}{equals}{given}"
+            raise ConfigError(f"{said}: it takes a name and a value, as in {example}.")
+    return tuple((key, given) for key, _, given in found)

@@ -15,7 +15,7 @@ Rules:
 import asyncio
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -98,13 +98,17 @@ class NodeAsking(ABC):
         return ClusterReport(transport.links.cluster, agent.name, tuple(nodes))
 
     async def _ask(
-        self, topic: bytes, names: Iterable[str], kind: int = QUESTION
+        self,
+        topic: bytes,
+        names: Iterable[str],
+        kind: int = QUESTION,
+        attributes: Mapping[str, str] | None = None,
     ) -> dict[str, bytes]:
         """Answers by name. Without a topic it is about how they are."""
         asked: list[int] = []
         for name in names:
             number = next(self._numbers)
-            body = encode(Question(number, topic))
+            body = encode(Question(number, topic, {**(attributes or {})}))
             if self._agent.transport.send(name, kind, body):
                 self._waiting[number] = (name, self._loop.create_future())
                 asked.append(number)

@@ -15,10 +15,11 @@ QUESTION, ANSWER, DRAIN = range(64, 67)
 
 
 class Question(Struct, frozen=True, array_like=True):
-    """Where does this topic lead; empty: how are you?"""
+    """Where does this topic lead, with these attributes; empty: how are you?"""
 
     number: int
     topic: bytes
+    attributes: dict[str, str] = {}
 
 
 class Answer(Struct, frozen=True, array_like=True):

@@ -5,7 +5,7 @@ import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -29,12 +29,12 @@ class _Refusal(msgspec.Struct):
     error: str
 
 
-def fetch(url: str, path: str, kind: type[Report], **query: str) -> Report:
+def fetch(url: str, path: str, kind: type[Report], **query: str | Sequence[str]) -> Report:
     """What the node at `url` says there."""
     base = _base(url)
     asked = f"{base.rstrip('/')}{path}"
     if query:
-        asked += f"?{urllib.parse.urlencode(query)}"
+        asked += f"?{urllib.parse.urlencode(query, doseq=True)}"
     return _read(base, kind, _ask(base, path, lambda: urllib.request.Request(asked)))  # noqa: S310
 
 

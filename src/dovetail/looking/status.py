@@ -16,6 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from dovetail.errors import DovetailError
 from dovetail.looking.fetching import fetch
@@ -209,7 +210,9 @@ def _empty(title: str) -> Table:
 
 
 def _titled(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    """A title may be wider than what stands below it."""
+    text = Text(title, no_wrap=True, overflow="ignore")
+    return Table(title=text, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
 
 
 def _cells(entry: NodeEntry, now: ClusterReport, before: ClusterReport) -> Iterator[str]:

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from dovetail import __version__
-from dovetail.errors import ClientError
+from dovetail.errors import ClientError, ReasonCode
 from dovetail.reports import ClusterReport
 from dovetail.web.draining import drain_route
 from dovetail.web.metrics import make_registry
@@ -30,7 +30,7 @@ _INDEX = f"""Dovetail {__version__}
 /healthz  200 when all is well, 503 with the reason when not
 /metrics  counters and gauges for Prometheus
 /cluster  all nodes of the cluster, as JSON
-/route    where a publication would go: /route?topic=a/b, as JSON
+/route    where a publication would go: /route?topic=a/b&attr=lat=40.5, as JSON
 /spaces   the spaces of this node, and what clients want of them, as JSON
 /drain    POST {{"name": "..."}}: that matcher hands over and leaves
 /subscriptions  messages by handle, polled and acknowledged
@@ -66,6 +66,20 @@ def cluster_page(cluster: Callable[[], Awaitable[ClusterReport]]) -> Page:
     return told
 
 
+def _attributes(request: Request) -> dict[str, str]:
+    """attr=lat=40.5, as often as there are some; of a name that comes twice the last one counts."""
+    found = {}
+    for text in request.query_params.getlist("attr"):
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise ClientError(
+                ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+                f"attr={text}: it takes a name and a value, as in attr=lat=40.7",
+            )
+        found[name] = value
+    return found
+
+
 def make_application(views: Views) -> Starlette:
     async def index(_request: Request) -> Response:
         return PlainTextResponse(_INDEX)
@@ -73,7 +87,7 @@ def make_application(views: Views) -> Starlette:
     async def route(request: Request) -> Response:
         topic = request.query_params.get("topic", "")
         try:
-            report = await views.route(topic)
+            report = await views.route(topic, _attributes(request))
         except ClientError as error:
             return JSONResponse({"error": error.message}, status_code=400)
         return Response(msgspec.json.encode(report), media_type=_JSON)

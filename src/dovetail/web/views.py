@@ -1,6 +1,6 @@
 """What the pages of a node are made of: functions that say how things are when they are called."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.handles import Handles
@@ -39,8 +39,8 @@ class Views:
     """None: it is in no cluster."""
     peers: Callable[[], Sequence[PeerReport]]
     cluster: Callable[[], Awaitable[ClusterReport]]
-    route: Callable[[str], Awaitable[RouteReport]]
-    """A ClientError if it is no name of a topic."""
+    route: Callable[[str, Mapping[str, str]], Awaitable[RouteReport]]
+    """Of a topic and attributes. A ClientError if it is no name of one, or they cannot be read."""
     spaces: Callable[[], SpacesReport]
     log_in: Callable[[str | None, bytes | None, bool], Awaitable[str | None]]
     """The name that a user has proven, by name, password, and whether it is on this machine; None:

@@ -3,10 +3,11 @@
 `cluster/asking.py` has the rules, and what all nodes ask each other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from dovetail.broker.explaining import explain_attributes
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.reporting import Reporter
 from dovetail.broker.routing import with_clauses
@@ -82,12 +83,16 @@ class Asking(NodeAsking):
 
     # Of a topic -----------------------------------------------------------------------------------
 
-    async def route(self, topic: str) -> RouteReport:
-        """A ClientError if it is no name of a topic."""
+    async def route(self, topic: str, given: Mapping[str, str] | None = None) -> RouteReport:
+        """A ClientError if it is no name of a topic, or an attribute cannot be read."""
         name = check_name(topic)
-        answers = await self._ask(name, self._mesh.names())
+        router = self._reporter.broker.router
+        attributes = None
+        if given:
+            attributes = explain_attributes(router, name, given, self._mesh.narrowing)
+        answers = await self._ask(name, self._mesh.names(), attributes=given)
         found = set(self._mesh.exchange.search([name])[0])
-        governed = self._reporter.broker.router.spaces.governing(name) is not None
+        governed = router.spaces.governing(name) is not None
         wanting = set(self._mesh.exchange.search([with_clauses(name)])[0]) if governed else set()
         stays = name.startswith(SYS_PREFIX)
         peers = []
@@ -107,8 +112,8 @@ class Asking(NodeAsking):
                     peer.name in wanting,
                 )
             )
-        here = self._reporter.matches(name)
-        return RouteReport(topic, self._reporter.name, here, tuple(peers))
+        here = self._reporter.matches(name, given)
+        return RouteReport(topic, self._reporter.name, here, tuple(peers), attributes)
 
     # Of matchers ----------------------------------------------------------------------------------
 
@@ -140,4 +145,4 @@ class Asking(NodeAsking):
             check_name(question.topic)
         except ClientError:  # its rules are others than ours: here it leads nowhere
             return encode(Matches((), 0, False))
-        return encode(self._reporter.matches(question.topic))
+        return encode(self._reporter.matches(question.topic, question.attributes))
