@@ -1,13 +1,20 @@
-"""Publications with attributes through real processes: one broker, and none, one or two matchers.
+"""Publications with attributes through real processes.
 
-BlueDove's boxes are where-clauses of one client, so that a publication is matched with all of them
-and delivered once at most: what is measured is the way to the verdict, and not the fan-out. A
-publisher keeps so many QoS 1 publications under way; PUBACK says that one has gone on. Response
-times are of publications one at a time, from PUBLISH to the delivery. CPU seconds are the
-processes' own: where the time goes. Clients, broker and matchers share the machine's cores.
+- *matching*: matchers alone, one and two of them, asked by something that does nothing else. Points
+  a second through their connections, and what a point costs a matcher's core.
+- *publications*: two brokers, and none, one or two matchers. All boxes are where-clauses of one
+  client at the second broker, so that a publication, which comes to the first, is matched with all
+  of them and delivered once at most: what is measured is the way, and not the fan-out. A publisher
+  keeps so many QoS 1 publications under way; PUBACK says that one has gone on. Of BlueDove's boxes
+  nearly every publication is in some; of narrow ones a third, and matchers keep the rest from the
+  second broker. Response times are of publications one at a time, from PUBLISH to the delivery.
+- *alone*: one broker, which looks for itself.
+
+CPU seconds are the processes' own: where the time goes. All of them share the machine's cores.
 """
 
 import argparse
+import asyncio
 import os
 import socket
 import statistics
@@ -19,9 +26,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from _attributes_front import BareFront
 from _load_contenders import free_port
 from _measure import ratio, table
 from dovetail.attributes import workload
+from dovetail.attributes.space import Dimension, Space
 from dovetail.broker import codec
 from dovetail.broker.packets import (
     MQTT_5,
@@ -33,13 +42,19 @@ from dovetail.broker.packets import (
     SubscriptionRequest,
 )
 from dovetail.broker.properties import forwardable_properties
+from dovetail.cluster.secret import make_secret, read_secret
+from dovetail.matcher.layout import layout_of
 
 NAMES = "abcd"
 TOPIC = b"bench/point"
 WINDOW = 500
+QUESTIONS_UNDER_WAY = 16
 FILTERS_AT_ONCE = 20
 READ_BYTES = 1 << 20
 PATIENCE_SECONDS = 120.0
+WIDTHS = {"BlueDove's": workload.WIDTH, "narrow": 60.0}
+PAPER_RATE = 114_000
+"""Of BlueDove's 20 matchers, 80 cores."""
 
 _STARTED = time.monotonic()
 
@@ -89,8 +104,8 @@ def clause(low: float, high: float, name: str) -> str:
     return f"{name}>={low:.3f}&{name}<{high:.3f}"
 
 
-def subscribe(client: Client, boxes: int) -> None:
-    lows, highs = workload.boxes(boxes)
+def subscribe(client: Client, boxes: int, width: float) -> None:
+    lows, highs = workload.boxes(boxes, width=width)
     filters = [
         "bench/#?" + "&".join(map(clause, low, high, NAMES))
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
@@ -159,28 +174,28 @@ def response_times(publisher: Client, subscriber: Client, count: int) -> list[fl
 
 
 class Service:
-    """`dovetail up` with so many matchers."""
+    """A command of ours, with a folder of its own."""
 
-    def __init__(self, matchers: int, folder: Path) -> None:
-        self.port = free_port()
+    def __init__(self, folder: Path, *arguments: object) -> None:
         config = folder / "dovetail.toml"
         dimensions = "".join(f"{name} = [0, {workload.LENGTH:g}]\n" for name in NAMES)
         config.write_text(
             '[spaces.bench]\ntopics = "bench/#"\n[spaces.bench.dimensions]\n' + dimensions
         )
-        more = ["--matchers", str(matchers)] if matchers else []
-        place = ["--port", str(self.port), "--data", str(folder / "data"), "--config", str(config)]
         program = Path(sys.executable).with_name("dovetail")
         self._output = folder / "output"
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                [str(program), "up", *place, *more], stdout=output, stderr=output
+                [str(program), *map(str, arguments), "--config", str(config)],
+                stdout=output,
+                stderr=output,
+                cwd=folder,
             )
         self._wait()
 
     def _wait(self) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while "is up" not in self._output.read_text():
+        while " up" not in self._output.read_text():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"it did not start:\n{self._output.read_text()}")
             time.sleep(0.05)
@@ -201,65 +216,181 @@ class Service:
 
 
 @contextmanager
-def service(matchers: int) -> Iterator[Service]:
+def service(*arguments: object) -> Iterator[Service]:
     with tempfile.TemporaryDirectory(prefix="dovetail-bench-") as folder:
-        running = Service(matchers, Path(folder))
+        running = Service(Path(folder), *arguments)
         try:
             yield running
         finally:
             running.stop()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--boxes", type=int, default=workload.BOXES)
-    parser.add_argument("--publications", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--matchers", type=int, nargs="+", default=[0, 1, 2])
-    options = parser.parse_args()
-    sent = packets(options.publications, 1)
-    rates: dict[int, list[float]] = {}
+def microseconds(before: dict[str, float], after: dict[str, float], count: int) -> list[str]:
+    """Of each process, for each of so many."""
+    return [f"{(after[key] - before[key]) / count * 1e6:.1f}" for key in before]
+
+
+# Matchers alone -----------------------------------------------------------------------------------
+
+
+async def asked(matchers: int, folder: Path, options: argparse.Namespace) -> list[tuple[str, ...]]:
+    space = Space("bench", "bench/#", tuple(Dimension(name, 0.0, workload.LENGTH) for name in NAMES))
+    secret = folder / "cluster.secret"
+    make_secret(secret)
+    front = BareFront("front", layout_of(space), options.boxes, read_secret(secret))
+    port = (await front.start()).port
+    points = [tuple(point) for point in workload.points(options.points, seed=1).tolist()]
     rows = []
-    for matchers in options.matchers:
-        with service(matchers) as running:
-            subscriber = Client(running.port, "subscriber")
-            progress(f"{matchers} matchers: {options.boxes:,} boxes")
-            subscribe(subscriber, options.boxes)
-            publisher = Client(running.port, "publisher")
-            publish(publisher, sent[: options.publications // 10])
-            before = running.cpu_seconds()
-            rates[matchers] = []
-            for _ in range(options.rounds):
-                subscriber.socket.settimeout(PATIENCE_SECONDS)
-                seconds = publish(publisher, sent)
-                rates[matchers].append(seconds)
-                drain(subscriber)
-                progress(f"{matchers} matchers: {options.publications / seconds:,.0f} a second")
-            after = running.cpu_seconds()
-            waits = response_times(publisher, subscriber, 200)
-            each = options.publications * options.rounds
-            used = [f"{(after[key] - before[key]) / each * 1e6:.1f}" for key in before]
-            rate = options.publications / statistics.median(rates[matchers])
+    running = []
+    try:
+        for number in range(matchers):
+            context = service(
+                *("node", "--role", "matcher", "--name", f"m{number}"),
+                *("--join", f"127.0.0.1:{port}", "--secret-file", secret),
+            )
+            running.append((context, await asyncio.to_thread(context.__enter__)))
+        await front.until(lambda: front.serving() == matchers, "matchers serve")
+        for at_once in options.at_once:
+            under_way = QUESTIONS_UNDER_WAY
+            some = points[: max(len(points) // 4, 1) if at_once < 64 else len(points)]
+            await front.ask(some, at_once, under_way)
+            before = {
+                f"{n}{key}": value
+                for n, (_, one) in enumerate(running)
+                for key, value in one.cpu_seconds().items()
+            }
+            seconds = [await front.ask(some, at_once, under_way) for _ in range(options.rounds)]
+            after = {
+                f"{n}{key}": value
+                for n, (_, one) in enumerate(running)
+                for key, value in one.cpu_seconds().items()
+            }
+            used = microseconds(before, after, len(some) * options.rounds)
+            each = sum(map(float, used))
+            rate = len(some) / statistics.median(seconds)
             rows.append(
                 (
-                    matchers,
+                    str(matchers),
+                    str(at_once),
                     f"{rate:,.0f}",
+                    " + ".join(used),
+                    f"{1e6 / each:,.0f}" if each else "-",
+                    f"{1e6 / each / PAPER_RATE:.2f}" if each else "-",
+                    f"{front.matches / len(some):.0f}",
+                    f"{front.unsure}",
+                )
+            )
+            progress(f"{matchers} matchers, {at_once} at once: {rate:,.0f} points a second")
+    finally:
+        for context, _ in running:
+            await asyncio.to_thread(context.__exit__, None, None, None)
+        await front.stop()
+    return rows
+
+
+def matching(options: argparse.Namespace) -> None:
+    counts = [count for count in options.matchers if count]
+    rows = []
+    for count in counts:
+        with tempfile.TemporaryDirectory(prefix="dovetail-bench-") as folder:
+            rows += asyncio.run(asked(count, Path(folder), options))
+    table(
+        f"Matchers alone, {options.boxes:,} of BlueDove's boxes",
+        (
+            "matchers",
+            "points at once",
+            "points/s",
+            "CPU µs a point",
+            "points/s of one core",
+            f"x {PAPER_RATE:,}",
+            "boxes a point",
+            "unsure",
+        ),
+        rows,
+    )
+
+
+# Publications -------------------------------------------------------------------------------------
+
+
+def measured(
+    brokers: int, matchers: int, width: float, sent: list[bytes], options: argparse.Namespace
+) -> tuple[list[float], list[float], list[str]]:
+    """Seconds of rounds, response times, and CPU µs by process."""
+    port = free_port()
+    counts = ["--brokers", brokers] * (brokers > 1) + ["--matchers", matchers] * (matchers > 0)
+    with service("up", "--port", port, "--data", "data", *counts) as running:
+        subscriber = Client(port + brokers - 1, "subscriber")
+        subscribe(subscriber, options.boxes, width)
+        publisher = Client(port, "publisher")
+        publish(publisher, sent[: len(sent) // 10])
+        before = running.cpu_seconds()
+        seconds = []
+        for _ in range(options.rounds):
+            seconds.append(publish(publisher, sent))
+            drain(subscriber)
+        after = running.cpu_seconds()
+        waits = response_times(publisher, subscriber, 200)
+        for client in (publisher, subscriber):
+            client.close()
+    return seconds, waits, microseconds(before, after, len(sent) * options.rounds)
+
+
+def publications(options: argparse.Namespace, brokers: int) -> None:
+    sent = packets(options.publications, 1)
+    rows = []
+    ratios = []
+    for name, width in WIDTHS.items():
+        rates: dict[int, list[float]] = {}
+        for matchers in options.matchers if brokers > 1 else [0]:
+            progress(f"{brokers} brokers, {matchers} matchers, {options.boxes:,} {name} boxes")
+            rates[matchers], waits, used = measured(brokers, matchers, width, sent, options)
+            rows.append(
+                (
+                    name,
+                    str(matchers),
+                    f"{len(sent) / statistics.median(rates[matchers]):,.0f}",
                     f"{statistics.median(waits) * 1e3:.2f}",
                     f"{sorted(waits)[int(len(waits) * 0.99)] * 1e3:.2f}",
                     " + ".join(used),
                 )
             )
-            for client in (publisher, subscriber):
-                client.close()
+        first, *others = rates
+        ratios += [
+            f"{name} boxes, {count} matchers against {first}: "
+            f"{ratio(rates[first], rates[count]):.2f} x"
+            for count in others
+        ]
+    what = "Two brokers" if brokers > 1 else "One broker"
     table(
-        f"One broker, {options.boxes:,} boxes of one client, QoS 1",
-        ("matchers", "publications/s", "p50 ms", "p99 ms", "CPU µs each, by process"),
-        [tuple(map(str, row)) for row in rows],
+        f"{what}, {options.boxes:,} boxes of one client, QoS 1",
+        ("boxes", "matchers", "publications/s", "p50 ms", "p99 ms", "CPU µs each, by process"),
+        rows,
     )
-    first, *others = options.matchers
-    for matchers in others:
-        faster = ratio(rates[first], rates[matchers])
-        print(f"{matchers} matchers against {first}: {faster:.2f} x")
+    print("\n".join(ratios))
+
+
+PARTS = {
+    "matching": matching,
+    "alone": lambda options: publications(options, 1),
+    "publications": lambda options: publications(options, 2),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", nargs="+", choices=[*PARTS], default=[*PARTS])
+    parser.add_argument("--boxes", type=int, default=workload.BOXES)
+    parser.add_argument("--points", type=int, default=200_000, help="of matchers alone")
+    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 64, 1_024])
+    parser.add_argument("--publications", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--matchers", type=int, nargs="+", default=[0, 1, 2])
+    options = parser.parse_args()
+    for part in options.parts:
+        PARTS[part](options)
 
 
 def drain(client: Client) -> None:
