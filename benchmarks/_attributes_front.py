@@ -27,7 +27,9 @@ PATIENCE_SECONDS = 60.0
 class BareFront(NodeAgent):
     """Its boxes are BlueDove's; verdicts are counted."""
 
-    def __init__(self, name: str, layout: Layout, boxes: int, secret: bytes) -> None:
+    def __init__(
+        self, name: str, layout: Layout, boxes: int, secret: bytes, *, is_listing: bool
+    ) -> None:
         part = ClusterPart(ClusterLinks(name=name, port=0, role="broker", secret=secret), ())
         super().__init__(part, part.links, incarnation=1, random=Random(name))
         self._space = layout.id
@@ -40,10 +42,12 @@ class BareFront(NodeAgent):
             Random(1),
             question_seconds=PATIENCE_SECONDS,
             asking_seconds=PATIENCE_SECONDS,
+            is_listing=is_listing,
         )
         self.front.put_many(layout.id, np.arange(boxes), *workload.boxes(boxes))
         self.verdicts = 0
         self.unsure = 0
+        self.wanted = 0
         self.matches = 0
         self._points: list[tuple[float, ...]] = []
         self._next = 0
@@ -72,7 +76,7 @@ class BareFront(NodeAgent):
         """Seconds for all of them: `at_once` in a turn, and so many turns' at the same time."""
         self._points, self._next = points, 0
         self._at_once, self._under_way = at_once, under_way * at_once
-        self.verdicts = self.unsure = self.matches = 0
+        self.verdicts = self.unsure = self.wanted = self.matches = 0
         began = self._loop.time()
         self._submit()
         await self.until(lambda: self.verdicts == len(points), "all points were answered for")
@@ -92,6 +96,7 @@ class BareFront(NodeAgent):
         for verdict in self.front.asking.take_verdicts():
             self.verdicts += 1
             self.unsure += bool(verdict.broad)
+            self.wanted += bool(verdict.wanted)
             self.matches += sum(len(one.boxes) for one in verdict.narrow.values())
 
     # The agent's side -----------------------------------------------------------------------------

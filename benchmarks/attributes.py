@@ -1,7 +1,9 @@
 """Publications with attributes through real processes.
 
 - *matching*: matchers alone, one and two of them, asked by something that does nothing else. Points
-  a second through their connections, and what a point costs a matcher's core.
+  a second through their connections, and what a point costs a matcher's core: as brokers ask, who
+  want to know which brokers have boxes for it, and with all boxes listed, as BlueDove's matchers
+  find them.
 - *publications*: two brokers, and none, one or two matchers. All boxes are where-clauses of one
   client at the second broker, so that a publication, which comes to the first, is matched with all
   of them and delivered once at most: what is measured is the way, and not the fan-out. A publisher
@@ -24,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 from _attributes_front import BareFront
@@ -233,11 +236,16 @@ def microseconds(before: dict[str, float], after: dict[str, float], count: int) 
 # Matchers alone -----------------------------------------------------------------------------------
 
 
-async def asked(matchers: int, folder: Path, options: argparse.Namespace) -> list[tuple[str, ...]]:
-    space = Space("bench", "bench/#", tuple(Dimension(name, 0.0, workload.LENGTH) for name in NAMES))
+async def asked(
+    matchers: int, folder: Path, options: argparse.Namespace, *, is_listing: bool
+) -> list[tuple[str, ...]]:
+    dimensions = tuple(Dimension(name, 0.0, workload.LENGTH) for name in NAMES)
+    space = Space("bench", "bench/#", dimensions)
     secret = folder / "cluster.secret"
     make_secret(secret)
-    front = BareFront("front", layout_of(space), options.boxes, read_secret(secret))
+    front = BareFront(
+        "front", layout_of(space), options.boxes, read_secret(secret), is_listing=is_listing
+    )
     port = (await front.start()).port
     points = [tuple(point) for point in workload.points(options.points, seed=1).tolist()]
     rows = []
@@ -271,12 +279,14 @@ async def asked(matchers: int, folder: Path, options: argparse.Namespace) -> lis
             rows.append(
                 (
                     str(matchers),
+                    "all boxes" if is_listing else "brokers",
                     str(at_once),
                     f"{rate:,.0f}",
                     " + ".join(used),
                     f"{1e6 / each:,.0f}" if each else "-",
                     f"{1e6 / each / PAPER_RATE:.2f}" if each else "-",
-                    f"{front.matches / len(some):.0f}",
+                    f"{front.matches / len(some):.0f}" if is_listing else "-",
+                    f"{front.wanted / len(some):.0%}",
                     f"{front.unsure}",
                 )
             )
@@ -291,19 +301,21 @@ async def asked(matchers: int, folder: Path, options: argparse.Namespace) -> lis
 def matching(options: argparse.Namespace) -> None:
     counts = [count for count in options.matchers if count]
     rows = []
-    for count in counts:
+    for count, is_listing in product(counts, (False, True)):
         with tempfile.TemporaryDirectory(prefix="dovetail-bench-") as folder:
-            rows += asyncio.run(asked(count, Path(folder), options))
+            rows += asyncio.run(asked(count, Path(folder), options, is_listing=is_listing))
     table(
         f"Matchers alone, {options.boxes:,} of BlueDove's boxes",
         (
             "matchers",
+            "answers",
             "points at once",
             "points/s",
             "CPU µs a point",
             "points/s of one core",
             f"x {PAPER_RATE:,}",
             "boxes a point",
+            "wanted",
             "unsure",
         ),
         rows,

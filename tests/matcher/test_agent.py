@@ -41,7 +41,9 @@ class FrontBroker(BareAgent):
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "broker")
-        self.front: Front[int] = Front(name, LAYOUTS, 1, self.transport.send, Random(1))
+        self.front: Front[int] = Front(
+            name, LAYOUTS, 1, self.transport.send, Random(1), is_listing=True
+        )
         self.verdicts: dict[int, Verdict[int]] = {}
         self.reports: list[bytes] = []
 

@@ -41,10 +41,15 @@ def a_step(version: int, *boxes: tuple[float, ...], sequence: int = 0) -> bytes:
 
 
 def a_question(
-    *points: tuple[float, ...], version: int = 1, number: int = 1, dimension: int = 0
+    *points: tuple[float, ...],
+    version: int = 1,
+    number: int = 1,
+    dimension: int = 0,
+    is_listing: bool = True,
 ) -> bytes:
+    subjects = [Subject("b", 1, version)]
     return encode(
-        AskedBody(number, SPACE, dimension, [0b11], [Subject("b", 1, version)], floats(*points))
+        AskedBody(number, SPACE, dimension, [0b11], subjects, floats(*points), is_listing)
     )
 
 
@@ -76,6 +81,12 @@ def test_questions_are_answered_together() -> None:
     matcher.asked("q", a_question((50, 5), number=2), 0.0)
     assert answers(matcher, 0.0) == [("p", 1, [1, 2], [0, 0, 1]), ("q", 2, [0], [])]
     assert matcher.points_waiting == 0
+
+
+def test_boxes_are_counted_where_they_are_not_listed() -> None:
+    matcher = a_matcher()
+    matcher.asked("p", a_question((1, 0.5), (7, 0.5), (50, 5), is_listing=False), 0.0)
+    assert answers(matcher, 0.0) == [("p", 1, [1, 2, 0], [])]
 
 
 def test_dimensions_take_turns() -> None:

@@ -44,13 +44,21 @@ HERE = (10.0, 9.0)
 class Desk:
     """A broker that asks, and its matchers' mail."""
 
-    def __init__(self, policy: forwarding.Policy = forwarding.adaptive) -> None:
+    def __init__(
+        self, policy: forwarding.Policy = forwarding.adaptive, *, is_listing: bool = True
+    ) -> None:
         self.view = View({SPACE: LAYOUT})
         self.known = KnownBoxes()
         self.mail: list[tuple[str, AskedBody]] = []
         self.unreachable: set[str] = set()
         self.asking: Asking[object] = Asking(
-            self.view, self.known, self.send, Random(1), policy=policy, open_points_max=5_000
+            self.view,
+            self.known,
+            self.send,
+            Random(1),
+            policy=policy,
+            open_points_max=5_000,
+            is_listing=is_listing,
         )
         self.serve("low", 0.0, 0.0)
         self.serve("high", 50.0, 5.0)
@@ -84,6 +92,7 @@ class Desk:
     def verdict(self) -> tuple[tuple[str, ...], dict[str, list[int]]]:
         (one,) = self.asking.take_verdicts()
         assert one.tag == "tag"
+        assert one.wanted == {*one.broad, *one.narrow}
         return one.broad, {name: told.boxes.tolist() for name, told in one.narrow.items()}
 
     def loads(self, now: float = 0.0, **queues: int) -> None:
@@ -222,6 +231,30 @@ def test_answers_that_do_not_fit_their_question(
     desk.publish("b")
     desk.answer(*counts, numbers=numbers)
     assert desk.verdict() == (("b",), {})
+
+
+@pytest.mark.parametrize(
+    ("counts", "wanted", "broad"),
+    [
+        ((3, 0), {"b"}, ()),
+        ((0, 2), {"c"}, ()),
+        ((0, 0), set(), ()),
+        ((UNSURE, 1), {"b", "c"}, ("b",)),
+        ((1,), {"b", "c"}, ("b", "c")),
+    ],
+)
+def test_boxes_are_counted_where_they_are_not_listed(
+    counts: tuple[int, ...], wanted: set[str], broad: tuple[str, ...]
+) -> None:
+    desk = Desk(is_listing=False)
+    desk.knows("c", 0b11)
+    for _ in range(2):
+        desk.publish("b", "c")
+        assert not desk.mail[0][1].is_listing
+        desk.answer(*counts)
+        (one,) = desk.asking.take_verdicts()
+        assert (set(one.wanted), one.broad) == (wanted, broad)
+        assert not one.narrow
 
 
 def test_answers_that_cannot_be_read() -> None:

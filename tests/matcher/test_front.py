@@ -33,7 +33,9 @@ class Pair:
 
     def __init__(self, known_to_broker: list[Layout], known_to_matcher: list[Layout]) -> None:
         self.frames: deque[tuple[int, bytes]] = deque()
-        self.front: Front[str] = Front("b", layouts_of(known_to_broker), 1, self._send, Random(1))
+        self.front: Front[str] = Front(
+            "b", layouts_of(known_to_broker), 1, self._send, Random(1), is_listing=True
+        )
         self.back = Back("m", layouts_of(known_to_matcher), 0.0)
         self.back.join(0.0)
         self.front.matcher_is_up("m")

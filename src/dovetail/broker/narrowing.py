@@ -255,7 +255,7 @@ class Narrowing:
 
     def _heed(self, verdicts: Iterable[Verdict[Place[Asked]]]) -> None:
         for verdict in verdicts:
-            self._decide(verdict.tag, frozenset((*verdict.broad, *verdict.narrow)))
+            self._decide(verdict.tag, verdict.wanted)
 
     # Other nodes ----------------------------------------------------------------------------------
 

@@ -16,8 +16,10 @@ Rules:
   its SUBACK for is found, or the matcher is unsure.
 - A matcher that did not answer is passed over for a while. An answer that comes after the question
   was given up is not looked at.
-- A verdict has numbers of boxes, and the life of the broker that they are of. The broker checks
-  them: a box may have changed meanwhile. In another life it looks through all its boxes.
+- A verdict says which brokers have boxes for a publication. A broker that gets it looks for whose
+  they are itself: that costs it some microseconds, a hundred numbers would be as long as most
+  publications, and boxes may have changed meanwhile. Where they are asked for (`is_listing`), a
+  verdict has numbers of boxes, and the life of the broker that they are of.
 - Who is asked is decided by the load that matchers tell (weighing.py); points that came together
   and want the same are asked together.
 """
@@ -85,6 +87,7 @@ class Asking(Generic[Tag]):
         question_seconds: float = MATCHER_ANSWER_SECONDS_MAX,
         asking_seconds: float = ASKING_SECONDS_MAX,
         open_points_max: int = OPEN_POINTS_MAX,
+        is_listing: bool = False,
     ) -> None:
         """`policies`: of spaces that have another than `policy`."""
         own = policies or {}
@@ -94,6 +97,7 @@ class Asking(Generic[Tag]):
         self.question_seconds = question_seconds
         self.asking_seconds = asking_seconds
         self._open_points_max = open_points_max
+        self._is_listing = is_listing
         loads = {space: Loads(own.get(space, policy), random) for space in view.layouts}
         self.weighing = Weighing(loads, random)
         self._submitted: dict[tuple[str, tuple[str, ...]], list[tuple[Tag, Sequence[float]]]] = {}
@@ -137,6 +141,7 @@ class Asking(Generic[Tag]):
             broad,
             asked,
             now + self.asking_seconds,
+            is_listing=self._is_listing,
         )
         self.open_points += len(waiting)
         self._ask(batch, np.arange(len(waiting)), batch.kinds, now)
@@ -157,7 +162,7 @@ class Asking(Generic[Tag]):
     def _settle(self, batch: Batch[Tag], rows: Rows) -> None:
         """Some of their questions have come to their end; who has none left has a verdict."""
         done = rows[batch.left[rows] == 0].tolist()
-        self._done += [batch.verdict(row) for row in done]
+        self._done += batch.verdicts(done)
         self.open_points -= len(done)
 
     # Questions ------------------------------------------------------------------------------------
@@ -207,6 +212,7 @@ class Asking(Generic[Tag]):
                 sorted(choice.kinds),
                 batch.subjects,
                 batch.points[chosen].astype("<f8").tobytes(),
+                batch.is_listing,
             )
             if self._send(matcher, ASKED, encode(question)):
                 deadline = min(now + self.question_seconds, batch.deadline)

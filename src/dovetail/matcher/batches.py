@@ -1,7 +1,8 @@
 """Points that are asked about together, and what has been answered of each. Pure.
 
-A point is done when all its questions have come to an end: answered, or given up. Its verdict has
-for each broker either the numbers of its boxes, of all answers together, or that it is unsure.
+A point is done when all its questions have come to an end: answered, or given up. Its verdict says
+who gets it: each broker that has boxes for it, by all answers together, or of whom nobody is sure.
+Where boxes are listed, it has their numbers, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,12 +29,19 @@ class Numbers(NamedTuple):
 
 
 class Verdict(NamedTuple, Generic[Tag]):
-    """Who gets a publication. Brokers that are in neither have nothing for it."""
+    """Who gets a publication."""
 
     tag: Tag
+    wanted: frozenset[str]
+    """All of them. Other brokers have nothing for it."""
     broad: tuple[str, ...]
-    """They look through all their boxes."""
+    """Those of them of whom nobody is sure."""
     narrow: Mapping[str, Numbers]
+    """The boxes of the others, if they are listed."""
+
+
+_NOTHING, _WANTED, _UNSURE = range(3)
+_NOT_LISTED: Mapping[str, Numbers] = {}
 
 
 class Batch(Generic[Tag]):
@@ -47,6 +55,8 @@ class Batch(Generic[Tag]):
         broad: tuple[str, ...],
         asked: Mapping[str, Known],
         deadline: float,
+        *,
+        is_listing: bool = False,
     ) -> None:
         self.space = space
         self.points = points
@@ -57,45 +67,71 @@ class Batch(Generic[Tag]):
         self.subjects = [Subject(name, one.life, one.version) for name, one in asked.items()]
         self.kinds = frozenset(kind for one in asked.values() for kind in one.kinds)
         self.deadline = deadline
+        self.is_listing = is_listing
         self.left = np.zeros(len(points), np.int64)  # questions that are not answered
-        self.is_unsure = np.zeros((len(points), len(asked)), np.bool_)
-        self.found: list[dict[int, list[npt.NDArray[np.uint32]]]] = [{} for _ in tags]
+        self._states = np.zeros((len(points), len(asked)), np.uint8)
+        self._meanings: dict[bytes, tuple[frozenset[str], tuple[str, ...]]] = {}
+        self._found: dict[tuple[int, int], list[npt.NDArray[np.uint32]]] = {}
 
     def doubt(self, rows: Rows, kinds: frozenset[int]) -> None:
         """Nobody answers for boxes of these kinds."""
         for column, known in enumerate(self.asked.values()):
             if known.kinds & kinds:
-                self.is_unsure[rows, column] = True
+                self._states[rows, column] = _UNSURE
 
     def take(self, rows: Rows, answer: AnsweredBody) -> None:
         counts, numbers = numbers_of(answer.counts), numbers_of(answer.numbers)
         if len(counts) != len(rows) * len(self.names):
-            self.is_unsure[rows] = True
+            self._states[rows] = _UNSURE
             return
         counts = counts.reshape(len(rows), len(self.names))
         is_unsure = counts == UNSURE
-        self.is_unsure[rows] |= is_unsure
-        sizes = np.where(is_unsure, 0, counts).astype(np.int64)
+        told = np.where(is_unsure, _UNSURE, np.where(counts, _WANTED, _NOTHING)).astype(np.uint8)
+        if self.is_listing:
+            sizes = np.where(is_unsure, 0, counts).astype(np.int64)
+            if sizes.sum() != len(numbers):
+                self._states[rows] = _UNSURE
+                return
+            self._list(rows.tolist(), sizes, numbers)
+        self._states[rows] = np.maximum(self._states[rows], told)
+
+    def _list(
+        self, rows: list[int], sizes: npt.NDArray[np.int64], numbers: npt.NDArray[np.uint32]
+    ) -> None:
         ends = np.cumsum(sizes).reshape(sizes.shape)
-        if ends.size and ends[-1, -1] != len(numbers):
-            self.is_unsure[rows] = True
-            return
-        places = rows.tolist()
         hits = np.nonzero(sizes)
         for row, column, end, size in zip(
             *(hit.tolist() for hit in hits), ends[hits].tolist(), sizes[hits].tolist(), strict=True
         ):
-            found = self.found[places[row]]
-            found.setdefault(column, []).append(numbers[end - size : end])
+            found = self._found.setdefault((rows[row], column), [])
+            found.append(numbers[end - size : end])
 
-    def verdict(self, row: int) -> Verdict[Tag]:
-        broad = self.broad
-        narrow: dict[str, Numbers] = {}
-        found, self.found[row] = self.found[row], {}
-        for column in np.flatnonzero(self.is_unsure[row]).tolist():
-            broad = (*broad, self.names[column])
-            found.pop(column, None)
-        for column, pieces in found.items():
-            boxes = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-            narrow[self.names[column]] = Numbers(self.subjects[column].life, boxes)
-        return Verdict(self.tags[row], broad, narrow)
+    def verdicts(self, rows: list[int]) -> list[Verdict[Tag]]:
+        """Of points that are done. Many have the same meaning, which is made once."""
+        states = self._states[rows].tobytes()
+        width = len(self.names)
+        verdicts = []
+        for place, row in enumerate(rows):
+            state = states[place * width : (place + 1) * width]
+            meaning = self._meanings.get(state)
+            if meaning is None:
+                meaning = self._meanings[state] = self._mean(state)
+            narrow = self._listed(row, state) if self.is_listing else _NOT_LISTED
+            verdicts.append(Verdict(self.tags[row], *meaning, narrow))
+        return verdicts
+
+    def _mean(self, states: bytes) -> tuple[frozenset[str], tuple[str, ...]]:
+        """Who gets it, and of whom nobody is sure."""
+        told = [*zip(self.names, states, strict=True)]
+        broad = (*self.broad, *(name for name, state in told if state == _UNSURE))
+        wanted = (name for name, state in told if state == _WANTED)
+        return frozenset((*broad, *wanted)), broad
+
+    def _listed(self, row: int, states: bytes) -> Mapping[str, Numbers]:
+        found: dict[str, Numbers] = {}
+        for column, state in enumerate(states):
+            pieces = self._found.pop((row, column), None)
+            if pieces is not None and state == _WANTED:
+                boxes = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+                found[self.names[column]] = Numbers(self.subjects[column].life, boxes)
+        return found

@@ -97,10 +97,12 @@ class AskedBody(Struct, frozen=True, array_like=True):
     kinds: KindList
     subjects: Annotated[list[Subject], Meta(max_length=CLUSTER_NODES_MAX)]
     points: _PointBytes
+    is_listing: bool = False
+    """Which boxes they are is asked, too, and not only how many."""
 
 
 class AnsweredBody(Struct, frozen=True, array_like=True):
-    """Counts: for each point, of each subject; then all the numbers in the same order."""
+    """Counts: for each point, of each subject; and numbers in the same order, if they are asked."""
 
     number: Number
     counts: Annotated[bytes, Meta(max_length=4 * QUESTION_POINTS_MAX * CLUSTER_NODES_MAX)]

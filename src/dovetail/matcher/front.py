@@ -45,7 +45,9 @@ class Front(Generic[Tag]):
         policies: Mapping[str, Policy] | None = None,
         question_seconds: float = MATCHER_ANSWER_SECONDS_MAX,
         asking_seconds: float = ASKING_SECONDS_MAX,
+        is_listing: bool = False,
     ) -> None:
+        """`is_listing`: verdicts have numbers of boxes."""
         self.name = name
         self.view = View(layouts)
         self.known = KnownBoxes()
@@ -60,6 +62,7 @@ class Front(Generic[Tag]):
             policies=policies,
             question_seconds=question_seconds,
             asking_seconds=asking_seconds,
+            is_listing=is_listing,
         )
         self._announce(layouts)
 

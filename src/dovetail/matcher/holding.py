@@ -252,11 +252,12 @@ class HeldSpace:
         is_wanted = np.zeros(1 << self.layout.searchable, np.bool_)
         is_wanted[[kind for kind in question.kinds if kind < len(is_wanted)]] = True
         counts = np.empty(len(points) * columns, np.uint32)
-        found = int(ends[first + len(points)] - ends[first])
+        found = int(ends[first + len(points)] - ends[first]) if question.is_listing else 0
         numbers = np.empty(min(found, ANSWER_NUMBERS_MAX), np.uint32)
         used = group(
             ends, slots, first, len(points), self._owner_of, self._number_of, self._kind_of,
-            column_of, columns, is_wanted, is_sure.reshape(-1), ANSWER_BOXES_MAX, counts, numbers,
+            column_of, columns, is_wanted, is_sure.reshape(-1), question.is_listing,
+            ANSWER_BOXES_MAX, counts, numbers,
         )  # fmt: skip
         return AnsweredBody(
             question.number, counts.astype("<u4").tobytes(), numbers[:used].astype("<u4").tobytes()

@@ -92,6 +92,7 @@ class BrokerNode:
             policy=world.policy,
             question_seconds=world.question_seconds,
             asking_seconds=world.asking_seconds,
+            is_listing=True,  # as the paper's matchers do
         )
         self.boxes: dict[int, Subscribed] = {}
         self.lines: Lines[Published] = Lines(world.order_waiting_max)

@@ -8,8 +8,9 @@ import pytest
 from dovetail.matcher.kernels.grouping import UNSURE, group
 
 
+@pytest.mark.parametrize("is_listing", [True, False])
 @pytest.mark.parametrize("seed", range(20))
-def test_as_plain_python_has_it(seed: int) -> None:
+def test_as_plain_python_has_it(seed: int, is_listing: bool) -> None:
     random = Random(seed)
     slots_in_all, owners, columns = 50, 4, 3
     owner_of = [random.randrange(owners) for _ in range(slots_in_all)]
@@ -31,9 +32,9 @@ def test_as_plain_python_has_it(seed: int) -> None:
                 if column_of[owner_of[slot]] == column and is_wanted[kind_of[slot]]
             ]
             fits = len(own) <= boxes_max and len(expected) + len(own) <= room
-            if is_sure[point * columns + column] and fits:
+            if is_sure[point * columns + column] and (fits or not is_listing):
                 expected_counts.append(len(own))
-                expected += own
+                expected += own if is_listing else []
             else:
                 expected_counts.append(UNSURE)
 
@@ -51,6 +52,7 @@ def test_as_plain_python_has_it(seed: int) -> None:
         columns,
         np.array(is_wanted),
         np.array(is_sure),
+        is_listing,
         boxes_max,
         counts,
         numbers,

@@ -1,7 +1,8 @@
 """The matches of many points, sorted by broker.
 
 An index says which slots a point falls in. An answer has them point by point, and for each point
-broker by broker. Two passes over a point's slots: how many each broker has, then each to its place.
+broker by broker. Two passes over a point's slots: how many each broker has, then, where they are
+listed, each to its place.
 """
 
 import numpy as np
@@ -30,6 +31,7 @@ def group(
     columns: int,
     is_wanted: npt.NDArray[np.bool_],
     is_sure: npt.NDArray[np.bool_],
+    is_listing: bool,
     boxes_max: int,
     counts: Counts,
     numbers: Counts,
@@ -37,7 +39,8 @@ def group(
     """Of points first..first + points: counts[point, column] and their numbers, one after another.
 
     `column_of` an owner is -1 where it is not asked about; `is_wanted` goes by kind, and `is_sure`
-    is flat as `counts` is. What has no room in `numbers`, or is above `boxes_max`, is unsure.
+    is flat as `counts` is. What is listed and has no room in `numbers`, or is above `boxes_max`, is
+    unsure.
     """
     starts = np.empty(columns, np.int64)
     at = 0
@@ -53,12 +56,16 @@ def group(
                 counts[row + column] += np.uint32(1)
         for column in range(columns):
             count = np.int64(counts[row + column])
-            if not is_sure[row + column] or count > boxes_max or at + count > len(numbers):
+            is_too_many = count > boxes_max or at + count > len(numbers)
+            if not is_sure[row + column] or (is_listing and is_too_many):
                 counts[row + column] = UNSURE
                 starts[column] = -1
             else:
                 starts[column] = at
                 at += count
+        if not is_listing:
+            at = 0
+            continue
         for place in range(begin, end):
             slot = slots[place]
             column = column_of[owner_of[slot]]
