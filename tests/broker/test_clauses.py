@@ -84,6 +84,23 @@ def test_clauses_as_clients_write_them(
         assert sorted(found) == [n for n, where in wheres.items() if where.holds(attributes)]
 
 
+def test_those_that_wait_for_the_index_can_be_put_there_before_somebody_asks() -> None:
+    clauses: ClauseSet[int] = ClauseSet("s/#", TWO)
+    random = Random(1)
+    there = {number: drawn_clause(random) for number in range(MANY)}
+    for number, clause in there.items():
+        clauses.put(number, clause)
+        if number % 50 == 0:
+            clauses.settle()
+    clauses.take(0)
+    del there[0]
+    clauses.settle()
+    for _ in range(10):
+        point = drawn_point(random)
+        found = sorted(number for number, clause in there.items() if clause.holds(point))
+        assert sorted(clauses.find(point)) == found
+
+
 def test_keys() -> None:
     assert split_key(key_of("a/#", "x < 1")) == ("a/#", "x < 1")
     assert key_of("a/#", "") == "a/#"

@@ -73,7 +73,7 @@ class ClauseSet(Generic[Entry]):
         self.boxes = 0
         """Of all clauses."""
         self._clauses: dict[Entry, Clause] = {}
-        self._waiting: set[Entry] = set()  # for a place in the index
+        self._waiting: dict[Entry, None] = {}  # for a place in the index, in their order
         self._index: BoxIndex | None = None
         self._slots: dict[Entry, list[int]] = {}
         self._at: list[Entry | None] = []  # by slot
@@ -90,13 +90,13 @@ class ClauseSet(Generic[Entry]):
         self._clauses[entry] = clause
         self.boxes += len(clause.boxes)
         if self._index is not None or self._waiting:
-            self._waiting.add(entry)
+            self._waiting[entry] = None
         elif len(self._clauses) > CLAUSES_UNINDEXED_MAX:
-            self._waiting.update(self._clauses)
+            self._waiting = dict.fromkeys(self._clauses)
 
     def take(self, entry: Entry) -> None:
         self.boxes -= len(self._clauses.pop(entry).boxes)
-        self._waiting.discard(entry)
+        self._waiting.pop(entry, None)
         slots = self._slots.pop(entry, None)
         if slots is not None and self._index is not None:
             self._index.discard(slots)
@@ -113,8 +113,7 @@ class ClauseSet(Generic[Entry]):
 
     def _search(self, point: Point) -> Slots | None:
         """The boxes that have its values, whatever texts they ask for; None: there is no index."""
-        if self._waiting:
-            self._place()
+        self.settle()
         return None if self._index is None else self._index.match_one(point.values)
 
     def _entries(self, slots: Iterable[int], point: Point) -> Iterator[Entry]:
@@ -126,8 +125,10 @@ class ClauseSet(Generic[Entry]):
             if slot not in texts or has_texts(texts[slot], point):
                 yield entry
 
-    def _place(self) -> None:
-        """Put into the index what waits."""
+    def settle(self) -> None:
+        """Put into the index what waits. Who asks need not, but then that is not kept waiting."""
+        if not self._waiting:
+            return
         if self._index is None:
             dimensions = self.space.dimensions
             self._index = BoxIndex(
@@ -145,7 +146,11 @@ class ClauseSet(Generic[Entry]):
         self._at += [None] * (max(slots) + 1 - len(self._at))
         for slot, (entry, box) in zip(slots, entries, strict=True):
             self._at[slot] = entry
-            self._slots.setdefault(entry, []).append(slot)
+            known = self._slots.get(entry)
+            if known is None:
+                self._slots[entry] = [slot]
+            else:
+                known.append(slot)
             if box.texts:
                 self._texts[slot] = box
 

@@ -49,6 +49,7 @@ def restore(
     lifetimes.sessions.update((session.client_id, session) for session in here.values())
     for (number, topic_filter), row in state.subscriptions.items():
         router.subscribe(sessions[number], topic_filter, row.options, row.identifier)
+    router.settle()
     for (number, sequence), delivery in sorted(state.deliveries.items()):
         entry = Outgoing(
             messages[delivery.message],

@@ -63,7 +63,7 @@ class Router:
         self.clauses: dict[str, WantedBySubscriptions] = {}
         """Subscriptions with clauses, by filter."""
         self._group_clauses: dict[str, WantedByGroups] = {}
-        self._with_clause: dict[Subscription, str] = {}  # and its clause's text, valid or not
+        self._with_clause: dict[Subscription, None] = {}  # whether it means something now or not
         self._old_routes: dict[bytes, Route] = {}
         self._by_filters: dict[_Found, Route] = {}
         self._limits = limits
@@ -108,7 +108,7 @@ class Router:
         self.count += 1
         if text:
             subscription.clause = self.spaces.clause(inner, text)
-            self._with_clause[subscription] = text
+            self._with_clause[subscription] = None
         if shared is not None:
             self._join(shared, text, subscription)
         elif text:
@@ -125,7 +125,8 @@ class Router:
             return False
         session.filter_bytes -= len(key.encode())
         self.count -= 1
-        text = self._with_clause.pop(subscription, "")
+        self._with_clause.pop(subscription, None)
+        _, text = split_key(key)
         shared = split_shared(subscription.filter)
         if shared is not None:
             self._leave(shared, text, subscription)
@@ -145,12 +146,12 @@ class Router:
         lost = 0
         moved: list[tuple[str, Subscription, Clause | None]] = []
         groups: dict[Group, tuple[str, Clause | None]] = {}
-        for subscription, text in self._with_clause.items():
+        for subscription in self._with_clause:
             shared = split_shared(subscription.filter)
             inner = subscription.filter if shared is None else shared.filter
             clause = subscription.clause
             if clause is None or clause.space != spaces.around(inner):
-                clause = spaces.clause(inner, text)
+                clause = spaces.clause(inner, split_key(subscription.key)[1])
             lost += clause is None
             if clause is subscription.clause:
                 continue
@@ -175,6 +176,13 @@ class Router:
         self.peers_changed()
         return lost
 
+    def settle(self) -> None:
+        """After many subscriptions at once: the next publications shall not wait for the index."""
+        for of_subscriptions in self.clauses.values():
+            of_subscriptions.settle()
+        for of_groups in self._group_clauses.values():
+            of_groups.settle()
+
     def _put_clause(self, inner: str, subscription: Subscription) -> None:
         clause = subscription.clause
         if clause is None:
@@ -186,6 +194,7 @@ class Router:
             if self.filter_changed is not None:
                 self.filter_changed(f"{CLAUSE_LEVEL}/{inner}", True)
             self.changed(inner)
+        subscription.filter = known.filter  # one text for all of them
         known.put(subscription, clause)
         if self.clause_changed is not None:
             self.clause_changed(subscription, clause, True)
