@@ -85,7 +85,7 @@ class MatcherReport(Struct, frozen=True):
     points_unsure: int
     """Of these, how many brokers had to look themselves for."""
     busy_share: float
-    """Of the last second or so, spent on matching."""
+    """Of the last second or so, spent on questions and on boxes that were fed."""
     parts: tuple[PartReport, ...] = ()
     """Of each space and dimension."""
 

@@ -209,12 +209,13 @@ def test_loads_are_told_when_they_change() -> None:
     job = matcher.next_job(0.5)
     assert job is not None
     matcher.finish(job, 0.25)
+    matcher.worked(0.125)
     told = matcher.tick(1.0)
     assert told is not None
     rows = {row.dimension: row for row in decoded(loads_decoder, told).rows}
     assert (rows[0].arrival_rate, rows[0].matching_rate, rows[0].boxes) == (2.0, 8.0, 2)
     assert (rows[1].arrival_rate, rows[1].matching_rate, rows[1].boxes) == (0.0, 0.0, 2)
-    assert matcher.busy_share == 0.25
+    assert matcher.busy_share == 0.375
     told = matcher.tick(2.0)
     assert isinstance(decoded(loads_decoder, told or b""), LoadsBody)
     assert matcher.tick(3.0) is None

@@ -185,7 +185,9 @@ class MatcherAgent(NodeAgent):
             if self._on_drain is not None:
                 self._on_drain()
             return
+        begun_at = time.perf_counter()
         self.back.receive(link.name, kind, body, link.answer, self._loop.time())
+        self.back.answering.worked(time.perf_counter() - begun_at)
         self._work_soon()
 
     # Who is there ---------------------------------------------------------------------------------

@@ -202,6 +202,10 @@ class Answering:
             self._count(one.points, answer)
         return [(one.asker, encode(answer)) for one, answer in answers]
 
+    def worked(self, seconds: float) -> None:
+        """On what was fed and asked, besides jobs."""
+        self._busy_seconds += seconds
+
     def took(self, job: Job, seconds: float) -> None:
         self._busy_seconds += seconds
         if job.questions:

@@ -35,8 +35,7 @@ class Matchers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         number(
             0.001,
             0.99,
-            "One is added while they are busier than this on average: the share of the time that "
-            "they match.",
+            "One is added while they are busier than this on average, as a share of the time.",
         ),
     ] = MATCHERS_ADD_ABOVE
     add_after_seconds: Annotated[

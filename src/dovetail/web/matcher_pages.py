@@ -48,7 +48,7 @@ STANDING: Mapping[str, tuple[str, Callable[[MatcherReport], float]]] = {
         lambda matcher: matcher.points_waiting,
     ),
     "matcher_busy_share": (
-        "The share of the last second or so that went into matching.",
+        "The share of the last second or so that went into matching, and into what was fed.",
         lambda matcher: matcher.busy_share,
     ),
 }
