@@ -139,6 +139,12 @@ def test_why_nobody_is_asked(unasked: Unasked, there: str, last: str) -> None:
     assert last in lines[-1]
 
 
+def test_a_broker_that_knows_no_attributes() -> None:
+    report = RouteReport("a/b", "one", Matches((), 0, False))
+    *_, last = sentences(report, has_attributes=True)
+    assert last == "Of attributes it says nothing: it is a broker of an older version."
+
+
 def test_no_space() -> None:
     lines = told(None, unasked="space", space="")
     assert lines[1] == "  No space governs this topic: nobody can have a where-clause for it."

@@ -20,10 +20,11 @@ def show_route(
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(report)).decode())
     else:
-        print("\n".join(sentences(report)))
+        print("\n".join(sentences(report, has_attributes=bool(given))))
 
 
-def sentences(report: RouteReport) -> Iterator[str]:
+def sentences(report: RouteReport, *, has_attributes: bool = False) -> Iterator[str]:
+    """`has_attributes`: it was asked about some."""
     attributes = report.attributes
     yield f"A publication on {report.topic}{_with(attributes)}, sent to {report.asked}:"
     if attributes is not None:
@@ -42,6 +43,8 @@ def sentences(report: RouteReport) -> Iterator[str]:
         yield "There is a retained message on this topic."
     if attributes is not None:
         yield from matching_sentences(attributes)
+    elif has_attributes:
+        yield "Of attributes it says nothing: it is a broker of an older version."
 
 
 def _with(attributes: AttributesReport | None) -> str:
