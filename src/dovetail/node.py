@@ -114,6 +114,7 @@ class Node:
         settings = self.settings
         check_files(settings)
         self._authenticator = authenticator(settings)
+        self._administrators = settings.access.administrators
         if self._cluster is None and settings.cluster.enabled:
             self._cluster = part_of(settings, self.name, may_move="cluster" in self._movable)
         loop = asyncio.get_running_loop()
@@ -258,6 +259,7 @@ class Node:
             return
         assert self._server is not None
         self._authenticator = new_authenticator
+        self._administrators = settings.access.administrators
         for listening, context in renewed:
             renew(listening, context)
         if tls is not None and self.agent is not None:
@@ -339,11 +341,16 @@ class Node:
         raise ClientError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, why)
 
     async def _administer(self, user: str | None, password: bytes | None, is_local: bool) -> None:
-        """Who is on this machine, as far as it may log in here."""
-        if not is_local:
-            why = "this is taken from the broker's own machine only"
+        """An administrator; without any, who is on this machine and may log in."""
+        if not self._administrators and not is_local:
+            why = "without access.administrators this is taken from the broker's own machine only"
             raise ClientError(ReasonCode.NOT_AUTHORIZED, why)
-        await self._log_in(user, password, is_local)
+        proven = await self._log_in(user, password, is_local)
+        if self._administrators and proven is None:
+            why = "an administrator's name and password are needed here"
+            raise ClientError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, why)
+        if self._administrators and proven not in self._administrators:
+            raise ClientError(ReasonCode.NOT_AUTHORIZED, f"{proven} is none of the administrators")
 
     def _hash(
         self, decide: Callable[[], Grant | ReasonCode]

@@ -102,7 +102,8 @@ def drain(
 
     No publication is missed or doubled: it answers until others have what it holds, and brokers
     look through where-clauses themselves if it was the last one. `dovetail up` does not start it
-    again. A broker takes this from its own machine only.
+    again. A broker takes this from its own machine, or of the users that access.administrators in
+    its configuration names.
     """
     from dovetail.client.options import ConnectionOptions
     from dovetail.looking.draining import drain as run

@@ -69,6 +69,13 @@ class Access(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             "that gives a name has to give its password too. Empty: no user can log in."
         ),
     ] = ""
+    administrators: Annotated[
+        tuple[str, ...],
+        about(
+            "Users who may change the cluster over HTTP (`dovetail drain`), from anywhere. Empty: "
+            "everyone on this machine who may log in may do that, and nobody else."
+        ),
+    ] = ()
     rules: Annotated[
         tuple[Rule, ...],
         about(

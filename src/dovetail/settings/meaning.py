@@ -58,6 +58,9 @@ def meaning_faults(settings: Settings) -> Iterator[Fault]:
             "nobody could connect: without a password_file, and without a listener that takes user "
             "names from client certificates, there is no way to log in.",
         )
+    if settings.access.administrators and not settings.access.password_file:
+        why = "has no effect without a password_file: nobody could prove to be one of them."
+        yield Fault(("access", "administrators"), why)
     yield from below(("matchers",), _matcher_faults(settings))
     yield from below(("spaces",), space_faults(settings.spaces))
 
