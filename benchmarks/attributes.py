@@ -56,6 +56,15 @@ FILTERS_AT_ONCE = 20
 READ_BYTES = 1 << 20
 PATIENCE_SECONDS = 120.0
 WIDTHS = {"BlueDove's": workload.WIDTH, "narrow": 60.0}
+CONFIG = """
+[[listeners]]
+kind = "tcp"
+[http]
+port = 0
+[spaces.bench]
+topics = "bench/#"
+[spaces.bench.dimensions]
+"""
 PAPER_RATE = 114_000
 """Of BlueDove's 20 matchers, 80 cores."""
 
@@ -163,15 +172,22 @@ def publish(publisher: Client, sent: list[bytes]) -> float:
     return time.perf_counter() - began
 
 
-def response_times(publisher: Client, subscriber: Client, count: int) -> list[float]:
-    """Of publications in the middle of all, so that there is a box for each."""
-    values = forwardable_properties(user=tuple((name, "500") for name in NAMES))
-    packet = codec.encode(MQTT_5, Publish(TOPIC, b"x" * 64, properties=values))
+def response_times(
+    publisher: Client, subscriber: Client, box: tuple[list[float], list[float]], count: int
+) -> list[float]:
+    """Of publications in the middle of a box, so that somebody wants them."""
+    middle = [(low + high) / 2 for low, high in zip(*box, strict=True)]
+    values = forwardable_properties(
+        user=tuple((name, f"{value:.3f}") for name, value in zip(NAMES, middle, strict=True))
+    )
     seconds = []
-    for _ in range(count):
+    for number in range(count):
+        payload = f"{number:064}".encode()
+        packet = codec.encode(MQTT_5, Publish(TOPIC, payload, properties=values))
         began = time.perf_counter()
         publisher.send(packet)
-        subscriber.take(1)
+        while not any(body.endswith(payload) for _, body in subscriber.take(1)):
+            pass  # something that was published before
         seconds.append(time.perf_counter() - began)
     return seconds
 
@@ -182,9 +198,7 @@ class Service:
     def __init__(self, folder: Path, *arguments: object) -> None:
         config = folder / "dovetail.toml"
         dimensions = "".join(f"{name} = [0, {workload.LENGTH:g}]\n" for name in NAMES)
-        config.write_text(
-            '[spaces.bench]\ntopics = "bench/#"\n[spaces.bench.dimensions]\n' + dimensions
-        )
+        config.write_text(f"{CONFIG}{dimensions}")
         program = Path(sys.executable).with_name("dovetail")
         self._output = folder / "output"
         with self._output.open("wb") as output:
@@ -342,7 +356,8 @@ def measured(
             seconds.append(publish(publisher, sent))
             drain(subscriber)
         after = running.cpu_seconds()
-        waits = response_times(publisher, subscriber, 200)
+        lows, highs = workload.boxes(options.boxes, width=width)
+        waits = response_times(publisher, subscriber, (lows[0].tolist(), highs[0].tolist()), 200)
         for client in (publisher, subscriber):
             client.close()
     return seconds, waits, microseconds(before, after, len(sent) * options.rounds)
