@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from dovetail.attributes.space import Dimension, Point, Space
 from dovetail.attributes.where import Where, parse
-from dovetail.broker.clauses import Clause, ClauseSet, check_key, key_of, split_key
+from dovetail.broker.clauses import Clause, ClauseSet, boxes_of, check_key, key_of, split_key
 from dovetail.config import CLAUSES_UNINDEXED_MAX
 from dovetail.errors import ClientError
-from where_strategies import SPACE, alternatives, publications, trees, written
+from where_strategies import SPACE, Tree, alternatives, publications, trees, written
 
 MANY = 4 * CLAUSES_UNINDEXED_MAX
 TWO = Space("two", "s/#", (Dimension("x", 0, 10), Dimension("y", 0, 10)), frozenset({"t"}))
@@ -99,6 +99,21 @@ def test_those_that_wait_for_the_index_can_be_put_there_before_somebody_asks() -
         point = drawn_point(random)
         found = sorted(number for number, clause in there.items() if clause.holds(point))
         assert sorted(clauses.find(point)) == found
+
+
+@given(trees, st.randoms(use_true_random=False))
+def test_a_key_tells_how_many_boxes_there_are(tree: Tree, random: Random) -> None:
+    try:
+        where = parse(written(tree, random))
+    except ClientError:
+        return
+    assert boxes_of(key_of("this or that/#", str(where))) == len(where.conjunctions)
+
+
+def test_words_in_texts_and_filters_are_no_boxes() -> None:
+    assert boxes_of("a or b/#") == 1
+    clause = str(parse("t == 'a or b' or t == 'it\\'s \" or \"' or `x or y` < 1"))
+    assert boxes_of(key_of("a or b/#", clause)) == 3
 
 
 def test_keys() -> None:

@@ -460,6 +460,49 @@ def test_limits_count_clauses() -> None:
     assert 2 < number < 10
 
 
+def numbers(first: int, count: int) -> str:
+    return f"speed in ({', '.join(map(str, range(first, first + count)))})"
+
+
+def test_limits_count_boxes() -> None:
+    everything = world(subscriptions_per_session_max=100, subscriptions_max=150)
+    client, other = everything.client("c"), everything.client("o")
+    assert client.subscribe("traffic/#", where=numbers(0, 64)) == [0]
+    assert client.subscribe("traffic/#", where=numbers(64, 64)) == [ReasonCode.QUOTA_EXCEEDED]
+    assert client.why is not None
+    assert "a session may have 100 here, and this one counts as 64: its boxes" in client.why
+    assert client.subscribe("traffic/#", where=numbers(64, 36)) == [0]
+    assert client.subscribe("traffic/a") == [ReasonCode.QUOTA_EXCEEDED]
+    assert client.why == "there is no room for more subscriptions: a session may have 100 here"
+    assert client.subscribe("traffic/#", where=numbers(0, 64)) == [0]  # which there is
+    assert other.subscribe("traffic/#", where=numbers(0, 51)) == [ReasonCode.QUOTA_EXCEEDED]
+    assert other.why is not None
+    assert "the broker takes 150" in other.why
+    assert other.subscribe("traffic/#", where=numbers(0, 50)) == [0]
+    assert client.unsubscribe("traffic/#", where=numbers(64, 36)) == [0]
+    assert client.subscribe("$share/g/traffic/#", where=numbers(0, 36)) == [0]
+    client.disconnect()
+    assert other.subscribe("traffic/#", where=numbers(0, 50)) == [0]
+    assert everything.broker.router.boxes == 50
+
+
+def test_one_clause_for_thousands_of_filters_is_read_once() -> None:
+    """By the grammar it takes milliseconds, and everybody else would wait."""
+    client = world().client("c")
+    filters = [f"traffic/{number}" for number in range(1_000)]
+    long = " and ".join(["(speed < 25)"] * 240)
+    assert client.subscribe(*filters, where=long) == [0] * 1_000
+    assert client.link is not None
+    session = client.link.session
+    assert session is not None
+    assert len({id(one.clause) for one in session.subscriptions.values()}) == 1
+    assert client.unsubscribe(*filters, where=long) == [0] * 1_000
+    assert client.subscribe(*filters, where=long + " and") == [REFUSED] * 1_000
+    assert client.why is not None
+    assert client.why.count("where-clause: it ends") == 1
+    client.unsubscribe(*filters, where=long + " and")
+
+
 def test_rules_are_about_the_filter() -> None:
     rules = (Rule(subscribe=("traffic/a",)),)
     client = world(rules=rules).client("c")

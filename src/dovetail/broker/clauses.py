@@ -9,6 +9,7 @@ A `ClauseSet` has all clauses on one filter. A few are looked at one by one; mor
 after a start.
 """
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -20,6 +21,8 @@ from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import check_filter
 
 _MARK = "\0"
+_OR = " or "
+_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|`(?:[^`\\]|\\.)*+`", re.DOTALL)
 
 
 def key_of(topic_filter: str, clause: str) -> str:
@@ -30,6 +33,17 @@ def split_key(key: str) -> tuple[str, str]:
     """The filter, and the clause; empty if there is none."""
     topic_filter, _, clause = key.partition(_MARK)
     return topic_filter, clause
+
+
+def boxes_of(key: str) -> int:
+    """How many its subscription has, in whatever space: it counts as so many. One without a clause.
+
+    They are the alternatives of a clause as it is written down, where there are no parentheses.
+    """
+    if _OR not in key:
+        return 1
+    _, clause = split_key(key)
+    return 1 + _QUOTED.sub("", clause).count(_OR)
 
 
 def check_key(key: str) -> None:

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from dovetail.attributes.space import Space
-from dovetail.broker.clauses import Clause, key_of, split_key
+from dovetail.broker.clauses import Clause, boxes_of, key_of, split_key
 from dovetail.broker.datatypes import check_text
 from dovetail.broker.deliveries import WantedBySubscriptions
 from dovetail.broker.routes import Group, Key, Route, WantedByGroups, Wants
@@ -59,6 +59,8 @@ class Router:
     def __init__(self, limits: Mqtt, spaces: Spaces | None = None) -> None:
         self.routes: dict[bytes, Route] = {}
         self.count = 0
+        self.boxes = 0
+        """Of all subscriptions; one without a clause counts as one."""
         self.spaces = spaces or Spaces()
         self.clauses: dict[str, WantedBySubscriptions] = {}
         """Subscriptions with clauses, by filter."""
@@ -105,7 +107,7 @@ class Router:
         subscription = Subscription(session, key, options, identifier)
         session.subscriptions[key] = subscription
         session.filter_bytes += len(key.encode())
-        self.count += 1
+        self._count(session, key, 1)
         if text:
             subscription.clause = self.spaces.clause(inner, text)
             self._with_clause[subscription] = None
@@ -124,7 +126,7 @@ class Router:
         if subscription is None:
             return False
         session.filter_bytes -= len(key.encode())
-        self.count -= 1
+        self._count(session, key, -1)
         self._with_clause.pop(subscription, None)
         _, text = split_key(key)
         shared = split_shared(subscription.filter)
@@ -136,6 +138,12 @@ class Router:
             self._take(subscription.filter, session.number)
             self.changed(subscription.filter)
         return True
+
+    def _count(self, session: Session, key: str, sign: int) -> None:
+        boxes = sign * boxes_of(key)
+        session.boxes += boxes
+        self.boxes += boxes
+        self.count += sign
 
     def change_spaces(self, spaces: Spaces) -> int:
         """Clauses mean what they mean now; returns how many subscriptions mean nothing any more.

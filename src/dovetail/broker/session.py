@@ -165,6 +165,7 @@ class Session:
     """Lives as long as section 4.1 says: beyond the connection if it has an expiry interval."""
 
     __slots__ = (
+        "boxes",
         "client_id",
         "detour",
         "ended_at",
@@ -213,6 +214,7 @@ class Session:
         self.link: Receiver | None = None
         self.subscriptions: dict[str, Subscription] = {}  # by key
         self.filter_bytes = 0  # of their keys together
+        self.boxes = 0  # of their clauses together; one for each that has none
         self.queue: deque[Outgoing] = deque()
         self.inflight: dict[int, Outgoing] = {}
         self.light: dict[int, int] = {}  # packet identifier -> what we wait for, see below

@@ -13,6 +13,7 @@ Rules:
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from dovetail.attributes.query import parse_query, split_query
 from dovetail.attributes.space import Point, Space
@@ -36,6 +37,9 @@ class Spaces:
         ]
         # The clause that was read last: who read it asks for its meaning next.
         self._last: tuple[str, str, Clause | None] = ("", "", None)
+        # And as it was written, in each space (None: in no space): a packet has one for thousands
+        # of filters, and reading it again for each would keep all others waiting.
+        self._readings: dict[str | None, _Reading] = {}
 
     def governing(self, topic: bytes) -> Space | None:
         """The space of a (valid) topic."""
@@ -67,13 +71,21 @@ class Spaces:
             )
         if where is not None and query is not None:
             raise _refused("one where-clause is behind the topic filter, one a user property")
-        read = _parse(where, query, space)
-        clause = Clause(space, space.boxes(read))  # a space has its own reasons to refuse
-        text = str(read)
-        if "\0" in text:  # keys have one between filter and clause
-            raise _refused("a where-clause holds no null character U+0000")
+        text, clause = self._meaning(where, query, space)
         self._last = _inner(plain), text, clause
         return plain, text
+
+    def _meaning(
+        self, where: str | None, query: str | None, space: Space | None
+    ) -> tuple[str, Clause | None]:
+        """A clause as keys have it, and what it means in a space."""
+        name = None if space is None else space.name
+        reading = self._readings.get(name)
+        if reading is None or (reading.where, reading.query) != (where, query):
+            reading = self._readings[name] = _read(where, query, space)
+        if reading.error is not None:
+            raise reading.error.with_traceback(None)
+        return reading.text, reading.clause
 
     def key_to_drop(self, topic_filter: str, where: str | None) -> str:
         """The key of a subscription that is to end; spaces may have changed since it was made."""
@@ -82,9 +94,9 @@ class Spaces:
             return key_of(*self.read(topic_filter, where))
         with suppress(ClientError):
             if where is not None:
-                return key_of(topic_filter, str(parse(where)))
+                return key_of(topic_filter, self._meaning(where, None, None)[0])
             if query is not None:
-                return key_of(plain, str(parse_query(query)))
+                return key_of(plain, self._meaning(None, query, None)[0])
         return topic_filter
 
     def _split(self, topic_filter: str) -> tuple[str, str | None]:
@@ -135,11 +147,34 @@ def point_with(space: Space, attributes: Mapping[str, str]) -> Point | None:
     return None
 
 
-def _parse(where: str | None, query: str | None, space: Space) -> Where:
+class _Reading(NamedTuple):
+    """A clause as it was written, and what came of reading it."""
+
+    where: str | None
+    query: str | None
+    text: str = ""
+    clause: Clause | None = None
+    error: ClientError | None = None
+
+
+def _read(where: str | None, query: str | None, space: Space | None) -> _Reading:
+    try:
+        read = _parse(where, query, space)
+        # A space has its own reasons to refuse.
+        clause = None if space is None else Clause(space, space.boxes(read))
+        text = str(read)
+        if "\0" in text:  # keys have one between filter and clause
+            raise _refused("a where-clause holds no null character U+0000")
+    except ClientError as error:
+        return _Reading(where, query, error=error)
+    return _Reading(where, query, text, clause)
+
+
+def _parse(where: str | None, query: str | None, space: Space | None) -> Where:
     if where is not None:
         return parse(where)
     assert query is not None
-    return parse_query(query, space.texts)
+    return parse_query(query, () if space is None else space.texts)
 
 
 def _refused(why: str) -> ClientError:

@@ -16,7 +16,7 @@ from itertools import count
 from typing import NamedTuple
 
 from dovetail.broker.access import ClientAccess
-from dovetail.broker.clauses import key_of, split_key
+from dovetail.broker.clauses import boxes_of, key_of, split_key
 from dovetail.broker.greeting import Greetings
 from dovetail.broker.journal import SubscriptionRow
 from dovetail.broker.link import Link
@@ -94,7 +94,7 @@ class Subscribing:
                     reason if reason >= 0x80 else ReasonCode.QUOTA_EXCEEDED for reason in reasons
                 ]
             to_greet = greet if stored else []
-            said = "\n".join(why) if why else None
+            said = "\n".join(dict.fromkeys(why)) if why else None
             self._when_known(
                 lambda: self._acknowledge(link, packet.packet_id, reasons, said, to_greet)
             )
@@ -202,8 +202,8 @@ class Subscribing:
             )
         if not link.access.may_subscribe(topic_filter):
             raise ClientError(ReasonCode.NOT_AUTHORIZED, f"{topic_filter!r} is not allowed")
-        if key not in session.subscriptions and not self._has_room_for(session, key):
-            raise ClientError(ReasonCode.QUOTA_EXCEEDED, "there is no room for more subscriptions")
+        if key not in session.subscriptions:
+            self._check_room(session, key)
         if (
             shared is not None
             and self.mesh is not None
@@ -211,13 +211,26 @@ class Subscribing:
         ):
             raise ClientError(ReasonCode.QUOTA_EXCEEDED, "there is no room for more groups")
 
-    def _has_room_for(self, session: Session, key: str) -> bool:
+    def _check_room(self, session: Session, key: str) -> None:
+        """A ClientError if one more does not fit. A where-clause counts as many as it has boxes."""
         limits = self._shared.limits
-        return not (
-            len(session.subscriptions) >= limits.subscriptions_per_session_max
-            or session.filter_bytes + len(key.encode()) > limits.subscriptions_bytes_per_session_max
-            or self._router.count >= limits.subscriptions_max
-            or (session.persistent and self._shared.journal.failing)
+        boxes = boxes_of(key)
+        if session.boxes + boxes > limits.subscriptions_per_session_max:
+            why = f"a session may have {limits.subscriptions_per_session_max:,} here"
+        elif session.filter_bytes + len(key.encode()) > limits.subscriptions_bytes_per_session_max:
+            why = (
+                f"those of a session may have {limits.subscriptions_bytes_per_session_max:,} bytes"
+            )
+        elif self._router.boxes + boxes > limits.subscriptions_max:
+            why = f"the broker takes {limits.subscriptions_max:,}"
+        elif session.persistent and self._shared.journal.failing:
+            why = "the data folder does not take what has to be written"
+        else:
+            return
+        counted = f", and this one counts as {boxes:,}: its boxes" if boxes > 1 else ""
+        raise ClientError(
+            ReasonCode.QUOTA_EXCEEDED,
+            f"there is no room for more subscriptions: {why}{counted}",
         )
 
     def _subscribe(

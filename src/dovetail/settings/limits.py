@@ -170,7 +170,8 @@ class Mqtt(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         number(
             1,
             1_000_000_000,
-            "Subscriptions of one session. Beyond, a further one is refused with reason 0x97.",
+            "Subscriptions of one session; one with a where-clause counts as many as it has boxes. "
+            "Beyond, a further one is refused with reason 0x97.",
         ),
     ] = 100_000
     subscriptions_bytes_per_session_max: Annotated[
