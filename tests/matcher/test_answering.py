@@ -253,3 +253,13 @@ def test_feeds_that_are_none(step: FeedBody) -> None:
 def test_questions_that_are_none(body: bytes) -> None:
     with pytest.raises(PeerError):
         Answering({SPACE: LAYOUT}, 0.0).asked("p", body, 0.0)
+
+
+def test_how_long_the_oldest_question_waits() -> None:
+    matcher = a_matcher()
+    assert matcher.waited_seconds(1.0) == 0
+    matcher.asked("p", a_question((1, 0.5), dimension=1), 1.0)
+    matcher.asked("p", a_question((1, 0.5), number=2), 2.0)
+    assert matcher.waited_seconds(3.0) == 2.0
+    assert len(answers(matcher, 3.0)) == 2
+    assert matcher.waited_seconds(3.0) == 0

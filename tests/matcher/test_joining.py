@@ -142,3 +142,11 @@ def test_the_load_is_told_when_it_changes() -> None:
     assert one.record.load == 0.5
     one.is_busy(0.6)
     assert one.record.load == 0.6
+
+
+def test_a_place_that_was_planned_is_taken() -> None:
+    view = View({SPACE: LAYOUT})
+    view.put("a", serving(0.0, 0.0))
+    assert Joining("m", view, 0.0, {SPACE: (30.0, 3.0)}).record.tokens == {SPACE: (30.0, 3.0)}
+    # Of a space that is not in the plan it chooses.
+    assert Joining("n", view, 0.0, {"other": (1.0,)}).record.tokens == {SPACE: (65.0, 6.5)}

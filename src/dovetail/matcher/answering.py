@@ -136,6 +136,10 @@ class Answering:
     def points_waiting(self) -> int:
         return sum(self._points.values())
 
+    def waited_seconds(self, now: float) -> float:
+        """Of all questions that wait in queues, how long has the oldest?"""
+        return max((now - queue[0].came_at for queue in self._queues.values() if queue), default=0)
+
     def asked(self, asker: str, body: bytes, now: float) -> bytes | None:
         """ASKED. An answer, if there is one at once."""
         question = decoded(asked_decoder, body)

@@ -10,6 +10,7 @@ took. `tick` is called some twenty times a second.
 
 from collections.abc import Iterable, Mapping
 
+from dovetail.attributes.partition import Tokens
 from dovetail.config import (
     ASKING_SECONDS_MAX,
     MATCHER_QUEUE_POINTS_MAX,
@@ -57,9 +58,9 @@ class Back:
         else:
             self.view.gone(name)
 
-    def join(self, now: float) -> None:
-        """When it is known who is there."""
-        self.joining = Joining(self.name, self.view, now)
+    def join(self, now: float, planned: Mapping[str, Tokens] | None = None) -> None:
+        """When it is known who is there. `planned`: places by space, if they are not to choose."""
+        self.joining = Joining(self.name, self.view, now, planned)
 
     def leave(self, now: float) -> None:
         if self.joining is not None:

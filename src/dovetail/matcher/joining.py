@@ -38,15 +38,21 @@ _BUSY_SHARE_MIN = 0.05
 class Joining:
     """One life of a matcher."""
 
-    def __init__(self, name: str, view: View, now: float) -> None:
-        """To begin with when gossip has told who is there. `view` has the others, and us."""
+    def __init__(
+        self, name: str, view: View, now: float, planned: Mapping[str, Tokens] | None = None
+    ) -> None:
+        """To begin with when gossip has told who is there. `view` has the others, and us.
+
+        `planned`: places by space; it chooses where there is none.
+        """
         self.name = name
         self.phase = Phase.JOINING
         self._view = view
         self._since = now
         self._load = 0.0
         self._tokens = {
-            space: _choose(view, space, layout) for space, layout in view.layouts.items()
+            space: (planned or {}).get(space) or _choose(view, space, layout)
+            for space, layout in view.layouts.items()
         }
         self._enter()
 

@@ -8,9 +8,10 @@ schemes chooses other figures, as those of an engine that looks at every box.
 A matcher that stalls hears and does nothing until it goes on, as a process that is stopped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from dovetail.attributes.partition import Tokens
 from dovetail.cluster.gossip import Event, Presence
 from dovetail.matcher.answering import Job
 from dovetail.matcher.back import Back
@@ -36,14 +37,23 @@ class Costs(NamedTuple):
     box_seconds: float = 1.1e-10
 
     def seconds(self, job: Job) -> float:
-        of_points = job.points * (self.point_seconds + job.boxes * self.box_seconds)
-        return len(job.questions) * self.question_seconds + of_points
+        return self.of(len(job.questions), job.points, job.boxes)
+
+    def of(self, questions: int, points: int, boxes: int) -> float:
+        of_points = points * (self.point_seconds + boxes * self.box_seconds)
+        return questions * self.question_seconds + of_points
 
 
 class MatcherNode:
     """One life of a matcher."""
 
-    def __init__(self, world: "MatchingWorld", name: str, met: list[str]) -> None:
+    def __init__(
+        self,
+        world: "MatchingWorld",
+        name: str,
+        met: list[str],
+        planned: Mapping[str, Tokens] | None = None,
+    ) -> None:
         self.name = name
         self.is_stalled = False
         self.busy_seconds = 0.0
@@ -52,6 +62,7 @@ class MatcherNode:
         self._is_working = False
         self._missed: list[Callable[[], None]] = []
         self._joins_at = world.clock.now + HEARING_SECONDS
+        self._planned = planned
         self._brokers: set[str] = set()
         self.back = Back(
             name,
@@ -113,7 +124,7 @@ class MatcherNode:
         now = self._world.clock.now
         self._heed()
         if self.back.joining is None and now >= self._joins_at:
-            self.back.join(now)
+            self.back.join(now, self._planned)
         loads, record = self.back.tick(now, self._brokers)
         for broker in self._brokers if loads is not None else ():
             self._world.links.answer(self, broker, LOADS, loads or b"")

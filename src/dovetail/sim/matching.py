@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dovetail.attributes import forwarding
 from dovetail.attributes.forwarding import Policy
+from dovetail.attributes.partition import Tokens
 from dovetail.config import (
     ASKING_SECONDS_MAX,
     MATCHER_ANSWER_SECONDS_MAX,
@@ -97,8 +98,10 @@ class MatchingWorld:
             self.delivered += node.deliver(published, told)
         return node
 
-    def start_matcher(self, name: str) -> MatcherNode:
-        node = self.matchers[name] = MatcherNode(self, name, self._met())
+    def start_matcher(self, name: str, tokens: Tokens | None = None) -> MatcherNode:
+        """`tokens`: its place, if it is not to choose one."""
+        planned = None if tokens is None else {self.space: tokens}
+        node = self.matchers[name] = MatcherNode(self, name, self._met(), planned)
         return node
 
     def _met(self) -> list[str]:

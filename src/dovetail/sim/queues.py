@@ -1,0 +1,175 @@
+"""Queues of matchers on a virtual clock, without boxes and frames: how long points wait. Pure.
+
+Most of what a simulated cluster does (matching.py) has no part in how long a point waits: frames,
+feeds, gossip, the search itself. Here are candidates, policies, what matchers tell of their load,
+and queues that share a matcher's time; the first three by the code of the service. How many boxes a
+matcher holds along a dimension is counted once. So a publication costs a thirtieth of what it does
+there, and experiments can have as many as they need. A test holds one against the other.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+from dovetail.attributes import forwarding
+from dovetail.attributes.forwarding import Load, Loads, Meter
+from dovetail.config import LOAD_WINDOW_SECONDS
+from dovetail.sim.clock import Clock
+from dovetail.sim.matchers import TICK_SECONDS, Costs
+from dovetail.sim.systems import Setting, System
+
+LINK_SECONDS = 0.001
+_UNKNOWN_COST = 1e-9
+
+
+Asked = tuple[str, int]
+"""A matcher, and the dimension that it is asked along."""
+
+
+class _Question(NamedTuple):
+    came_at: float
+    points: int
+
+
+class _Matcher:
+    """One server, with a queue for each dimension."""
+
+    def __init__(self, name: str, boxes: Sequence[int]) -> None:
+        self.name = name
+        self.boxes = boxes
+        self.queues: list[deque[_Question]] = [deque() for _ in boxes]
+        self.points = [0] * len(boxes)
+        self.meters = [Meter(0.0) for _ in boxes]
+        self.busy_seconds = 0.0
+        self.is_working = False
+        # Time that each queue has had, as in matcher/answering.py.
+        self._used = [0.0] * len(boxes)
+        self._used_least = 0.0
+
+    def next_queue(self) -> int | None:
+        waiting = [dimension for dimension, queue in enumerate(self.queues) if queue]
+        if not waiting:
+            return None
+        chosen = min(waiting, key=self._used.__getitem__)
+        self._used_least = max(self._used_least, self._used[chosen])
+        return chosen
+
+    def took(self, dimension: int, points: int, seconds: float) -> None:
+        self.busy_seconds += seconds
+        self.meters[dimension].matched(points, seconds)
+        self._used[dimension] = max(self._used[dimension], self._used_least) + seconds
+
+
+class Queues:
+    """A cluster, as far as time goes."""
+
+    def __init__(self, system: System, setting: Setting, seed: int) -> None:
+        layout = self._layout = setting.layout(system.scheme)
+        placement = setting.placement(layout)
+        self._table, self._names = placement.table, placement.names
+        self._costs: Costs = setting.costs
+        self._job_points_max = setting.job_points_max
+        self._random = Random(seed)
+        self.clock = Clock()
+        lows, highs = setting.drawn_boxes(seed)
+        kinds = layout.kinds(lows, highs)
+        self._matchers: dict[str, _Matcher] = {}
+        for name in placement.names:
+            along = layout.along(lows, highs, kinds, placement.cover(name))
+            counts = [int((along >> place & 1).sum()) for place in range(layout.searchable)]
+            self._matchers[name] = _Matcher(name, counts)
+        self._brokers = [
+            Loads(system.policy, Random(self._random.random())) for _ in range(setting.brokers)
+        ]
+        self.waiting_points = 0
+        """Without an answer."""
+        for matcher in self._matchers.values():
+            self.clock.after(self._random.random() * TICK_SECONDS, self._tick, matcher)
+
+    # Points ---------------------------------------------------------------------------------------
+
+    def publish(self, broker: int, points: Sequence[Sequence[float]]) -> None:
+        """That came at this broker together."""
+        loads, now = self._brokers[broker], self.clock.now
+        known: dict[Asked, float] = {}
+        questions: dict[Asked, int] = {}
+        for point in points:
+            best = min(self._candidates(point), key=lambda one: self._cost(loads, one, known))
+            questions[best] = questions.get(best, 0) + 1
+            if loads.policy is forwarding.random:  # for each point anew
+                known.clear()
+        for (name, dimension), count in questions.items():
+            loads.sent(name, dimension, count)
+            self.waiting_points += count
+            self.clock.at(now + LINK_SECONDS, self._come, self._matchers[name], dimension, count)
+
+    def _candidates(self, point: Sequence[float]) -> list[Asked]:
+        if self._layout.is_copied:
+            return [(self._random.choice(self._names), 0)]
+        values = [point[column] for column in self._layout.columns]
+        found = self._table.candidates(values)
+        return [(name, dimension) for dimension, name in enumerate(found) if name is not None]
+
+    def _cost(self, loads: Loads, asked: Asked, known: dict[Asked, float]) -> float:
+        cost = known.get(asked)
+        if cost is None:
+            cost = loads.cost(*asked, self.clock.now) or _UNKNOWN_COST * self._random.random()
+            known[asked] = cost
+        return cost
+
+    def _come(self, matcher: _Matcher, dimension: int, points: int) -> None:
+        matcher.meters[dimension].came(points)
+        matcher.queues[dimension].append(_Question(self.clock.now, points))
+        matcher.points[dimension] += points
+        self._work(matcher)
+
+    def _work(self, matcher: _Matcher) -> None:
+        if matcher.is_working or (dimension := matcher.next_queue()) is None:
+            return
+        queue = matcher.queues[dimension]
+        questions = points = 0
+        while queue and (not points or points + queue[0].points <= self._job_points_max):
+            points += queue.popleft().points
+            questions += 1
+        matcher.points[dimension] -= points
+        matcher.is_working = True
+        seconds = self._costs.of(questions, points, matcher.boxes[dimension])
+        self.clock.after(seconds, self._finish, matcher, dimension, points, seconds)
+
+    def _finish(self, matcher: _Matcher, dimension: int, points: int, seconds: float) -> None:
+        matcher.is_working = False
+        matcher.took(dimension, points, seconds)
+        self.waiting_points -= points
+        self._work(matcher)
+
+    # Loads ----------------------------------------------------------------------------------------
+
+    def _tick(self, matcher: _Matcher) -> None:
+        self.clock.after(TICK_SECONDS, self._tick, matcher)
+        for dimension, meter in enumerate(matcher.meters):
+            points, boxes = matcher.points[dimension], matcher.boxes[dimension]
+            load = meter.report(self.clock.now, points, boxes)
+            if load is not None:
+                self.clock.after(LINK_SECONDS, self._tell, matcher.name, dimension, load)
+
+    def _tell(self, name: str, dimension: int, load: Load) -> None:
+        for broker in self._brokers:
+            broker.told(name, dimension, load._replace(at=self.clock.now))
+
+    # For experiments ------------------------------------------------------------------------------
+
+    def waited_seconds(self) -> list[float]:
+        """At each matcher, how long whoever is next has waited."""
+        now = self.clock.now
+        return [
+            max((now - queue[0].came_at for queue in one.queues if queue), default=0.0)
+            for one in self._matchers.values()
+        ]
+
+    def busy_seconds(self) -> list[float]:
+        return [one.busy_seconds for one in self._matchers.values()]
+
+    def run_empty(self) -> None:
+        while self.waiting_points:
+            self.clock.run_until(self.clock.now + LOAD_WINDOW_SECONDS)

@@ -1,0 +1,65 @@
+"""What BlueDove's experiments compare, and on what (section IV-B). Pure."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dovetail.attributes import forwarding, workload
+from dovetail.attributes.forwarding import Policy
+from dovetail.attributes.partition import Bounds, even_tokens
+from dovetail.attributes.sharing import Scheme
+from dovetail.config import WIDE_SHARE
+from dovetail.matcher.layout import Floats, Layout
+from dovetail.matcher.tables import Placement
+from dovetail.sim.matchers import Costs
+
+LINEAR = Costs(question_seconds=0.0, point_seconds=0.0, box_seconds=6e-6)
+"""The paper's matcher, which looks at each box of a dimension's set; a hundred times as slow."""
+
+
+class System(NamedTuple):
+    """Who holds a box, and who is asked."""
+
+    scheme: Scheme
+    policy: Policy
+
+
+SYSTEMS = {
+    "adaptive": System(Scheme.MPARTITION, forwarding.adaptive),
+    "response-time": System(Scheme.MPARTITION, forwarding.response_time),
+    "subscription-amount": System(Scheme.MPARTITION, forwarding.subscription_amount),
+    "random": System(Scheme.MPARTITION, forwarding.random),
+    "p2p": System(Scheme.P2P, forwarding.adaptive),
+    "full": System(Scheme.FULL, forwarding.adaptive),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The workload and the machines. The defaults are the paper's."""
+
+    matchers: int = 20
+    brokers: int = 2
+    boxes: int = workload.BOXES
+    spread: float = workload.SPREAD
+    searchable: int = workload.DIMENSIONS
+    """Dimensions that boxes are placed by, of all that they have."""
+    costs: Costs = LINEAR
+    job_points_max: int = 1
+    """Points that a matcher matches together."""
+    points_at_once: int = 1
+    """That a broker reads together, and asks about by what it knows then."""
+
+    def layout(self, scheme: Scheme) -> Layout:
+        bounds = (Bounds(0.0, workload.LENGTH),) * workload.DIMENSIONS
+        if scheme is Scheme.MPARTITION:
+            return Layout("s", bounds, tuple(range(self.searchable)), scheme, WIDE_SHARE)
+        # In the baselines the width of a range decides nothing.
+        return Layout("s", bounds, (0,), scheme, 1.0)
+
+    def placement(self, layout: Layout) -> Placement:
+        """Even segments, as of matchers that began together."""
+        names = [f"matcher-{number:03d}" for number in range(self.matchers)]
+        return Placement(layout, even_tokens(names, layout.bounds))
+
+    def drawn_boxes(self, seed: int) -> tuple[Floats, Floats]:
+        return workload.boxes(self.boxes, seed, spread=self.spread)

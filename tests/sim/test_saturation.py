@@ -1,0 +1,100 @@
+"""The rates at which queues begin to grow, against what can be computed by hand."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from dovetail.attributes import workload
+from dovetail.sim.matchers import Costs
+from dovetail.sim.queues import Queues
+from dovetail.sim.saturation import Plane, Search, lattice, saturation, trial
+from dovetail.sim.systems import SYSTEMS, Setting
+
+COSTS = Costs(0.0, 0.0, 1e-4)
+SETTING = Setting(matchers=4, boxes=1_000, costs=COSTS)
+QUICK = Search(first_rate=100.0, precision=0.06, seconds_min=10.0, publications_min=800)
+
+
+def at_once(name: str) -> float:
+    """Where each point has one candidate only: what the busiest matcher can take."""
+    layout = SETTING.layout(SYSTEMS[name].scheme)
+    placement = SETTING.placement(layout)
+    lows, highs = SETTING.drawn_boxes(1)
+    kinds = layout.kinds(lows, highs)
+    sizes = [
+        np.count_nonzero(layout.along(lows, highs, kinds, placement.cover(one)))
+        for one in placement.names
+    ]
+    return SETTING.matchers / (max(sizes) * COSTS.box_seconds)
+
+
+@pytest.mark.parametrize("name", ["p2p", "full"])
+def test_baselines_take_what_their_busiest_matcher_can(name: str) -> None:
+    row = saturation(name, SETTING, 1, QUICK)
+    assert row.rate == pytest.approx(at_once(name), rel=0.1)
+    below = [one for one in row.trials if not one.is_saturated]
+    assert max(max(one.busy) for one in below) <= 1.01
+    assert max(one.rate for one in below) == row.rate
+
+
+def test_policies_in_the_papers_order() -> None:
+    """By how much needs longer trials."""
+    names = ["adaptive", "subscription-amount", "random"]
+    rates = [saturation(name, SETTING, 1, QUICK).rate for name in names]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > 2 * rates[2]
+
+
+def test_a_seed_replays() -> None:
+    rows = [
+        trial(Queues(SYSTEMS["adaptive"], SETTING, seed), SETTING, QUICK, lattice(seed), 100.0)
+        for seed in (3, 3, 4)
+    ]
+    assert rows[0] == rows[1]
+    assert rows[0] != rows[2]
+
+
+@pytest.mark.parametrize("name", ["adaptive", "subscription-amount"])
+def test_queues_alone_are_as_busy_as_in_the_whole_plane(name: str) -> None:
+    setting = Setting(matchers=4, boxes=400, costs=Costs(1e-4, 1e-4, 2.5e-4))
+    search = Search(seconds_min=5.0, publications_min=1)
+    busy = []
+    for make in (Queues, Plane):
+        cluster, points = make(SYSTEMS[name], setting, 2), lattice(2)
+        # The first time nobody knows how fast the others are.
+        for _ in range(2):
+            row = trial(cluster, setting, search, points, 60.0)
+        busy.append(row.busy)
+    assert busy[0] == pytest.approx(busy[1], abs=0.06)
+    assert min(busy[0]) > 0.1
+
+
+def test_points_are_spread_evenly() -> None:
+    points = np.array(list(islice(lattice(1), 5_000)))
+    assert points.shape == (5_000, workload.DIMENSIONS)
+    for column in points.T:
+        counts, _ = np.histogram(column, 20, (0.0, workload.LENGTH))
+        assert counts.min() > 240
+        assert counts.max() < 260
+    # And dimensions do not follow each other.
+    assert np.abs(np.corrcoef(points.T) - np.eye(workload.DIMENSIONS)).max() < 0.05
+
+
+def test_points_that_come_together_are_asked_about_together() -> None:
+    """A question costs the same for any number of points, so there are fewer of them."""
+    costs = Costs(question_seconds=0.01, point_seconds=0.0, box_seconds=0.0)
+    busy = []
+    for points_at_once, job_points_max in ((1, 1), (64, 64)):
+        setting = Setting(
+            matchers=2,
+            boxes=100,
+            costs=costs,
+            points_at_once=points_at_once,
+            job_points_max=job_points_max,
+        )
+        cluster = Queues(SYSTEMS["subscription-amount"], setting, 1)
+        search = Search(seconds_min=10.0, publications_min=1)
+        busy.append(sum(trial(cluster, setting, search, lattice(1), 50.0).busy))
+    assert busy[0] == pytest.approx(0.5, rel=0.1)
+    assert busy[1] < 0.2
