@@ -20,6 +20,7 @@ from dovetail.settings import Options, Settings, check_files, check_spaces, sett
 from dovetail.supervising import Part, Pool, supervise
 
 if TYPE_CHECKING:
+    from dovetail.both import BothRoles
     from dovetail.matcher_node import MatcherNode
     from dovetail.node import Node
 
@@ -33,11 +34,13 @@ def up(options: Options, *, brokers: int | None = None, quiet: bool = False) -> 
     """Run one node, or several, until they are told to stop."""
     settings = settings_of(options)
     matchers = settings.matchers.count_min
-    if matchers or options.role == "matcher":
+    if matchers or options.role in {"matcher", "both"}:
         check_spaces(settings)
     check_files(settings)
     if options.role == "matcher":
         _run_matcher(options, settings, quiet=quiet)
+    elif options.role == "both":
+        _run_both(options, settings, quiet=quiet)
     elif brokers is not None:
         if settings.workers > 1:
             raise ConfigError(
@@ -62,8 +65,7 @@ def _run_alone(options: Options, settings: Settings, *, quiet: bool) -> None:
 
     check_folders(Path(settings.data), None)
     if settings.cluster.enabled:
-        secret_file = secret_file_of(settings, options.secret_folder)
-        settings = replace(settings, cluster=replace(settings.cluster, secret_file=secret_file))
+        settings = _with_secret(options, settings)
     run_node(
         settings,
         load=lambda: settings_of(options),
@@ -72,12 +74,41 @@ def _run_alone(options: Options, settings: Settings, *, quiet: bool) -> None:
     )
 
 
+def _with_secret(options: Options, settings: Settings) -> Settings:
+    """It names the file, which is there."""
+    secret_file = secret_file_of(settings, options.secret_folder)
+    return replace(settings, cluster=replace(settings.cluster, secret_file=secret_file))
+
+
+def _run_both(options: Options, settings: Settings, *, quiet: bool) -> None:
+    from dovetail.both import run_both
+
+    if settings.workers > 1 or settings.matchers.count_max:
+        raise ConfigError(
+            "a node with both roles is one process: it takes neither workers nor matchers.",
+            hint="`dovetail up --brokers N --matchers N` starts more of them.",
+        )
+    check_folders(Path(settings.data), None)
+    run_both(
+        _with_secret(options, settings),
+        load=lambda: settings_of(options),
+        movable=options.movable,
+        announce=None if quiet else _announce_both,
+    )
+
+
+def _announce_both(node: "BothRoles") -> None:
+    matcher = node.matcher
+    assert matcher is not None, "it has just been started"
+    (links,) = [address for kind, address in matcher.places if kind == "links"]
+    _announce_one(node.broker, f"  {'matcher':10} {matcher.name}, links {links}")
+
+
 def _run_matcher(options: Options, settings: Settings, *, quiet: bool) -> None:
     from dovetail.matcher_node import run_matcher
 
-    secret_file = secret_file_of(settings, options.secret_folder)
     run_matcher(
-        replace(settings, cluster=replace(settings.cluster, secret_file=secret_file)),
+        _with_secret(options, settings),
         load=lambda: settings_of(options),
         announce=None if quiet else _announce_matcher,
     )
@@ -97,13 +128,14 @@ def _announce_matcher(node: "MatcherNode") -> None:
     print("\n".join(lines), flush=True)
 
 
-def _announce_one(node: "Node") -> None:
+def _announce_one(node: "Node", *more_lines: str) -> None:
     lines = [f"Dovetail {__version__} is up, as node {node.name}."]
     why_moved = {one.address: one.moved_because for one in node.listening}
     for kind, address in node.places:
         why = why_moved.get(address)
         more = f"  ({why})" if why else " (/metrics, /healthz)" if kind == "HTTP" else ""
         lines.append(f"  {kind:10} {address}{more}")
+    lines += more_lines
     settings = node.settings
     lines.append(_data_line(settings))
     if node.agent is not None:

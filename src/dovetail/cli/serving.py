@@ -15,6 +15,7 @@ app = typer.Typer()
 class Role(StrEnum):
     BROKER = "broker"
     MATCHER = "matcher"
+    BOTH = "both"
 
 
 Host = Annotated[
@@ -96,8 +97,9 @@ def node(
         Role,
         option.value(
             "What the node is for. A matcher has no clients and no data: it takes --join, "
-            "--name, --listen, --advertise, --secret-file, and --config with its brokers' spaces.",
-            "broker|matcher",
+            "--name, --listen, --advertise, --secret-file, and --config with its brokers' spaces. "
+            "both: a broker that has a matcher, NAME-matcher, in its process.",
+            "broker|matcher|both",
         ),
     ] = Role.BROKER,
     name: Annotated[
@@ -140,7 +142,7 @@ def node(
     config: ConfigFile = None,
     quiet: Quiet = False,
 ) -> None:
-    """Start a broker or a matcher that is one of a cluster, until Ctrl-C or SIGTERM."""
+    """Start a broker, a matcher or both, as part of a cluster, until Ctrl-C or SIGTERM."""
     from dovetail.settings import Options
     from dovetail.up import up as run
 

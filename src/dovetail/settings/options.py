@@ -5,6 +5,7 @@ A relative path is taken from the folder where the command was given, and not fr
 
 import socket
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,7 +38,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """The least and the most."""
     # Of `node` alone.
     is_node: bool = False
-    role: NodeRole = "broker"
+    role: NodeRole | Literal["both"] = "broker"
     name: str | None = None
     join: tuple[str, ...] = ()
     listen: str | None = None
