@@ -413,7 +413,9 @@ def test_where_a_topic_leads(three: FleetProcess) -> None:
         )
         assert re.search(r"-3: it goes there, and is needed: .*\n +led/here/\+ +\(1\)", text)
         report = json.loads(look(three, "route", "led/there", "--json", number=1))
-        assert report["here"]["filters"] == [{"filter": "led/#", "subscribers": 1, "group": None}]
+        assert report["here"]["filters"] == [
+            {"filter": "led/#", "subscribers": 1, "group": None, "holding": None}
+        ]
         assert {peer["guess"] for peer in report["peers"] if peer["state"] == "alive"} == {"no"}
         assert not any(peer["is_forwarded"] for peer in report["peers"])
 
