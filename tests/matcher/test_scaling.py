@@ -37,13 +37,15 @@ class Machine:
     """Does what is decided, and takes a while for it."""
 
     bounds: Bounds
+    spare: int = 0
+    """Places beyond those that may be taken."""
     standings: dict[str, Standing] = field(default_factory=dict)
     now: float = 0.0
     changes: list[tuple[float, Change]] = field(default_factory=list)
     changed_at: float = 0.0
 
     def __post_init__(self) -> None:
-        names = [f"m{number}" for number in range(self.bounds.count_most)]
+        names = [f"m{number}" for number in range(self.bounds.count_most + self.spare)]
         self.standings = dict.fromkeys(names, Standing.AWAY)
         for name in names[: self.bounds.count_min]:
             self.standings[name] = Standing.SERVING
@@ -145,27 +147,31 @@ def test_who_is_drained_stays_away_and_another_may_come() -> None:
 
 # In general ---------------------------------------------------------------------------------------
 
-Event = tuple[str, float]
-events = st.lists(
-    st.tuples(st.sampled_from(["settle", "die", "drain", "wait"]), st.floats(0, 1)), max_size=120
-)
+Event = tuple[str, float, float]
+"""What happens, how busy they are then, and how many seconds pass."""
+
+deeds = st.sampled_from([*["settle"] * 8, "wait", "wait", "die", "drain"])
+shares = st.sampled_from([0.0, 1.0, 1.0]) | st.floats(0, 1)
+events = st.lists(st.tuples(deeds, shares, st.sampled_from([1.0, 11.0, 101.0])), max_size=60)
 
 
-@given(bounds(), events)
-def test_never_too_few_nor_too_many_and_no_hurry(bounds: Bounds, events: list[Event]) -> None:
+@given(bounds(), events, st.integers(0, 2))
+def test_never_too_few_nor_too_many_and_no_hurry(
+    bounds: Bounds, events: list[Event], spare: int
+) -> None:
     """Whatever happens to them, and however busy they are."""
-    machine = Machine(bounds)
-    for event, share in events:
+    machine = Machine(bounds, spare)
+    for event, share, seconds in events:
         serving = machine.named(Standing.SERVING)
         if event == "settle":
             machine.settle()
         elif event == "die" and serving:
             machine.put(serving[-1], Standing.COMING)
-        elif event == "drain" and serving and share > 0.9:
+        elif event == "drain" and serving:
             machine.put(serving[0], Standing.DRAINED)
         before, changed_at = machine.count, machine.changed_at
-        there_may_be = bounds.count_most - len(machine.named(Standing.DRAINED))
-        change = machine.tick(share)
+        there_may_be = len(machine.standings) - len(machine.named(Standing.DRAINED))
+        change = machine.tick(share, seconds)
         assert machine.count <= bounds.count_most
         assert machine.count >= min(before, bounds.count_min)
         if change is None:
@@ -178,16 +184,19 @@ def test_never_too_few_nor_too_many_and_no_hurry(bounds: Bounds, events: list[Ev
         assert machine.count <= there_may_be
 
 
-@given(bounds(), st.floats(0, 10), st.floats(1, 2), st.integers(0, 5))
+@given(
+    bounds(), st.floats(0.1, 9), st.sampled_from([1.0, 2.0]) | st.floats(1, 2), st.integers(0, 5)
+)
 def test_a_steady_load_leads_to_a_steady_count(
-    bounds: Bounds, load: float, power: float, more: int
+    bounds: Bounds, times: float, power: float, more: int
 ) -> None:
-    """One alone would be as busy as `load`.
+    """One alone would be so many times as busy as it takes to add one.
 
     With n it is that by n, if all of the cost is in publications; by n² if all of it is in boxes;
     or anything between.
     """
     machine = Machine(bounds)
+    load = times * bounds.add_above
     for name in machine.named(Standing.AWAY)[:more]:
         machine.put(name, Standing.SERVING)
     seconds = 1 + max(bounds.add_after_seconds, bounds.remove_after_seconds)

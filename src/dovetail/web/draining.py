@@ -37,7 +37,7 @@ _REFUSALS: Mapping[Drained, tuple[int, Callable[[DrainReport], str]]] = {
         504,
         lambda report: (
             f"{report.name} does not answer. If it hangs, end its process: nothing is lost, as "
-            "others are asked instead. If it is heard again, it may leave by itself"
+            "others are asked instead. If it is heard again, it may leave; if not, drain it again"
         ),
     ),
 }
