@@ -135,7 +135,7 @@ def test_the_least_busy_one_goes() -> None:
 def test_who_is_drained_stays_away_and_another_may_come() -> None:
     machine = Machine(Bounds(count_min=2, count_most=3, add_after_seconds=0))
     machine.put("m0", Standing.DRAINED)
-    assert machine.tick(0.0) == Change("m2", True, "there have to be 2 at least")
+    assert machine.tick(0.0) == Change("m2", True, "no fewer than 2 are to be there")
     machine.settle()
     machine.put("m1", Standing.DRAINED)
     for _ in range(100):

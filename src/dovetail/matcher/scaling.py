@@ -85,7 +85,7 @@ class Scaling:
         serving = [place for place in places if place.standing is Standing.SERVING]
         count = len(serving) + standings.count(Standing.COMING)
         if count < self._bounds.count_min and away:
-            return Change(away[0], True, f"there have to be {self._bounds.count_min} at least")
+            return Change(away[0], True, f"no fewer than {self._bounds.count_min} are to be there")
         if not serving or Standing.COMING in standings or Standing.LEAVING in standings:
             self._begin()
             return None
