@@ -19,6 +19,8 @@ kind = "tcp"
 port = 0
 [http]
 port = 0
+[cluster]
+port = 0
 [spaces.traffic]
 topics = "traffic/#"
 texts = ["road"]

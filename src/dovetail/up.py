@@ -190,6 +190,8 @@ def _fleet_lines(fleet: Fleet, said: dict[str, list[list[str]]]) -> list[str]:
     for name, places in said.items():
         own = ", ".join(f"{kind} {at}" for kind, at in places if [kind, at] not in shared)
         lines.append(f"  {name:{width}} {own}")
+    if brokers == 1 and matchers.count_most:
+        lines.append("  One broker alone asks no matchers; they have work from the second on.")
     lines.append(_data_line(fleet.settings))
     links = next(address for kind, address in first if kind == "links")
     secret_file = fleet.members[0].secret_file

@@ -190,9 +190,10 @@ def _otherwise(matching: MatchingReport, brokers: Sequence[str]) -> Iterator[str
     if matching.then:
         steps = ", then ".join(_who(one) for one in matching.then)
         yield f"Without an answer in {matching.question_seconds:g} s, {steps} would be asked."
+    who = "looks through clauses itself" if len(brokers) == 1 else "look through clauses themselves"
     yield (
         f"Where nobody answers for sure, in {matching.asking_seconds:g} s at most, "
-        f"{_and(brokers)} look through clauses themselves."
+        f"{_and(brokers)} {who}."
     )
 
 
