@@ -4,6 +4,7 @@ Every answer is held against the OpenAPI description, and every request that was
 """
 
 import asyncio
+import contextlib
 import base64
 import functools
 import http.client
@@ -473,6 +474,26 @@ async def test_a_body_is_bounded_before_it_is_read() -> None:
         for _ in range(5):
             writer.write(b"10000\r\n" + b" " * 65_536 + b"\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+        writer.close()
+
+
+@in_loop
+async def test_a_body_without_end_is_not_read_on() -> None:
+    head = b"POST /subscriptions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    chunks = b"1\r\n \r\n" * (2 * HTTP_BODY_BYTES_MAX // 6)
+    async with site() as node:
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+        writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + chunks)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), WAIT_SECONDS) == b""
+        writer.close()
+        # Who was answered may read that, whatever it still sends.
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+        writer.write(head + b"Content-Length: 1000000000\r\n\r\n")
+        for _ in range(4):
+            writer.write(chunks)
+            await asyncio.wait_for(writer.drain(), WAIT_SECONDS)
+        assert (await reader.readuntil(b'bytes"}')).startswith(b"HTTP/1.1 413 ")
         writer.close()
 
 

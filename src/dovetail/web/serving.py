@@ -10,6 +10,8 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from dovetail.config import HTTP_BODY_BYTES_MAX
+
 CONNECTIONS_MAX = 64
 """Besides polls. Prometheus and a few watchers need a handful; the broker's clients need the file
 descriptors."""
@@ -24,11 +26,28 @@ STOP_SECONDS_MAX = 2
 
 REQUEST_HEAD_BYTES_MAX = 16_384
 
+REQUEST_BYTES_MAX = 2 * HTTP_BODY_BYTES_MAX
+"""Of one request, as it comes: chunks of a byte have six. What has more is not read on, as each of
+them takes as long as a message: a body without end would keep the broker from its clients."""
+
 
 class Protocol(H11Protocol):
     """One connection, bounded."""
 
     polls_max = 0
+    _counted: RequestResponseCycle | None = None
+    _bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        if self.cycle is not self._counted:
+            self._counted = self.cycle
+            self._bytes = 0
+        self._bytes += len(data)
+        if self._bytes <= REQUEST_BYTES_MAX:
+            super().data_received(data)
+        elif self.cycle is None or not self.cycle.response_complete:
+            self.transport.abort()
+        # Else it goes on though it was answered: it may read why until it is idle for too long.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
