@@ -4,8 +4,8 @@ Every answer is held against the OpenAPI description, and every request that was
 """
 
 import asyncio
-import contextlib
 import base64
+import contextlib
 import functools
 import http.client
 import json

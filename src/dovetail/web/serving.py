@@ -39,13 +39,14 @@ class Protocol(H11Protocol):
     _bytes = 0
 
     def data_received(self, data: bytes) -> None:
-        if self.cycle is not self._counted:
-            self._counted = self.cycle
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not self._counted:
+            self._counted = cycle
             self._bytes = 0
         self._bytes += len(data)
         if self._bytes <= REQUEST_BYTES_MAX:
             super().data_received(data)
-        elif self.cycle is None or not self.cycle.response_complete:
+        elif cycle is None or not cycle.response_complete:
             self.transport.abort()
         # Else it goes on though it was answered: it may read why until it is idle for too long.
 
