@@ -204,6 +204,8 @@ class _Parser:
         factors = [(self._peek().position, self._factor())]
         while self._take("and"):
             factors.append((self._peek().position, self._factor()))
+        if len(factors) == 1:
+            return factors[0][1]
         # The narrow ones first: then few are multiplied with many alternatives.
         factors.sort(key=lambda factor: len(factor[1]))
         furthest, together = factors[0]
@@ -238,10 +240,13 @@ class _Parser:
         if not comparisons:
             self._refuse_next("a comparison, as in x < 1 or x in (1, 2)")
         self._check_names(operands)
-        together = [Conjunction()]
+        together: list[Conjunction] | None = None
         for left, comparison, right in zip(operands, comparisons, operands[1:], strict=False):
             met = self._comparison(left, comparison, right)
-            together = self._draft.both(together, met, operands[0].position)
+            if together is not None:
+                met = self._draft.both(together, met, operands[0].position)
+            together = met
+        assert together is not None
         return together
 
     def _check_names(self, operands: list[Token]) -> None:
@@ -311,12 +316,14 @@ class _Parser:
         return [self._draft.compare(name.text, "==", one, name.position) for one in numbers]
 
     def _member(self) -> Token:
-        if self._peek().kind not in {Kind.NUMBER, Kind.TEXT}:
+        kind = self._peek().kind
+        if kind is not Kind.NUMBER and kind is not Kind.TEXT:
             self._refuse_next("a number or a text in quotes")
         return self._advance()
 
     def _operand(self) -> Token:
-        if self._peek().kind not in {Kind.NAME, Kind.NUMBER, Kind.TEXT}:
+        kind = self._peek().kind
+        if kind is not Kind.NAME and kind is not Kind.NUMBER and kind is not Kind.TEXT:
             self._refuse_next("an attribute, a number or a text in quotes")
         return self._advance()
 
@@ -334,7 +341,9 @@ class _Parser:
         return is_next
 
     def _is_next(self, word: str) -> bool:
-        return self._peek().kind in {Kind.SIGN, Kind.KEYWORD} and self._peek().text == word
+        token = self._tokens[self._index]
+        # Identity, and no set of kinds: their hashes are most of the time that a clause takes.
+        return token.text == word and (token.kind is Kind.SIGN or token.kind is Kind.KEYWORD)
 
     def _refuse(self, why: str, token: Token | None = None) -> NoReturn:
         self._draft.refuse(why, (token or self._peek()).position)
