@@ -11,6 +11,23 @@ from pathlib import Path
 
 from broker_process import WAIT_SECONDS, OwnProcess, free_port
 
+TRAFFIC = """
+[[listeners]]
+kind = "tcp"
+port = 0
+[http]
+port = 0
+[cluster]
+port = 0
+[spaces.traffic]
+topics = "traffic/#"
+json_fields = true
+[spaces.traffic.dimensions]
+lat = [-90, 90]
+lon = [-180, 180]
+"""
+"""A configuration with any free ports, and a space."""
+
 _PLACE = re.compile(r"(MQTT, TLS|MQTT|WebSocket|HTTP|links) +(?:\w+://)?\S*?:(\d+)")
 
 

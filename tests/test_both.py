@@ -7,24 +7,9 @@ from typing import Any
 
 from broker_process import wait_until
 from client_commands import refusal, run
-from fleet_process import FleetProcess
+from fleet_process import TRAFFIC, FleetProcess
 from wire_client import WireClient
 
-SPACE = """
-[[listeners]]
-kind = "tcp"
-port = 0
-[http]
-port = 0
-[cluster]
-port = 0
-[spaces.traffic]
-topics = "traffic/#"
-json_fields = true
-[spaces.traffic.dimensions]
-lat = [-90, 90]
-lon = [-180, 180]
-"""
 CLAUSE = "traffic/#?lat>=40&lat<41&lon>=3&lon<5"
 
 
@@ -50,7 +35,7 @@ def answered(node: FleetProcess) -> int:
 
 
 def test_one_process_has_both_and_its_matcher_is_drained_alone(tmp_path: Path) -> None:
-    (tmp_path / "dovetail.toml").write_text(SPACE)
+    (tmp_path / "dovetail.toml").write_text(TRAFFIC)
     common = ("--config", "dovetail.toml", "--data")
     first = FleetProcess(tmp_path, "node", "--role", "both", "--name", "a", *common, "data-a")
     with first:
@@ -81,7 +66,7 @@ def test_one_process_has_both_and_its_matcher_is_drained_alone(tmp_path: Path) -
 
 
 def test_it_hands_over_when_it_is_stopped(tmp_path: Path) -> None:
-    (tmp_path / "dovetail.toml").write_text(SPACE)
+    (tmp_path / "dovetail.toml").write_text(TRAFFIC)
     with FleetProcess(
         tmp_path, "node", "--role", "both", "--name", "a", "--config", "dovetail.toml"
     ) as node:
@@ -97,6 +82,6 @@ def test_what_it_does_not_take(tmp_path: Path) -> None:
     both = ("node", "--role", "both", "--config", config)
     config.write_text("")
     assert "matchers need a space" in refusal(run(*both))
-    config.write_text(SPACE)
+    config.write_text(TRAFFIC)
     assert "it takes neither workers nor matchers" in refusal(run(*both, "--workers", 2))
     assert "--advertise names one" in refusal(run(*both, "--advertise", "192.0.2.1:7000"))

@@ -15,31 +15,15 @@ from typing import Any
 import pytest
 
 from broker_process import WAIT_SECONDS, wait_until
-from fleet_process import FleetProcess, is_there
+from fleet_process import TRAFFIC, FleetProcess, is_there
 from wire_client import WireClient
-
-SPACE = """
-[[listeners]]
-kind = "tcp"
-port = 0
-[http]
-port = 0
-[cluster]
-port = 0
-[spaces.traffic]
-topics = "traffic/#"
-json_fields = true
-[spaces.traffic.dimensions]
-lat = [-90, 90]
-lon = [-180, 180]
-"""
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
     """Two brokers and two matchers."""
     folder = tmp_path_factory.mktemp("matchers")
-    (folder / "dovetail.toml").write_text(SPACE)
+    (folder / "dovetail.toml").write_text(TRAFFIC)
     counts = ("--brokers", 2, "--matchers", 2)
     with FleetProcess(folder, "up", *counts, "--config", "dovetail.toml") as fleet:
         yield fleet
@@ -189,7 +173,7 @@ def test_other_spaces_without_a_restart(fleet: FleetProcess) -> None:
     until_serving(fleet, "1", "2")
     children = fleet.children()
     file = fleet.folder / "dovetail.toml"
-    file.write_text(SPACE.replace("lat = [-90, 90]", "lat = [-100, 100]"))
+    file.write_text(TRAFFIC.replace("lat = [-90, 90]", "lat = [-100, 100]"))
     fleet.signal(signal.SIGHUP)
     reloaded = "reloaded spaces and certificates"
     wait_until(lambda: fleet.log().count(reloaded) == 2, "both matchers have read it")
@@ -245,7 +229,7 @@ def test_none_is_left_behind(fleet: FleetProcess) -> None:
     assert "it is killed" not in fleet.log()
 
 
-ELASTIC = f"""{SPACE}
+ELASTIC = f"""{TRAFFIC}
 [matchers]
 count_min = 1
 count_max = 2
