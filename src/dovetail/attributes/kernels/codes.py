@@ -68,19 +68,17 @@ def key_of(edges: Floats, at: int, origins: Floats, scales: Floats) -> np.uint64
     centres in turn (Morton's order).
     """
     dimensions = len(origins)
-    key = np.uint64(0)
+    bits = min((64 - dimensions) // dimensions, 16)
+    wide, turns = np.uint64(0), np.uint64(0)
     for j in range(dimensions):
         low = low_code(edges[at + j], origins[j], scales[j])
         high = high_code(edges[at + dimensions + j], origins[j], scales[j])
-        key = (key << _ONE) | np.uint64(high - low > CODES // 2)
-    bits = min((64 - dimensions) // dimensions, 16)
-    for bit in range(bits):
-        for j in range(dimensions):
-            low = low_code(edges[at + j], origins[j], scales[j])
-            high = high_code(edges[at + dimensions + j], origins[j], scales[j])
-            centre = np.uint64((low + high - 2 * OPEN_BELOW) >> 1)
-            key = (key << _ONE) | ((centre >> np.uint64(15 - bit)) & _ONE)
-    return key
+        wide = (wide << _ONE) | np.uint64(high - low > CODES // 2)
+        centre = np.uint64((low + high - 2 * OPEN_BELOW) >> 1) >> np.uint64(16 - bits)
+        for bit in range(bits):  # its lowest bit first
+            place = np.uint64(bit * dimensions + dimensions - 1 - j)
+            turns |= ((centre >> np.uint64(bit)) & _ONE) << place
+    return (wide << np.uint64(bits * dimensions)) | turns
 
 
 @kernel
