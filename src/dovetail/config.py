@@ -244,6 +244,10 @@ WHERE_CHARACTERS_MAX = 4_096
 CLAUSE_CHARACTERS_MAX = 2 * 64 * WHERE_CHARACTERS_MAX
 """Of a where-clause as it is written down once it was read: parentheses are multiplied out."""
 
+GREETING_LOOKS_MAX = 500
+"""Retained messages that a client's new clauses pass over in one turn of the loop. Each takes some
+ten microseconds, there may be a million of them, and other clients wait meanwhile."""
+
 CLAUSES_UNINDEXED_MAX = 32
 """On one topic filter. So few are looked at one by one in less time than an index needs."""
 

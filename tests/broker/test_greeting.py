@@ -2,8 +2,10 @@
 
 import pytest
 
-from broker_harness import Client, World
+from broker_harness import Client, World, attributes
+from dovetail.attributes.space import Dimension, Space
 from dovetail.broker.packets import Ack, PacketType, Publish, Unsubscribe
+from dovetail.config import GREETING_LOOKS_MAX
 
 TOPICS = 2_000
 
@@ -78,3 +80,36 @@ def test_it_ends_with_the_subscription_and_with_the_connection() -> None:
         subscriber.lose()
         here.pass_time(1)
         assert not here.broker.greetings._waiting
+
+
+def test_a_clause_that_passes_over_nearly_all_lets_others_go_first() -> None:
+    here = World(spaces=(Space("r", "r/#", (Dimension("x", 0, TOPICS),)),))
+    publisher = here.client("publisher")
+    for number in range(TOPICS):
+        publisher.publish(f"r/{number}", b"x", retain=True, properties=attributes(x=number))
+    subscriber = here.client("subscriber")
+    wanted = [f"r/#?x={number}" for number in (0, 1, TOPICS - 1)]
+    subscriber.subscribe(*wanted)
+    received = subscriber.messages()
+    assert len(received) < len(wanted)  # all that can be after a few hundred looks
+    turns = 0
+    while len(received) < len(wanted):
+        here.broker.greetings.next_turn()
+        received += subscriber.messages()
+        turns += 1
+    assert 1 < turns <= len(wanted) * (TOPICS // GREETING_LOOKS_MAX + 1)
+    here.broker.greetings.next_turn()
+    assert {one.topic for one in received} == {b"r/0", b"r/1", b"r/%d" % (TOPICS - 1)}
+    assert len(received) == len(wanted)
+
+
+def test_who_leaves_in_between_is_not_waited_for() -> None:
+    here = World(spaces=(Space("r", "r/#", (Dimension("x", 0, TOPICS),)),))
+    publisher = here.client("publisher")
+    for number in range(GREETING_LOOKS_MAX + 1):
+        publisher.publish(f"r/{number}", b"x", retain=True, properties=attributes(x=number))
+    subscriber = here.client("subscriber")
+    subscriber.subscribe("r/#?x<0")
+    subscriber.lose()
+    here.broker.greetings.next_turn()
+    assert here.client("other").subscribe("r/#?x<0") == [0]

@@ -58,7 +58,7 @@ class Broker:
         self.router = Router(shared.limits, spaces)
         self.retained = RetainedMessages()
         self.dispatch = Dispatch(shared, self.router, self.retained)
-        self.greetings = Greetings(shared, self.retained, self.dispatch)
+        self.greetings = Greetings(shared, self.retained, self.dispatch, schedule)
         self.timers = Timers()
         self.scan = Scanner()
         self.links: set[Outlet] = set()

@@ -6,10 +6,13 @@ more by then is left out, and so is one that came later: the client has had the 
 
 What waits is bounded by the client's subscriptions, however often it subscribes: messages are
 looked up when their turn comes, for one subscription at a time.
+
+A where-clause may pass over all of them, and then the client's pace sets no bound. So only so many
+are held against clauses in one turn, and the rest in the next ones: others are served in between.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from dovetail.broker.deliveries import Delivery
 from dovetail.broker.dispatch import Dispatch
@@ -18,6 +21,7 @@ from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.session import Subscription
 from dovetail.broker.spaces import point_of
 from dovetail.broker.state import RETAINED_SOURCE, Shared
+from dovetail.config import GREETING_LOOKS_MAX
 from dovetail.errors import ClientError
 from dovetail.messages import Message
 
@@ -43,21 +47,28 @@ class _Greeting:
 class Greetings:
     """Those that are under way, by connection."""
 
-    def __init__(self, shared: Shared, retained: RetainedMessages, dispatch: Dispatch) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        retained: RetainedMessages,
+        dispatch: Dispatch,
+        schedule: Callable[[], None],
+    ) -> None:
+        """`schedule`: have `next_turn` called."""
         self._shared = shared
         self._retained = retained
         self._dispatch = dispatch
+        self._schedule = schedule
         self._waiting: dict[Outlet, OrderedDict[str, _Greeting]] = {}
+        self._paused: dict[Outlet, None] = {}  # for the next turn
+        self._looks_left = 0
 
     def begin(self, link: Outlet, subscription: Subscription) -> None:
+        """It is sent with `go_on`."""
         if not len(self._retained):
             return
         greeting = _Greeting(subscription, self._retained.ordinal)
-        waiting = self._waiting.get(link)
-        if waiting is None:
-            if not self._send(link, greeting):
-                self._waiting[link] = OrderedDict({subscription.key: greeting})
-            return
+        waiting = self._waiting.setdefault(link, OrderedDict())
         # Asked for again before all of it was sent, it begins again.
         waiting[subscription.key] = greeting
         if len(waiting) > 2 * len(subscription.session.subscriptions) + _STALE_MIN:
@@ -69,11 +80,21 @@ class Greetings:
         waiting = self._waiting.get(link)
         if waiting is None:
             return
+        self._looks_left = GREETING_LOOKS_MAX
         while waiting:
             if not self._send(link, next(iter(waiting.values()))):
+                if not self._looks_left:
+                    self._paused[link] = None
+                    self._schedule()
                 return
             waiting.popitem(last=False)
         del self._waiting[link]
+
+    def next_turn(self) -> None:
+        """Others have been served."""
+        paused, self._paused = self._paused, {}
+        for link in paused:
+            self.go_on(link)
 
     def go_on_all(self) -> None:
         for link in list(self._waiting):
@@ -81,6 +102,7 @@ class Greetings:
 
     def end(self, link: Outlet) -> None:
         self._waiting.pop(link, None)
+        self._paused.pop(link, None)
 
     def _send(self, link: Outlet, greeting: _Greeting) -> bool:
         """False if the client has to take some of it first."""
@@ -93,7 +115,8 @@ class Greetings:
         delivery = Delivery.of(session, (subscription,))
         while True:
             if (
-                link.congested
+                not self._looks_left
+                or link.congested
                 or link.unsent > limits.backlog_bytes_max // 2
                 or session.queued_bytes > limits.queue_bytes_max // 2
                 or len(session.queue) + len(session.inflight) > limits.queue_messages_max // 2
@@ -111,6 +134,7 @@ class Greetings:
             if message.expires_at is not None and message.expires_at <= self._shared.now:
                 continue
             if not _is_wanted(subscription, message):
+                self._looks_left -= 1
                 continue
             if is_new or self._retained.get(message.topic) is message:
                 self._shared.source = RETAINED_SOURCE

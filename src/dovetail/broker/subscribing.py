@@ -116,6 +116,7 @@ class Subscribing:
             link.answer_reasons(PacketType.SUBACK, packet_id, reasons, why)  # [MQTT-3.8.4-1]
             for subscription in greet:
                 self._greetings.begin(link, subscription)
+            self._greetings.go_on(link)
 
     def _when_known(self, act: Callable[[], None]) -> None:
         """When the other brokers know of all that is subscribed to here."""
