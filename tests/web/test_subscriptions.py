@@ -23,10 +23,11 @@ import pytest
 from dovetail.attributes.space import Dimension, Space
 from dovetail.broker.access import AccessRules
 from dovetail.broker.polling import Polling
+from dovetail.broker.properties import forwardable_properties
 from dovetail.broker.server import Server
 from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
-from dovetail.config import HTTP_BODY_BYTES_MAX
+from dovetail.config import GREETING_LOOKS_MAX, HTTP_BODY_BYTES_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
 from dovetail.settings import Mqtt, Rule
@@ -250,6 +251,21 @@ async def test_a_where_clause() -> None:
         order = {"filters": ["traffic/#?road=%00"]}
         refused = await node.ask("POST", "/subscriptions", order)
         assert refused.refuses(400, "no null character")
+
+
+@in_loop
+async def test_a_where_clause_and_many_retained_messages() -> None:
+    """More than are looked at in one turn (broker/greeting.py)."""
+    async with site() as node:
+        node.server.broker.change_spaces(Spaces((Space("s", "s/#", (Dimension("x", 0, 9),)),)))
+        last = 3 * GREETING_LOOKS_MAX
+        for number in range(last + 1):
+            values = forwardable_properties(user=(("x", str(number)),))
+            message = Message(b"s/%d" % number, b"%d" % number, retain=True, properties=values)
+            node.server.broker.publish(message)
+        path = await node.subscribe("s/#", where=f"x in (0, {last})")
+        answer = await node.poll(path)
+        assert {one["payload"] for one in answer.json["messages"]} == {"0", str(last)}
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])

@@ -95,6 +95,12 @@ class Greetings:
         paused, self._paused = self._paused, {}
         for link in paused:
             self.go_on(link)
+            if link not in self._paused:
+                link.greeted()
+
+    def is_paused(self, link: Outlet) -> bool:
+        """Is there more for it in the next turn?"""
+        return link in self._paused
 
     def go_on_all(self) -> None:
         for link in list(self._waiting):

@@ -185,6 +185,9 @@ class Mailbox(Link):
         self.why = why
         self._changed()
 
+    def greeted(self) -> None:
+        self._changed()
+
     def end_session(self) -> None:
         """The handle is gone, with its queue."""
         self._take_disconnect(Disconnect(session_expiry_seconds=0))

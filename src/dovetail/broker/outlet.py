@@ -225,6 +225,9 @@ class Outlet:
         if self._shared.gauges.retained_messages:
             self.broker.greetings.go_on(self)
 
+    def greeted(self) -> None:
+        """Retained messages have been gone through, which took several turns (greeting.py)."""
+
     def explained(self, answer: Ack | Reasons, why: str, otherwise: bytes) -> bytes:
         """An answer with a sentence, if the client wants it [MQTT-3.1.2-29], and takes so much."""
         if self.version != MQTT_5 or not self._sees_problems:

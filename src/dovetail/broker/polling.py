@@ -65,6 +65,9 @@ class Polling:
                 self._server.rows_may_wait()
                 await request.until(lambda: mailbox.reasons is not None)
                 _check(mailbox)
+                # With the mailbox would end what it is owed of retained messages.
+                greetings = self._server.broker.greetings
+                await request.until(lambda: not greetings.is_paused(mailbox))
             except BaseException:
                 self._end_session(mailbox)
                 raise
