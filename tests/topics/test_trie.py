@@ -207,3 +207,17 @@ def test_prefixes_whose_hashes_collide() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_column_has_the_same_matches() -> None:
+    trie: FilterTrie[int] = FilterTrie()
+    for number, topic_filter in enumerate(("#", "a/#", "+/b", "$x/+", "a")):
+        trie[topic_filter] = number
+    topics = (b"a", b"a/b", b"", b"$x/b", b"c", b"a/b")
+    column = Column.of(topics)
+    window = Column(column.data, column.offsets[2:])
+    for part, shown in ((column, topics), (window, topics[2:])):
+        counts, numbers = trie.match_column(part)
+        found = np.split(numbers, np.cumsum(counts)[:-1])
+        assert [tuple(one.tolist()) for one in found] == trie.match_many(shown)
+    assert [len(part) for part in trie.match_column(Column.of(()))] == [0, 0]

@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.topics.columns import Column
 from dovetail.topics.kernels import trie as kernels
 
 Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int32]
 Value = TypeVar("Value")
 Number = TypeVar("Number", bound=np.integer[Any])
 
@@ -61,8 +63,20 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         """
         text = np.frombuffer(b"".join(topics), np.uint8)
         ends = np.fromiter(accumulate(map(len, topics)), np.int64, len(topics))
-        counts = np.empty(len(topics), np.int32)
-        room = _MATCHES_MIN + 2 * len(topics)
+        counts, numbers = self._match(text, ends)
+        if not len(numbers):
+            return [()] * len(topics)
+        found = iter(numbers.tolist())
+        return [tuple(islice(found, matched)) for matched in counts.tolist()]
+
+    def match_column(self, topics: Column) -> tuple[Numbers, Numbers]:
+        """The same as arrays: how many filters match each topic, and their numbers."""
+        start = topics.offsets[0]
+        return self._match(topics.data[start:], topics.offsets[1:] - start)
+
+    def _match(self, text: Bytes, ends: npt.NDArray[np.int64]) -> tuple[Numbers, Numbers]:
+        counts = np.empty(len(ends), np.int32)
+        room = _MATCHES_MIN + 2 * len(ends)
         while True:
             numbers = np.empty(room, np.int32)
             count = kernels.match(
@@ -77,12 +91,8 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
                 counts,
             )
             if count <= room:
-                break
+                return counts, numbers[:count]
             room = count
-        if not count:
-            return [()] * len(topics)
-        found = iter(numbers[:count].tolist())
-        return [tuple(islice(found, matched)) for matched in counts.tolist()]
 
     def value(self, number: int) -> Value:
         """The value of the filter that has this number."""

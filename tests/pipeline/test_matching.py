@@ -1,0 +1,111 @@
+"""Matching on a real Spark."""
+
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dovetail.attributes.space import Dimension, Space
+from dovetail.errors import ConfigError
+from dovetail.pipeline.matching import match
+from dovetail.pipeline.matching_boxes import RefusedError
+from match_oracle import Sent, Wanted, by_looking, by_router, subscriptions_table
+
+ROAD = Space(
+    "road", "road/#", (Dimension("x", 0, 100), Dimension("y", 0, 100)), frozenset({"kind"})
+)
+RIVER = Space("river", "river/+", (Dimension("level", 0, 10),))
+SPACES = (ROAD, RIVER)
+
+
+def drawn(messages: int, subscriptions: int, seed: int) -> tuple[list[Sent], list[Wanted]]:
+    random = Random(seed)
+
+    def clause() -> str:
+        low = random.randint(0, 90)
+        text = f"{low} <= x < {low + random.randint(1, 30)}"
+        text += random.choice(["", f" and y > {random.randint(0, 99)}", " and kind == 'bus'"])
+        return text + random.choice(["", f" or y == {random.randint(0, 99)}"])
+
+    wanted = [
+        Wanted(random.choice(["road/#", "road/+", "road/a"]), clause())
+        if number % 4
+        else Wanted(random.choice(["#", "+/a", "river/+", "road//b", "$own/#", "road/b"]))
+        for number in range(subscriptions)
+    ]
+    wanted += [Wanted("river/+", f"level >= {level}") for level in range(10)]
+    sent = [
+        Sent(
+            random.choice(["road/a", "road/b", "road", "road//b", "river/a", "$own/a", "c", "a/a"]),
+            {"x": random.uniform(-5, 105), "y": float(random.randint(0, 99)), "level": 4.0},
+            random.choice([None, {"kind": "bus"}, {"kind": "car"}]),
+        )
+        for _ in range(messages)
+    ]
+    return sent, wanted
+
+
+def test_same_as_a_live_broker(spark: SparkSession) -> None:
+    sent, wanted = drawn(300, 120, seed=1)
+    messages = spark.createDataFrame(
+        [(number, *one, "more") for number, one in enumerate(sent)],
+        "id long, topic string, attributes map<string,double>, texts map<string,string>, "
+        "payload string",
+    )
+    subscriptions = spark.createDataFrame(subscriptions_table(wanted))
+    expected = by_looking(sent, wanted, SPACES)
+    assert expected == by_router(sent, wanted, SPACES)
+    found = match(messages, subscriptions, spaces=SPACES)
+    assert found.schema.simpleString() == "struct<message:bigint,subscriptions:array<string>>"
+    rows = {row["message"]: row["subscriptions"] for row in found.collect()}
+    assert [rows[number] for number in range(len(sent))] == expected
+    listed = match(messages, subscriptions, spaces=SPACES, as_pairs=True)
+    assert listed.schema.simpleString() == "struct<message:bigint,subscription:string>"
+    assert sorted((row["message"], row["subscription"]) for row in listed.collect()) == sorted(
+        (number, one) for number, row in enumerate(expected) for one in row
+    )
+
+
+def test_plain_filters_need_no_more(spark: SparkSession) -> None:
+    messages = spark.createDataFrame([("m1", "a/b"), ("m2", None)], "id string, topic string")
+    subscriptions = spark.createDataFrame([(7, "a/#"), (8, "+")], "id int, filter string")
+    found = match(messages, subscriptions).collect()
+    assert {row["message"]: row["subscriptions"] for row in found} == {"m1": [7], "m2": []}
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("messages", "subscriptions", "said"),
+        [
+            ("topic string", "id int, filter string", "the messages have no column 'id'"),
+            ("id int, topic int", "id int, filter string", "'topic' of the messages is int"),
+            ("id int, topic string", "id int, filter string", "have no column 'attributes'"),
+            (
+                "id int, topic string, attributes map<string,string>",
+                "id int, filter string",
+                "is map<string,string>, and should be map<string,double>",
+            ),
+            (
+                "id int, topic string, attributes map<string,int>",
+                "id int, topic string",
+                "the subscriptions have no column 'filter'; their columns are id, topic",
+            ),
+        ],
+    )
+    def test_schema(
+        self, spark: SparkSession, messages: str, subscriptions: str, said: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=said):
+            match(
+                spark.createDataFrame([], messages),
+                spark.createDataFrame([], subscriptions),
+                spaces=SPACES,
+            )
+
+    def test_clause(self, spark: SparkSession) -> None:
+        messages = spark.createDataFrame([], "id int, topic string, attributes map<string,double>")
+        subscriptions = spark.createDataFrame(
+            [(1, "road/#", "x < 1"), (2, "road/#", "x <")], "id int, filter string, where string"
+        )
+        with pytest.raises(RefusedError, match=r"subscription 2 cannot be used: .*ends where"):
+            match(messages, subscriptions, spaces=SPACES)
