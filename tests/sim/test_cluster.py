@@ -25,7 +25,7 @@ def run(seed: int, strikes: int) -> Drama:
     return drama
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_nothing_acknowledged_is_lost_and_qos_2_is_not_doubled(seed: int) -> None:
     drama = run(seed, strikes=25)
     try:
@@ -62,7 +62,7 @@ def disturb(cluster: Cluster, name: str, random: Random) -> None:
             cluster.heal()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_all_brokers_retain_the_same(seed: int) -> None:
     """Also one that joins late, and whatever was taken away stays away."""
     random = Random(seed)
