@@ -13,7 +13,7 @@ order, and some texts:
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -116,6 +116,10 @@ class Space:
             if not self._knows(name):
                 raise WhereError(self._unknown(name), where.text, position)
         return tuple([self._box(conjunction, where) for conjunction in where.conjunctions])
+
+    def knows_all(self, names: Iterable[str]) -> bool:
+        """Has it attributes of all these names?"""
+        return all(map(self._knows, names))
 
     def point(self, attributes: Mapping[str, str | float]) -> Point:
         """Attributes that the space does not know are nobody's concern here."""

@@ -5,8 +5,8 @@ another. So the key that a session, the disk and other brokers know it by is its
 a null character, which no filter can have, its clause as `attributes.where` writes it.
 
 A `ClauseSet` has all clauses on one filter. A few are looked at one by one; more are in an index
-(attributes/index.py). Those that came since somebody last asked go into it together, as many do
-after a start.
+(attributes/index.py). Those that came or went since somebody last asked go into it or out of it
+together: after a start, or when a client leaves, they are many.
 """
 
 import re
@@ -89,6 +89,7 @@ class ClauseSet(Generic[Entry]):
         self._clauses: dict[Entry, Clause] = {}
         self._waiting: dict[Entry, None] = {}  # for a place in the index, in their order
         self._index: BoxIndex | None = None
+        self._leaving: list[int] = []  # slots of the index whose boxes are nobody's any more
         self._slots: dict[Entry, list[int]] = {}
         self._at: list[Entry | None] = []  # by slot
         self._texts: dict[int, Box] = {}  # boxes that ask for some
@@ -112,11 +113,12 @@ class ClauseSet(Generic[Entry]):
         self.boxes -= len(self._clauses.pop(entry).boxes)
         self._waiting.pop(entry, None)
         slots = self._slots.pop(entry, None)
-        if slots is not None and self._index is not None:
-            self._index.discard(slots)
+        if slots is not None:
+            self._leaving += slots
             self._removed(entry, slots)
         if not self._clauses:
             self._index = None
+            self._leaving.clear()
 
     def find(self, point: Point) -> list[Entry]:
         """Whose clauses hold, each once."""
@@ -140,7 +142,13 @@ class ClauseSet(Generic[Entry]):
                 yield entry
 
     def settle(self) -> None:
-        """Put into the index what waits. Who asks need not, but then that is not kept waiting."""
+        """Into the index with what waits, out of it with what is gone.
+
+        Who asks for something need not call it before, but is not kept waiting then.
+        """
+        if self._leaving and self._index is not None:
+            self._index.discard(self._leaving)
+            self._leaving.clear()
         if not self._waiting:
             return
         if self._index is None:

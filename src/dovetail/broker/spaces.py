@@ -120,7 +120,9 @@ class Spaces:
         if space is None:
             return None
         try:
-            return Clause(space, space.boxes(parse(text, characters_max=CLAUSE_CHARACTERS_MAX)))
+            where = parse(text, characters_max=CLAUSE_CHARACTERS_MAX)
+            # Nobody asks why not, and to say it takes longer than all else: there may be many.
+            return Clause(space, space.boxes(where)) if space.knows_all(where.places) else None
         except ClientError:
             return None
 
