@@ -57,6 +57,7 @@ class Disk:
                 "members",
                 "removals",
                 "peer_groups",
+                "archive",
             )
         }
 

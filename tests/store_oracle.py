@@ -24,7 +24,7 @@ class Model:
     """The oracle: what the tables must hold."""
 
     def __init__(self) -> None:
-        self.state = StoredState({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+        self.state = StoredState(*({} for _ in StoredState._fields))
 
     def commit(self, batch: Batch) -> None:
         for name in StoredState._fields:

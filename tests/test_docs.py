@@ -49,7 +49,7 @@ ATTRIBUTES = ROOT / "docs" / "attributes.md"
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
-_SETTING = re.compile(r"\b(mqtt|access|http|log|cluster|listeners|matchers)\.([a-z_]+)\b(?!\()")
+_SETTING = re.compile(r"\b(mqtt|access|archive|http|log|cluster|listeners|matchers)\.([a-z_]+)\b(?!\()")
 _LIMIT = re.compile(r"^\| `mqtt\.(\w+)` \| `([^`]+)` \| \S", re.MULTILINE)
 _CODE_FILES = (".md", ".py", ".secret", ".toml")
 

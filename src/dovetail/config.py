@@ -204,6 +204,23 @@ JOURNAL_BYTES_MAX = 33_554_432
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to write to a disk that refused."""
 
+# The archive -------------------------------------------------------------------------------------
+
+ARCHIVE_ROW_BYTES = 200
+"""What a publication that waits for the archive takes in memory besides its bytes, about."""
+
+ARCHIVE_RETRY_SECONDS = 1.0
+"""Between attempts to write to a folder of the archive that refused."""
+
+ARCHIVE_STOP_SECONDS = 5.0
+"""What waits is written when a broker stops, for at most so long. The rest is kept on its disk."""
+
+ARCHIVE_NAME_BYTES_MAX = 200
+"""Of a broker's name that is part of names of files: those have up to 255, and two numbers."""
+
+ARCHIVE_CHUNK_ROWS = 2_048
+"""Rows that become Arrow columns in one go: for so long Python does nothing else."""
+
 # Handles -----------------------------------------------------------------------------------------
 
 HANDLE_PREFIX = "handle:"

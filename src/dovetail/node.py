@@ -15,13 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from dovetail import __version__
 from dovetail.attributes.declaring import declared_spaces
 from dovetail.broker import deliveries
 from dovetail.broker.access import AccessRules, Authenticator, Grant
 from dovetail.broker.explaining import explain_attributes
-from dovetail.broker.journal import Journal
+from dovetail.broker.journal import ArchiveRow, Journal
 from dovetail.broker.link import Link
 from dovetail.broker.listeners import Listening, listen, renew, serve, tls_context
 from dovetail.broker.packets import Connect
@@ -55,6 +56,9 @@ from dovetail.settings import Listener, Settings, check_files
 from dovetail.stats import Counters, Gauges
 from dovetail.topics.names import check_name
 from dovetail.web import HttpServer, Views, bound_server
+
+if TYPE_CHECKING:
+    from dovetail.archive.agent import ArchiveAgent
 
 log = logging.getLogger("dovetail.node")
 
@@ -99,6 +103,7 @@ class Node:
         self._stopped = asyncio.Event()
         self._server: Server | None = None
         self._store: Store | None = None
+        self._archive: ArchiveAgent | None = None
         self._http: HttpServer | None = None
         self._http_moved_because: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,6 +145,7 @@ class Node:
             rules=AccessRules(settings.access.rules),
             spaces=Spaces(declared_spaces(settings.spaces)),
         )
+        self._start_archive(self._store, self._server, state.archive)
         self._handles = Polling(self._server, settings.http.polls_max)
         self._reporter = Reporter(self._server.broker, self.name, self._server.clock())
         if self._cluster is not None:
@@ -177,6 +183,29 @@ class Node:
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GC_YOUNG, 20, _GC_OLD)
+
+    def _start_archive(
+        self, store: Store, server: Server, waiting: Mapping[int, ArchiveRow]
+    ) -> None:
+        """`waiting`: what is in no file since an earlier life."""
+        if not self.settings.archive.topics:
+            if waiting:
+                log.warning(
+                    "publications that wait for the archive, and stay in the data folder until the "
+                    "configuration names topics for it again: %s",
+                    f"{len(waiting):,}",
+                )
+            return
+        from dovetail.archive.agent import ArchiveAgent  # with pyarrow, which others need not have
+
+        self._archive = ArchiveAgent(
+            server,
+            self.settings.archive,
+            self.name,
+            store.next_archived(time.time()),
+            Spaces(declared_spaces(self.settings.spaces)),
+        )
+        self._archive.start(waiting)
 
     async def start_http(self) -> None:
         """Its imports take a while, so clients are served before it."""
@@ -232,6 +261,8 @@ class Node:
             await self.agent.stop()
         if self._server is not None:
             self._handles.stop()
+            if self._archive is not None:
+                await self._archive.stop()
             await self._server.stop()
         if self._store is not None:
             self._store.close()
@@ -267,6 +298,8 @@ class Node:
         self._server.broker.change_rules(rules)
         if spaces.all != self._server.broker.router.spaces.all:
             self._server.broker.change_spaces(spaces)
+            if self._archive is not None:
+                self._archive.change_spaces(spaces)
         log.info("reloaded passwords, access rules, spaces and certificates")
 
     def _links_tls(self, settings: Settings) -> Tls | None:

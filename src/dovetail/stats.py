@@ -50,6 +50,14 @@ class Counters:
     attributes_unreadable: int = 0
     """Publications for which no where-clause could hold: they have no numbers, or no JSON."""
 
+    archive_rows: int = 0
+    """Publications that are in files of the archive."""
+    archive_files: int = 0
+    archive_rows_dropped: int = 0
+    """Publications that the archive did not get: more waited for it than may."""
+    archive_failures: int = 0
+    """Times that its folder did not take a file."""
+
     def as_dict(self) -> dict[str, int]:
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
@@ -69,6 +77,11 @@ class Gauges:
     """Messages that wait in sessions, sent and not acknowledged ones among them."""
     store_failing: int = 0
     """1 while the data folder does not take what has to be written."""
+    archive_rows_waiting: int = 0
+    """Publications that are in no file of the archive yet."""
+    archive_bytes_waiting: int = 0
+    archive_failing: int = 0
+    """1 while the archive's folder does not take files."""
 
     def as_dict(self) -> dict[str, int]:
         return {item.name: getattr(self, item.name) for item in fields(self)}

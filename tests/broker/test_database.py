@@ -96,11 +96,11 @@ def test_a_folder_has_one_owner(folder: Path) -> None:
 
 def test_a_newer_schema_is_left_alone(folder: Path) -> None:
     with closing(sqlite3.connect(folder / DATABASE_FILE)) as newer:
-        newer.execute("PRAGMA user_version = 7")
+        newer.execute("PRAGMA user_version = 8")
         newer.execute("ALTER TABLE sessions ADD COLUMN colour TEXT")
     error = refusal(folder)
     assert "newer Dovetail" in error.message
-    assert "version 7" in error.message
+    assert "version 8" in error.message
     with pytest.raises(StoreError, match="newer Dovetail"):
         backup(folder, folder / "copy.db")
 
@@ -201,14 +201,16 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(folder: Path) -> None:
     with closing(sqlite3.connect(folder / DATABASE_FILE)) as old:
         old.executescript(
             "DROP TABLE owed; DROP TABLE heard; DROP TABLE members;"
-            "DROP TABLE removals; DROP TABLE seen; DROP TABLE peer_groups;"
+            "DROP TABLE removals; DROP TABLE seen; DROP TABLE peer_groups; DROP TABLE archive;"
             "ALTER TABLE sessions DROP COLUMN stamp; ALTER TABLE sessions DROP COLUMN detour;"
             "ALTER TABLE sessions DROP COLUMN void_before;"
             "ALTER TABLE messages DROP COLUMN stamp; PRAGMA user_version = 1;"
-            "DELETE FROM numbers WHERE kind IN ('incarnation', 'stream');"
+            "DELETE FROM numbers WHERE kind IN ('incarnation', 'stream', 'archive');"
         )
     with closing(Store.open(folder, "process")) as store:
         state = store.load()
         assert len(state.subscriptions) == 100
         assert state.owed == {}
+        assert state.archive == {}
+        assert store.next_archived(1.0) == 1_000_000
         assert store.begin_life(1.0)[1] == 1_000

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from dovetail.broker import database
 from dovetail.broker.database import DATABASE_FILE, Durability
 from dovetail.broker.journal import (
+    ArchiveRow,
     Batch,
     DeliveryRow,
     Left,
@@ -138,6 +139,19 @@ BATCHES = st.builds(
     peer_groups=rows_or_none(
         st.tuples(st.sampled_from(["a", "b"]), st.just("g"), st.sampled_from(["a", "#"])),
         st.just(1),
+    ),
+    archive=rows_or_none(
+        st.integers(1, 5),
+        st.builds(
+            ArchiveRow,
+            broker=st.text(),
+            time_microseconds=st.integers(0, 2**62),
+            topic=TOPICS,
+            payload=st.binary(),
+            qos=st.integers(0, 2),
+            retain=st.booleans(),
+            properties=st.binary(),
+        ),
     ),
 )
 

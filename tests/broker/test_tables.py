@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.broker.tables import (
+    ARCHIVE,
     DELIVERIES,
     HEARD,
     INCOMING,
@@ -37,6 +38,7 @@ TABLES = [
     MEMBERS,
     REMOVALS,
     SEEN,
+    ARCHIVE,
 ]
 
 

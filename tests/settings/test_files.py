@@ -1,5 +1,6 @@
 """Files that settings name, with real certificates."""
 
+import importlib.util
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 
 from dovetail.errors import ConfigError
-from dovetail.settings import Access, Cluster, Listener, Settings, check_files, load_settings
+from dovetail.settings import (
+    Access,
+    Archive,
+    Cluster,
+    Listener,
+    Settings,
+    check_files,
+    load_settings,
+)
 
 
 def write_certificate(folder: Path, name: str, passphrase: bytes | None = None) -> tuple[str, str]:
@@ -147,3 +156,18 @@ def test_paths_of_the_cluster_begin_where_the_file_is(tmp_path: Path) -> None:
     cluster = load_settings(file).cluster
     named = (cluster.secret_file, cluster.certificate, cluster.key, cluster.ca)
     assert named == tuple(str(tmp_path / name) for name in "scka")
+
+
+def test_an_archive_needs_a_folder_and_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    settings = Settings(archive=Archive(topics=("#",), folder=str(file)))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError) as caught:
+        check_files(settings)
+    first, second = caught.value.message.splitlines()
+    assert first == f"archive.folder: {file} is no folder."
+    assert second.startswith("archive.topics: an archive needs pyarrow, which is not installed: ")
+    check_files(Settings(archive=Archive(folder=str(file))))  # one that is off needs nothing

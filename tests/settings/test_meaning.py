@@ -43,6 +43,15 @@ def listener(kind: str, more: str = "") -> str:
         ),
         ("data = ''", "f:1: data: is empty: it takes the path of a folder."),
         (
+            "[archive]\ntopics = ['a/#', 'a#']",
+            'f:2: archive.topics[1]: "a#" is no topic filter: # must be the last level',
+        ),
+        ("[archive]\nfolder = ''", "f:2: archive.folder: is empty: it takes the path of a folder."),
+        (
+            "name = '_a'\n[archive]\ntopics = ['#']",
+            "f:1: name: a node with an archive has its name in those of files: it begins with",
+        ),
+        (
             listener("tls"),
             "f:1: listeners[0].certificate: is missing: kind tls needs the server's certificate.",
         ),

@@ -15,6 +15,7 @@ from random import Random
 
 from dovetail.broker.access import AccessRules
 from dovetail.broker.admission import Admission
+from dovetail.broker.archiving import Archiving
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.greeting import Greetings
 from dovetail.broker.journal import StoredState
@@ -195,6 +196,11 @@ class Broker:
         self.router.search_groups = mesh.groups.search
         self.router.group_changed = group_changed
         return mesh
+
+    def archive_to(self, archive: Archiving) -> None:
+        """Have publications written down. Called before anything is restored."""
+        self.dispatch.archive = archive
+        self.router.is_archived = archive.wants
 
     def restore(self, state: StoredState, now: float) -> None:
         """What an earlier process promised."""

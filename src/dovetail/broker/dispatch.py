@@ -30,6 +30,7 @@ from dovetail.messages import Message
 from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
+    from dovetail.broker.archiving import Archiving
     from dovetail.broker.narrowing import Asked, Narrowing
     from dovetail.broker.peering.forwarding import Forwarding
     from dovetail.broker.peering.groups import Pool
@@ -58,6 +59,8 @@ class Dispatch:
         self.stamps: Stamps | None = None
         self.narrowing: Narrowing | None = None
         self.lacks_room_for: Callable[[Message], None] | None = None
+        self.archive: Archiving | None = None
+        """If there is one. A publication goes there from the broker that it was published at."""
         # The attributes of the last publication that was looked at: several ask for them.
         self._last_read: Message | None = None
         self._point: Point | None = None
@@ -89,6 +92,8 @@ class Dispatch:
                 for topic, payload in packets_of(data, version):
                     self.publish(Message(topic, payload, origin=origin.client_id))
                 return
+            if route.archived:
+                self._archive_plain(data, version)
             goes_each = route.pools or route.reads_payload
             if route.peers and not goes_each and self.forwarding is not None:
                 self.forwarding.forward(route.peers, data, version, count, origin.client_id)
@@ -148,7 +153,7 @@ class Dispatch:
         of them needs more than that.
         """
         deliveries = route.deliveries
-        if not deliveries or route.peers:
+        if not deliveries or route.peers or route.archived:
             return False
         if route.space is not None and self._may_wait(route, origin.client_id):
             return False
@@ -190,6 +195,11 @@ class Dispatch:
                 forwarding.publish(self._peers(route, message), message, marks)
             self._spread(route, message, [], groups)
 
+    def _archive_plain(self, data: bytes, version: int) -> None:
+        if self.archive is not None:
+            for topic, payload in packets_of(data, version):
+                self.archive.take(topic, payload)
+
     # One message at a time ----------------------------------------------------------------------
 
     def publish(self, message: Message) -> tuple[Entries | None, Ticket | None]:
@@ -201,6 +211,8 @@ class Dispatch:
         route = self._router.routes.get(message.topic) or self._router.route(message.topic)
         forwarding = self.forwarding
         if forwarding is None or message.topic.startswith(SYS_PREFIX):
+            if route.archived:
+                self._archive(message)
             return self.publish_here(route, message, route.groups), None
         asked = self._ask(route, message)
         if asked is not None:
@@ -211,6 +223,8 @@ class Dispatch:
         self, forwarding: "Forwarding", route: Route, message: Message, wanted: Wanted = None
     ) -> tuple[Entries | None, Ticket | None]:
         """`wanted`: the brokers at which some clause holds, if it is known."""
+        if route.archived:
+            self._archive(message)
         wanted_by = self._peers(route, message)
         if wanted is not None:
             wanted_by = tuple(name for name in wanted_by if name in route.peers or name in wanted)
@@ -225,6 +239,14 @@ class Dispatch:
             self._last_read, self._point = message, None  # nobody's clause holds here
         entries = self.publish_here(route, message, groups)
         return ([] if entries is None and (wanted_by or marks) else entries), ticket
+
+    def _archive(self, message: Message) -> None:
+        # Its row is in the batch that its acknowledgement waits for, and at QoS 2 with the packet
+        # identifier: both are on disk, or neither.
+        if self.archive is not None:
+            self.archive.take(
+                message.topic, message.payload, message.qos, message.retain, message.properties
+            )
 
     def publish_here(
         self, route: Route, message: Message, groups: Iterable[Group] = ()
@@ -244,6 +266,8 @@ class Dispatch:
         if not message.qos:
             return False
         route = self._router.find(message.topic)
+        if route.archived:
+            return True
         if self.forwarding is not None and self.forwarding.needs_disk(route, message.qos):
             return True
         if any(

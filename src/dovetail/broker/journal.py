@@ -86,6 +86,18 @@ class OwedRow(NamedTuple):
     mark: bytes
 
 
+class ArchiveRow(NamedTuple):
+    """A publication that the archive has to have. Whose it is stays, should the name change."""
+
+    broker: str
+    time_microseconds: int
+    topic: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+
+
 @dataclass(slots=True)
 class Batch:
     """Rows by key; None where a row goes. Numbers of sessions and messages are never reused."""
@@ -112,6 +124,8 @@ class Batch:
     """The brokers that belong to the cluster, by name."""
     peer_groups: dict[tuple[str, str, str], int | None] = field(default_factory=dict)
     """1 where a peer has members of a group whose sessions are kept; by peer, name and filter."""
+    archive: dict[int, ArchiveRow | None] = field(default_factory=dict)
+    """Publications that are in no file of the archive yet, by their sequence."""
     waiting: list[Callable[[bool], None]] = field(default_factory=list)
     """Called with True when the batch is on disk, with False when it could not be written."""
 
@@ -131,6 +145,7 @@ class Batch:
             or self.members
             or self.removals
             or self.peer_groups
+            or self.archive
         )
 
 
@@ -149,6 +164,7 @@ class StoredState(NamedTuple):
     members: dict[str, MemberRow]
     removals: dict[bytes, int]
     peer_groups: dict[tuple[str, str, str], int]
+    archive: dict[int, ArchiveRow]
 
 
 class Journal:
@@ -270,6 +286,16 @@ class Journal:
         self.open.peer_groups[peer, name, topic_filter] = kept
         self.rows_written += 1
 
+    def save_archived(self, sequence: int, row: ArchiveRow) -> None:
+        self.open.archive[sequence] = row
+        self.bytes_open += len(row.topic) + len(row.payload) + len(row.properties)
+        self.rows_written += 1
+
+    def drop_archived(self, sequence: int) -> None:
+        """One that is on disk."""
+        self.open.archive[sequence] = None
+        self.rows_written += 1
+
     def when_stored(self, act: Callable[[bool], None]) -> None:
         """Act when everything written so far is on disk (True), or could not be put there."""
         self.open.waiting.append(act)
@@ -313,9 +339,11 @@ class Journal:
         now.sessions = failed.sessions | now.sessions
         now.subscriptions = failed.subscriptions | now.subscriptions
         now.messages = failed.messages | now.messages
+        now.archive = failed.archive | now.archive
         self.bytes_open = sum(
             len(row.topic) + len(row.payload) + len(row.properties)
-            for row in now.messages.values()
+            for rows in (now.messages, now.archive)
+            for row in rows.values()
             if row is not None
         )
         now.deliveries = failed.deliveries | now.deliveries

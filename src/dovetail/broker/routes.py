@@ -82,6 +82,7 @@ class Route:
     """Who gets a publication. Does not change: a new subscription makes new routes."""
 
     __slots__ = (
+        "archived",
         "asked_peers",
         "asks",
         "clause_peers",
@@ -105,7 +106,11 @@ class Route:
         peers: tuple[str, ...] = (),
         pools: "tuple[Pool, ...]" = (),
         wants: "Wants | None" = None,
+        *,
+        archived: bool = False,
     ) -> None:
+        self.archived = archived
+        """Are publications of its topics written to the archive?"""
         receivers = by_session(subscriptions)
         self.deliveries = tuple(Delivery.of(*receiver) for receiver in receivers.items())
         self.groups = groups

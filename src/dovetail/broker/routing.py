@@ -46,8 +46,10 @@ CLAUSE_LEVEL = "$where\0"
 
 _Entry = Subscription | Group | WantedBySubscriptions | WantedByGroups
 _Several = dict[int | str, _Entry]  # by session number, or by the name of a group, or a set's
-# What makes a route: filters, peers, pools, the space and peers with clauses.
-_Found = tuple[tuple[int, ...], tuple[str, ...], "tuple[Pool, ...]", Space | None, tuple[str, ...]]
+# What makes a route: filters, peers, pools, the space and peers with clauses, is it archived?
+_Found = tuple[
+    tuple[int, ...], tuple[str, ...], "tuple[Pool, ...]", Space | None, tuple[str, ...], bool
+]
 # Names that no group can have.
 _CLAUSES = "\0"
 _GROUP_CLAUSES = "\0\0"
@@ -83,6 +85,8 @@ class Router:
         """In a cluster: for each topic the groups of all brokers that get it."""
         self.group_changed: Callable[[Group], None] | None = None
         """In a cluster: told of members that came, went, or changed."""
+        self.is_archived: Callable[[bytes], bool] | None = None
+        """With an archive: is a topic written there?"""
         self.clause_changed: Callable[[Subscription, Clause, bool], None] | None = None
         """In a cluster: told of subscriptions with a clause that came or went."""
 
@@ -390,7 +394,9 @@ class Router:
         spaces = [self.spaces.governing(topic) for topic in topics]
         matched = self._trie.match_many(topics)
         with_clauses = self._peers_with_clauses(topics, spaces)
-        return zip(matched, peers, pools, spaces, with_clauses, strict=True)
+        archives = self.is_archived
+        archived = [False] * len(topics) if archives is None else [*map(archives, topics)]
+        return zip(matched, peers, pools, spaces, with_clauses, archived, strict=True)
 
     def _keep(self, found: dict[bytes, Route]) -> None:
         half = max(self._limits.routes_max // 2, 1)
@@ -423,6 +429,7 @@ class Router:
         pools: "tuple[Pool, ...]",
         space: Space | None,
         peers_with_clauses: tuple[str, ...],
+        archived: bool,
     ) -> Route:
         subscriptions: list[Subscription] = []
         groups: list[Group] = []
@@ -440,7 +447,7 @@ class Router:
         with_clause = self._clauses_of(pools)
         wants = Wants(space, tuple(clauses), tuple(group_clauses), with_clause, peers_with_clauses)
         plain = tuple(pool for pool in pools if not split_key(pool.key[1])[1])
-        return Route(subscriptions, tuple(groups), peers, plain, wants)
+        return Route(subscriptions, tuple(groups), peers, plain, wants, archived=archived)
 
     def _clauses_of(self, pools: "tuple[Pool, ...]") -> "tuple[tuple[Clause, Pool], ...]":
         """The groups among these that have one which means something here."""

@@ -226,6 +226,7 @@ class Server:
         journal = self.shared.journal
         return (
             len(journal.open.messages) > JOURNAL_MESSAGES_MAX
+            or len(journal.open.archive) > JOURNAL_MESSAGES_MAX
             or journal.bytes_open > JOURNAL_BYTES_MAX
         )
 

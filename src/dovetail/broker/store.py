@@ -16,7 +16,7 @@ import shlex
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,7 @@ class Store:
                     (peer, name, topic_filter): kept
                     for peer, name, topic_filter, kept in self._rows(tables.PEER_GROUPS)
                 },
+                archive=tables.read_archive(self._rows(tables.ARCHIVE)),
             )
 
     def highest_numbers(self) -> tuple[int, int]:
@@ -128,6 +129,13 @@ class Store:
             )
         self._reserved["incarnation"] = incarnation
         return self._reserved["stream"], incarnation
+
+    def next_archived(self, now: float) -> int:
+        """Above every sequence of the archive that was ever given, here or in a folder before.
+
+        A data folder that begins anew must not give them again: so it is also the time.
+        """
+        return max(int(self._reserved["archive"]) + 1, int(now * 1e6))
 
     def commit(self, batch: Batch) -> None:
         """Write the batch, or raise and leave the store as it was.
@@ -199,6 +207,7 @@ class Store:
         self._put_and_remove(tables.MEMBERS, batch.members)
         self._put_and_remove(tables.REMOVALS, batch.removals)
         self._put_and_remove(tables.PEER_GROUPS, batch.peer_groups)
+        self._put_and_remove(tables.ARCHIVE, batch.archive)
         # Last, so that rows which the batch still has for a session that goes leave with it.
         gone = [(number,) for number, row in batch.sessions.items() if row is None]
         for table in (tables.SUBSCRIPTIONS, tables.DELIVERIES, tables.INCOMING):
@@ -240,7 +249,12 @@ class Store:
     def _reserve(self, batch: Batch, *, change: bool) -> dict[str, int]:
         """`change`: write in any case."""
         reserved = dict(self._reserved)
-        for kind, numbers in (("sessions", batch.sessions), ("messages", batch.messages)):
+        of_batch: tuple[tuple[str, Collection[int]], ...] = (
+            ("sessions", batch.sessions),
+            ("messages", batch.messages),
+            ("archive", batch.archive),
+        )
+        for kind, numbers in of_batch:
             highest = max(numbers, default=0)
             if highest > reserved[kind]:
                 reserved[kind] = highest + NUMBERS_RESERVED
@@ -380,7 +394,10 @@ def has_promises(folder: Path) -> bool:
         return any(
             connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchone() is not None  # noqa: S608
             for name in there
-            & {table.name for table in (tables.SESSIONS, tables.RETAINED, tables.OWED)}
+            & {
+                table.name
+                for table in (tables.SESSIONS, tables.RETAINED, tables.OWED, tables.ARCHIVE)
+            }
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from dovetail.broker.journal import (
+    ArchiveRow,
     DeliveryRow,
     Left,
     MemberRow,
@@ -18,7 +19,7 @@ from dovetail.broker.journal import (
     SubscriptionRow,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """In PRAGMA user_version; 0 is a file that has nothing in it yet."""
 
 # Numbered rows are SQLite's own kind: large ones do no harm to the inner pages of their trees. The
@@ -122,6 +123,19 @@ ALTER TABLE sessions ADD COLUMN void_before INTEGER NOT NULL DEFAULT 0;
 _SCHEMA_6 = """
 ALTER TABLE members ADD COLUMN left INTEGER NOT NULL DEFAULT 0;
 """
+_SCHEMA_7 = """
+CREATE TABLE archive (
+    sequence INTEGER PRIMARY KEY,
+    broker TEXT NOT NULL,
+    time_microseconds INTEGER NOT NULL,
+    topic BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    properties BLOB NOT NULL
+) STRICT;
+INSERT INTO numbers VALUES ('archive', 0);
+"""
 UPGRADES = {
     1: _SCHEMA_1,
     2: _SCHEMA_2,
@@ -129,6 +143,7 @@ UPGRADES = {
     4: _SCHEMA_4,
     5: _SCHEMA_5,
     6: _SCHEMA_6,
+    7: _SCHEMA_7,
 }
 """What leads to each version from the one before; a new file goes through all of them."""
 
@@ -184,6 +199,7 @@ REMOVALS = Table("removals", ("topic",), ("stamp",), _alone)
 SEEN = Table("seen", ("stream",), ("seen",), _alone)
 MEMBERS = Table("members", ("name",), MemberRow._fields, _as_it_is)
 PEER_GROUPS = Table("peer_groups", ("peer", "name", "filter"), ("kept",), _alone)
+ARCHIVE = Table("archive", ("sequence",), ArchiveRow._fields, _as_it_is, has_payload=True)
 
 
 # Statements. The names in them are ours, hence the silence about injections (S608).
@@ -269,6 +285,15 @@ def read_messages(
     return {
         number: MessageRow(topic, payload, qos, bool(retain), properties, expires_at, origin, stamp)
         for number, topic, payload, qos, retain, properties, expires_at, origin, stamp in rows
+    }
+
+
+def read_archive(
+    rows: Iterable[tuple[int, str, int, bytes, bytes, int, int, bytes]],
+) -> dict[int, ArchiveRow]:
+    return {
+        sequence: ArchiveRow(broker, time, topic, payload, qos, bool(retain), properties)
+        for sequence, broker, time, topic, payload, qos, retain, properties in rows
     }
 
 

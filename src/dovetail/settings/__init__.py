@@ -7,6 +7,7 @@
 """
 
 from dovetail.settings.access import Access, Rule
+from dovetail.settings.archive import Archive
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.explaining import explain
 from dovetail.settings.files import check_files
@@ -23,6 +24,7 @@ __all__ = [
     "SECURE_KINDS",
     "WEBSOCKET_KINDS",
     "Access",
+    "Archive",
     "Cluster",
     "DimensionSettings",
     "Http",

@@ -1,5 +1,6 @@
 """The files that settings name: where relative paths begin, and whether they can be used."""
 
+import importlib.util
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from dovetail.errors import ConfigError
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import Fault, below, key_name
+from dovetail.settings.lines import KeyPath
 from dovetail.settings.listeners import Listener
 from dovetail.settings.model import Settings
 
@@ -23,6 +25,7 @@ def anchored(settings: Settings, folder: Path) -> Settings:
     return replace(
         settings,
         data=anchor(settings.data),
+        archive=replace(settings.archive, folder=anchor(settings.archive.folder)),
         access=replace(settings.access, password_file=anchor(settings.access.password_file)),
         cluster=replace(
             settings.cluster,
@@ -51,11 +54,15 @@ def check_files(settings: Settings) -> None:
 
 
 def _faults(settings: Settings) -> Iterator[Fault]:
-    data = Path(settings.data)
-    with suppress(OSError):  # what may not be looked at is told by who has to use it
-        there = next(path for path in (data, *data.parents) if path.exists())
-        if not there.is_dir():
-            yield Fault(("data",), f"{there} is no folder.")
+    yield from _folder_faults(("data",), settings.data)
+    if settings.archive.topics:
+        yield from _folder_faults(("archive", "folder"), settings.archive.folder)
+        if importlib.util.find_spec("pyarrow") is None:
+            yield Fault(
+                ("archive", "topics"),
+                "an archive needs pyarrow, which is not installed: `pip install pyarrow`, or "
+                "Dovetail with its extra: `pip install 'dovetail[spark]'`.",
+            )
     password_file = settings.access.password_file
     if password_file and (why := _unreadable(password_file)) is not None:
         yield Fault(
@@ -72,6 +79,14 @@ def _faults(settings: Settings) -> Iterator[Fault]:
             "first node; the others need a copy of it.",
         )
     yield from below(("cluster",), _certificate_faults(cluster, "ca"))
+
+
+def _folder_faults(path: KeyPath, name: str) -> Iterator[Fault]:
+    folder = Path(name)
+    with suppress(OSError):  # what may not be looked at is told by who has to use it
+        there = next(one for one in (folder, *folder.parents) if one.exists())
+        if not there.is_dir():
+            yield Fault(path, f"{there} is no folder.")
 
 
 def _certificate_faults(table: Listener | Cluster, authorities: str) -> Iterator[Fault]:

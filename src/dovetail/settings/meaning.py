@@ -7,7 +7,12 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from dovetail.config import CLUSTER_PORT, HOST_BYTES_MAX, NODE_NAME_BYTES_MAX
+from dovetail.config import (
+    ARCHIVE_NAME_BYTES_MAX,
+    CLUSTER_PORT,
+    HOST_BYTES_MAX,
+    NODE_NAME_BYTES_MAX,
+)
 from dovetail.settings.access import Rule
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import Fault, below, key_name, shown
@@ -63,6 +68,21 @@ def meaning_faults(settings: Settings) -> Iterator[Fault]:
         yield Fault(("access", "administrators"), why)
     yield from below(("matchers",), _matcher_faults(settings))
     yield from below(("spaces",), space_faults(settings.spaces))
+    yield from below(("archive",), _archive_faults(settings))
+    name = settings.name
+    if settings.archive.topics and (name[:1] in {".", "_"} or len(name) > ARCHIVE_NAME_BYTES_MAX):
+        why = f"it begins with a letter, a digit or -, and has up to {ARCHIVE_NAME_BYTES_MAX}."
+        yield Fault(("name",), f"a node with an archive has its name in those of files: {why}")
+
+
+def _archive_faults(settings: Settings) -> Iterator[Fault]:
+    archive = settings.archive
+    for index, topic_filter in enumerate(archive.topics):
+        why = filter_fault(topic_filter)
+        if why is not None:
+            yield Fault(("topics", index), f"{shown(topic_filter)} is no topic filter: {why}.")
+    if not archive.folder:
+        yield Fault(("folder",), "is empty: it takes the path of a folder.")
 
 
 def _matcher_faults(settings: Settings) -> Iterator[Fault]:

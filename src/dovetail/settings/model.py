@@ -2,7 +2,7 @@
 
 The checks, the error messages and `explain()` read them from here, so there is no second place to
 keep up to date. The larger tables have a module each: listeners.py, access.py, limits.py
-(`[mqtt]`), cluster.py, matchers.py and spaces.py. Structs are frozen: a change is
+(`[mqtt]`), cluster.py, matchers.py, spaces.py and archive.py. Structs are frozen: a change is
 `msgspec.structs.replace`, a reload is a new tree.
 """
 
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from dovetail.config import SPACES_MAX, WORKERS_MAX
 from dovetail.settings.access import Access
+from dovetail.settings.archive import Archive
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.describing import about, number
 from dovetail.settings.limits import Mqtt
@@ -119,4 +120,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             example={"traffic": EXAMPLE},
         ),
     ] = {}
+    archive: Annotated[
+        Archive,
+        about(
+            "Publications that are written to Parquet files, for jobs that read them: each by the "
+            "broker that it was published at."
+        ),
+    ] = Archive()
     log: Annotated[Log, about("What a node says about itself on standard error.")] = Log()

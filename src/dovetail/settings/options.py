@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from dovetail.errors import ConfigError
 from dovetail.reports import NodeRole
 from dovetail.settings.access import Access
+from dovetail.settings.archive import Archive
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import key_name
 from dovetail.settings.matchers import Matchers
@@ -157,7 +158,14 @@ def _as_matcher_node(settings: Settings, options: Options) -> Settings:
 
 def as_matcher(settings: Settings) -> Settings:
     """Without what only brokers have: their files need not be there."""
-    return replace(settings, workers=1, matchers=Matchers(), listeners=(), access=Access())
+    return replace(
+        settings,
+        workers=1,
+        matchers=Matchers(),
+        listeners=(),
+        access=Access(),
+        archive=Archive(),
+    )
 
 
 def check_spaces(settings: Settings) -> None:

@@ -50,6 +50,11 @@ HELP: Mapping[str, str] = {
     "given to a member at another broker.",
     "attributes_unreadable": "Publications whose attributes could not be read, so that no "
     "where-clause held for them.",
+    "archive_rows": "Publications that are in files of the archive.",
+    "archive_files": "Files that the archive has got.",
+    "archive_rows_dropped": "Publications that the archive did not get, since more waited for it "
+    "than may (archive.buffer_bytes_max).",
+    "archive_failures": "Times that the archive's folder did not take a file.",
     "clients_connected": "Clients that are connected.",
     "sessions": "Sessions, of clients connected or not.",
     "subscriptions": "Subscriptions of all sessions.",
@@ -58,6 +63,9 @@ HELP: Mapping[str, str] = {
     "queued_messages": "Messages that wait in sessions, sent and not acknowledged ones among them.",
     "queued_bytes": "Bytes of the messages that wait in sessions.",
     "store_failing": "1 while the data folder does not take what has to be written, else 0.",
+    "archive_rows_waiting": "Publications that are in no file of the archive yet.",
+    "archive_bytes_waiting": "Bytes of these, as archive.buffer_bytes_max counts them.",
+    "archive_failing": "1 while the archive's folder does not take files, else 0.",
 }
 """What each field of `Counters` and `Gauges` means. A test holds it complete."""
 

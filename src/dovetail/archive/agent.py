@@ -1,0 +1,138 @@
+"""A broker's archive while it runs: the clock and a thread around what is pure.
+
+The event loop looks at what waits some times within the delay that is allowed; a thread makes files
+of it, so that a folder which is slow, full or gone holds nobody up. It is a daemon: a process ends
+without waiting for a folder that does not answer, and what was not written is in the broker's
+store.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from dovetail.archive.rows import warm_up
+from dovetail.archive.writing import ArchiveWriter
+from dovetail.broker.archiving import Archiving, Outcome, Rows
+from dovetail.broker.journal import ArchiveRow
+from dovetail.broker.server import Server
+from dovetail.broker.spaces import Spaces
+from dovetail.config import ARCHIVE_RETRY_SECONDS, ARCHIVE_STOP_SECONDS
+from dovetail.settings import Archive
+
+log = logging.getLogger("dovetail.archive")
+
+_LOOKS = 4
+"""Within the delay that is allowed."""
+
+
+class ArchiveAgent:
+    """One broker's, from start to stop."""
+
+    def __init__(
+        self, server: Server, settings: Archive, name: str, next_sequence: int, spaces: Spaces
+    ) -> None:
+        self._server = server
+        self._settings = settings
+        self._writer = ArchiveWriter(Path(settings.folder), settings.file_bytes_max, spaces)
+        self._thread = Worker("dovetail-archive")
+        self._handle: asyncio.TimerHandle | None = None
+        self._progress = asyncio.Event()
+        self._tried_at = 0.0
+        self._core = Archiving(
+            server.shared,
+            name,
+            settings.topics,
+            bytes_max=settings.buffer_bytes_max,
+            next_sequence=next_sequence,
+            write=self._write,
+        )
+        server.broker.archive_to(self._core)
+
+    def start(self, rows: Mapping[int, ArchiveRow]) -> None:
+        """With what waited at the end of the last life."""
+        self._thread.do(warm_up)
+        self._core.restore(rows)
+        self._look()
+
+    def change_spaces(self, spaces: Spaces) -> None:
+        self._writer.spaces = spaces
+
+    async def stop(self) -> None:
+        """What waits is written, if the folder takes it soon."""
+        if self._handle is not None:
+            self._handle.cancel()
+        end = self._core.next_sequence  # clients may go on publishing meanwhile
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ARCHIVE_STOP_SECONDS):
+                while self._core.waits_for(end) and not self._core.is_failing:
+                    self._progress.clear()
+                    self._flush()
+                    await self._progress.wait()
+        self._thread.stop()
+
+    def _look(self) -> None:
+        """Is a file due? Half of the delay is for others to join, the rest for the disks."""
+        delay = self._settings.delay_seconds
+        self._handle = self._server.loop.call_later(delay / _LOOKS, self._look)
+        since = self._core.waits_since
+        if since is None or self._core.is_writing:
+            return
+        now = self._server.clock()
+        if self._core.is_failing and now - self._tried_at < ARCHIVE_RETRY_SECONDS:
+            return
+        age = now - since
+        if not 0 <= age < delay / 2 or self._core.bytes_waiting >= self._settings.file_bytes_max:
+            self._tried_at = now
+            self._flush()
+        else:
+            self._server.rows_may_wait()
+
+    def _flush(self) -> None:
+        self._server.now()
+        self._core.flush()
+        self._server.rows_may_wait()
+
+    def _write(self, rows: Rows) -> None:
+        loop = self._server.loop
+
+        def write() -> None:
+            try:
+                outcome = self._writer.write(rows)
+            except Exception as error:
+                # A bug; without an answer nothing would be archived any more.
+                log.exception("Rows of the archive could not be written.")
+                outcome = Outcome(0, 0, error)
+            with suppress(RuntimeError):  # the loop has ended without us
+                loop.call_soon_threadsafe(self._written, outcome)
+
+        self._thread.do(write)
+
+    def _written(self, outcome: Outcome) -> None:
+        self._server.now()
+        self._core.written(outcome)
+        self._server.rows_may_wait()
+        self._progress.set()
+
+
+class Worker:
+    """A thread that does one thing after the other."""
+
+    def __init__(self, name: str) -> None:
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def do(self, task: Callable[[], None]) -> None:
+        self._tasks.put(task)
+
+    def stop(self) -> None:
+        """When it has done what it was given."""
+        self._tasks.put(None)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+            del task  # not to be kept while we wait

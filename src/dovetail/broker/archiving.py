@@ -1,0 +1,193 @@
+"""Publications that go to the archive: rows that wait, on disk, until they are in a file. Pure.
+
+    publication -> a row in the open batch -> (disk) -> a file of the archive -> the row goes
+
+Rules:
+
+- A row is written at the broker that a client published to, and nowhere else in the cluster.
+- It is in the batch that the acknowledgement waits for: a PUBACK or PUBREC promises that the row is
+  on disk. At QoS 2 it comes with the packet identifier, so that a publication is one row.
+- The broker's name and the sequence identify a row for ever. A sequence rises by one with each
+  row; a life of a broker begins above all before it.
+- Rows leave in the order of their sequences, and only what is on disk goes into a file: whatever
+  becomes of the process, the rows of a file and those that wait are known by their sequences.
+- What waits is bounded. Beyond, publications are not archived: that is counted and logged, and
+  nobody is kept waiting.
+
+The shell (archive/agent.py) gives `write`, calls `flush` when a file is due, and tells `written`.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from dovetail.broker.journal import ArchiveRow
+from dovetail.broker.state import Shared
+from dovetail.config import ARCHIVE_ROW_BYTES
+from dovetail.topics.names import matches
+
+log = logging.getLogger("dovetail.archive")
+
+Rows = list[tuple[int, ArchiveRow]]
+"""With their sequences, in that order."""
+
+
+class Outcome(NamedTuple):
+    """What became of rows that were to be written."""
+
+    last: int
+    """All up to this sequence are in files; 0: none."""
+    files: int
+    error: Exception | None = None
+
+
+class Archiving:
+    """What one broker has for the archive."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        name: str,
+        topics: Sequence[str],
+        *,
+        bytes_max: int,
+        next_sequence: int,
+        write: Callable[[Rows], None],
+    ) -> None:
+        """`write` is called with rows that are on disk, and answers with `written`, once."""
+        self._shared = shared
+        self._name = name
+        self._topics = tuple(topics)
+        self._bytes_max = bytes_max
+        self.next_sequence = next_sequence
+        self._write = write
+        self._waiting: deque[tuple[int, ArchiveRow]] = deque()
+        self._bytes = 0
+        self._is_writing = False
+        self._dropped = 0  # since it was last said
+        self._is_failing = False
+
+    @property
+    def bytes_waiting(self) -> int:
+        return self._bytes
+
+    @property
+    def waits_since(self) -> float | None:
+        """When the oldest row was published; None if nothing waits."""
+        return self._waiting[0][1].time_microseconds / 1e6 if self._waiting else None
+
+    def waits_for(self, end: int) -> bool:
+        """Does anything wait that came before this sequence?"""
+        return bool(self._waiting) and self._waiting[0][0] < end
+
+    @property
+    def is_writing(self) -> bool:
+        return self._is_writing
+
+    @property
+    def is_failing(self) -> bool:
+        return self._is_failing
+
+    def wants(self, topic: bytes) -> bool:
+        """Are publications of this (valid) topic archived?"""
+        name = topic.decode()
+        return any(matches(topic_filter, name) for topic_filter in self._topics)
+
+    def restore(self, rows: Mapping[int, ArchiveRow]) -> None:
+        """What waited at the end of an earlier life."""
+        for sequence, row in sorted(rows.items()):
+            self._waiting.append((sequence, row))
+            self._bytes += size_of(row)
+        self._count()
+
+    # Rows in --------------------------------------------------------------------------------------
+
+    def take(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        properties: bytes = b"",
+    ) -> None:
+        size = len(topic) + len(payload) + len(properties) + ARCHIVE_ROW_BYTES
+        if self._bytes + size > self._bytes_max:
+            self._drop()
+            return
+        shared = self._shared
+        time = round(shared.now * 1e6)
+        row = ArchiveRow(self._name, time, topic, payload, qos, retain, properties)
+        self._waiting.append((self.next_sequence, row))
+        shared.journal.save_archived(self.next_sequence, row)
+        self.next_sequence += 1
+        self._bytes += size
+        self._count()
+
+    def _drop(self) -> None:
+        self._shared.counters.archive_rows_dropped += 1
+        self._dropped += 1
+        if self._dropped == 1:
+            log.error(
+                "more publications wait for the archive than may (archive.buffer_bytes_max): "
+                "further ones are not archived"
+            )
+
+    # Files out ------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Have everything written that waits; one file, or set of files, at a time."""
+        if self._is_writing or not self._waiting:
+            return
+        self._is_writing = True
+        last = self._waiting[-1][0]
+
+        def stored(is_stored: bool) -> None:
+            if is_stored:
+                self._write([*takewhile(lambda one: one[0] <= last, self._waiting)])
+            else:
+                self._is_writing = False  # the next flush tries again
+
+        self._shared.journal.when_stored(stored)
+
+    def written(self, outcome: Outcome) -> None:
+        """What became of the rows that `write` was called with."""
+        self._is_writing = False
+        counters = self._shared.counters
+        journal = self._shared.journal
+        while self._waiting and self._waiting[0][0] <= outcome.last:
+            sequence, row = self._waiting.popleft()
+            journal.drop_archived(sequence)
+            self._bytes -= size_of(row)
+            counters.archive_rows += 1
+        counters.archive_files += outcome.files
+        self._judge(outcome.error)
+        if self._dropped and outcome.error is None and self._bytes * 2 <= self._bytes_max:
+            log.warning("publications are archived again; %s were not", f"{self._dropped:,}")
+            self._dropped = 0
+        self._count()
+
+    def _judge(self, error: Exception | None) -> None:
+        if error is not None:
+            self._shared.counters.archive_failures += 1
+            if not self._is_failing:
+                log.error(
+                    "cannot write to the archive, and keep what waits for it on the broker's own "
+                    "disk: %s",
+                    error,
+                )
+        elif self._is_failing:
+            log.warning("the archive takes files again")
+        self._is_failing = error is not None
+        self._shared.gauges.archive_failing = int(self._is_failing)
+
+    def _count(self) -> None:
+        gauges = self._shared.gauges
+        gauges.archive_rows_waiting = len(self._waiting)
+        gauges.archive_bytes_waiting = self._bytes
+
+
+def size_of(row: ArchiveRow) -> int:
+    """What it counts against the bound."""
+    return len(row.topic) + len(row.payload) + len(row.properties) + ARCHIVE_ROW_BYTES

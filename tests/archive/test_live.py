@@ -1,0 +1,213 @@
+"""The archive of real brokers: kills, folders that take nothing, a full disk, a cluster."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from archives import read
+from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
+from dovetail.broker.packets import Ack, PacketType, Publish
+from dovetail.errors import ReasonCode
+from fleet_process import FleetProcess
+from wire_client import WireClient
+
+SETTINGS = """
+name = "one"
+[[listeners]]
+kind = "tcp"
+port = 0
+[http]
+port = 0
+[archive]
+topics = ["a/#"]
+folder = "{folder}"
+delay_seconds = 0.1
+buffer_bytes_max = {buffer}
+"""
+CLUSTER = """
+name = "node"
+[[listeners]]
+kind = "tcp"
+port = 0
+[http]
+port = 0
+[cluster]
+port = 0
+[archive]
+topics = ["a/#"]
+delay_seconds = 0.1
+"""
+WINDOW = 50
+KILLS = 2
+
+
+def configuration(folder: object = "archive", buffer: int = 1 << 24) -> str:
+    return SETTINGS.format(folder=folder, buffer=buffer)
+
+
+class Publisher(threading.Thread):
+    """Publishes numbers, and notes which of them are acknowledged, until the broker is gone.
+
+    At QoS 1 each is sent once. At QoS 2 its session goes on, and what was not acknowledged is sent
+    again.
+    """
+
+    def __init__(self, port: int, qos: int, before: "Publisher | None" = None) -> None:
+        """`before`: the same client in the life before."""
+        super().__init__(daemon=True)
+        self.acknowledged: set[bytes] = set()
+        self._qos = qos
+        self._number = 0
+        self._under_way: dict[int, Publish] = {}
+        self._ending = threading.Event()
+        self._client = WireClient(port, f"publisher-{qos}", kept=qos == 2)
+        if before is not None:
+            self._number = before._number
+            self.acknowledged = before.acknowledged
+            if qos == 2:
+                self._under_way = before._under_way
+        for packet in self._under_way.values():
+            packet.duplicate = True
+            self._client.send(packet)
+        self.start()
+
+    def run(self) -> None:
+        with self._client as client, suppress(ConnectionError):
+            while self._under_way or not self._ending.is_set():
+                while len(self._under_way) < WINDOW and not self._ending.is_set():
+                    client.send(self._next())
+                answer = client.receive()
+                if answer is None:
+                    return
+                assert isinstance(answer, Ack), answer
+                self._take(answer)
+
+    def _next(self) -> Publish:
+        self._number += 1
+        packet_id = self._number % 60_000 + 1
+        payload = f"{self._qos} {self._number}".encode()
+        packet = Publish(f"a/{self._number % 7}".encode(), payload, self._qos, packet_id=packet_id)
+        self._under_way[packet_id] = packet
+        return packet
+
+    def _take(self, answer: Ack) -> None:
+        if answer.type == PacketType.PUBCOMP:
+            return
+        assert answer.reason < 0x80, answer
+        packet = self._under_way.pop(answer.packet_id)
+        self.acknowledged.add(packet.payload)
+        if self._qos == 2:
+            self._client.send(Ack(PacketType.PUBREL, answer.packet_id))
+
+    def end(self) -> None:
+        self._ending.set()
+        self.join(WAIT_SECONDS)
+        assert not self.is_alive()
+
+
+def test_what_is_acknowledged_is_archived_once_whenever_the_broker_is_killed(
+    tmp_path: Path,
+) -> None:
+    seed = int(os.environ.get("DOVETAIL_TEST_SEED", "0")) or random.randrange(1 << 32)
+    print(f"DOVETAIL_TEST_SEED={seed}")
+    chance = random.Random(seed)
+    broker = BrokerProcess(tmp_path, configuration())
+    publishers: list[Publisher] = []
+
+    def acknowledged() -> int:
+        return sum(len(publisher.acknowledged) for publisher in publishers)
+
+    for _ in range(KILLS):
+        broker.start("--quiet", announced=False)
+        before = publishers or (None, None)
+        publishers = [
+            Publisher(broker.port, qos, one) for qos, one in zip((1, 2), before, strict=True)
+        ]
+        enough = acknowledged() + chance.randrange(50, 1_500)
+        wait_until(partial(has_reached, acknowledged, enough), "acknowledgements")
+        broker.kill()
+        for publisher in publishers:
+            publisher.end()
+    broker.start("--quiet", announced=False)
+    Publisher(broker.port, 2, publishers[1]).end()
+    broker.stop()
+    rows = read(tmp_path / "archive")
+    payloads = [row["payload"] for row in rows]
+    for publisher in publishers:
+        assert publisher.acknowledged <= set(payloads)
+    assert len(payloads) == len(set(payloads))
+    assert len({row["sequence"] for row in rows}) == len(rows)
+    assert {row["broker"] for row in rows} == {"one"}
+
+
+def has_reached(count: Callable[[], int], enough: int) -> bool:
+    return count() >= enough
+
+
+def test_a_folder_that_takes_nothing_stops_nobody(tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    broker = BrokerProcess(tmp_path, configuration(buffer=20_000))
+    broker.start()
+    with WireClient(broker.port, "client") as client:
+        assert client.publish("a/1", b"before", 1) == ReasonCode.NO_MATCHING_SUBSCRIBERS
+        wait_until(lambda: broker.metric("archive_rows_total") == 1, "a file")
+        folder.rename(tmp_path / "aside")
+        folder.write_text("a file stands here")
+        for number in range(100):
+            payload = b"%d" % number
+            assert client.publish("a/1", payload, 1) == ReasonCode.NO_MATCHING_SUBSCRIBERS
+        wait_until(lambda: broker.metric("archive_failing") == 1, "a failure")
+        assert broker.health()[0] == 200
+        waiting = int(broker.metric("archive_rows_waiting"))
+        dropped = int(broker.metric("archive_rows_dropped_total"))
+        assert dropped > 0
+        assert waiting + dropped == 100
+        wait_until(lambda: broker.metric("archive_failures_total") > 1, "another attempt")
+        folder.unlink()
+        (tmp_path / "aside").rename(folder)
+        wait_until(lambda: broker.metric("archive_rows_waiting") == 0, "files")
+        assert broker.metric("archive_failing") == 0
+        assert broker.log().count("cannot write to the archive") == 1
+        assert broker.log().count("the archive takes files again") == 1
+        assert broker.log().count("more publications wait for the archive than may") == 1
+        assert f"archived again; {dropped} were not" in broker.log()
+        folder.rename(tmp_path / "aside")
+        folder.write_text("a file stands here")
+        client.publish("a/1", b"kept by the store", 1)
+    broker.kill()
+    folder.unlink()
+    (tmp_path / "aside").rename(folder)
+    with broker:
+        pass
+    payloads = [row["payload"] for row in read(folder)]
+    written = [b"%d" % number for number in range(waiting)]
+    assert payloads == [b"before", *written, b"kept by the store"]
+
+
+def test_a_cluster_archives_a_publication_once(tmp_path: Path) -> None:
+    (tmp_path / "dovetail.toml").write_text(CLUSTER)
+    with FleetProcess(tmp_path, "up", "--config", "dovetail.toml", "--brokers", 2) as fleet:
+        first, second = fleet.ports("MQTT")
+        with WireClient(first, "one") as one, WireClient(second, "other") as other:
+            assert other.subscribe("a/#", 0) == 0
+            for number in range(30):
+                one.publish("a/1", b"%d" % number, number % 3)
+            one.publish("b/1", b"not archived", 1)
+            with WireClient(second, "third") as third:
+                third.publish("a/2", b"from there", 1)
+            got = [other.receive_message().payload for _ in range(31)]
+    rows = read(tmp_path / "dovetail-archive")
+    assert sorted(row["payload"] for row in rows) == sorted(got)
+    assert {row["broker"] for row in rows if row["topic"] == "a/1"} == {"node-1"}
+    assert {row["broker"] for row in rows if row["topic"] == "a/2"} == {"node-2"}
+
+
+def test_a_broker_without_an_archive_does_not_load_arrow() -> None:
+    program = "import sys, dovetail.node; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
