@@ -173,9 +173,10 @@ class BoxIndex:
     def insert(self, lows: npt.ArrayLike, highs: npt.ArrayLike, kinds: npt.ArrayLike = 1) -> Slots:
         """The boxes' slots. A kind is a set of up to 32 bits, for `match` to ask for."""
         low, high = np.asarray(lows, np.float64), np.asarray(highs, np.float64)
-        if low.ndim != 2 or low.shape[1] != self.dimensions or low.shape != high.shape:
+        shape = low.shape
+        if len(shape) != 2 or shape[1] != self.dimensions or shape != high.shape:
             raise ValueError(f"a box has two borders in each of {self.dimensions} dimensions")
-        count = len(low)
+        count = shape[0]
         boxes_before = self._state.item(leaves.BOXES)
         if boxes_before + count > BOXES_MAX:
             raise ValueError(f"an index has at most {BOXES_MAX:,} boxes")
@@ -184,7 +185,7 @@ class BoxIndex:
         slots = np.empty(count, np.int64)
         # A copy in any case: the kernel is compiled for arrays that can be written to.
         given = self._one if count == 1 else _Given(count, self.dimensions)
-        given.lows[:], given.highs[:], given.kinds[:] = low, high, kinds
+        given.lows[...], given.highs[...], given.kinds[...] = low, high, kinds
         if count > 1:
             given.sequence = np.argsort(keys_of(given.boxes, self._origins, self._scales))
         done = self._insert(given, 0, slots)
