@@ -45,11 +45,14 @@ FOR_USERS = [page for page in PAGES if page.name == "README.md" or page.parent.n
 RUNNING = ROOT / "docs" / "running.md"
 CLUSTER = ROOT / "docs" / "cluster.md"
 ATTRIBUTES = ROOT / "docs" / "attributes.md"
+PIPELINE = ROOT / "docs" / "pipeline.md"
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
-_SETTING = re.compile(r"\b(mqtt|access|archive|http|log|cluster|listeners|matchers)\.([a-z_]+)\b(?!\()")
+_SETTING = re.compile(
+    r"\b(mqtt|access|archive|http|log|cluster|listeners|matchers)\.([a-z_]+)\b(?!\()"
+)
 _LIMIT = re.compile(r"^\| `mqtt\.(\w+)` \| `([^`]+)` \| \S", re.MULTILINE)
 _CODE_FILES = (".md", ".py", ".secret", ".toml")
 
@@ -162,7 +165,7 @@ def test_options_in_sentences_are_known(page: Path) -> None:
 def test_settings_are_known(page: Path) -> None:
     tables: dict[str, type[Struct]] = {
         name: type(value)
-        for name in ("mqtt", "access", "http", "log", "cluster", "matchers")
+        for name in ("mqtt", "access", "archive", "http", "log", "cluster", "matchers")
         if isinstance(value := getattr(Settings(), name), Struct)
     }
     tables["listeners"] = Listener
@@ -172,7 +175,8 @@ def test_settings_are_known(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [text for page in (RUNNING, CLUSTER, ATTRIBUTES) for text in blocks(page, "toml")]
+    "text",
+    [text for page in (RUNNING, CLUSTER, ATTRIBUTES, PIPELINE) for text in blocks(page, "toml")],
 )
 def test_configurations_can_be_read(text: str) -> None:
     assert parse_settings(text, "a page") != Settings()
