@@ -24,7 +24,8 @@ from dovetail.matcher.layout import Floats, Layout
 BATCHES = (1, 16, 256, FEED_FRAME_BOXES_MAX)
 ONE_BY_ONE = 4_096
 """Boxes that come and go in a round, if each comes alone; of batches eight times as many."""
-POINTS = 2_000
+POINTS, TURNS = 2_000, 9
+"""That a worn index is compared with a new one by."""
 
 Rates = dict[int, tuple[float, float]]
 """By batch: boxes a second that came, and that went; medians."""
@@ -91,23 +92,23 @@ class _Index:
             self._index.discard(slots)
 
     def wear(self, seed: int) -> float:
-        """Time a point after boxes have been replaced, by that before."""
-        points = workload.points(POINTS, seed)
-        order = np.random.default_rng(seed).permutation(len(self._slots))[: self.replaced]
-        fresh = self._match_seconds(points)
+        """Time a point after boxes have been replaced, by that in an index with the same boxes."""
         lows, highs = self._boxes
+        order = np.random.default_rng(seed).permutation(len(self._slots))[: self.replaced]
         for place in order.tolist():
             self._index.discard(self._slots[place : place + 1])
             self._index.insert(lows[place : place + 1], highs[place : place + 1])
-        return self._match_seconds(points) / fresh
-
-    def _match_seconds(self, points: Floats) -> float:
-        seconds = []
-        for _ in range(5):
-            started = self._now()
-            self._index.match(points)
-            seconds.append(self._now() - started)
-        return statistics.median(seconds)
+        fresh = BoxIndex(*workload.bounds())
+        fresh.insert(lows, highs)
+        points = workload.points(POINTS, seed)
+        ratios = []
+        for _ in range(TURNS + 1):
+            times = [self._now()]
+            for index in (self._index, fresh):
+                index.match(points)
+                times.append(self._now())
+            ratios.append((times[1] - times[0]) / (times[2] - times[1]))
+        return statistics.median(ratios[1:])
 
 
 class _Matcher:
