@@ -221,6 +221,15 @@ ARCHIVE_NAME_BYTES_MAX = 200
 ARCHIVE_CHUNK_ROWS = 2_048
 """Rows that become Arrow columns in one go: for so long Python does nothing else."""
 
+COMPACT_FILE_BYTES_MAX = 268_435_456
+"""Of a file that is made of several: some tasks of Spark, and nothing that cannot be copied."""
+
+COMPACT_ROW_GROUP_BYTES = 67_108_864
+"""In memory, of a group of rows that readers take at once; so much is held while files are read."""
+
+COMPACT_STALE_SECONDS = 3_600.0
+"""A file of the archive that nobody has gone on with for so long, its writer was killed over."""
+
 # Handles -----------------------------------------------------------------------------------------
 
 HANDLE_PREFIX = "handle:"

@@ -6,9 +6,9 @@ published, `day=2026-11-16/hour=17`.
 
 The rule: **a file counts unless another one in the same folder covers it**: one of the same
 broker, with a range that its own lies in. A broker writes ranges that rise and do not overlap, so
-that only happens where files were put together: the new one covers those that it was made of from
-the moment it appears, whether or not they are gone yet. So every row counts once, whatever was
-killed at whatever moment.
+that only happens where files were put together (compacting.py): the new one covers those that it
+was made of from the moment it appears, whether or not they are gone yet. So every row counts once,
+whatever was killed at whatever moment.
 
 A file appears whole: it is written under a name that begins with a dot, and renamed. Other files
 than these are not looked at. Nothing here needs pyarrow.

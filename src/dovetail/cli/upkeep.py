@@ -1,13 +1,15 @@
-"""`config`, `passwd` and `backup`: the files that a broker lives on."""
+"""`config`, `passwd`, `backup` and `compact`: the files that a broker lives on, and writes."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dovetail.cli import option
-from dovetail.errors import ConfigError
+from dovetail.config import COMPACT_FILE_BYTES_MAX
+from dovetail.errors import ConfigError, MissingDependencyError
 
 app = typer.Typer()
 
@@ -101,3 +103,37 @@ def backup(
 
     store.backup(data, target)
     print(f"{target}: {target.stat().st_size:,} bytes, a copy of {data}")
+
+
+@app.command(epilog="Example: dovetail compact /srv/archive")
+def compact(
+    folder: Annotated[Path, typer.Argument(help="The archive: what `archive.folder` names.")],
+    file_bytes: Annotated[
+        int, option.number("The largest file that is made of several.", least=1_024, most=1 << 40)
+    ] = COMPACT_FILE_BYTES_MAX,
+    keep: Annotated[
+        int,
+        option.number(
+            "Seconds that files which were put into others stay, for jobs that are reading them. "
+            "The next run deletes them.",
+            least=0,
+            most=31_536_000,
+        ),
+    ] = 0,
+) -> None:
+    """Put the small files of an archive together, in hours that are over.
+
+    Brokers and readers need not stop for it, and it may be killed at any moment.
+    """
+    try:
+        from dovetail.archive.compacting import compact as compact_files
+    except ImportError as error:
+        raise MissingDependencyError(
+            "an archive needs pyarrow, which is not installed.",
+            hint="`pip install pyarrow`, or Dovetail with its extra, `dovetail[spark]`.",
+        ) from error
+
+    done = compact_files(folder, time.time(), file_bytes_max=file_bytes, keep_seconds=keep)
+    print(f"{folder}: {done.sources:,} files with {done.rows:,} rows are {done.files:,} now")
+    if done.deleted or done.kept:
+        print(f"deleted: {done.deleted:,} files; left for the next run: {done.kept:,}")

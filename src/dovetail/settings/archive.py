@@ -32,7 +32,8 @@ class Archive(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             0.1,
             3_600,
             "A publication is in a file so long after it came, unless the disk is slower. A file "
-            "is written for each such time in which there was something.",
+            "is written for each such time in which there was something: `dovetail compact` makes "
+            "few of many.",
         ),
     ] = 1
     file_bytes_max: Annotated[
