@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline import jobs
-from dovetail.pipeline.experiments import broker
+from dovetail.pipeline.experiments import bluedove, broker
 from dovetail.pipeline.experiments.wildcard import PANELS, ROWS
+from dovetail.sim.saturation import Search
 from dovetail.topics.sketches import METHODS
 from figure_oracle import queries_of
 
@@ -148,3 +149,40 @@ class TestBroker:
         )
         with pytest.raises(ConfigError, match="something else"):
             jobs.reproduce_broker(out=tmp_path)
+
+
+class TestBlueDove:
+    SMALL = bluedove.Effort(
+        Search(first_rate=500.0, precision=0.3, seconds_min=1.0, publications_min=100), 2, 400
+    )
+
+    @pytest.mark.usefixtures("own_spark")
+    def test_run_and_run_again(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        out = tmp_path / "results"
+        jobs.reproduce_bluedove(figures=("7",), seed=3, out=out, effort=self.SMALL)
+        printed = capsys.readouterr().out
+        assert f"report  {out}/report.html\n" in printed
+        assert "Adaptive against random" in printed
+        table = pq.read_table(out / "results.parquet")
+        assert table.schema.equals(bluedove.ROWS)
+        assert len(set(table["system"].to_pylist())) == 4
+        assert table.num_rows == 8 * (2 + 20)
+
+        first = (out / "results.parquet").read_bytes()
+        jobs.reproduce_bluedove(figures=("7", "7"), seed=3, out=out, effort=self.SMALL)
+        assert (out / "results.parquet").read_bytes() == first
+
+    @pytest.mark.usefixtures("no_spark")
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"trials": 0}, "--trials is from 1 to 100, not 0"),
+            ({"seed": -1}, "--seed is from 0 to"),
+            ({"figures": ("4",)}, "asked for: 4"),
+            ({"master": "nonsense"}, "not a Spark master"),
+        ],
+    )
+    def test_option(self, tmp_path: Path, options: dict[str, object], said: str) -> None:
+        with pytest.raises(ConfigError, match=said):
+            jobs.reproduce_bluedove(out=tmp_path / "results", **options)  # type: ignore[arg-type]
+        assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,6 @@
 """The rates at which queues begin to grow, against what can be computed by hand."""
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -8,7 +9,15 @@ import pytest
 from dovetail.attributes import workload
 from dovetail.sim.matchers import Costs
 from dovetail.sim.queues import Queues
-from dovetail.sim.saturation import Plane, Search, lattice, saturation, trial
+from dovetail.sim.saturation import (
+    Plane,
+    Search,
+    boxes_held,
+    lattice,
+    response_times,
+    saturation,
+    trial,
+)
 from dovetail.sim.systems import SYSTEMS, Setting
 
 COSTS = Costs(0.0, 0.0, 1e-4)
@@ -79,6 +88,31 @@ def test_points_are_spread_evenly() -> None:
         assert counts.max() < 260
     # And dimensions do not follow each other.
     assert np.abs(np.corrcoef(points.T) - np.eye(workload.DIMENSIONS)).max() < 0.05
+
+
+def test_skewed_points_follow_the_boxes() -> None:
+    points = np.array(list(islice(lattice(1, skewed=2), 8_000)))
+    centres = workload.points(8_000, 1, skewed=2)
+    for column in range(workload.DIMENSIONS):
+        ours, theirs = (
+            np.histogram(one[:, column], 10, (0.0, workload.LENGTH))[0] for one in (points, centres)
+        )
+        assert ours == pytest.approx(theirs, rel=0.15, abs=40)
+
+
+def test_boxes_held_are_those_that_saturate_at_the_rate() -> None:
+    rate = at_once("full") / 2
+    held = boxes_held("full", SETTING, 1, replace(QUICK, first_rate=rate))
+    assert held == pytest.approx(2 * SETTING.boxes, rel=0.15)
+
+
+def test_response_times_grow_above_saturation_only() -> None:
+    limit = at_once("full")
+    below, above = (
+        response_times("full", SETTING, 1, share * limit, 12, QUICK) for share in (0.6, 1.5)
+    )
+    assert max(below) < 1
+    assert above[-1] > above[5] + 1 > above[0] + 2
 
 
 def test_points_that_come_together_are_asked_about_together() -> None:

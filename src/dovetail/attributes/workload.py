@@ -7,6 +7,8 @@ are uniform; in the last `skewed` dimensions they follow the boxes' hot spot ins
 skew of section IV-F. For what the paper lacks, a share of the ranges is open.
 """
 
+from statistics import NormalDist
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +17,7 @@ LENGTH = 1_000.0
 BOXES = 40_000
 WIDTH = 250.0
 SPREAD = 250.0
+SHARES = 1_001
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,6 +41,14 @@ def _cropped_normal(rng: np.random.Generator, centres: Floats, count: int, sprea
             column[wanted] = rng.normal(centre, spread, len(wanted))
             wanted = wanted[(column[wanted] < 0) | (column[wanted] >= LENGTH)]
     return drawn
+
+
+def shares(dimension: int, spread: float = SPREAD) -> Floats:
+    """Of centres below each of `SHARES` values, from 0 to the end of the axis."""
+    centre = float(hot_spots()[dimension])
+    drawn = NormalDist(centre, spread)
+    below = np.array([drawn.cdf(value) for value in np.linspace(0.0, LENGTH, SHARES)])
+    return np.asarray((below - below[0]) / (below[-1] - below[0]), np.float64)
 
 
 def boxes(

@@ -75,6 +75,52 @@ def broker(
     jobs.reproduce_broker(rounds=rounds, seconds=seconds, seed=seed, out=out)
 
 
+class BlueDoveFigure(StrEnum):
+    """The figures of the BlueDove paper that can be recomputed."""
+
+    FIGURE_5 = "5"
+    FIGURE_6A = "6a"
+    FIGURE_6B = "6b"
+    FIGURE_7 = "7"
+    FIGURE_8 = "8"
+    FIGURE_11A = "11a"
+    FIGURE_11B = "11b"
+    FIGURE_11C = "11c"
+
+
+@app.command(epilog="Example: dovetail reproduce bluedove --figure 6a --figure 7 --out results")
+def bluedove(
+    trials: Annotated[
+        int, option.number("Trials that each configuration averages, up to 100.", least=1)
+    ] = 1,
+    figure: Annotated[
+        list[BlueDoveFigure] | None,
+        option.value(
+            "A figure to compute; may be repeated. Default: all.", "|".join(BlueDoveFigure)
+        ),
+    ] = None,
+    seed: Annotated[int, option.number("The same seed gives the same figures.")] = 1,
+    master: Annotated[
+        str | None,
+        option.value("The Spark master, such as spark://host:7077. Default: this machine.", "URL"),
+    ] = None,
+    out: Annotated[
+        Path | None, option.folder("A folder for the results. Default: bluedove-results.")
+    ] = None,
+) -> None:
+    """Simulate clusters of matchers as the BlueDove paper's evaluation compares them."""
+    _require_spark()
+    from dovetail.pipeline import jobs
+
+    jobs.reproduce_bluedove(
+        figures=tuple(figure or BlueDoveFigure),
+        trials=trials,
+        seed=seed,
+        master=master,
+        out=out,
+    )
+
+
 def _require_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:

@@ -18,8 +18,10 @@ from rich.console import Console
 
 from dovetail import __version__
 from dovetail.errors import ConfigError
+from dovetail.pipeline.bluedove_report import BlueDoveRun, render_bluedove
 from dovetail.pipeline.broker_report import BrokerRun, render_broker
-from dovetail.pipeline.experiments import broker, wildcard
+from dovetail.pipeline.experiments import bluedove, bluedove_numbers, broker, wildcard
+from dovetail.pipeline.experiments.bluedove_figures import FIGURES, Figure, chosen
 from dovetail.pipeline.experiments.comparison import Comparison, averages, compare
 from dovetail.pipeline.progress import show_progress, show_steps
 from dovetail.pipeline.report import Run, render
@@ -29,6 +31,7 @@ from dovetail.pipeline.timing import measure_point, prepared
 
 WILDCARD_OUT = Path("wildcard-results")
 BROKER_OUT = Path("broker-results")
+BLUEDOVE_OUT = Path("bluedove-results")
 TABLE_NAME = "results.parquet"
 REPORT_NAME = "report.html"
 
@@ -36,6 +39,7 @@ EXPERIMENT_KEY = b"dovetail.experiment"
 """In the table's metadata: it tells an earlier result from a stranger's file."""
 WILDCARD = b"wildcard"
 BROKER = b"broker"
+BLUEDOVE = b"bluedove"
 
 TASKS_PER_CORE = 16
 """Fine enough for a bar that moves and for even work, coarse enough that Spark's cost per task
@@ -151,6 +155,58 @@ def measure_broker(
                 rows.append({"round": number, **measure_point(bench, point, seconds)})
                 step()
     return pa.Table.from_pylist(rows, broker.ROWS).replace_schema_metadata(metadata(BROKER, seed))
+
+
+def reproduce_bluedove(
+    *,
+    figures: Sequence[str] = tuple(FIGURES),
+    trials: int = 1,
+    seed: int = 1,
+    master: str | None = None,
+    out: Path | None = None,
+    effort: bluedove.Effort = bluedove.FULL,
+) -> None:
+    """Run BlueDove's evaluation under the simulator; leave a table and a report in a folder."""
+    shown = chosen(figures)
+    if not 1 <= trials <= bluedove.TRIALS_MAX:
+        raise ConfigError(f"--trials is from 1 to {bluedove.TRIALS_MAX}, not {trials:,}.")
+    check_seed(seed)
+    if master is not None:
+        check_master(master)
+    out = (out or BLUEDOVE_OUT).absolute()
+    started = time.monotonic()
+    with result_folder(out, lambda there: is_result(there, BLUEDOVE)) as folder:
+        with open_session(master) as spark:
+            rows = measure_bluedove(spark, shown, trials, seed, effort)
+            spark_version = spark.version
+        measured = bluedove.Measured(rows)
+        comparisons = bluedove_numbers.compare(measured)
+        run = BlueDoveRun(seed, trials, shown, datetime.now(UTC), versions(spark_version))
+        with write_errors(out):
+            pq.write_table(rows, folder / TABLE_NAME)
+            page = render_bluedove(run, measured, comparisons)
+            (folder / REPORT_NAME).write_text(page, "utf-8")
+    print(summary(rows.num_rows, time.monotonic() - started, out, comparisons))
+
+
+def measure_bluedove(
+    spark: SparkSession,
+    figures: Sequence[Figure],
+    trials: int,
+    seed: int,
+    effort: bluedove.Effort,
+) -> pa.Table:
+    """One Spark task for each configuration and trial."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if spark.sparkContext.uiWebUrl:
+        console.print(f"Spark's page for this run: {spark.sparkContext.uiWebUrl}", markup=False)
+    wanted = [one for figure in figures for one in figure.configurations]
+    cells = bluedove.cells(wanted, trials)
+    count = cells.num_rows
+    rows = bluedove.in_order(bluedove.measure(spark.createDataFrame(cells), count, seed, effort))
+    with show_progress(spark, "BlueDove figures", count, console):
+        table = rows.toArrow()
+    return table.cast(bluedove.ROWS).replace_schema_metadata(metadata(BLUEDOVE, seed))
 
 
 def metadata(experiment: bytes, seed: int) -> dict[bytes, bytes]:

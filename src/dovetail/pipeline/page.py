@@ -82,6 +82,7 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wh
 .series-3 { --colour: var(--series-3); }
 .series-4 { --colour: var(--series-4); }
 .series-5 { --colour: var(--series-5); }
+.bar { fill: var(--colour); }
 .place { stroke: var(--colour); stroke-width: 1.5; stroke-dasharray: 3 3; }
 .name { fill: var(--colour); font-weight: 600; }
 .line.series-1 { stroke-dasharray: 2 4; } .line.series-2 { stroke-dasharray: 8 4; }

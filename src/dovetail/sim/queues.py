@@ -84,6 +84,8 @@ class Queues:
         ]
         self.waiting_points = 0
         """Without an answer."""
+        self._response_seconds = 0.0
+        self._answered_points = 0
         for matcher in self._matchers.values():
             self.clock.after(self._random.random() * TICK_SECONDS, self._tick, matcher)
 
@@ -129,12 +131,18 @@ class Queues:
             return
         queue = matcher.queues[dimension]
         questions = points = 0
+        came = 0.0
         while queue and (not points or points + queue[0].points <= self._job_points_max):
-            points += queue.popleft().points
+            question = queue.popleft()
+            points += question.points
+            came += question.came_at * question.points
             questions += 1
         matcher.points[dimension] -= points
         matcher.is_working = True
         seconds = self._costs.of(questions, points, matcher.boxes[dimension])
+        answered_at = self.clock.now + seconds + 2 * LINK_SECONDS
+        self._response_seconds += answered_at * points - came
+        self._answered_points += points
         self.clock.after(seconds, self._finish, matcher, dimension, points, seconds)
 
     def _finish(self, matcher: _Matcher, dimension: int, points: int, seconds: float) -> None:
@@ -169,6 +177,12 @@ class Queues:
 
     def busy_seconds(self) -> list[float]:
         return [one.busy_seconds for one in self._matchers.values()]
+
+    def take_response_seconds(self) -> float:
+        """From a point's coming to its answer, on average of those matched since the last call."""
+        seconds, points = self._response_seconds, self._answered_points
+        self._response_seconds, self._answered_points = 0.0, 0
+        return seconds / max(points, 1)
 
     def run_empty(self) -> None:
         while self.waiting_points:

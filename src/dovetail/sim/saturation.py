@@ -19,7 +19,7 @@ The same can be asked of the whole plane (`Plane`), which takes thirty times as 
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -36,6 +36,7 @@ SAMPLE_SECONDS = 0.25
 SETTLE_SECONDS = 20.0
 """Until all matchers have joined and have their boxes."""
 _STEP = 1.5
+_QUICKER = 4
 _LATTICE_POINTS = 4_096
 _FOR_EVER = 1e9
 _MANY = 1 << 40
@@ -111,23 +112,66 @@ def saturation(
 ) -> Saturation:
     """Of one of the `SYSTEMS`."""
     search = search or Search()
-    points = lattice(seed)
+    points = points_of(setting, seed)
     cluster = make(SYSTEMS[name], setting, seed)
     # Now everybody knows how fast everybody is.
     trial(cluster, setting, search, points, search.first_rate / 2)
     trials: list[Trial] = []
-    low, high, rate = 0.0, math.inf, search.first_rate
-    while not low or high / low > 1 + search.precision:
+
+    def is_too_high(rate: float) -> bool:
         trials.append(trial(cluster, setting, search, points, rate))
-        if trials[-1].is_saturated:
-            high = rate
+        return trials[-1].is_saturated
+
+    rate = _highest(search.first_rate, search.precision, is_too_high)
+    return Saturation(name, setting, seed, rate, tuple(trials))
+
+
+def boxes_held(name: str, setting: Setting, seed: int, search: Search | None = None) -> int:
+    """The most, about, that can be held at the search's first rate (BlueDove IV-C)."""
+    search = search or Search()
+    rate = search.first_rate
+    quick = replace(
+        search,
+        seconds_min=search.seconds_min / _QUICKER,
+        publications_min=search.publications_min // _QUICKER,
+    )
+
+    def is_too_many(boxes: float) -> bool:
+        held, points = replace(setting, boxes=round(boxes)), points_of(setting, seed)
+        cluster = Queues(SYSTEMS[name], held, seed)
+        trial(cluster, held, quick, points, rate / 2)
+        return trial(cluster, held, search, points, rate).is_saturated
+
+    return round(_highest(setting.boxes, search.precision, is_too_many))
+
+
+def response_times(
+    name: str, setting: Setting, seed: int, rate: float, seconds: int, search: Search | None = None
+) -> list[float]:
+    """At one rate, the mean of each second (BlueDove IV-B)."""
+    cluster, points = Queues(SYSTEMS[name], setting, seed), points_of(setting, seed)
+    trial(cluster, setting, search or Search(), points, rate / 2)
+    cluster.take_response_seconds()
+    found = []
+    for _ in range(seconds):
+        _flow(cluster, setting, points, rate, 1.0)
+        found.append(cluster.take_response_seconds())
+    return found
+
+
+def _highest(first: float, precision: float, is_too_much: Callable[[float], bool]) -> float:
+    """Of those that are not too much."""
+    low, high, value = 0.0, math.inf, first
+    while not low or high / low > 1 + precision:
+        if is_too_much(value):
+            high = value
         else:
-            low = rate
-        rate = _next_rate(low, high)
-    return Saturation(name, setting, seed, low, tuple(trials))
+            low = value
+        value = _between(low, high)
+    return low
 
 
-def _next_rate(low: float, high: float) -> float:
+def _between(low: float, high: float) -> float:
     if not low:
         return high / _STEP
     return low * _STEP if math.isinf(high) else math.sqrt(low * high)
@@ -167,17 +211,31 @@ def _flow(
     return np.array(samples)
 
 
-def lattice(seed: int) -> Iterator[list[float]]:
-    """Points that fill all dimensions evenly: a Kronecker sequence, shifted."""
+def points_of(setting: Setting, seed: int) -> Iterator[list[float]]:
+    return lattice(seed, setting.skewed, setting.spread)
+
+
+def lattice(seed: int, skewed: int = 0, spread: float = workload.SPREAD) -> Iterator[list[float]]:
+    """Points that fill all dimensions evenly: a Kronecker sequence, shifted.
+
+    In the last `skewed` ones they are as dense as the centres of boxes.
+    """
     ratio = 2.0
     for _ in range(64):  # the root of x ** (dimensions + 1) == x + 1
         ratio = (1 + ratio) ** (1 / (workload.DIMENSIONS + 1))
     steps = ratio ** -np.arange(1.0, workload.DIMENSIONS + 1)
     shift = np.random.default_rng(seed).random(workload.DIMENSIONS)
+    columns = range(workload.DIMENSIONS - skewed, workload.DIMENSIONS)
+    shares = {column: workload.shares(column, spread) for column in columns}
+    axis = np.linspace(0.0, workload.LENGTH, workload.SHARES)
     first = 1
     while True:
         numbers = np.arange(first, first + _LATTICE_POINTS)[:, np.newaxis]
-        yield from ((numbers * steps + shift) % 1.0 * workload.LENGTH).tolist()
+        evenly = (numbers * steps + shift) % 1.0
+        points = evenly * workload.LENGTH
+        for column, share in shares.items():
+            points[:, column] = np.interp(evenly[:, column], share, axis)
+        yield from points.tolist()
         first += _LATTICE_POINTS
 
 

@@ -41,8 +41,13 @@ class Setting:
     brokers: int = 2
     boxes: int = workload.BOXES
     spread: float = workload.SPREAD
+    width: float = workload.WIDTH
+    skewed: int = 0
+    """Dimensions in which points follow the boxes' hot spots (IV-F)."""
     searchable: int = workload.DIMENSIONS
     """Dimensions that boxes are placed by, of all that they have."""
+    along: int = 0
+    """The one dimension of p2p."""
     costs: Costs = LINEAR
     job_points_max: int = 1
     """Points that a matcher matches together."""
@@ -54,7 +59,7 @@ class Setting:
         if scheme is Scheme.MPARTITION:
             return Layout("s", bounds, tuple(range(self.searchable)), scheme, WIDE_SHARE)
         # In the baselines the width of a range decides nothing.
-        return Layout("s", bounds, (0,), scheme, 1.0)
+        return Layout("s", bounds, (self.along,), scheme, 1.0)
 
     def placement(self, layout: Layout) -> Placement:
         """Even segments, as of matchers that began together."""
@@ -62,4 +67,4 @@ class Setting:
         return Placement(layout, even_tokens(names, layout.bounds))
 
     def drawn_boxes(self, seed: int) -> tuple[Floats, Floats]:
-        return workload.boxes(self.boxes, seed, spread=self.spread)
+        return workload.boxes(self.boxes, seed, spread=self.spread, width=self.width)

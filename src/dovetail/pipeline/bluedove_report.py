@@ -1,0 +1,164 @@
+"""The report of a BlueDove run: the paper's numbers beside ours, and the charts of each figure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+
+from dovetail.pipeline.bluedove_charts import bars, courses, curves
+from dovetail.pipeline.charts import Series, legend_key
+from dovetail.pipeline.experiments.bluedove import NARROW, SLOWDOWN, Configuration, Measured
+from dovetail.pipeline.experiments.bluedove_figures import Figure, Line, Panel
+from dovetail.pipeline.experiments.bluedove_numbers import TOLERANCE
+from dovetail.pipeline.experiments.comparison import Comparison
+from dovetail.pipeline.page import as_text, check_table, head, page
+
+TITLE = "BlueDove&rsquo;s evaluation, recomputed"
+PAPER = (
+    "M. Li, F. Ye, M. Kim, H. Chen, H. Lei, &ldquo;A Scalable and Elastic Publish/Subscribe "
+    "Service&rdquo;, section IV"
+)
+NOTE = (
+    f"A number agrees when ours is within {TOLERANCE * 100:.0f} % of the paper&rsquo;s with boxes "
+    "of one of the two widths; the difference is that of the nearer one."
+)
+
+READING = f"""\
+<section><h2>How to read the charts</h2>
+<p>Candidates, segments, forwarding policies and reports of load are the code that serves clients;
+time is simulated. A matcher looks at each box that it holds along a dimension, as the
+paper&rsquo;s does: Dovetail&rsquo;s own index does not, and is far faster, but then there is little
+to choose between the systems that are compared here.</p>
+<ul>
+<li><b>Boxes 250 wide</b> are what the paper&rsquo;s text describes.</li>
+<li><b>Boxes in one segment</b> are {NARROW:g} wide: nearly each has one copy a dimension. The
+paper&rsquo;s results fit that kind, whatever its text says.</li>
+</ul>
+</section>
+"""
+
+DIFFERENCES = f"""\
+<section><h2>Where this differs from the paper, and why</h2>
+<ul>
+<li><b>The speed of a matcher is fitted</b>, for each width of boxes, so that 20 matchers saturate
+near the paper&rsquo;s 114,000 messages a second. Everything else follows from it.</li>
+<li><b>Matching takes {SLOWDOWN} times as long, and rates are as much lower.</b> Charts show rates
+times {SLOWDOWN}. Response times below saturation, which are matching times, are as much longer than
+the paper&rsquo;s machines would need.</li>
+<li><b>A rate is too high</b> if somewhere the time that questions wait grows through all of a trial
+of 20 seconds, by more than 3 % of the time that passes. The paper watched for five minutes.</li>
+<li><b>Messages come at even times</b>, at points that fill the space evenly: at a hundredth of the
+rate, chance would shake queues ten times as much.</li>
+<li><b>P2P holds a box at each matcher whose segment it overlaps</b>, and so finds every match. The
+paper says that only one matcher stores a box: a box that crosses a border would be missed.</li>
+</ul>
+</section>
+"""
+
+
+@dataclass(frozen=True)
+class BlueDoveRun:
+    """What was run, in the words of the page."""
+
+    seed: int
+    trials: int
+    figures: Sequence[Figure]
+    finished: datetime
+    versions: Mapping[str, str]
+
+
+def render_bluedove(run: BlueDoveRun, measured: Measured, comparisons: Sequence[Comparison]) -> str:
+    """The whole page."""
+    facts = {
+        "Figures": ", ".join(figure.name for figure in run.figures),
+        "Trials a configuration": str(run.trials),
+        "Seed": str(run.seed),
+        "Finished": run.finished.strftime("%Y-%m-%d %H:%M UTC"),
+        **run.versions,
+    }
+    about = f"{PAPER}, on Dovetail&rsquo;s own code under a seeded simulator."
+    return page(
+        TITLE,
+        head(TITLE, _headline(comparisons), about, facts)
+        + check_table(comparisons, NOTE)
+        + READING
+        + "".join(_figure(figure, measured) for figure in run.figures)
+        + DIFFERENCES,
+    )
+
+
+def _headline(comparisons: Sequence[Comparison]) -> str:
+    known = [row for row in comparisons if row.holds is not None]
+    agree = sum(bool(row.holds) for row in known)
+    return f"Of {len(known)} numbers of the paper that were run, {agree} come out as it has them."
+
+
+def _figure(figure: Figure, measured: Measured) -> str:
+    panels = "".join(_panel(figure, panel, measured) for panel in figure.panels)
+    legend = ""
+    if figure.along != "bars":
+        keys = "".join(
+            f"<li>{legend_key(index)}{escape(line.name)}</li>"
+            for index, line in enumerate(figure.panels[0].lines)
+        )
+        legend = f'<ul class="legend">{keys}</ul>'
+    return (
+        f'<section id="figure-{figure.name}"><h2>Figure {_printed(figure.name)}: '
+        f'{escape(figure.title)}</h2>{legend}<div class="panels">{panels}</div></section>\n'
+    )
+
+
+def _printed(name: str) -> str:
+    """6a as the paper writes it: 6(a)."""
+    return f"{name[:-1]}({name[-1]})" if name[-1] in "abc" else name
+
+
+def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
+    title = f"{figure.title}: {panel.title}"
+    found = [_values(figure, line, measured) for line in panel.lines]
+    series = [
+        Series(
+            line.name,
+            [value for _, value in values],
+            [f"{line.name}, {x:g}: {value:,.4g}" for x, value in values],
+        )
+        for line, values in zip(panel.lines, found, strict=True)
+    ]
+    where = [x for x, _ in found[0]]
+    if figure.along == "bars":
+        chart = bars(title, figure.y_label, series)
+    elif figure.along == "time":
+        chart = courses(title, figure.x_label, figure.y_label, where, series)
+    else:
+        chart = curves(title, figure.x_label, figure.y_label, where, series)
+    return (
+        f'<figure class="panel"><figcaption><h3>{as_text(panel.title)}</h3></figcaption>{chart}'
+        f"{_table(figure, where, series)}</figure>"
+    )
+
+
+def _values(figure: Figure, line: Line, measured: Measured) -> list[tuple[float, float]]:
+    if figure.along in ("time", "matchers"):
+        return measured.over(line.points[0][1], figure.measure)
+    return [(x, _known(measured, one, figure.measure)) for x, one in line.points]
+
+
+def _known(measured: Measured, configuration: Configuration, measure: str) -> float:
+    value = measured.value(configuration, measure)
+    assert value is not None, configuration
+    return value
+
+
+def _table(figure: Figure, where: Sequence[float], series: Sequence[Series]) -> str:
+    heads = "".join(f'<th scope="col" class="number">{escape(one.name)}</th>' for one in series)
+    rows = "".join(
+        f'<tr><th scope="row">{"" if figure.along == "bars" else f"{x:g}"}</th>'
+        + "".join(f'<td class="number">{one.values[place]:,.4g}</td>' for one in series)
+        + "</tr>"
+        for place, x in enumerate(where)
+    )
+    return (
+        '<details><summary>The values</summary><div class="wide"><table class="values"><thead><tr>'
+        f'<th scope="col">{escape(figure.x_label)}</th>{heads}</tr></thead><tbody>{rows}</tbody>'
+        "</table></div></details>"
+    )

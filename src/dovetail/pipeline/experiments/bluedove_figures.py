@@ -1,0 +1,214 @@
+"""Which configurations each of BlueDove's figures shows, and how. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dovetail.errors import ConfigError
+from dovetail.pipeline.experiments.bluedove import (
+    BOXES,
+    BUSY,
+    HELD,
+    NARROW,
+    RATE,
+    RESPONSE,
+    RESPONSE_SECONDS,
+    WIDE,
+    Configuration,
+)
+
+PAPER_RATE = 100_000.0
+"""Below what 20 matchers can take: figures 5 and 6(b)."""
+PAPER_RATE_ABOVE = 150_000.0
+
+MATCHERS = (5, 10, 15, 20)
+SPREADS = (250.0, 500.0, 750.0, 1_000.0)
+POLICIES = ("adaptive", "response-time", "subscription-amount", "random")
+SYSTEM_NAMES = {
+    "adaptive": "Dovetail (mPartition, adaptive)",
+    "p2p": "P2P (one dimension)",
+    "full": "Full replication",
+}
+WIDTH_NAMES = {WIDE: "boxes 250 wide", NARROW: "boxes in one segment"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve: what is at each x; or one configuration, by its own seconds or matchers."""
+
+    name: str
+    points: tuple[tuple[float, Configuration], ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A chart."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The paper's, and what it is called there."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    measure: str
+    panels: tuple[Panel, ...]
+    along: str = "x"
+    """`x`: a value for each x; `bars`: for each name; `time`, `matchers`: a line's own."""
+
+    @property
+    def configurations(self) -> list[Configuration]:
+        return [
+            configuration
+            for panel in self.panels
+            for line in panel.lines
+            for _, configuration in line.points
+        ]
+
+
+def _by_width(lines: "Sequence[Line]", experiment: str | None = None) -> tuple[Panel, ...]:
+    """The same lines for each width of boxes."""
+    return tuple(
+        Panel(
+            name.capitalize(),
+            tuple(
+                Line(
+                    line.name,
+                    tuple(
+                        (x, replace(one, width=width, experiment=experiment or one.experiment))
+                        for x, one in line.points
+                    ),
+                )
+                for line in lines
+            ),
+        )
+        for width, name in WIDTH_NAMES.items()
+    )
+
+
+def _scalability(rate: float = 0.0) -> list[Line]:
+    return [
+        Line(
+            name,
+            tuple(
+                (
+                    count,
+                    Configuration(system=system, matchers=count, messages_per_second=rate),
+                )
+                for count in MATCHERS
+            ),
+        )
+        for system, name in SYSTEM_NAMES.items()
+    ]
+
+
+def _one_line(configurations: Sequence[tuple[float, Configuration]]) -> list[Line]:
+    return [Line("Dovetail", tuple(configurations))]
+
+
+FIGURES = {
+    figure.name: figure
+    for figure in (
+        Figure(
+            "5",
+            "Response time below and above saturation",
+            "seconds",
+            "response time, s",
+            RESPONSE_SECONDS,
+            _by_width(
+                [
+                    Line(
+                        f"{rate:,.0f} messages/s",
+                        ((0.0, Configuration(RESPONSE, messages_per_second=rate)),),
+                    )
+                    for rate in (PAPER_RATE, PAPER_RATE_ABOVE)
+                ]
+            ),
+            "time",
+        ),
+        Figure(
+            "6a",
+            "Saturation rate against matchers",
+            "matchers",
+            "messages a second",
+            RATE,
+            _by_width(_scalability()),
+        ),
+        Figure(
+            "6b",
+            "Boxes held at 100,000 messages a second",
+            "matchers",
+            "boxes",
+            BOXES,
+            _by_width(_scalability(PAPER_RATE), HELD),
+        ),
+        Figure(
+            "7",
+            "Saturation rate by forwarding policy",
+            "policy",
+            "messages a second",
+            RATE,
+            _by_width(
+                [Line(policy, ((0.0, Configuration(system=policy)),)) for policy in POLICIES]
+            ),
+            "bars",
+        ),
+        Figure(
+            "8",
+            "Load of each matcher just below saturation",
+            "matcher",
+            "share of its time that it works",
+            BUSY,
+            _by_width(
+                [
+                    Line("Dovetail", ((0.0, Configuration()),)),
+                    Line("P2P", ((0.0, Configuration(system="p2p")),)),
+                    Line(
+                        "P2P along the second dimension",
+                        ((0.0, Configuration(system="p2p", along=1)),),
+                    ),
+                ]
+            ),
+            "matchers",
+        ),
+        Figure(
+            "11a",
+            "Saturation rate against searchable dimensions",
+            "searchable dimensions",
+            "messages a second",
+            RATE,
+            _by_width(_one_line([(n, Configuration(searchable=n)) for n in range(1, 5)])),
+        ),
+        Figure(
+            "11b",
+            "Saturation rate against the spread of boxes",
+            "standard deviation",
+            "messages a second",
+            RATE,
+            _by_width(_one_line([(one, Configuration(spread=one)) for one in SPREADS])),
+        ),
+        Figure(
+            "11c",
+            "Saturation rate against adversely skewed dimensions",
+            "dimensions in which messages follow the boxes' hot spot",
+            "messages a second",
+            RATE,
+            _by_width(_one_line([(n, Configuration(skewed=n)) for n in range(5)])),
+        ),
+    )
+}
+
+
+def chosen(names: Sequence[str]) -> tuple[Figure, ...]:
+    """In the paper's order, each once."""
+    unknown = sorted(set(names) - set(FIGURES))
+    if unknown or not names:
+        raise ConfigError(
+            f"the BlueDove figures are {', '.join(FIGURES)}; asked for: "
+            f"{', '.join(unknown) or 'none'}."
+        )
+    return tuple(figure for name, figure in FIGURES.items() if name in names)

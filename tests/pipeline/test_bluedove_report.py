@@ -1,0 +1,57 @@
+"""The page of a BlueDove run."""
+
+import dataclasses
+import re
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from dovetail.pipeline.bluedove_report import BlueDoveRun, render_bluedove
+from dovetail.pipeline.experiments.bluedove import ROWS, Measured
+from dovetail.pipeline.experiments.bluedove_figures import FIGURES, Figure
+from dovetail.pipeline.experiments.bluedove_numbers import compare
+from html_pages import check_balanced
+
+
+def rows_of(figure: Figure) -> list[dict[str, object]]:
+    """As of a run: something for each configuration."""
+    places = [0.0] if figure.along in ("x", "bars") else [1.0, 2.0, 3.0]
+    return [
+        {
+            **dataclasses.asdict(one),
+            "trial": 0,
+            "measure": figure.measure,
+            "at": at,
+            "value": 1_000.0 + number + at,
+        }
+        for number, one in enumerate(sorted(set(figure.configurations)))
+        for at in places
+    ]
+
+
+def page(*names: str) -> str:
+    figures = tuple(FIGURES[name] for name in names or FIGURES)
+    rows: dict[tuple[object, ...], dict[str, object]] = {}
+    for figure in figures:
+        for row in rows_of(figure):
+            rows.setdefault(tuple(value for name, value in row.items() if name != "value"), row)
+    measured = Measured(pa.Table.from_pylist(list(rows.values()), ROWS))
+    run = BlueDoveRun(42, 1, figures, datetime(2026, 1, 2, 3, 4, tzinfo=UTC), {"Spark": "4.3.0"})
+    return render_bluedove(run, measured, compare(measured))
+
+
+def test_has_every_figure_and_needs_nothing_from_elsewhere() -> None:
+    text = page()
+    check_balanced(text)
+    for name, figure in FIGURES.items():
+        (section,) = re.findall(rf'<section id="figure-{name}">.*?</section>', text)
+        assert section.count('<svg class="chart"') == len(figure.panels)
+    assert not re.search(r"https?:|src=|@import|url\(|<script|<link", text)
+
+
+def test_says_what_was_run_and_what_was_not() -> None:
+    text = page("7")
+    for said in ("<dd>42</dd>", "2026-01-02 03:04 UTC", "<dd>4.3.0</dd>", "not in this run"):
+        assert said in text
+    assert 'id="figure-6a"' not in text
+    assert '<td data-label="Paper">114,000 msg/s</td>' in text
