@@ -50,6 +50,7 @@ def test_version() -> None:
     ("arguments", "expected"),
     [
         (["--help"], "Example: dovetail reproduce wildcard"),
+        (["match", "--help"], "--subscriptions"),
         (["reproduce", "--help"], "wildcard"),
         (["reproduce", "wildcard", "--help"], "--figure"),
         (["reproduce", "broker", "--help"], "--rounds"),

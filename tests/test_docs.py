@@ -141,6 +141,7 @@ def test_commands_are_found() -> None:
         "spaces",
         "node",
         "sketch",
+        "match",
         "reproduce",
     } <= found
     assert ["up", "--config", "/etc/dovetail/dovetail.toml", "--quiet"] in commands(RUNNING)

@@ -44,7 +44,7 @@ def wildcard(
     ] = None,
 ) -> None:
     """Count the filter queries per search that the wildcard paper plots in figures 4 to 6."""
-    _require_spark()
+    require_spark()
     from dovetail.pipeline import jobs
 
     jobs.reproduce_wildcard(
@@ -69,7 +69,7 @@ def broker(
     ] = None,
 ) -> None:
     """Time our broker over filter queries per PUBLISH, as the wildcard paper's figure 7 does."""
-    _require_spark()
+    require_spark()
     from dovetail.pipeline import jobs
 
     jobs.reproduce_broker(rounds=rounds, seconds=seconds, seed=seed, out=out)
@@ -109,7 +109,7 @@ def bluedove(
     ] = None,
 ) -> None:
     """Simulate clusters of matchers as the BlueDove paper's evaluation compares them."""
-    _require_spark()
+    require_spark()
     from dovetail.pipeline import jobs
 
     jobs.reproduce_bluedove(
@@ -121,7 +121,7 @@ def bluedove(
     )
 
 
-def _require_spark() -> None:
+def require_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingDependencyError(

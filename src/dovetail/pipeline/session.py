@@ -199,12 +199,12 @@ def spark_errors() -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise DovetailError(
-            f"Spark failed: {_first_line(error)}",
+            f"Spark failed: {first_line(error)}",
             hint="`dovetail --debug ...` shows the whole trace.",
         ) from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     text = str(getattr(error, "java_exception", None) or error).strip()
     if isinstance(error, PythonException):
         # A worker's traceback, between dashes; what was raised stands last.
@@ -228,7 +228,7 @@ def _start(master: str, scratch: Path) -> tuple[subprocess.Popen[bytes], SparkCo
         # It would print a traceback when Java goes away while it reads.
         context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     except (PySparkException, Py4JError, OSError) as error:
-        reason = _complaint(log) if process is None else _first_line(error)
+        reason = _complaint(log) if process is None else first_line(error)
         if process is not None:
             _stop(process)
         raise DovetailError(

@@ -1,0 +1,50 @@
+"""`match`: who would have got which message, computed on Spark."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovetail.cli import option
+from dovetail.cli.reproduce import require_spark
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog="Example: dovetail match --messages m.parquet --subscriptions s.csv --out matched"
+)
+def match(
+    messages: Annotated[
+        str, option.value("Parquet, JSON lines or CSV: id, topic, attributes, maybe texts.", "PATH")
+    ],
+    subscriptions: Annotated[
+        str, option.value("The same kinds of file: id, filter, maybe where.", "PATH")
+    ],
+    out: Annotated[
+        str,
+        option.value("A new folder for the answer, as Parquet: message, subscriptions.", "PATH"),
+    ],
+    pairs: Annotated[
+        bool, option.flag("--pairs", "A row for each message and subscription that match.")
+    ] = False,
+    config: Annotated[
+        Path | None, option.file("The configuration that declares the spaces of where-clauses.")
+    ] = None,
+    master: Annotated[
+        str | None,
+        option.value("The Spark master, such as spark://host:7077. Default: this machine.", "URL"),
+    ] = None,
+) -> None:
+    """Match a table of messages with a table of subscriptions, on Spark."""
+    require_spark()
+    from dovetail.pipeline import matching_job
+
+    matching_job.match_files(
+        messages=messages,
+        subscriptions=subscriptions,
+        out=out,
+        as_pairs=pairs,
+        config=config,
+        master=master,
+    )

@@ -1,0 +1,122 @@
+"""`match` from options to files: tables are read, matched, and the answer appears whole.
+
+What can be refused is refused before Spark starts. What is there already is never replaced: local
+results are written beside their place and moved there at the end (sinks.py); elsewhere Spark's own
+writer does as much as the storage can, and marks a whole result with a file `_SUCCESS`.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sql
+from rich.console import Console
+
+from dovetail.errors import ConfigError
+from dovetail.pipeline.matching import match, spaces_of
+from dovetail.pipeline.progress import show_progress
+from dovetail.pipeline.reading import check_path, read_messages, read_subscriptions
+from dovetail.pipeline.session import check_master, open_session
+from dovetail.pipeline.sinks import result_folder
+
+TASKS_PER_CORE = 4
+"""Where a table comes in fewer parts than there are cores, it is dealt out again into so many."""
+
+
+class Counts(NamedTuple):
+    """Rows in and rows out."""
+
+    messages: int
+    subscriptions: int
+    rows: int
+    pairs: int
+
+
+def match_files(
+    *,
+    messages: str,
+    subscriptions: str,
+    out: str,
+    as_pairs: bool = False,
+    config: Path | None = None,
+    master: str | None = None,
+) -> None:
+    """Who would have got which message, from files to files."""
+    if master is not None:
+        check_master(master)
+    spaces = () if config is None else spaces_of(config)
+    for path in (messages, subscriptions):
+        check_path(path)
+    started = time.monotonic()
+    with _result(out) as target, open_session(master) as spark:
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        if spark.sparkContext.uiWebUrl:
+            console.print(f"Spark's page for this run: {spark.sparkContext.uiWebUrl}", markup=False)
+        seen = {name: Observation(name) for name in ("messages", "subscriptions", "out")}
+        given = read_messages(spark, messages)
+        tasks = given.rdd.getNumPartitions()
+        cores = spark.sparkContext.defaultParallelism
+        if tasks < cores:
+            tasks = TASKS_PER_CORE * cores
+            given = given.repartition(tasks)
+        wanted = _counted(read_subscriptions(spark, subscriptions), seen["subscriptions"])
+        console.print("Reading subscriptions", markup=False)
+        found = match(_counted(given, seen["messages"]), wanted, spaces=spaces, as_pairs=as_pairs)
+        size = sql.lit(1) if as_pairs else sql.size("subscriptions")
+        found = found.observe(
+            seen["out"], sql.count(sql.lit(1)).alias("rows"), sql.sum(size).alias("pairs")
+        )
+        _write(spark, found, target, tasks, console)
+        counts = Counts(
+            seen["messages"].get["rows"],
+            seen["subscriptions"].get["rows"],
+            seen["out"].get["rows"],
+            seen["out"].get["pairs"] or 0,
+        )
+    print(summary(counts, time.monotonic() - started, out))
+
+
+def _write(
+    spark: SparkSession, found: DataFrame, target: str | Path, tasks: int, console: Console
+) -> None:
+    # The folder for a local result is there, and empty.
+    mode = "append" if isinstance(target, Path) else "errorifexists"
+    where = target.as_uri() if isinstance(target, Path) else target
+    with show_progress(spark, "Matching", tasks, console):
+        found.write.mode(mode).parquet(where)
+
+
+def _counted(frame: DataFrame, seen: Observation) -> DataFrame:
+    return frame.observe(seen, sql.count(sql.lit(1)).alias("rows"))
+
+
+@contextmanager
+def _result(out: str) -> Iterator[str | Path]:
+    """Where to write to, which becomes `out` if all goes well."""
+    if "://" in out:
+        yield out
+        return
+    path = Path(out).absolute()
+    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+        raise ConfigError(
+            f"{path} is there already, and is left as it is.",
+            hint="Name another folder with --out.",
+        )
+    with result_folder(path, lambda _: False) as folder:
+        yield folder
+
+
+def summary(counts: Counts, seconds: float, out: str) -> str:
+    where = out if "://" in out else Path(out).absolute()
+    return "\n".join(
+        [
+            f"in      {counts.messages:,} messages, {counts.subscriptions:,} subscriptions",
+            f"out     {counts.rows:,} rows, {counts.pairs:,} pairs of message and subscription",
+            f"time    {seconds:.0f} s",
+            f"output  {where}",
+        ]
+    )

@@ -1,0 +1,99 @@
+"""Tables of messages and subscriptions from files: Parquet, JSON lines or CSV, by their names.
+
+The ending decides; of a folder, that of its first file. JSON and CSV have no maps, so what is one
+in the table is an object in JSON, and such an object as text in CSV. A line that cannot be read
+ends the job: nothing is left out silently.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from dovetail.errors import ConfigError, DovetailError
+from dovetail.pipeline.session import first_line
+
+_FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+_FORMATS |= {".csv": "csv"}
+_PACKED = frozenset({".gz", ".bz2", ".zst", ".snappy", ".lz4"})
+_MAPS = {"attributes": "map<string,double>", "texts": "map<string,string>"}
+_FAIL = {"mode": "FAILFAST"}
+
+
+def check_path(path: str) -> None:
+    """A ConfigError if there is nothing to read, as far as that can be seen from here."""
+    if "://" not in path and not Path(path).exists():
+        raise ConfigError(f"there is no file or folder {path}.")
+    _format(path)
+
+
+def read_messages(spark: SparkSession, path: str) -> DataFrame:
+    return _read(spark, path, _MAPS)
+
+
+def read_subscriptions(spark: SparkSession, path: str) -> DataFrame:
+    return _read(spark, path, {})
+
+
+def _read(spark: SparkSession, path: str, maps: Mapping[str, str]) -> DataFrame:
+    try:
+        return _read_as(spark, path, _format(path), maps)
+    except (PySparkException, Py4JError) as error:
+        raise DovetailError(
+            f"{path} cannot be read: {first_line(error)}",
+            hint="`dovetail --debug ...` shows the whole trace.",
+        ) from error
+
+
+def _read_as(spark: SparkSession, path: str, form: str, maps: Mapping[str, str]) -> DataFrame:
+    where = path if "://" in path else Path(path).absolute().as_uri()
+    if form == "parquet":
+        return spark.read.parquet(where)
+    if form == "json":
+        return _read_json(spark, where, maps)
+    read = spark.read.options(header=True, escape='"', multiLine=True, **_FAIL).csv(where)
+    columns = [
+        sql.from_json(name, maps[name], _FAIL).alias(name) if name in maps else sql.col(name)
+        for name in read.columns
+    ]
+    return read.select(*columns)
+
+
+def _read_json(spark: SparkSession, where: str, maps: Mapping[str, str]) -> DataFrame:
+    """Objects would be taken for structs, so the file is read for its columns first."""
+    seen = spark.read.options(**_FAIL).json(where).schema
+    columns = [
+        f"`{field.name.replace('`', '``')}` {maps.get(field.name) or field.dataType.simpleString()}"
+        for field in seen.fields
+    ]
+    if not columns:
+        raise ConfigError(f"{where} has no columns.")
+    return spark.read.schema(", ".join(columns)).options(**_FAIL).json(where)
+
+
+def _format(path: str) -> str:
+    """By the ending, or by that of the first file in the folder."""
+    found = _by_ending(path)
+    if found is None and "://" not in path and Path(path).is_dir():
+        names = sorted(
+            str(file)
+            for file in Path(path).rglob("*")
+            if file.is_file() and not file.name.startswith(("_", "."))
+        )
+        found = next((form for form in map(_by_ending, names) if form is not None), None)
+    if found is None:
+        raise ConfigError(
+            f"what is in {path} cannot be told by its name.",
+            hint="It takes .parquet, .json, .jsonl or .csv, or a folder with such files.",
+        )
+    return found
+
+
+def _by_ending(path: str) -> str | None:
+    endings = [ending.lower() for ending in Path(path).suffixes]
+    while endings and endings[-1] in _PACKED:
+        endings.pop()
+    return _FORMATS.get(endings[-1]) if endings else None
