@@ -108,6 +108,11 @@ class Ours(Engine):
     batch = 1_000
     kept = 1
 
+    def start(self) -> None:
+        """Kernels are loaded: compiled they were at set-up."""
+        index = BoxIndex(*workload.bounds(self.dimensions))
+        index.insert(self.lows[:100], self.highs[:100])
+
     def build(self) -> None:
         self.index = BoxIndex(*workload.bounds(self.dimensions))
         slots = self.index.insert(self.lows, self.highs)
