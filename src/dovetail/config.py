@@ -221,6 +221,9 @@ ARCHIVE_NAME_BYTES_MAX = 200
 ARCHIVE_CHUNK_ROWS = 2_048
 """Rows that become Arrow columns in one go: for so long Python does nothing else."""
 
+ARCHIVE_SUBSCRIPTIONS_KEPT = 24
+"""Versions of a broker's table of subscriptions that are kept beside the archive."""
+
 COMPACT_FILE_BYTES_MAX = 268_435_456
 """Of a file that is made of several: some tasks of Spark, and nothing that cannot be copied."""
 

@@ -10,8 +10,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from archives import read
 from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
+from dovetail.archive.files import subscriptions_of
 from dovetail.broker.packets import Ack, PacketType, Publish
 from dovetail.errors import ReasonCode
 from fleet_process import FleetProcess
@@ -42,6 +45,7 @@ port = 0
 [archive]
 topics = ["a/#"]
 delay_seconds = 0.1
+subscriptions_seconds = 0.2
 """
 WINDOW = 50
 KILLS = 2
@@ -152,13 +156,15 @@ def has_reached(count: Callable[[], int], enough: int) -> bool:
 
 def test_a_folder_that_takes_nothing_stops_nobody(tmp_path: Path) -> None:
     folder = tmp_path / "archive"
+    (tmp_path / "real").mkdir()
+    (tmp_path / "file").touch()
+    lead(folder, tmp_path / "real")
     broker = BrokerProcess(tmp_path, configuration(buffer=20_000))
     broker.start()
     with WireClient(broker.port, "client") as client:
         assert client.publish("a/1", b"before", 1) == ReasonCode.NO_MATCHING_SUBSCRIBERS
         wait_until(lambda: broker.metric("archive_rows_total") == 1, "a file")
-        folder.rename(tmp_path / "aside")
-        folder.write_text("a file stands here")
+        lead(folder, tmp_path / "file")
         for number in range(100):
             payload = b"%d" % number
             assert client.publish("a/1", payload, 1) == ReasonCode.NO_MATCHING_SUBSCRIBERS
@@ -169,20 +175,17 @@ def test_a_folder_that_takes_nothing_stops_nobody(tmp_path: Path) -> None:
         assert dropped > 0
         assert waiting + dropped == 100
         wait_until(lambda: broker.metric("archive_failures_total") > 1, "another attempt")
-        folder.unlink()
-        (tmp_path / "aside").rename(folder)
+        lead(folder, tmp_path / "real")
         wait_until(lambda: broker.metric("archive_rows_waiting") == 0, "files")
         assert broker.metric("archive_failing") == 0
         assert broker.log().count("cannot write to the archive") == 1
         assert broker.log().count("the archive takes files again") == 1
         assert broker.log().count("more publications wait for the archive than may") == 1
         assert f"archived again; {dropped} were not" in broker.log()
-        folder.rename(tmp_path / "aside")
-        folder.write_text("a file stands here")
+        lead(folder, tmp_path / "file")
         client.publish("a/1", b"kept by the store", 1)
     broker.kill()
-    folder.unlink()
-    (tmp_path / "aside").rename(folder)
+    lead(folder, tmp_path / "real")
     with broker:
         pass
     payloads = [row["payload"] for row in read(folder)]
@@ -190,7 +193,15 @@ def test_a_folder_that_takes_nothing_stops_nobody(tmp_path: Path) -> None:
     assert payloads == [b"before", *written, b"kept by the store"]
 
 
+def lead(link: Path, target: Path) -> None:
+    """Have a symbolic link lead elsewhere, in an instant."""
+    other = link.with_name("other")
+    other.symlink_to(target)
+    other.rename(link)
+
+
 def test_a_cluster_archives_a_publication_once(tmp_path: Path) -> None:
+    folder = tmp_path / "dovetail-archive"
     (tmp_path / "dovetail.toml").write_text(CLUSTER)
     with FleetProcess(tmp_path, "up", "--config", "dovetail.toml", "--brokers", 2) as fleet:
         first, second = fleet.ports("MQTT")
@@ -202,10 +213,21 @@ def test_a_cluster_archives_a_publication_once(tmp_path: Path) -> None:
             with WireClient(second, "third") as third:
                 third.publish("a/2", b"from there", 1)
             got = [other.receive_message().payload for _ in range(31)]
-    rows = read(tmp_path / "dovetail-archive")
+            wait_until(lambda: ("other", "a/#") in subscribed(folder), "the new subscription")
+    rows = read(folder)
     assert sorted(row["payload"] for row in rows) == sorted(got)
     assert {row["broker"] for row in rows if row["topic"] == "a/1"} == {"node-1"}
     assert {row["broker"] for row in rows if row["topic"] == "a/2"} == {"node-2"}
+
+
+def subscribed(folder: Path) -> set[tuple[str, str]]:
+    """Clients and filters, at all brokers."""
+    found = set()
+    for file in subscriptions_of(folder):
+        with suppress(FileNotFoundError):  # it was the newest a moment ago
+            rows = pq.ParquetFile(file).read().to_pylist()
+            found |= {(row["client"], row["filter"]) for row in rows}
+    return found
 
 
 def test_a_broker_without_an_archive_does_not_load_arrow() -> None:

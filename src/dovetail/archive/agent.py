@@ -1,20 +1,19 @@
 """A broker's archive while it runs: the clock and a thread around what is pure.
 
 The event loop looks at what waits some times within the delay that is allowed; a thread makes files
-of it, so that a folder which is slow, full or gone holds nobody up. It is a daemon: a process ends
-without waiting for a folder that does not answer, and what was not written is in the broker's
-store.
+of it, so that a folder which is slow, full or gone holds nobody up. What is not written when the
+process ends is in the broker's store.
 """
 
 import asyncio
 import logging
-import queue
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from dovetail.archive.exporting import SubscriptionExport
 from dovetail.archive.rows import warm_up
+from dovetail.archive.worker import Worker
 from dovetail.archive.writing import ArchiveWriter
 from dovetail.broker.archiving import Archiving, Outcome, Rows
 from dovetail.broker.journal import ArchiveRow
@@ -42,6 +41,8 @@ class ArchiveAgent:
         self._handle: asyncio.TimerHandle | None = None
         self._progress = asyncio.Event()
         self._tried_at = 0.0
+        self._name = name
+        self._task: asyncio.Task[None] | None = None
         self._core = Archiving(
             server.shared,
             name,
@@ -57,6 +58,9 @@ class ArchiveAgent:
         self._thread.do(warm_up)
         self._core.restore(rows)
         self._look()
+        if self._settings.subscriptions_seconds:
+            export = SubscriptionExport(self._server, self._settings, self._name, self._thread)
+            self._task = self._server.loop.create_task(export.run())
 
     def change_spaces(self, spaces: Spaces) -> None:
         self._writer.spaces = spaces
@@ -65,6 +69,8 @@ class ArchiveAgent:
         """What waits is written, if the folder takes it soon."""
         if self._handle is not None:
             self._handle.cancel()
+        if self._task is not None:
+            self._task.cancel()
         end = self._core.next_sequence  # clients may go on publishing meanwhile
         with suppress(TimeoutError):
             async with asyncio.timeout(ARCHIVE_STOP_SECONDS):
@@ -116,23 +122,3 @@ class ArchiveAgent:
         self._core.written(outcome)
         self._server.rows_may_wait()
         self._progress.set()
-
-
-class Worker:
-    """A thread that does one thing after the other."""
-
-    def __init__(self, name: str) -> None:
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def do(self, task: Callable[[], None]) -> None:
-        self._tasks.put(task)
-
-    def stop(self) -> None:
-        """When it has done what it was given."""
-        self._tasks.put(None)
-
-    def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            task()
-            del task  # not to be kept while we wait

@@ -25,6 +25,7 @@ from dovetail.errors import DovetailError
 
 _NAME = re.compile(r"([A-Za-z0-9._-]+)-([0-9]{1,19})-([0-9]{1,19})\.parquet")
 _DAY = re.compile(r"day=([0-9]{4}-[0-9]{2}-[0-9]{2})")
+_VERSION = re.compile(r"version=([0-9]{1,18})")
 _HOUR = re.compile(r"hour=([0-9]{2})")
 
 UNFINISHED = ".part"
@@ -149,3 +150,32 @@ def _listed(folder: Path) -> list[Path]:
         for hour in hours_in(folder)
         for part in counting(parts_in(hour.folder))
     ]
+
+
+# Subscriptions ------------------------------------------------------------------------------------
+
+
+def subscriptions_of(folder: str | os.PathLike[str], version: int | None = None) -> list[Path]:
+    """The files with the subscriptions of all brokers: of each the newest, up to this version."""
+    newest: dict[str, Path] = {}
+    for number, file in _versions(Path(folder)):
+        if version is None or number <= version:
+            newest[file.name] = file
+    return [newest[name] for name in sorted(newest)]
+
+
+def versions_of(folder: Path, broker: str) -> list[tuple[int, Path]]:
+    """The files with this broker's subscriptions, by version."""
+    name = f"{broker}.parquet"
+    return [(version, file) for version, file in _versions(folder) if file.name == name]
+
+
+def _versions(folder: Path) -> list[tuple[int, Path]]:
+    root = folder / "subscriptions"
+    found: list[tuple[int, Path]] = []
+    for name in _folders(root):
+        version = _VERSION.fullmatch(name)
+        if version is not None:
+            files = [*(root / name).glob("[!._]*.parquet")]
+            found += [(int(version[1]), file) for file in files]
+    return sorted(found)

@@ -61,6 +61,8 @@ class Router:
     def __init__(self, limits: Mqtt, spaces: Spaces | None = None) -> None:
         self.routes: dict[bytes, Route] = {}
         self.count = 0
+        self.changes = 0
+        """Rises whenever a subscription comes, goes, or gets other options."""
         self.boxes = 0
         """Of all subscriptions; one without a clause counts as one."""
         self.spaces = spaces or Spaces()
@@ -98,6 +100,7 @@ class Router:
         topic_filter, text = split_key(key)
         shared = split_shared(topic_filter)
         inner = topic_filter if shared is None else shared.filter
+        self.changes += 1
         if known is not None:  # [MQTT-3.8.4-3]
             known.options = options
             known.identifier = identifier
@@ -129,6 +132,7 @@ class Router:
         subscription = session.subscriptions.pop(key, None)
         if subscription is None:
             return False
+        self.changes += 1
         session.filter_bytes -= len(key.encode())
         self._count(session, key, -1)
         self._with_clause.pop(subscription, None)

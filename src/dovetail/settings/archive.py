@@ -36,6 +36,15 @@ class Archive(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             "few of many.",
         ),
     ] = 1
+    subscriptions_seconds: Annotated[
+        float,
+        number(
+            0,
+            86_400,
+            "The broker's subscriptions are written beside its publications, as a table with "
+            "versions, at most so often and when something has changed. 0: they are not.",
+        ),
+    ] = 60
     file_bytes_max: Annotated[
         int,
         number(1_024, 1 << 40, "Bytes of publications in one file, before they are compressed."),
