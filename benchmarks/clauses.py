@@ -38,7 +38,8 @@ PACKETS_AT_ONCE = 200
 SESSIONS = 20
 FASTER_MIN = 4.0
 SUBSCRIBING_MAX = 4.0
-STARTING_MAX = 4.0
+STARTING_MAX = 8.0
+"""Measured: 3.8 and 5.1 on a busy machine. By the grammar alone it was about 18."""
 
 
 def ranges(random: Random) -> list[tuple[str, float, float]]:
