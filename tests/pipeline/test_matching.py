@@ -16,6 +16,7 @@ ROAD = Space(
 )
 RIVER = Space("river", "river/+", (Dimension("level", 0, 10),))
 SPACES = (ROAD, RIVER)
+COLUMNS = "id long, topic string, attributes map<string,double>, texts map<string,string>"
 
 
 def drawn(messages: int, subscriptions: int, seed: int) -> tuple[list[Sent], list[Wanted]]:
@@ -48,9 +49,7 @@ def drawn(messages: int, subscriptions: int, seed: int) -> tuple[list[Sent], lis
 def test_same_as_a_live_broker(spark: SparkSession) -> None:
     sent, wanted = drawn(300, 120, seed=1)
     messages = spark.createDataFrame(
-        [(number, *one, "more") for number, one in enumerate(sent)],
-        "id long, topic string, attributes map<string,double>, texts map<string,string>, "
-        "payload string",
+        [(number, *one, "more") for number, one in enumerate(sent)], f"{COLUMNS}, payload string"
     )
     subscriptions = spark.createDataFrame(subscriptions_table(wanted))
     expected = by_looking(sent, wanted, SPACES)
@@ -64,6 +63,20 @@ def test_same_as_a_live_broker(spark: SparkSession) -> None:
     assert sorted((row["message"], row["subscription"]) for row in listed.collect()) == sorted(
         (number, one) for number, row in enumerate(expected) for one in row
     )
+
+
+def test_cut_gives_the_same(spark: SparkSession) -> None:
+    sent, wanted = drawn(250, 100, seed=2)
+    sent += [Sent("road/a"), Sent("road/b", None, {"kind": "bus"}), Sent(None)]
+    messages = spark.createDataFrame([(number, *one) for number, one in enumerate(sent)], COLUMNS)
+    subscriptions = spark.createDataFrame(subscriptions_table(wanted))
+    found = match(messages, subscriptions, spaces=SPACES, boxes_shipped_max=5, tasks=5)
+    rows = {row["message"]: row["subscriptions"] for row in found.collect()}
+    expected = by_looking(sent, wanted, SPACES)
+    assert [sorted(rows[number], key=lambda id_: int(id_[1:])) for number in range(len(sent))] == (
+        expected
+    )
+    assert len(rows) == len(sent)
 
 
 def test_plain_filters_need_no_more(spark: SparkSession) -> None:

@@ -15,6 +15,7 @@ needs to know travels inside its function; workers keep it from task to task.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -32,11 +33,13 @@ from dovetail.attributes.space import Space
 from dovetail.errors import ConfigError
 from dovetail.pipeline.matching_boxes import BOXES_DDL, RefusedError, read_batches
 from dovetail.pipeline.matching_core import Matcher, arrays, pairs
+from dovetail.pipeline.matching_spread import match_spread
 from dovetail.settings import load_settings
 
 BOXES_SHIPPED_MAX = 500_000
 """A set of subscriptions with at most so many boxes goes to every worker."""
 
+_TASKS_USUAL = "spark.sql.shuffle.partitions"
 _MATCHERS_KEPT = 2
 """By a worker process. A second one is for a query that begins while another is ending."""
 
@@ -52,16 +55,34 @@ def match(
     *,
     spaces: Iterable[Space] = (),
     as_pairs: bool = False,
+    boxes_shipped_max: int = BOXES_SHIPPED_MAX,
+    tasks: int | None = None,
 ) -> DataFrame:
-    """Which subscriptions each message matches."""
+    """Which subscriptions each message matches.
+
+    More boxes than `boxes_shipped_max` are cut into about so many `tasks`, which are as many as
+    `spark.sql.shuffle.partitions` if nothing is said.
+    """
     known = tuple(spaces)
     wanted = _messages(messages, known)
     boxes = _boxes(subscriptions, known)
+    result = _result(wanted, boxes, as_pairs)
     with refusals():
-        shipped = Shipped(_packed(boxes.toArrow()), known)
-    return wanted.mapInArrow(
-        partial(match_batches, shipped=shipped, as_pairs=as_pairs), _result(wanted, boxes, as_pairs)
-    )
+        first = boxes.limit(boxes_shipped_max + 1).toArrow()
+        if len(first) > boxes_shipped_max and known:
+            return match_spread(
+                wanted,
+                boxes,
+                known,
+                tasks=tasks or int(messages.sparkSession.conf.get(_TASKS_USUAL) or 1),
+                plain=boxes.where("space < 0").toArrow(),
+                as_pairs=as_pairs,
+                result=result,
+            )
+        shipped = Shipped(
+            _packed(boxes.toArrow() if len(first) > boxes_shipped_max else first), known
+        )
+    return wanted.mapInArrow(partial(match_batches, shipped=shipped, as_pairs=as_pairs), result)
 
 
 @contextmanager
@@ -73,7 +94,8 @@ def refusals() -> Iterator[None]:
         _, name, said = str(error).partition(f"{RefusedError.__name__}: ")
         if not name:
             raise
-        raise RefusedError(said.partition("\n\nJVM")[0].rstrip()) from error
+        # Spark Connect has Java's trace behind it.
+        raise RefusedError(re.split(r"\n\s*SQLSTATE|\n\nJVM", said)[0].rstrip()) from error
 
 
 class Shipped(NamedTuple):
