@@ -218,6 +218,12 @@ ARCHIVE_STOP_SECONDS = 5.0
 ARCHIVE_NAME_BYTES_MAX = 200
 """Of a broker's name that is part of names of files: those have up to 255, and two numbers."""
 
+ARCHIVE_WRITE_ROWS_MAX = 65_536
+"""Rows that are handed to the thread which writes files at once."""
+
+ARCHIVE_TURN_ROWS = 2_000
+"""Rows that are in a file, and go in one turn of the loop: some milliseconds."""
+
 ARCHIVE_CHUNK_ROWS = 2_048
 """Rows that become Arrow columns in one go: for so long Python does nothing else."""
 

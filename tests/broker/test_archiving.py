@@ -7,6 +7,7 @@ import pytest
 from broker_harness import KEPT, Client, Disk, World
 from dovetail.broker.archiving import Archiving, Outcome, Rows, size_of
 from dovetail.broker.packets import Ack, PacketType, Publish, Will
+from dovetail.config import ARCHIVE_TURN_ROWS
 from dovetail.errors import ReasonCode
 
 FIRST = 1_000
@@ -44,6 +45,11 @@ class ArchiveWorld(World):
         """On disk: topic, payload and QoS, in the order of sequences."""
         rows = self.disk.tables["archive"]
         return [(row.topic, row.payload, row.qos) for _, row in sorted(rows.items())]
+
+    def written(self, outcome: Outcome) -> None:
+        self.archive.written(outcome)
+        while self.archive.let_go():
+            pass
 
     def flush(self) -> Rows:
         self.archive.flush()
@@ -143,12 +149,12 @@ def test_rows_go_when_they_are_in_a_file() -> None:
     ]
     client.publish("a/1", b"later", 1)
     assert world.flush() == []  # one at a time
-    world.archive.written(Outcome(FIRST + 2, 1, OSError("no room")))
+    world.written(Outcome(FIRST + 2, 1, OSError("no room")))
     world.settle()
     assert [payload for _, payload, _ in world.waiting()] == [b"3", b"later"]
     assert world.shared.gauges.archive_failing == 1
     assert [sequence for sequence, _ in world.flush()] == [FIRST + 3, FIRST + 4]
-    world.archive.written(Outcome(FIRST + 4, 1))
+    world.written(Outcome(FIRST + 4, 1))
     world.settle()
     assert world.waiting() == []
     counters, gauges = world.shared.counters, world.shared.gauges
@@ -181,7 +187,7 @@ def test_what_waits_is_bounded_and_nobody_is_kept_waiting(
     assert len(rows) == 3
     assert sum(size_of(row) for _, row in rows) == world.archive.bytes_waiting <= 1_000
     assert world.shared.counters.archive_rows_dropped == 7
-    world.archive.written(Outcome(rows[-1][0], 1))
+    world.written(Outcome(rows[-1][0], 1))
     client.publish("a/1", b"again", 1)
     world.settle()
     assert [payload for _, payload, _ in world.waiting()] == [b"again"]
@@ -198,3 +204,19 @@ def test_what_waits_goes_on_in_the_next_life() -> None:
         (FIRST, b"before"),
         (FIRST + 100, b"after"),
     ]
+
+
+def test_many_rows_go_in_several_turns() -> None:
+    world = ArchiveWorld(bytes_max=1 << 30)
+    client = world.client("c")
+    for _ in range(ARCHIVE_TURN_ROWS // 100 + 1):
+        client.send(*(Publish(b"a/1", b"") for _ in range(100)))
+    rows = world.flush()
+    assert len(rows) == ARCHIVE_TURN_ROWS + 100
+    world.archive.written(Outcome(rows[-1][0], 1))
+    assert world.archive.let_go()
+    assert world.flush() == []
+    client.publish("a/1", b"later")
+    assert not world.archive.let_go()
+    world.settle()
+    assert [payload for _, payload, _ in world.waiting()] == [b"later"]

@@ -67,6 +67,20 @@ def test_a_broker_alone() -> None:
     assert "a broker, alone" in shown(ClusterReport("", "one", (first,)), BEFORE)
 
 
+def test_archives_are_shown_where_there_are_some() -> None:
+    assert "archives" not in printed(NOW)
+    (first, *others) = NOW.nodes
+    assert first.report is not None
+    report = replace(
+        first.report,
+        counters={**first.report.counters, "archive_rows": 1_500, "archive_rows_dropped": 7},
+        gauges={**first.report.gauges, "archive_rows_waiting": 20, "archive_failing": 1},
+    )
+    text = printed(replace(NOW, nodes=(replace(first, report=report), *others)))
+    (line,) = [line for line in text.splitlines() if "takes no files" in line]
+    assert line.split() == ["one", "takes", "no", "files", "1.5k", "20", "7"]
+
+
 def test_all_of_it_as_json() -> None:
     document = json.loads(to_json(NOW, BEFORE))
     one, other, _ = document["nodes"]

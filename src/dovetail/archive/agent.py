@@ -81,24 +81,27 @@ class ArchiveAgent:
         self._thread.stop()
 
     def _look(self) -> None:
-        """Is a file due? Half of the delay is for others to join, the rest for the disks."""
         delay = self._settings.delay_seconds
         self._handle = self._server.loop.call_later(delay / _LOOKS, self._look)
-        since = self._core.waits_since
-        if since is None or self._core.is_writing:
-            return
-        now = self._server.clock()
-        if self._core.is_failing and now - self._tried_at < ARCHIVE_RETRY_SECONDS:
-            return
-        age = now - since
-        if not 0 <= age < delay / 2 or self._core.bytes_waiting >= self._settings.file_bytes_max:
-            self._tried_at = now
+        if self._is_due():
             self._flush()
-        else:
-            self._server.rows_may_wait()
+        self._server.rows_may_wait()
+
+    def _is_due(self) -> bool:
+        """Half of the delay is for others to join, the rest for the disks."""
+        core = self._core
+        if core.waits_since is None:
+            return False
+        now = self._server.clock()
+        if core.is_failing and now - self._tried_at < ARCHIVE_RETRY_SECONDS:
+            return False
+        is_young = 0 <= now - core.waits_since < self._settings.delay_seconds / 2
+        return not is_young or core.bytes_waiting >= self._settings.file_bytes_max
 
     def _flush(self) -> None:
         self._server.now()
+        if not self._core.is_writing:
+            self._tried_at = self._server.clock()
         self._core.flush()
         self._server.rows_may_wait()
 
@@ -120,5 +123,14 @@ class ArchiveAgent:
     def _written(self, outcome: Outcome) -> None:
         self._server.now()
         self._core.written(outcome)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        more = self._core.let_go()
         self._server.rows_may_wait()
+        if more:
+            self._server.loop.call_soon(self._let_go)
+            return
         self._progress.set()
+        if self._is_due():
+            self._flush()

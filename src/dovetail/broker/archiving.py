@@ -14,18 +14,19 @@ Rules:
 - What waits is bounded. Beyond, publications are not archived: that is counted and logged, and
   nobody is kept waiting.
 
-The shell (archive/agent.py) gives `write`, calls `flush` when a file is due, and tells `written`.
+The shell (archive/agent.py) gives `write`, calls `flush` when a file is due, tells `written`, and
+then calls `let_go` until it is over.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
+from itertools import islice
 from typing import NamedTuple
 
 from dovetail.broker.journal import ArchiveRow
 from dovetail.broker.state import Shared
-from dovetail.config import ARCHIVE_ROW_BYTES
+from dovetail.config import ARCHIVE_ROW_BYTES, ARCHIVE_TURN_ROWS, ARCHIVE_WRITE_ROWS_MAX
 from dovetail.topics.names import matches
 
 log = logging.getLogger("dovetail.archive")
@@ -66,6 +67,7 @@ class Archiving:
         self._waiting: deque[tuple[int, ArchiveRow]] = deque()
         self._bytes = 0
         self._is_writing = False
+        self._written_to = 0
         self._dropped = 0  # since it was last said
         self._is_failing = False
 
@@ -137,36 +139,49 @@ class Archiving:
     # Files out ------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Have everything written that waits; one file, or set of files, at a time."""
+        """Have what waits written; nothing happens while that is under way."""
         if self._is_writing or not self._waiting:
             return
         self._is_writing = True
-        last = self._waiting[-1][0]
+        count = min(len(self._waiting), ARCHIVE_WRITE_ROWS_MAX)
 
         def stored(is_stored: bool) -> None:
             if is_stored:
-                self._write([*takewhile(lambda one: one[0] <= last, self._waiting)])
+                self._write([*islice(self._waiting, count)])
             else:
                 self._is_writing = False  # the next flush tries again
 
         self._shared.journal.when_stored(stored)
 
     def written(self, outcome: Outcome) -> None:
-        """What became of the rows that `write` was called with."""
-        self._is_writing = False
+        """What became of the rows that `write` was called with. `let_go` has to follow."""
+        self._written_to = outcome.last
+        self._shared.counters.archive_files += outcome.files
+        self._judge(outcome.error)
+
+    def let_go(self) -> bool:
+        """Some of the rows that are in files go; True if it has to be called again.
+
+        All at once, they could keep everybody else waiting.
+        """
         counters = self._shared.counters
         journal = self._shared.journal
-        while self._waiting and self._waiting[0][0] <= outcome.last:
+        for _ in range(ARCHIVE_TURN_ROWS):
+            if not self._waiting or self._waiting[0][0] > self._written_to:
+                break
             sequence, row = self._waiting.popleft()
             journal.drop_archived(sequence)
             self._bytes -= size_of(row)
             counters.archive_rows += 1
-        counters.archive_files += outcome.files
-        self._judge(outcome.error)
-        if self._dropped and outcome.error is None and self._bytes * 2 <= self._bytes_max:
+        else:
+            self._count()
+            return True
+        self._is_writing = False
+        if self._dropped and not self._is_failing and self._bytes * 2 <= self._bytes_max:
             log.warning("publications are archived again; %s were not", f"{self._dropped:,}")
             self._dropped = 0
         self._count()
+        return False
 
     def _judge(self, error: Exception | None) -> None:
         if error is not None:

@@ -1,7 +1,7 @@
 """The nodes of a cluster as tables: who is there, what they carry, and what they are owed.
 
 Brokers are in one table, matchers in another below it, if there are some, and their parts of each
-dimension in a third, if these are not too many to be looked at.
+dimension in a third, if these are not too many to be looked at. Archives of brokers have one, too.
 
 Rates are between two reports of a node, by that node's own clock.
 """
@@ -136,10 +136,14 @@ def owed(report: ClusterReport, name: str) -> tuple[int, int]:
 
 
 def tables(now: ClusterReport, before: ClusterReport, *, all_parts: bool = False) -> RenderableType:
+    archives = [entry.report for entry in now.nodes if _has_archive(entry.report)]
+    brokers: list[RenderableType] = [table(now, before)]
+    if archives:
+        brokers += ["", archive_table(archives)]
     if all(entry.role == "broker" for entry in now.nodes):
-        return table(now, before)
+        return Group(*brokers) if archives else brokers[0]
     parts = [(entry.name, part) for entry in now.nodes for part in _parts(entry)]
-    shown: list[RenderableType] = [table(now, before), "", matcher_table(now, before)]
+    shown = [*brokers, "", matcher_table(now, before)]
     if all_parts or len(parts) <= _PARTS_SHOWN:
         shown += ["", part_table(parts)] if parts else []
     else:
@@ -158,6 +162,39 @@ def table(now: ClusterReport, before: ClusterReport) -> Table:
         if entry.role == "broker":
             shown.add_row(*_cells(entry, now, before))
     return shown
+
+
+def archive_table(reports: Iterable[NodeReport | None]) -> Table:
+    """Of brokers that have one."""
+    shown = _titled("archives; publications")
+    for name in ("node", "folder"):
+        shown.add_column(name, no_wrap=True)
+    for name in ("in files", "waiting", "not archived"):
+        shown.add_column(name, justify="right")
+    for report in reports:
+        assert report is not None
+        is_failing = report.gauges.get("archive_failing", 0)
+        dropped = report.counters.get("archive_rows_dropped", 0)
+        shown.add_row(
+            escape(report.name),
+            "[red]takes no files[/]" if is_failing else "[green]well[/]",
+            _count(report.counters.get("archive_rows", 0)),
+            _count(report.gauges.get("archive_rows_waiting", 0)),
+            f"[red]{_count(dropped)}[/]" if dropped else "0",
+        )
+    return shown
+
+
+def _has_archive(report: NodeReport | None) -> bool:
+    """Has it ever had something for one?"""
+    if report is None:
+        return False
+    return any(
+        count
+        for told in (report.counters, report.gauges)
+        for name, count in told.items()
+        if name.startswith("archive_")
+    )
 
 
 def matcher_table(now: ClusterReport, before: ClusterReport) -> Table:
