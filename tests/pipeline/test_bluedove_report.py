@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from dovetail.pipeline.bluedove_report import BlueDoveRun, render_bluedove
-from dovetail.pipeline.experiments.bluedove import ROWS, Measured
+from dovetail.pipeline.experiments.bluedove import EVENT, ROWS, Measured
 from dovetail.pipeline.experiments.bluedove_figures import FIGURES, Figure
 from dovetail.pipeline.experiments.bluedove_numbers import compare
 from html_pages import check_balanced
@@ -15,16 +15,18 @@ from html_pages import check_balanced
 
 def rows_of(figure: Figure) -> list[dict[str, object]]:
     """As of a run: something for each configuration."""
+    lines = [line for panel in figure.panels for line in panel.lines]
     places = [0.0] if figure.along in ("x", "bars") else [1.0, 2.0, 3.0]
     return [
         {
             **dataclasses.asdict(one),
             "trial": 0,
-            "measure": figure.measure,
+            "measure": measure,
             "at": at,
             "value": 1_000.0 + number + at,
         }
         for number, one in enumerate(sorted(set(figure.configurations)))
+        for measure in {line.measure or figure.measure for line in lines}
         for at in places
     ]
 
@@ -47,6 +49,15 @@ def test_has_every_figure_and_needs_nothing_from_elsewhere() -> None:
         (section,) = re.findall(rf'<section id="figure-{name}">.*?</section>', text)
         assert section.count('<svg class="chart"') == len(figure.panels)
     assert not re.search(r"https?:|src=|@import|url\(|<script|<link", text)
+
+
+def test_what_happened_is_drawn() -> None:
+    figure = FIGURES["9"]
+    (one,) = set(figure.configurations)
+    event = {**dataclasses.asdict(one), "trial": 0, "measure": EVENT, "at": 2.0, "value": 4.0}
+    measured = Measured(pa.Table.from_pylist([*rows_of(figure), event], ROWS))
+    run = BlueDoveRun(1, 1, (figure,), datetime(2026, 1, 2, tzinfo=UTC), {})
+    assert "a matcher is started at 2 s" in render_bluedove(run, measured, [])
 
 
 def test_says_what_was_run_and_what_was_not() -> None:

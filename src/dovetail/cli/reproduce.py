@@ -83,9 +83,12 @@ class BlueDoveFigure(StrEnum):
     FIGURE_6B = "6b"
     FIGURE_7 = "7"
     FIGURE_8 = "8"
+    FIGURE_9 = "9"
+    FIGURE_10 = "10"
     FIGURE_11A = "11a"
     FIGURE_11B = "11b"
     FIGURE_11C = "11c"
+    OVERHEAD = "overhead"
 
 
 @app.command(epilog="Example: dovetail reproduce bluedove --figure 6a --figure 7 --out results")

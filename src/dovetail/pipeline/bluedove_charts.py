@@ -81,7 +81,7 @@ def bars(title: str, y_label: str, series: Sequence[Series]) -> str:
             f'<rect class="bar series-{index + 1}" x="{left:.1f}" y="{top:.1f}" '
             f'width="{slot * 0.7:.1f}" height="{base - top:.1f}"><title>{escape(one.notes[0])}'
             f'</title></rect><text class="tick" x="{middle}" y="{top - 5:.1f}" '
-            f'text-anchor="middle">{number(round(one.values[0], -2))}</text>'
+            f'text-anchor="middle">{number(float(f"{one.values[0]:.3g}"))}</text>'
         )
         words = one.name.replace("-", " ").split(" ")
         parts += [

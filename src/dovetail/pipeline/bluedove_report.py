@@ -7,7 +7,13 @@ from html import escape
 
 from dovetail.pipeline.bluedove_charts import bars, courses, curves
 from dovetail.pipeline.charts import Series, legend_key
-from dovetail.pipeline.experiments.bluedove import NARROW, SLOWDOWN, Configuration, Measured
+from dovetail.pipeline.experiments.bluedove import (
+    EVENT,
+    NARROW,
+    SLOWDOWN,
+    Configuration,
+    Measured,
+)
 from dovetail.pipeline.experiments.bluedove_figures import Figure, Line, Panel
 from dovetail.pipeline.experiments.bluedove_numbers import TOLERANCE
 from dovetail.pipeline.experiments.comparison import Comparison
@@ -23,6 +29,9 @@ NOTE = (
     "of one of the two widths; the difference is that of the nearer one."
 )
 
+EVENTS = {"9": "a matcher is started", "10": "a matcher falls silent"}
+"""What the dashed lines of a figure are."""
+
 READING = f"""\
 <section><h2>How to read the charts</h2>
 <p>Candidates, segments, forwarding policies and reports of load are the code that serves clients;
@@ -34,6 +43,8 @@ to choose between the systems that are compared here.</p>
 <li><b>Boxes in one segment</b> are {NARROW:g} wide: nearly each has one copy a dimension. The
 paper&rsquo;s results fit that kind, whatever its text says.</li>
 </ul>
+<p>In figures 9 and 10 and for the overhead the whole plane runs: gossip, joins, feeds, questions
+that are put again. Dashed lines are where a matcher is started, or falls silent.</p>
 </section>
 """
 
@@ -51,6 +62,12 @@ of 20 seconds, by more than 3 % of the time that passes. The paper watched for f
 rate, chance would shake queues ten times as much.</li>
 <li><b>P2P holds a box at each matcher whose segment it overlaps</b>, and so finds every match. The
 paper says that only one matcher stores a box: a box that crosses a border would be missed.</li>
+<li><b>Figures 9 and 10 are shorter</b>: the rate rises every 15 seconds, and a matcher falls silent
+every 30, where the paper waited for five minutes. There are 1,000 boxes, each of which takes as
+long as 40 would. In figure 10 and for the overhead the limits of time are the service&rsquo;s own,
+so matching is quicker there and matchers are lightly loaded.</li>
+<li><b>A matcher that crashes falls silent</b>, as a machine that loses power: its connections do
+not break. Brokers ask the next candidate after 0.3 seconds, and pass the silent one over.</li>
 </ul>
 </section>
 """
@@ -96,21 +113,23 @@ def _headline(comparisons: Sequence[Comparison]) -> str:
 def _figure(figure: Figure, measured: Measured) -> str:
     panels = "".join(_panel(figure, panel, measured) for panel in figure.panels)
     legend = ""
-    if figure.along != "bars":
+    if figure.along != "bars" and len(figure.panels[0].lines) > 1:
         keys = "".join(
             f"<li>{legend_key(index)}{escape(line.name)}</li>"
             for index, line in enumerate(figure.panels[0].lines)
         )
         legend = f'<ul class="legend">{keys}</ul>'
     return (
-        f'<section id="figure-{figure.name}"><h2>Figure {_printed(figure.name)}: '
+        f'<section id="figure-{figure.name}"><h2>{_printed(figure.name)}: '
         f'{escape(figure.title)}</h2>{legend}<div class="panels">{panels}</div></section>\n'
     )
 
 
 def _printed(name: str) -> str:
-    """6a as the paper writes it: 6(a)."""
-    return f"{name[:-1]}({name[-1]})" if name[-1] in "abc" else name
+    """6a as the paper writes it: Figure 6(a)."""
+    if not name[0].isdigit():
+        return name.capitalize()
+    return f"Figure {name[:-1]}({name[-1]})" if name[-1] in "abc" else f"Figure {name}"
 
 
 def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
@@ -125,12 +144,15 @@ def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
         for line, values in zip(panel.lines, found, strict=True)
     ]
     where = [x for x, _ in found[0]]
+    y_label = panel.y_label or figure.y_label
     if figure.along == "bars":
-        chart = bars(title, figure.y_label, series)
+        chart = bars(title, y_label, series)
     elif figure.along == "time":
-        chart = courses(title, figure.x_label, figure.y_label, where, series)
+        happened = [at for at, _ in measured.over(panel.lines[0].points[0][1], EVENT)]
+        events = [(at, f"{EVENTS[figure.name]} at {at:g} s") for at in happened]
+        chart = courses(title, figure.x_label, y_label, where, series, events)
     else:
-        chart = curves(title, figure.x_label, figure.y_label, where, series)
+        chart = curves(title, figure.x_label, y_label, where, series)
     return (
         f'<figure class="panel"><figcaption><h3>{as_text(panel.title)}</h3></figcaption>{chart}'
         f"{_table(figure, where, series)}</figure>"
@@ -138,9 +160,10 @@ def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
 
 
 def _values(figure: Figure, line: Line, measured: Measured) -> list[tuple[float, float]]:
+    measure = line.measure or figure.measure
     if figure.along in ("time", "matchers"):
-        return measured.over(line.points[0][1], figure.measure)
-    return [(x, _known(measured, one, figure.measure)) for x, one in line.points]
+        return measured.over(line.points[0][1], measure)
+    return [(x, _known(measured, one, measure)) for x, one in line.points]
 
 
 def _known(measured: Measured, configuration: Configuration, measure: str) -> float:

@@ -4,6 +4,7 @@ A node dials another by name, and tries again while it is not there. What is sen
 comes in order, after a delay, or is lost with the connection; both ends hear that it broke.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Protocol
@@ -47,6 +48,8 @@ class Links:
     ) -> None:
         self.delay_seconds = delay_seconds
         self.is_cut: Callable[[str, str], bool] = lambda _one, _other: False
+        self.bytes_sent: Counter[tuple[str, int]] = Counter()
+        """Of bodies, by sender and kind."""
         self._clock = clock
         self._random = random
         self._ends: dict[str, End] = {}
@@ -105,6 +108,8 @@ class Links:
             self._carry(connection, 1, kind, body)
 
     def _carry(self, connection: _Connection, way: int, kind: int, body: bytes) -> None:
+        sender = connection.acceptor if way else connection.dialer
+        self.bytes_sent[sender.name, kind] += len(body)
         at = max(connection.last_at[way], self._clock.now + self._delay())
         connection.last_at[way] = at
         self._clock.at(at, self._arrive, connection, way, kind, body)

@@ -8,10 +8,18 @@ import pytest
 from dovetail.errors import ConfigError
 from dovetail.pipeline.experiments.bluedove import (
     BUSY,
+    DOUBLED,
+    DUE,
+    EVENT,
+    GOSSIP_BYTES,
+    LATE,
+    LOAD_BYTES,
+    LOST,
     NARROW,
     RATE,
     RESPONSE_SECONDS,
     ROWS,
+    SERVES,
     UNEVENNESS,
     WIDE,
     Configuration,
@@ -21,8 +29,15 @@ from dovetail.pipeline.experiments.bluedove import (
     measure_cell,
     measure_configuration,
 )
-from dovetail.pipeline.experiments.bluedove_figures import FIGURES, chosen
+from dovetail.pipeline.experiments.bluedove_figures import (
+    CRASHING,
+    FIGURES,
+    GROWING,
+    IDLE,
+    chosen,
+)
 from dovetail.pipeline.experiments.bluedove_numbers import compare
+from dovetail.sim.episodes import Steps
 from dovetail.sim.saturation import Search
 
 SMALL = Effort(
@@ -68,6 +83,34 @@ def test_response_time_is_bounded_below_saturation_only() -> None:
     assert last(3 * limit) > 2 * last(limit / 2)
 
 
+PLANE = dataclasses.replace(
+    SMALL,
+    plane_boxes=60,
+    growing=Steps(first_rate=20.0, more=20.0, seconds=2, steps=2),
+    matchers_max=2,
+    crash_rate=40.0,
+    crashes=1,
+    crash_every_seconds=3,
+)
+
+
+def test_the_whole_plane_is_measured_by_second() -> None:
+    def measures(experiment: str, matchers: int) -> dict[str, dict[float, float]]:
+        found: dict[str, dict[float, float]] = {}
+        for measure, at, value in measure_configuration(
+            Configuration(experiment, matchers=matchers), 1, PLANE
+        ):
+            found.setdefault(measure, {})[at] = value
+        return found
+
+    grown, crashed, idle = measures("growth", 2), measures("crashes", 3), measures("overhead", 2)
+    assert list(grown[RESPONSE_SECONDS]) == [1, 2, 3, 4]
+    assert list(crashed[EVENT]) == [3]
+    assert (crashed[LOST], crashed[DOUBLED]) == ({0: 0}, {0: 0})
+    assert crashed[DUE][0] > 0
+    assert idle[GOSSIP_BYTES][0] > idle[LOAD_BYTES][0] > 0
+
+
 def test_cells_are_run_once() -> None:
     wanted = [one for figure in FIGURES.values() for one in figure.configurations]
     table = cells(wanted, 2)
@@ -110,3 +153,30 @@ def test_numbers_stand_beside_the_papers() -> None:
     assert random.ours == "3.0 x (250 wide), 3.0 x (one segment)"
     assert found["Against P2P, 20 matchers"].ours == "not in this run"
     assert len(found) >= 15
+    assert found["Deliveries lost by crashes"].ours == "not in this run"
+
+
+def test_crashes_and_joins_stand_beside_the_papers() -> None:
+    def row(one: Configuration, measure: str, at: float, value: float) -> dict[str, object]:
+        return {**a_row(one, 0, value), "measure": measure, "at": at}
+
+    rows = [
+        row(GROWING, EVENT, 30.0, 4.0),
+        row(GROWING, EVENT, 60.0, 6.0),
+        row(GROWING, SERVES, 30.0, 3.0),
+        row(CRASHING, EVENT, 20.0, 1.0),
+        row(CRASHING, LATE, 21.0, 0.045),
+        row(CRASHING, LOST, 0.0, 0.0),
+        row(CRASHING, DUE, 0.0, 4_000.0),
+        row(IDLE, GOSSIP_BYTES, 0.0, 3_000.0),
+        row(IDLE, LOAD_BYTES, 0.0, 90.0),
+    ]
+    found = {row.what: row for row in compare(Measured(pa.Table.from_pylist(rows, ROWS)))}
+    grown = found["New matcher to falling response time (fig. 9)"]
+    assert (grown.ours, grown.holds) == ("5.0 s (each: 4, 6; of 1 matchers)", True)
+    assert found["Deliveries lost by crashes"].ours == "0 of 4,000"
+    assert found["From a crash until no message suffers"].ours == "1.0 s"
+    meets = found["Messages that a crash meets, in the second after it (fig. 10)"]
+    assert (meets.ours, meets.holds) == ("4.5 %", True)
+    assert found["Gossip of a matcher"].holds
+    assert not found["Tables and loads of a matcher, to each dispatcher"].holds

@@ -6,6 +6,9 @@ boxes and points, and the table is the same whatever the number of cores. Figure
 configurations (`bluedove_figures.py`): one that several of them show is run once.
 
 Candidates, policies, loads and segments are the code of the service; what is simulated is time.
+Where matchers come and go it is all of it, gossip and feeds included, with fewer boxes that take
+longer in proportion.
+
 Boxes come in two widths. `WIDE` is what the paper's text says: at 20 matchers such a box overlaps
 six segments of a dimension, so a matcher holds a third of all boxes, and nothing can be more than a
 few times as good as holding them all. `NARROW` ones lie in one segment, as the paper's own results
@@ -25,6 +28,8 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.attributes import workload
+from dovetail.settings.matchers import Matchers
+from dovetail.sim.episodes import Second, Steps, crashes, growth, overhead
 from dovetail.sim.matchers import Costs
 from dovetail.sim.saturation import Search, boxes_held, response_times, saturation
 from dovetail.sim.systems import Setting
@@ -42,9 +47,18 @@ BOX_SECONDS = {WIDE: 4.3e-8, NARROW: 2.5e-7}
 TRIALS_MAX = 100
 
 SATURATION, HELD, RESPONSE = "saturation", "held", "response"
+GROWTH, CRASHES, OVERHEAD = "growth", "crashes", "overhead"
+"""The whole plane: sim/episodes.py."""
 RATE, UNEVENNESS, BUSY = "rate", "unevenness", "busy"
 BOXES = "boxes"
 RESPONSE_SECONDS = "response_seconds"
+SERVING, LATE, EVENT = "serving", "late", "event"
+"""By second: matchers; the share of messages asked about again; and where a matcher comes or goes,
+the seconds until that is felt no longer, or at last."""
+SERVES = "serves"
+LOST, DOUBLED, DUE = "lost", "doubled", "due"
+GOSSIP_BYTES, LOAD_BYTES = "gossip_bytes", "load_bytes"
+"""A second that a matcher sends: in gossip, and in loads to each broker."""
 
 ROWS = pa.schema(
     [
@@ -100,6 +114,14 @@ class Configuration:
         )
 
 
+STEPS = Steps(first_rate=130.0, more=15.0, seconds=15, steps=11)
+"""From what five matchers can take to more than they can."""
+SATURATED = 0.8
+"""Matchers as busy as that on average get another one: some of them are at their limit then. The
+service adds one earlier."""
+QUICKER = 0.46
+"""Matching takes 8 ms on average then: a question that has to wait is in no danger of the service's
+0.3 s."""
 SEARCH = Search(first_rate=500.0, precision=0.03, seconds_min=20.0, publications_min=8_000)
 
 
@@ -111,12 +133,32 @@ class Effort:
     response_seconds: int = 60
     boxes: int = workload.BOXES
     """With fewer, each takes longer in proportion."""
+    plane_boxes: int = 1_000
+    """In the whole plane, where there really are that many."""
+    growing: Steps = STEPS
+    matchers_max: int = 8
+    crash_rate: float = 250.0
+    crashes: int = 3
+    crash_every_seconds: int = 30
 
     def setting(self, configuration: Configuration) -> Setting:
-        setting = configuration.setting
-        dearer = setting.boxes / self.boxes
-        costs = setting.costs._replace(box_seconds=setting.costs.box_seconds * dearer)
-        return dataclasses.replace(setting, boxes=self.boxes, costs=costs)
+        return _with_boxes(configuration.setting, self.boxes)
+
+    def plane(self, configuration: Configuration) -> Setting:
+        return _with_boxes(configuration.setting, self.plane_boxes)
+
+    def quick_plane(self, configuration: Configuration) -> Setting:
+        """Where the service's limits of time hold, which are not a hundred times as long."""
+        setting = self.plane(configuration)
+        seconds = setting.costs.box_seconds * QUICKER
+        return dataclasses.replace(setting, costs=setting.costs._replace(box_seconds=seconds))
+
+
+def _with_boxes(setting: Setting, boxes: int) -> Setting:
+    seconds = setting.costs.box_seconds * setting.boxes / boxes
+    return dataclasses.replace(
+        setting, boxes=boxes, costs=setting.costs._replace(box_seconds=seconds)
+    )
 
 
 FULL = Effort()
@@ -135,6 +177,12 @@ def measure_configuration(
             return _held(configuration, seed, effort)
         case "response":
             return _response(configuration, seed, effort)
+        case "growth":
+            return _growth(configuration, seed, effort)
+        case "crashes":
+            return _crashes(configuration, seed, effort)
+        case "overhead":
+            return _overhead(configuration, seed, effort)
     raise ValueError(configuration.experiment)
 
 
@@ -161,6 +209,59 @@ def _response(configuration: Configuration, seed: int, effort: Effort) -> list[V
     setting, seconds = effort.setting(configuration), effort.response_seconds
     found = response_times(configuration.system, setting, seed, rate, seconds, effort.search)
     return [(RESPONSE_SECONDS, float(second), value) for second, value in enumerate(found, 1)]
+
+
+def _growth(configuration: Configuration, seed: int, effort: Effort) -> list[Value]:
+    bounds = Matchers(
+        count_min=configuration.matchers, count_max=effort.matchers_max, add_above=SATURATED
+    )
+    found = growth(effort.plane(configuration), seed, effort.growing, bounds)
+    return [
+        *_by_second(found.seconds),
+        *((EVENT, join.started, join.falls - join.started) for join in found.joins),
+        *((SERVES, join.started, join.serves - join.started) for join in found.joins),
+    ]
+
+
+def _crashes(configuration: Configuration, seed: int, effort: Effort) -> list[Value]:
+    found = crashes(
+        effort.quick_plane(configuration),
+        seed,
+        effort.crash_rate,
+        effort.crashes,
+        effort.crash_every_seconds,
+    )
+    ends = [*found.at[1:], float(len(found.seconds))]
+    crashed = zip(found.at, ends, strict=True)
+    return [
+        *_by_second(found.seconds),
+        *((EVENT, at, _late_until(found.seconds, at, end) - at) for at, end in crashed),
+        (LOST, 0.0, float(found.lost)),
+        (DOUBLED, 0.0, float(found.doubled)),
+        (DUE, 0.0, float(found.due)),
+    ]
+
+
+def _late_until(seconds: Sequence[Second], begin: float, end: float) -> float:
+    """The end of the last second in which messages were late."""
+    late = [place for place in range(round(begin), round(end)) if seconds[place].late]
+    return max(late) + 1.0 if late else begin
+
+
+def _by_second(seconds: Sequence[Second]) -> Iterator[Value]:
+    for at, second in enumerate(seconds, 1):
+        yield RESPONSE_SECONDS, float(at), second.response_seconds
+        yield SERVING, float(at), float(second.matchers)
+        yield LATE, float(at), second.late
+
+
+def _overhead(configuration: Configuration, seed: int, effort: Effort) -> list[Value]:
+    setting = effort.quick_plane(configuration)
+    found = overhead(setting, seed, effort.crash_rate, effort.crash_every_seconds)
+    return [
+        (GOSSIP_BYTES, 0.0, found.gossip),
+        (LOAD_BYTES, 0.0, found.load_per_broker),
+    ]
 
 
 # On Spark -----------------------------------------------------------------------------------------

@@ -7,11 +7,18 @@ from dovetail.errors import ConfigError
 from dovetail.pipeline.experiments.bluedove import (
     BOXES,
     BUSY,
+    CRASHES,
+    GOSSIP_BYTES,
+    GROWTH,
     HELD,
+    LATE,
+    LOAD_BYTES,
     NARROW,
+    OVERHEAD,
     RATE,
     RESPONSE,
     RESPONSE_SECONDS,
+    SERVING,
     WIDE,
     Configuration,
 )
@@ -31,12 +38,19 @@ SYSTEM_NAMES = {
 WIDTH_NAMES = {WIDE: "boxes 250 wide", NARROW: "boxes in one segment"}
 
 
+GROWING = Configuration(GROWTH, matchers=5)
+CRASHING = Configuration(CRASHES)
+IDLE = Configuration(OVERHEAD)
+
+
 @dataclass(frozen=True)
 class Line:
     """A curve: what is at each x; or one configuration, by its own seconds or matchers."""
 
     name: str
     points: tuple[tuple[float, Configuration], ...]
+    measure: str = ""
+    """If it is not the figure's."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,8 @@ class Panel:
 
     title: str
     lines: tuple[Line, ...]
+    y_label: str = ""
+    """If it is not the figure's."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +192,38 @@ FIGURES = {
             "matchers",
         ),
         Figure(
+            "9",
+            "Matchers that are added while the rate grows",
+            "seconds",
+            "response time, s",
+            RESPONSE_SECONDS,
+            (
+                Panel("Response time", (Line("response time", ((0.0, GROWING),)),)),
+                Panel(
+                    "Matchers",
+                    (Line("matchers that serve", ((0.0, GROWING),), SERVING),),
+                    "matchers",
+                ),
+            ),
+            "time",
+        ),
+        Figure(
+            "10",
+            "Matchers that crash",
+            "seconds",
+            "response time, s",
+            RESPONSE_SECONDS,
+            (
+                Panel("Response time", (Line("response time", ((0.0, CRASHING),)),)),
+                Panel(
+                    "Messages asked about again, which the paper loses",
+                    (Line("share of messages", ((0.0, CRASHING),), LATE),),
+                    "share of messages",
+                ),
+            ),
+            "time",
+        ),
+        Figure(
             "11a",
             "Saturation rate against searchable dimensions",
             "searchable dimensions",
@@ -198,6 +246,23 @@ FIGURES = {
             "messages a second",
             RATE,
             _by_width(_one_line([(n, Configuration(skewed=n)) for n in range(5)])),
+        ),
+        Figure(
+            "overhead",
+            "What a matcher sends when nothing changes",
+            "",
+            "bytes a second",
+            GOSSIP_BYTES,
+            (
+                Panel(
+                    "20 matchers, 2 brokers",
+                    (
+                        Line("gossip", ((0.0, IDLE),)),
+                        Line("loads to each broker", ((0.0, IDLE),), LOAD_BYTES),
+                    ),
+                ),
+            ),
+            "bars",
         ),
     )
 }
