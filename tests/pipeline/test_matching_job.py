@@ -36,6 +36,8 @@ carl,traffic/+,road == 'A1' or lat >= 41
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
+    tmp_path /= "a folder = %20"
+    tmp_path.mkdir()
     (tmp_path / "dovetail.toml").write_text(CONFIG)
     (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in MESSAGES))
     (tmp_path / "s.csv").write_text(SUBSCRIPTIONS)
@@ -132,3 +134,19 @@ def test_kinds_of_files(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(table.drop_columns("attributes"), tmp_path / "p.parquet")
     (row,) = read_messages(spark, str(tmp_path / "p.parquet")).collect()
     assert row["topic"] == "a"
+
+
+def test_archive(spark: SparkSession, tmp_path: Path) -> None:
+    """A file that another one covers does not count, and messages are known by their place."""
+    hour = tmp_path / "day=2026-11-16" / "hour=17"
+    hour.mkdir(parents=True)
+    for first, last in ((5, 5), (5, 6)):
+        sequences = range(first, last + 1)
+        rows = {
+            "broker": ["b1" for _ in sequences],
+            "sequence": [*sequences],
+            "topic": ["a" for _ in sequences],
+        }
+        pq.write_table(pa.table(rows), hour / f"b1-{first}-{last}.parquet")
+    read = read_messages(spark, str(tmp_path)).select("id", "topic").collect()
+    assert sorted(map(tuple, read)) == [("b1-5", "a"), ("b1-6", "a")]

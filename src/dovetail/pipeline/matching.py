@@ -63,6 +63,33 @@ def match(
     More boxes than `boxes_shipped_max` are cut into about so many `tasks`, which are as many as
     `spark.sql.shuffle.partitions` if nothing is said.
     """
+    return prepare(
+        messages,
+        subscriptions,
+        spaces=spaces,
+        as_pairs=as_pairs,
+        boxes_shipped_max=boxes_shipped_max,
+        tasks=tasks,
+    ).found
+
+
+class Prepared(NamedTuple):
+    """What is found when it is asked for; and in how many tasks, where that was planned."""
+
+    found: DataFrame
+    tasks: int | None
+
+
+def prepare(
+    messages: DataFrame,
+    subscriptions: DataFrame,
+    *,
+    spaces: Iterable[Space],
+    as_pairs: bool,
+    boxes_shipped_max: int = BOXES_SHIPPED_MAX,
+    tasks: int | None = None,
+) -> Prepared:
+    """The same, for who shows how far it is."""
     known = tuple(spaces)
     wanted = _messages(messages, known)
     boxes = _boxes(subscriptions, known)
@@ -70,7 +97,7 @@ def match(
     with refusals():
         first = boxes.limit(boxes_shipped_max + 1).toArrow()
         if len(first) > boxes_shipped_max and known:
-            return match_spread(
+            found, planned = match_spread(
                 wanted,
                 boxes,
                 known,
@@ -79,10 +106,11 @@ def match(
                 as_pairs=as_pairs,
                 result=result,
             )
-        shipped = Shipped(
-            _packed(boxes.toArrow() if len(first) > boxes_shipped_max else first), known
-        )
-    return wanted.mapInArrow(partial(match_batches, shipped=shipped, as_pairs=as_pairs), result)
+            return Prepared(found, planned)
+        if len(first) > boxes_shipped_max:
+            first = boxes.toArrow()
+    do = partial(match_batches, shipped=Shipped(packed(first), known), as_pairs=as_pairs)
+    return Prepared(wanted.mapInArrow(do, result), None)
 
 
 @contextmanager
@@ -131,7 +159,7 @@ class _Held:
 
 @lru_cache(_MATCHERS_KEPT)
 def _kept_matcher(_digest: bytes, held: _Held) -> Matcher:
-    return Matcher(_unpacked(held.shipped.boxes), held.shipped.spaces)
+    return Matcher(unpacked(held.shipped.boxes), held.shipped.spaces)
 
 
 def _boxes(subscriptions: DataFrame, spaces: Sequence[Space]) -> DataFrame:
@@ -201,7 +229,7 @@ def _result(messages: DataFrame, boxes: DataFrame, as_pairs: bool) -> str:
     return f"message {message}, subscriptions array<{subscription}>"
 
 
-def _packed(table: pa.Table) -> bytes:
+def packed(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
@@ -210,5 +238,5 @@ def _packed(table: pa.Table) -> bytes:
     return packed
 
 
-def _unpacked(packed: bytes) -> pa.Table:
+def unpacked(packed: bytes) -> pa.Table:
     return pa.ipc.open_stream(packed).read_all()

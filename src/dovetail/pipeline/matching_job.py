@@ -17,14 +17,18 @@ from pyspark.sql import functions as sql
 from rich.console import Console
 
 from dovetail.errors import ConfigError
-from dovetail.pipeline.matching import match, spaces_of
+from dovetail.pipeline.matching import prepare, spaces_of
 from dovetail.pipeline.progress import show_progress
-from dovetail.pipeline.reading import check_path, read_messages, read_subscriptions
+from dovetail.pipeline.reading import check_path, local, read_messages, read_subscriptions
 from dovetail.pipeline.session import check_master, open_session
 from dovetail.pipeline.sinks import result_folder
 
 TASKS_PER_CORE = 4
 """Where a table comes in fewer parts than there are cores, it is dealt out again into so many."""
+
+
+TASKS_CUT_PER_CORE = 16
+"""Where a large set of subscriptions is cut."""
 
 
 class Counts(NamedTuple):
@@ -56,24 +60,33 @@ def match_files(
         console = Console(stderr=True, highlight=False, soft_wrap=True)
         if spark.sparkContext.uiWebUrl:
             console.print(f"Spark's page for this run: {spark.sparkContext.uiWebUrl}", markup=False)
-        seen = {name: Observation(name) for name in ("messages", "subscriptions", "out")}
+        seen = {name: Observation(name) for name in ("messages", "out")}
         given = read_messages(spark, messages)
         tasks = given.rdd.getNumPartitions()
         cores = spark.sparkContext.defaultParallelism
         if tasks < cores:
             tasks = TASKS_PER_CORE * cores
             given = given.repartition(tasks)
-        wanted = _counted(read_subscriptions(spark, subscriptions), seen["subscriptions"])
         console.print("Reading subscriptions", markup=False)
-        found = match(_counted(given, seen["messages"]), wanted, spaces=spaces, as_pairs=as_pairs)
+        wanted = read_subscriptions(spark, subscriptions)
+        # Not on the way: a large set is not read to its end at first.
+        wanted_count = wanted.count()
+        prepared = prepare(
+            _counted(given, seen["messages"]),
+            wanted,
+            spaces=spaces,
+            as_pairs=as_pairs,
+            tasks=TASKS_CUT_PER_CORE * cores,
+        )
         size = sql.lit(1) if as_pairs else sql.size("subscriptions")
-        found = found.observe(
+        found = prepared.found.observe(
             seen["out"], sql.count(sql.lit(1)).alias("rows"), sql.sum(size).alias("pairs")
         )
+        tasks = prepared.tasks or tasks
         _write(spark, found, target, tasks, console)
         counts = Counts(
             seen["messages"].get["rows"],
-            seen["subscriptions"].get["rows"],
+            wanted_count,
             seen["out"].get["rows"],
             seen["out"].get["pairs"] or 0,
         )
@@ -85,7 +98,7 @@ def _write(
 ) -> None:
     # The folder for a local result is there, and empty.
     mode = "append" if isinstance(target, Path) else "errorifexists"
-    where = target.as_uri() if isinstance(target, Path) else target
+    where = local(target) if isinstance(target, Path) else target
     with show_progress(spark, "Matching", tasks, console):
         found.write.mode(mode).parquet(where)
 

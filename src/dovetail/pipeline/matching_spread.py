@@ -37,8 +37,8 @@ def match_spread(
     plain: pa.Table,
     as_pairs: bool,
     result: str,
-) -> DataFrame:
-    """`plain` are the boxes without borders, for all tasks."""
+) -> tuple[DataFrame, int]:
+    """What is found, in how many tasks. `plain` are the boxes without borders, for all tasks."""
     bordered = boxes.where("space >= 0")
     made = plan_for(messages, bordered, spaces, tasks)
     to_task = "task int, " + ", ".join(
@@ -63,7 +63,7 @@ def match_spread(
     answer = partial(
         _match_part, plain=plain, spaces=tuple(spaces), answer=pairs if as_pairs else arrays
     )
-    return ordered.mapInArrow(answer, result)
+    return ordered.mapInArrow(answer, result), made.tasks
 
 
 def plan_for(messages: DataFrame, boxes: DataFrame, spaces: Sequence[Space], tasks: int) -> Plan:

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from dovetail.archive.files import files_of
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline.session import first_line
 
@@ -31,7 +32,11 @@ def check_path(path: str) -> None:
 
 
 def read_messages(spark: SparkSession, path: str) -> DataFrame:
-    return _read(spark, path, _MAPS)
+    """A broker's archive has no `id`: there it is the broker and the sequence, as in `b1-17`."""
+    read = _read(spark, path, _MAPS)
+    if "id" not in read.columns and {"broker", "sequence"} <= {*read.columns}:
+        read = read.withColumn("id", sql.concat_ws("-", "broker", "sequence"))
+    return read
 
 
 def read_subscriptions(spark: SparkSession, path: str) -> DataFrame:
@@ -49,9 +54,11 @@ def _read(spark: SparkSession, path: str, maps: Mapping[str, str]) -> DataFrame:
 
 
 def _read_as(spark: SparkSession, path: str, form: str, maps: Mapping[str, str]) -> DataFrame:
-    where = path if "://" in path else Path(path).absolute().as_uri()
+    where = path if "://" in path else local(Path(path))
     if form == "parquet":
-        return spark.read.parquet(where)
+        # In an archive a file may be there whose rows another one has, too.
+        archived = files_of(path) if "://" not in path and Path(path).is_dir() else []
+        return spark.read.parquet(*([*map(local, archived)] or [where]))
     if form == "json":
         return _read_json(spark, where, maps)
     read = spark.read.options(header=True, escape='"', multiLine=True, **_FAIL).csv(where)
@@ -60,6 +67,11 @@ def _read_as(spark: SparkSession, path: str, form: str, maps: Mapping[str, str])
         for name in read.columns
     ]
     return read.select(*columns)
+
+
+def local(path: Path) -> str:
+    """As Spark wants it: with its scheme, and not encoded as addresses are."""
+    return f"file://{path.absolute()}"
 
 
 def _read_json(spark: SparkSession, where: str, maps: Mapping[str, str]) -> DataFrame:
