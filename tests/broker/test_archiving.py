@@ -4,13 +4,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker_harness import KEPT, Client, Disk, World
+from broker_harness import KEPT, Client, Disk, World, attributes
+from cluster_matchers import MatchedCluster
+from dovetail.attributes.space import Dimension, Space
 from dovetail.broker.archiving import Archiving, Outcome, Rows, size_of
-from dovetail.broker.packets import Ack, PacketType, Publish, Will
+from dovetail.broker.packets import Ack, PacketType, Publish, Subscribe, SubscriptionRequest, Will
 from dovetail.config import ARCHIVE_TURN_ROWS
 from dovetail.errors import ReasonCode
 
 FIRST = 1_000
+TRAFFIC = Space("traffic", "traffic/#", (Dimension("speed", 0, 200),))
 
 
 class ArchiveWorld(World):
@@ -220,3 +223,49 @@ def test_many_rows_go_in_several_turns() -> None:
     assert not world.archive.let_go()
     world.settle()
     assert [payload for _, payload, _ in world.waiting()] == [b"later"]
+
+
+def test_what_waits_for_matchers_is_a_row_when_it_goes_on() -> None:
+    """With its packet identifier, so that a kill leaves both or neither; and at one broker."""
+    cluster = MatchedCluster(1, "a", "b", spaces=[TRAFFIC])
+    for name in ("m", "n"):
+        cluster.add_matcher(name)
+    cluster.run(8)
+    for name, node in cluster.nodes.items():
+        archive = Archiving(
+            node.shared,
+            name,
+            ["traffic/#"],
+            bytes_max=1 << 20,
+            next_sequence=1,
+            write=lambda _rows: None,
+        )
+        node.broker.archive_to(archive)
+    here, there = cluster.nodes["a"], cluster.nodes["b"]
+    there.wake()
+    reader = there.client()
+    reader.send(Subscribe(1, [SubscriptionRequest("traffic/#?speed>=5&speed<7", 2)]))
+    cluster.run(8)
+    reader.take()
+    here.wake()
+    publisher = Client(here, "publisher", **KEPT)
+    publisher.open()
+    publisher.send(publisher.connect_packet)
+    cluster.run(1)  # the other broker is asked for its session
+    publisher.take()
+    for name in cluster.matchers:
+        cluster.pause_matcher(name, True)
+    here.wake()
+    publisher.publish("traffic/1", b"", 2, properties=attributes(speed=6))
+    here.settle()
+    cluster.run(0.03)
+    tables = here.disk.tables
+    assert (tables["archive"], tables["incoming"]) == ({}, {})
+    cluster.run(3)  # they are given up
+    assert [row.topic for row in tables["archive"].values()] == [b"traffic/1"]
+    assert len(tables["incoming"]) == 1
+    assert [packet.type for packet in publisher.take() if isinstance(packet, Ack)] == [
+        PacketType.PUBREC
+    ]
+    assert len(reader.messages()) == 1
+    assert there.disk.tables["archive"] == {}
