@@ -1,6 +1,7 @@
 """Charts of BlueDove's figures that sweeps of counts (charts.py) have no use for.
 
-Axes begin with 0 and are linear, as the paper's are.
+Axes begin with 0 and are linear, as the paper's are. The first line of a chart is ours, and the one
+that is drawn through.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dovetail.pipeline.charts import (
     BOTTOM,
     HEIGHT,
     LEFT,
+    MARKERS,
     TOP,
     WIDTH,
     Area,
@@ -20,6 +22,13 @@ from dovetail.pipeline.charts import (
 )
 
 TICKS = 6
+TICKS_MAX = 10
+_OURS = len(MARKERS) - 1
+
+
+def style_of(index: int) -> int:
+    """Of a chart's lines, among the styles of the page."""
+    return (index + _OURS) % len(MARKERS)
 
 
 def curves(
@@ -27,13 +36,20 @@ def curves(
 ) -> str:
     """A value for each of a few x."""
     area = Area(
-        Axis(min(x_values), max(x_values), tuple(x_values), log=False),
+        Axis(
+            min(x_values),
+            max(x_values),
+            tuple(x_values[:: 1 + len(x_values) // TICKS_MAX]),
+            log=False,
+        ),
         _axis([value for line in series for value in line.values]),
     )
     parts = area.begin(title, x_label, y_label)
-    parts += [area.line(index, x_values, line.values) for index, line in enumerate(series)]
     parts += [
-        area.point(index, where, value, note)
+        area.line(style_of(index), x_values, line.values) for index, line in enumerate(series)
+    ]
+    parts += [
+        area.point(style_of(index), where, value, note)
         for index, line in enumerate(series)
         for where, value, note in zip(x_values, line.values, line.notes, strict=True)
     ]
@@ -63,7 +79,9 @@ def courses(
             f'<line class="place series-5" x1="{at}" x2="{at}" y1="{TOP}" y2="{HEIGHT - BOTTOM}">'
             f"<title>{escape(note)}</title></line>"
         )
-    parts += [area.line(index, x_values, line.values) for index, line in enumerate(series)]
+    parts += [
+        area.line(style_of(index), x_values, line.values) for index, line in enumerate(series)
+    ]
     return "".join([*parts, "</svg>"])
 
 
@@ -78,7 +96,7 @@ def bars(title: str, y_label: str, series: Sequence[Series]) -> str:
         left, top = LEFT + slot * (index + 0.15), area.y(one.values[0])
         middle = f"{left + slot * 0.35:.1f}"
         parts.append(
-            f'<rect class="bar series-{index + 1}" x="{left:.1f}" y="{top:.1f}" '
+            f'<rect class="bar series-{style_of(index) + 1}" x="{left:.1f}" y="{top:.1f}" '
             f'width="{slot * 0.7:.1f}" height="{base - top:.1f}"><title>{escape(one.notes[0])}'
             f'</title></rect><text class="tick" x="{middle}" y="{top - 5:.1f}" '
             f'text-anchor="middle">{number(float(f"{one.values[0]:.3g}"))}</text>'

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from dovetail.pipeline.bluedove_charts import bars, courses, curves
+from dovetail.pipeline.bluedove_charts import bars, courses, curves, style_of
 from dovetail.pipeline.charts import Series, legend_key
 from dovetail.pipeline.experiments.bluedove import (
+    BOXES,
     EVENT,
     NARROW,
+    RATE,
     SLOWDOWN,
     Configuration,
     Measured,
@@ -28,6 +30,9 @@ NOTE = (
     f"A number agrees when ours is within {TOLERANCE * 100:.0f} % of the paper&rsquo;s with boxes "
     "of one of the two widths; the difference is that of the nearer one."
 )
+
+THOUSANDS = (RATE, BOXES)
+"""Measures whose charts are in thousands."""
 
 EVENTS = {"9": "a matcher is started", "10": "a matcher falls silent"}
 """What the dashed lines of a figure are."""
@@ -115,7 +120,7 @@ def _figure(figure: Figure, measured: Measured) -> str:
     legend = ""
     if figure.along != "bars" and len(figure.panels[0].lines) > 1:
         keys = "".join(
-            f"<li>{legend_key(index)}{escape(line.name)}</li>"
+            f"<li>{legend_key(style_of(index))}{escape(line.name)}</li>"
             for index, line in enumerate(figure.panels[0].lines)
         )
         legend = f'<ul class="legend">{keys}</ul>'
@@ -139,11 +144,16 @@ def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
         Series(
             line.name,
             [value for _, value in values],
-            [f"{line.name}, {x:g}: {value:,.4g}" for x, value in values],
+            [f"{line.name}, {x:g}: {_text(value)}" for x, value in values],
         )
         for line, values in zip(panel.lines, found, strict=True)
     ]
     where = [x for x, _ in found[0]]
+    table = _table(figure, where, series)
+    if figure.measure in THOUSANDS:
+        series = [
+            Series(one.name, [value / 1_000 for value in one.values], one.notes) for one in series
+        ]
     y_label = panel.y_label or figure.y_label
     if figure.along == "bars":
         chart = bars(title, y_label, series)
@@ -155,7 +165,7 @@ def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
         chart = curves(title, figure.x_label, y_label, where, series)
     return (
         f'<figure class="panel"><figcaption><h3>{as_text(panel.title)}</h3></figcaption>{chart}'
-        f"{_table(figure, where, series)}</figure>"
+        f"{table}</figure>"
     )
 
 
@@ -172,11 +182,15 @@ def _known(measured: Measured, configuration: Configuration, measure: str) -> fl
     return value
 
 
+def _text(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _table(figure: Figure, where: Sequence[float], series: Sequence[Series]) -> str:
     heads = "".join(f'<th scope="col" class="number">{escape(one.name)}</th>' for one in series)
     rows = "".join(
         f'<tr><th scope="row">{"" if figure.along == "bars" else f"{x:g}"}</th>'
-        + "".join(f'<td class="number">{one.values[place]:,.4g}</td>' for one in series)
+        + "".join(f'<td class="number">{_text(one.values[place])}</td>' for one in series)
         + "</tr>"
         for place, x in enumerate(where)
     )

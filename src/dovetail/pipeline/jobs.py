@@ -202,7 +202,8 @@ def measure_bluedove(
         console.print(f"Spark's page for this run: {spark.sparkContext.uiWebUrl}", markup=False)
     wanted = [one for figure in figures for one in figure.configurations]
     cells = bluedove.cells(wanted, trials)
-    count = cells.num_rows
+    # One task alone could not be told from those of stages around it (progress.py).
+    count = max(cells.num_rows, 2)
     rows = bluedove.in_order(bluedove.measure(spark.createDataFrame(cells), count, seed, effort))
     with show_progress(spark, "BlueDove figures", count, console):
         table = rows.toArrow()

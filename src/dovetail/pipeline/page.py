@@ -68,7 +68,7 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wh
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr));
   gap: 1.25rem; }
 .panel { background: var(--card); border: 1px solid var(--rule); border-radius: .6rem;
-  padding: 1rem 1rem .75rem; margin: 0; min-width: 0; }
+  padding: 1rem 1rem .75rem; margin: 0; min-width: 0; max-width: 36rem; }
 .chart { display: block; width: 100%; height: auto; font: 13px system-ui, sans-serif; }
 .key { width: 40px; height: 20px; flex: none; }
 .grid { stroke: var(--rule); } .axis { stroke: var(--soft); }

@@ -243,8 +243,11 @@ def _crashes(configuration: Configuration, seed: int, effort: Effort) -> list[Va
 
 
 def _late_until(seconds: Sequence[Second], begin: float, end: float) -> float:
-    """The end of the last second in which messages were late."""
-    late = [place for place in range(round(begin), round(end)) if seconds[place].late]
+    """The end of the last second in which messages were late.
+
+    In the last one before the next crash, those were late that it met on their way.
+    """
+    late = [place for place in range(round(begin), round(end) - 1) if seconds[place].late]
     return max(late) + 1.0 if late else begin
 
 
