@@ -1,6 +1,7 @@
 """Who gets which message: by looking at every subscription, and by a broker's own router."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -59,6 +60,9 @@ def subscriptions_table(subscriptions: Sequence[Wanted]) -> pa.Table:
     )
 
 
+_read = cache(parse)
+
+
 def _is_name(topic: str) -> bool:
     try:
         check_name(topic)
@@ -96,7 +100,7 @@ def _gets(message: Sent, wanted: Wanted, spaces: Sequence[Space]) -> bool:
     if any(value in {float("inf"), float("-inf")} or value != value for value in numbers.values()):  # noqa: PLR0124
         return False
     texts = {name: text for name, text in (message.texts or {}).items() if name in space.texts}
-    return parse(wanted.where).holds({**numbers, **texts})
+    return _read(wanted.where).holds({**numbers, **texts})
 
 
 def by_router(

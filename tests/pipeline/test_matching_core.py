@@ -137,13 +137,13 @@ def test_many_boxes_and_rows_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
             random.choice(["p", "p/", "p/a", "p/a/b", "p//b", "$x", "q"]),
             {"x": float(random.randint(0, 100)), "y": random.random() * 100},
         )
-        for _ in range(500)
+        for _ in range(200)
     ]
-    for at_once in (1, 50, 1 << 20):
+    expected = by_looking(messages, subscriptions, (plane,))
+    assert sum(map(len, expected)) > 2_000
+    for at_once in (20, 500, 1 << 20):
         monkeypatch.setattr(matching_core, "PAIRS_WANTED", at_once)
-        found = answer(messages, subscriptions, (plane,), 32)
-        assert found == by_looking(messages, subscriptions, (plane,))
-    assert sum(map(len, found)) > 5_000
+        assert answer(messages, subscriptions, (plane,), 32) == expected
 
 
 def test_texts_need_their_column() -> None:
