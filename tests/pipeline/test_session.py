@@ -171,7 +171,7 @@ def test_java_that_is_killed_is_one_sentence_and_another_session_may_follow() ->
         """
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=250
     )
     assert done.stdout == "Spark's Java process has ended in the middle of the work.\n3\n"
     assert done.stderr == ""
