@@ -8,13 +8,14 @@ from pyspark.sql import functions as sql
 from archives import BEGIN, HOUR, row
 from broker_harness import attributes
 from dovetail.archive.compacting import compact
-from dovetail.archive.files import files_of, subscriptions_of
+from dovetail.archive.files import files_of
 from dovetail.archive.subscriptions import SubscriptionFile, SubscriptionRow, id_of
 from dovetail.archive.writing import ArchiveWriter
 from dovetail.attributes.space import Dimension, Space
 from dovetail.broker.clauses import key_of
 from dovetail.broker.spaces import Spaces
 from dovetail.pipeline.matching import match
+from dovetail.pipeline.reading import read_subscriptions
 
 TRAFFIC = Space("traffic", "traffic/#", (Dimension("speed", 0, 200),), texts=frozenset({"road"}))
 
@@ -29,6 +30,9 @@ def test_an_archive_is_matched_with_its_subscriptions(spark: SparkSession, tmp_p
     ):
         assert writer.write(rows).error is None
     compact(tmp_path, BEGIN / 1e6 + 3_600, file_bytes_max=1 << 20, keep_seconds=1e9)
+    old = SubscriptionFile(tmp_path, "one", 0.5)
+    old.add([SubscriptionRow("gone", "#", 0)])
+    old.finish()
     wanted = [
         SubscriptionRow("all", "#", 0),
         SubscriptionRow("slow", key_of("traffic/#", 'speed < 25 and road == "A1"'), 1),
@@ -36,21 +40,24 @@ def test_an_archive_is_matched_with_its_subscriptions(spark: SparkSession, tmp_p
     table = SubscriptionFile(tmp_path, "one", 1)
     table.add(wanted)
     table.finish()
+    other = SubscriptionFile(tmp_path, "two", 1)
+    other.add(wanted[1:])
+    other.finish()
 
     files = [str(file) for file in files_of(tmp_path)]
     messages = spark.read.option("basePath", str(tmp_path)).parquet(*files)
     assert messages.schema["day"].dataType.typeName() == "date"
     assert messages.schema["hour"].dataType.typeName() == "integer"
-    subscriptions = spark.read.parquet(*(str(file) for file in subscriptions_of(tmp_path)))
+    subscriptions = read_subscriptions(spark, str(tmp_path))
     found = match(
         messages.withColumn("id", sql.struct("broker", "sequence")),
         subscriptions,
         spaces=[TRAFFIC],
     )
     everything, only_slow = map(id_of, wanted)
-    assert {one.message.sequence: set(one.subscriptions) for one in found.collect()} == {
-        1: {everything, only_slow},
-        2: {everything},
-        3: {everything},
-        4: {everything, only_slow},
+    assert {one.message.sequence: sorted(one.subscriptions) for one in found.collect()} == {
+        1: sorted((everything, only_slow)),
+        2: [everything],
+        3: [everything],
+        4: sorted((everything, only_slow)),
     }

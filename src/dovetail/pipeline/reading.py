@@ -5,7 +5,8 @@ in the table is an object in JSON, and such an object as text in CSV. A line tha
 ends the job: nothing is left out silently.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -13,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from dovetail.archive.files import files_of
+from dovetail.archive.files import files_of, subscriptions_of
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline.session import first_line
 
@@ -40,12 +41,22 @@ def read_messages(spark: SparkSession, path: str) -> DataFrame:
 
 
 def read_subscriptions(spark: SparkSession, path: str) -> DataFrame:
+    """Of an archive those that its brokers wrote last; one that is moving may be at two of them."""
+    if files := subscriptions_of(path) if _is_folder(path) else []:
+        with _unreadable(path):
+            return spark.read.parquet(*map(local, files)).dropDuplicates(["id"])
     return _read(spark, path, {})
 
 
 def _read(spark: SparkSession, path: str, maps: Mapping[str, str]) -> DataFrame:
-    try:
+    with _unreadable(path):
         return _read_as(spark, path, _format(path), maps)
+
+
+@contextmanager
+def _unreadable(path: str) -> Iterator[None]:
+    try:
+        yield
     except (PySparkException, Py4JError) as error:
         raise DovetailError(
             f"{path} cannot be read: {first_line(error)}",
@@ -57,7 +68,7 @@ def _read_as(spark: SparkSession, path: str, form: str, maps: Mapping[str, str])
     where = path if "://" in path else local(Path(path))
     if form == "parquet":
         # In an archive a file may be there whose rows another one has, too.
-        archived = files_of(path) if "://" not in path and Path(path).is_dir() else []
+        archived = files_of(path) if _is_folder(path) else []
         return spark.read.parquet(*([*map(local, archived)] or [where]))
     if form == "json":
         return _read_json(spark, where, maps)
@@ -67,6 +78,11 @@ def _read_as(spark: SparkSession, path: str, form: str, maps: Mapping[str, str])
         for name in read.columns
     ]
     return read.select(*columns)
+
+
+def _is_folder(path: str) -> bool:
+    """On this machine."""
+    return "://" not in path and Path(path).is_dir()
 
 
 def local(path: Path) -> str:
@@ -89,7 +105,7 @@ def _read_json(spark: SparkSession, where: str, maps: Mapping[str, str]) -> Data
 def _format(path: str) -> str:
     """By the ending, or by that of the first file in the folder."""
     found = _by_ending(path)
-    if found is None and "://" not in path and Path(path).is_dir():
+    if found is None and _is_folder(path):
         names = sorted(
             str(file)
             for file in Path(path).rglob("*")
