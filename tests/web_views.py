@@ -15,6 +15,8 @@ from dovetail.reports import (
     PartReport,
     PeerReport,
     PeerRoute,
+    PlanOrder,
+    PlanReport,
     RouteReport,
     SegmentReport,
     SketchReport,
@@ -135,6 +137,10 @@ async def drained(name: str) -> DrainReport:
     return DrainReport(name, "leaves", ("another",))
 
 
+async def planned(_order: PlanOrder) -> PlanReport:
+    return PlanReport(7, {"m": {"s": (1.0,)}}, ())
+
+
 def views(**other: object) -> Views:
     parts: dict[str, object] = {
         "stats": lambda: (Counters(), Gauges()),
@@ -147,6 +153,7 @@ def views(**other: object) -> Views:
         "log_in": nobody,
         "administer": nobody,
         "drain": drained,
+        "plan": planned,
         "handles": None,
     }
     return Views(**(parts | other))  # type: ignore[arg-type]

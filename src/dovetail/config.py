@@ -147,6 +147,10 @@ MATCHER_JOIN_SECONDS_MAX = 10.0
 MATCHER_LEAVE_SECONDS_MAX = 10.0
 """For others to get what a matcher that leaves answers for."""
 
+MATCHER_MOVE_SECONDS_MAX = 60.0
+"""For a matcher to get what it will answer for in the place that a plan has for it, and then for
+the others to be ready too. There is no hurry: it answers for its old place meanwhile."""
+
 MATCHER_LINGER_SECONDS = 3.0
 """A matcher that has left answers for so long: gossip takes a moment."""
 
@@ -388,6 +392,10 @@ QUESTION_SECONDS_MAX = 1.0
 DRAIN_SECONDS_MAX = 30.0
 """For a matcher that was told to leave to be gone, before `dovetail drain` says that it is not.
 Longer than MATCHER_LEAVE_SECONDS_MAX, MATCHER_LINGER_SECONDS and what gossip takes."""
+
+PLAN_SECONDS_MAX = 150.0
+"""For matchers to be where a plan has them, before `dovetail plan --apply` says who is not. Longer
+than MATCHER_MOVE_SECONDS_MAX twice, and what gossip takes."""
 
 MATCHES_SHOWN_MAX = 100
 """Filters that match a topic and are listed; the others are counted."""

@@ -41,12 +41,15 @@ from dovetail.cluster.part import ClusterPart, part_of
 from dovetail.cluster.tls import Tls
 from dovetail.config import HASHES_WAITING_MAX
 from dovetail.errors import ClientError, ConfigError, DovetailError, ReasonCode
+from dovetail.matcher.assigning import no_matchers
 from dovetail.messages import Message
 from dovetail.reports import (
     ClusterReport,
     DrainReport,
     NodeEntry,
     PeerReport,
+    PlanOrder,
+    PlanReport,
     RouteReport,
     SketchReport,
     SpacesReport,
@@ -228,6 +231,7 @@ class Node:
             self._log_in,
             self._administer,
             self._drain,
+            self._plan,
             self._handles,
         )
         http = self.settings.http
@@ -452,6 +456,13 @@ class Node:
                 log.info("%s hands over and leaves, as was asked for over HTTP", name)
             return report
         return DrainReport(name, "broker" if name == self.name else "unknown", ())
+
+    async def _plan(self, order: PlanOrder) -> PlanReport:
+        if self.agent is None:
+            raise no_matchers()
+        report = await self.agent.asking.move(order)
+        log.info("matchers move by plan %d, as was asked for over HTTP", report.number)
+        return report
 
     def _spaces(self) -> SpacesReport:
         return self._reporter.spaces()

@@ -7,7 +7,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from dovetail.config import NODE_NAME_BYTES_MAX
+from dovetail.config import (
+    ATTRIBUTE_NAME_CHARACTERS_MAX,
+    CLUSTER_NODES_MAX,
+    NODE_NAME_BYTES_MAX,
+    SPACE_DIMENSIONS_MAX,
+    SPACES_MAX,
+)
 
 State = Literal["alive", "suspect", "dead", "left"]
 """As one node sees another. Suspect: it counts as alive, but is late, or there is no connection."""
@@ -88,6 +94,10 @@ class MatcherReport(Struct, frozen=True):
     """Of the last second or so, spent on questions and on boxes that were fed."""
     parts: tuple[PartReport, ...] = ()
     """Of each space and dimension."""
+    plan: int = 0
+    """The number of the plan by which it moves, or has moved last; 0: none."""
+    is_moving: bool = False
+    """It serves, and is on its way to the place that the plan has for it."""
 
 
 class NodeReport(Struct, frozen=True):
@@ -142,6 +152,34 @@ class DrainReport(Struct, frozen=True):
     verdict: Drained
     others: tuple[str, ...]
     """The other matchers that are there."""
+
+
+class SpacePlaces(Struct, frozen=True, forbid_unknown_fields=True):
+    """Of one space, as many places as there are matchers."""
+
+    space: Annotated[str, Meta(min_length=1, max_length=ATTRIBUTE_NAME_CHARACTERS_MAX)]
+    layout: Annotated[str, Meta(min_length=1, max_length=ATTRIBUTE_NAME_CHARACTERS_MAX + 17)]
+    """The definition of the space that was planned, as matchers name it."""
+    places: Annotated[
+        list[Annotated[list[float], Meta(min_length=1, max_length=SPACE_DIMENSIONS_MAX)]],
+        Meta(min_length=1, max_length=CLUSTER_NODES_MAX),
+    ]
+    """Where the segments of each begin: a value for each searchable dimension."""
+
+
+class PlanOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the matchers of a cluster shall be."""
+
+    spaces: Annotated[list[SpacePlaces], Meta(min_length=1, max_length=SPACES_MAX)]
+
+
+class PlanReport(Struct, frozen=True):
+    """Which matcher was given which place, and who did not answer."""
+
+    number: int
+    places: dict[str, dict[str, tuple[float, ...]]]
+    """By matcher and by the name of the space."""
+    silent: tuple[str, ...]
 
 
 Kind = tuple[str, ...]

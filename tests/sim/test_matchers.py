@@ -12,9 +12,11 @@ import pytest
 
 from dovetail.attributes import workload
 from dovetail.attributes.forwarding import POLICIES
-from dovetail.attributes.partition import Bounds
+from dovetail.attributes.partition import Bounds, Tokens
 from dovetail.attributes.sharing import Scheme
+from dovetail.matcher.assigning import assigned
 from dovetail.matcher.layout import Layout
+from dovetail.matcher.moving import MoveOrder
 from dovetail.sim.matchers import Costs
 from dovetail.sim.matching import MatchingWorld
 from dovetail.sim.publishers import Published, Subscribed
@@ -129,6 +131,7 @@ class Havoc:
             self.cut_off,
             self.heal,
             self.unsubscribe,
+            self.plan,
         ]
         deed = self.random.choice(deeds)
         self.story.append(f"{self.world.clock.now:.2f}: {deed.__name__}")
@@ -162,6 +165,10 @@ class Havoc:
         for pair in self.random.sample(pairs, min(3, len(pairs))):
             self.world.links.break_(*pair)
 
+    def plan(self) -> None:
+        if not self.world.layout.is_copied:
+            move(self.world, self.random)
+
     def restart_broker(self) -> None:
         name = self.random.choice(list(self.world.brokers))
         node = self.world.brokers[name]
@@ -190,6 +197,31 @@ class Havoc:
         ]
         for box in self.random.sample(there, min(3, len(there))):
             self.world.brokers[box.broker].unsubscribe(box)
+
+
+def places(world: MatchingWorld, count: int, random: Random) -> list[Tokens]:
+    """Borders anywhere, and who has which on one dimension does not say which on another."""
+    columns = []
+    for low, high in world.layout.bounds:
+        borders = [low, *(random.uniform(low, high) for _ in range(count - 1))]
+        random.shuffle(borders)
+        columns.append(borders)
+    return [tuple(place) for place in zip(*columns, strict=True)]
+
+
+def move(world: MatchingWorld, random: Random) -> dict[str, Tokens]:
+    """All who serve are given other places, and hear of it one after the other."""
+    there = {
+        name: node.back.joining.record.tokens[world.space]
+        for name, node in world.matchers.items()
+        if node.is_serving and node.back.joining is not None
+    }
+    new = assigned(there, places(world, len(there), random), world.layout.bounds)
+    number = 1_000 + int(world.clock.now * 1_000)
+    order = MoveOrder(number, {name: {world.space: own} for name, own in new.items()})
+    for name in there:
+        world.clock.after(random.uniform(0, 0.2), world.matchers[name].move, order)
+    return new
 
 
 def some_layout(random: Random) -> Layout:
@@ -261,6 +293,57 @@ def test_matchers_come_and_go_and_nobody_else_has_to_look() -> None:
     assert not world.matchers["matcher-2"].is_running
     world.run(2)
     assert [one.number for one in flowing if one.broad] == []
+    check(world, set())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_segments_move_and_nobody_else_has_to_look(seed: int) -> None:
+    """While publications flow and boxes come, by two plans: at no time is a matcher unsure."""
+    random = Random(seed)
+    world = MatchingWorld(seed, LAYOUT)
+    for number in range(2):
+        world.start_broker(f"broker-{number}")
+    for number in range(5):
+        world.start_matcher(f"matcher-{number}")
+    lows, highs = workload.boxes(1_000, seed)
+    for number in range(2):
+        world.subscribe(f"broker-{number}", lows[number::2], highs[number::2])
+    world.run(15)
+    flowing = flow(world, random, 1)
+    for _ in range(2):
+        planned = move(world, random)
+        flowing += flow(world, random, 2)
+        world.subscribe("broker-0", *workload.boxes(20, random.randrange(1_000)))
+        flowing += flow(world, random, 6)
+        views = [broker.front.view for broker in world.brokers.values()]
+        views += [matcher.back.view for matcher in world.matchers.values()]
+        for view in views:
+            assert view.now(world.space).table.tokens == planned
+            assert view.next(world.space).table.tokens == planned
+    world.run(STALL_SECONDS_MAX)
+    assert [one.number for one in flowing if one.broad] == []
+    check(world, set())
+
+
+def test_one_crashes_while_they_move() -> None:
+    """The others do not wait for it, and get to their places."""
+    random = Random(3)
+    world = MatchingWorld(3, LAYOUT)
+    world.start_broker("broker-0")
+    world.start_broker("broker-1")
+    for number in range(4):
+        world.start_matcher(f"matcher-{number}")
+    world.subscribe("broker-0", *workload.boxes(300, 3))
+    world.run(15)
+    planned = move(world, random)
+    flow(world, random, 0.3)
+    world.matchers["matcher-1"].crash()
+    flow(world, random, SETTLE_SECONDS)
+    del planned["matcher-1"]
+    assert world.brokers["broker-1"].front.view.now(world.space).table.tokens == planned
+    quiet = flow(world, random, 1)
+    world.run(STALL_SECONDS_MAX)
+    assert [one.number for one in quiet if one.broad] == []
     check(world, set())
 
 

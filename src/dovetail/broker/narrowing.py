@@ -36,6 +36,7 @@ from dovetail.matcher.explaining import explain
 from dovetail.matcher.front import Answer, Front
 from dovetail.matcher.layout import layout_of, layouts_of
 from dovetail.matcher.ordering import Lines, Place
+from dovetail.matcher.tables import View
 from dovetail.messages import Message
 from dovetail.reports import MatchingReport, Unasked
 
@@ -230,6 +231,11 @@ class Narrowing:
         if may_want:
             return "", explain(self._front, space, point.values, may_want, self._shared.now)
         return "here" if self._front.view.now(space).names else "matchers", None
+
+    @property
+    def view(self) -> View:
+        """What is known here of matchers."""
+        return self._front.view
 
     def _may_want(self, route: Route) -> tuple[str, ...]:
         """The brokers to ask about; none if nobody could answer, or it is easily seen here."""

@@ -5,13 +5,14 @@
       | <- ANSWER: the same number, a report ------ |
 
 Without a topic a node tells how it is. DRAIN is a question without a topic too, to a matcher: it is
-to hand over and leave, and tells how it is before it does.
+to hand over and leave, and tells how it is before it does. MOVE has in the topic's place where
+matchers shall be (matcher/moving.py); who is one of them goes there, and tells how it is then.
 """
 
 import msgspec
 from msgspec import Struct
 
-QUESTION, ANSWER, DRAIN = range(64, 67)
+QUESTION, ANSWER, DRAIN, MOVE = range(64, 68)
 
 
 class Question(Struct, frozen=True, array_like=True):

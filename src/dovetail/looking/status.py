@@ -268,7 +268,7 @@ def _matcher_cells(entry: NodeEntry, before: ClusterReport) -> Iterator[str]:
     if matcher is None:
         yield from "-" * (4 + len(_MATCHER_RATES))
         return
-    yield matcher.phase
+    yield "moving" if matcher.is_moving else matcher.phase
     yield _count(matcher.boxes)
     per_second = rates(entry, before)
     for name in _MATCHER_RATES.values():

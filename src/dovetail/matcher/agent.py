@@ -12,6 +12,7 @@ Rules:
 - Jobs are done in slices of the loop's time, so that frames come in meanwhile.
 - Who leaves hands over first: it goes when all brokers have released it, or after a while. A broker
   may tell it to (DRAIN), for a person who asked for that.
+- A broker may give it another place (MOVE), for a person who gave the cluster a plan.
 - What brokers have it loses with its life: they feed it anew. It keeps nothing on disk.
 """
 
@@ -28,7 +29,7 @@ from dovetail.cluster.asking import NodeAsking
 from dovetail.cluster.bodies import decoded, encode
 from dovetail.cluster.link import Link
 from dovetail.cluster.part import ClusterPart
-from dovetail.cluster.questions import ANSWER, DRAIN, Answer, question_decoder
+from dovetail.cluster.questions import ANSWER, DRAIN, MOVE, Answer, question_decoder
 from dovetail.config import (
     MATCHER_LEAVE_SECONDS_MAX,
     MATCHER_LINGER_SECONDS,
@@ -38,6 +39,7 @@ from dovetail.errors import PeerError
 from dovetail.matcher.back import Back
 from dovetail.matcher.bodies import ANSWERED, LOADS
 from dovetail.matcher.layout import Layout
+from dovetail.matcher.moving import order_decoder
 from dovetail.matcher.reporting import parts_of
 from dovetail.matcher.tables import MATCHER, Phase
 from dovetail.reports import MatcherReport, NodeReport, NodeRole
@@ -185,10 +187,20 @@ class MatcherAgent(NodeAgent):
             if self._on_drain is not None:
                 self._on_drain()
             return
+        if kind == MOVE:
+            self._move(link, body)
+            return
         begun_at = time.perf_counter()
         self.back.receive(link.name, kind, body, link.answer, self._loop.time())
         self.back.answering.worked(time.perf_counter() - begun_at)
         self._work_soon()
+
+    def _move(self, link: Link, body: bytes) -> None:
+        question = decoded(question_decoder, body)
+        order = decoded(order_decoder, question.topic)
+        if self.back.move(order, self._loop.time()):
+            log.info("moves to the place that plan %d has for it", order.number)
+        link.answer(ANSWER, encode(Answer(question.number, encode(self.report()))))
 
     # Who is there ---------------------------------------------------------------------------------
 
@@ -227,6 +239,14 @@ class MatcherAgent(NodeAgent):
         joining = self.back.joining
         return (Phase.JOINING if joining is None else joining.phase).name.lower()
 
+    @property
+    def _plan(self) -> int:
+        return 0 if self.back.joining is None else self.back.joining.record.plan
+
+    @property
+    def _is_moving(self) -> bool:
+        return self.back.joining is not None and self.back.joining.record.move is not None
+
     def report(self) -> NodeReport:
         answering = self.back.answering
         return NodeReport(
@@ -238,6 +258,8 @@ class MatcherAgent(NodeAgent):
             gauges={},
             matcher=MatcherReport(
                 phase=self.phase,
+                plan=self._plan,
+                is_moving=self._is_moving,
                 boxes=sum(map(len, answering.spaces.values())),
                 points_waiting=answering.points_waiting,
                 points_answered=answering.points_answered,

@@ -22,6 +22,7 @@ from dovetail.matcher.bodies import ANSWERED, ASKED, FEED, LOADS, TAKEN
 from dovetail.matcher.front import Answer
 from dovetail.matcher.joining import Joining
 from dovetail.matcher.layout import Layout
+from dovetail.matcher.moving import MoveOrder
 from dovetail.matcher.tables import View, decode_record, encode_record
 
 
@@ -65,6 +66,10 @@ class Back:
     def leave(self, now: float) -> None:
         if self.joining is not None:
             self.joining.leave(now)
+
+    def move(self, order: MoveOrder, now: float) -> bool:
+        """To the place that a plan has for us. False: not now."""
+        return self.joining is not None and self.joining.move(order, now)
 
     def forget(self, broker: str) -> None:
         """It will not come back."""

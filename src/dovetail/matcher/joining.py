@@ -13,6 +13,7 @@ Rules:
 - Who leaves answers until all brokers have given others what it holds, and a little longer, until
   gossip has told that it is away.
 - Neither waits for ever. What is missing then is found by brokers themselves.
+- Who serves may be given another place (`move`), and serves on its way there: moving.py.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +27,8 @@ from dovetail.config import (
 )
 from dovetail.matcher.covers import Cover
 from dovetail.matcher.layout import Layout
-from dovetail.matcher.tables import MatcherRecord, Phase, View
+from dovetail.matcher.moving import MoveOrder, Moving
+from dovetail.matcher.tables import MatcherRecord, Phase, View, are_tokens
 
 Fed = Callable[[str, Mapping[str, Cover]], bool]
 """Has this broker fed all that these covers need?"""
@@ -50,6 +52,8 @@ class Joining:
         self._view = view
         self._since = now
         self._load = 0.0
+        self._moving: Moving | None = None
+        self._moved = 0
         self._tokens = {
             space: (planned or {}).get(space) or _choose(view, space, layout)
             for space, layout in view.layouts.items()
@@ -58,7 +62,8 @@ class Joining:
 
     @property
     def record(self) -> MatcherRecord:
-        return MatcherRecord(self.phase, self._tokens, self._load)
+        move = None if self._moving is None else self._moving.record
+        return MatcherRecord(self.phase, self._tokens, self._load, move, self._moved)
 
     def is_gone(self, now: float) -> bool:
         """Nobody asks us any more."""
@@ -68,6 +73,24 @@ class Joining:
         if self.phase in {Phase.JOINING, Phase.SERVING}:
             # Nobody asks who has not served.
             self._move(Phase.LEAVING if self.phase is Phase.SERVING else Phase.AWAY, now)
+
+    def move(self, order: MoveOrder, now: float) -> bool:
+        """To where a plan has us. False: we do not serve, or know a later one."""
+        places = order.places.get(self.name, {})
+        layouts = self._view.layouts
+        if (
+            self.phase is not Phase.SERVING
+            or order.number <= self.record.plan
+            or not places
+            or not all(
+                space in layouts and are_tokens(tokens, layouts[space])
+                for space, tokens in places.items()
+            )
+        ):
+            return False
+        self._moving = Moving(self.name, order, now)
+        self._enter()
+        return True
 
     def tick(
         self, now: float, brokers: Iterable[str], fed: Fed, is_released: Callable[[str], bool]
@@ -84,6 +107,21 @@ class Joining:
             is_late = now - self._since >= MATCHER_LEAVE_SECONDS_MAX
             if is_late or all(map(is_released, brokers)):
                 self._move(Phase.AWAY, now)
+        elif self._moving is not None:
+            covers = {
+                space: self._view.next(space).cover(self.name)
+                for space in self._moving.record.tokens
+            }
+            is_fed = all(fed(broker, covers) for broker in brokers)
+            if self._moving.tick(now, self._view, is_fed):
+                self._go_on(self._moving)
+
+    def _go_on(self, moving: Moving) -> None:
+        if moving.is_there:
+            self._tokens = {**self._tokens, **moving.record.tokens}
+            self._moved = moving.record.number
+            self._moving = None
+        self._enter()
 
     def is_busy(self, share: float) -> None:
         """How busy we are, told when it has changed."""
@@ -94,6 +132,7 @@ class Joining:
     def _move(self, phase: Phase, now: float) -> None:
         self.phase = phase
         self._since = now
+        self._moving = None
         self._enter()
 
     def _enter(self) -> None:
@@ -112,10 +151,15 @@ class Joining:
     def _other_place(self, space: str) -> Tokens | None:
         """All who have our place find others one after the other, and all think alike."""
         records = self._view.records
-        if self._view.layouts[space].is_copied:
+        if self._view.layouts[space].is_copied or self._moving is not None:
             return None
         tokens = self._tokens[space]
-        there = [name for name, one in records.items() if one.tokens.get(space) == tokens]
+        # Who moves has a place of its own in the plan, and this one for a while only.
+        there = [
+            name
+            for name, one in records.items()
+            if one.move is None and one.tokens.get(space) == tokens
+        ]
         serving = [name for name in there if records[name].phase is Phase.SERVING]
         joining = [name for name in there if records[name].phase is Phase.JOINING]
         keeper, *others = [*sorted(serving, reverse=True), *sorted(joining, reverse=True)]

@@ -12,6 +12,10 @@ So there are two tables. Points are asked for by the one of *now*: who serves or
 fed by that one and the *next*: who joins or serves. A node that is dead, or has left, is in
 neither. All who know the same records have the same tables, and those who do not meet a matcher
 that is unsure, at worst.
+
+Who moves to the place that a plan has for it (moving.py) serves meanwhile. In the next table it is
+there; in that of now only once the plan is in force, which is for all who move by it at once: when
+every one of them has said that it is fed, or one has seen that and gone.
 """
 
 import math
@@ -26,9 +30,9 @@ import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from dovetail.attributes.partition import Table, Tokens
-from dovetail.config import RECORD_BYTES_MAX, SPACE_DIMENSIONS_MAX
+from dovetail.config import CLUSTER_NODES_MAX, RECORD_BYTES_MAX, SPACE_DIMENSIONS_MAX
 from dovetail.errors import ConfigError
-from dovetail.matcher.bodies import SPACES_MAX, SpaceId
+from dovetail.matcher.bodies import SPACES_MAX, Number, SpaceId
 from dovetail.matcher.covers import EVERYTHING, Cover, normal, nothing, union
 from dovetail.matcher.layout import Floats, Layout
 
@@ -49,11 +53,42 @@ _NEXT = {Phase.JOINING, Phase.SERVING}
 _TokenList = Annotated[tuple[float, ...], Meta(max_length=SPACE_DIMENSIONS_MAX)]
 
 
+Places = Annotated[dict[SpaceId, _TokenList], Meta(max_length=SPACES_MAX)]
+"""A matcher's tokens, by space."""
+
+
+class Move(Struct, frozen=True, array_like=True):
+    """Where a plan has a matcher, and how far it is."""
+
+    number: Number
+    """Of the plan: later ones have higher ones."""
+    movers: Annotated[int, Meta(ge=1, le=CLUSTER_NODES_MAX)]
+    """Who move by this plan, with this one."""
+    tokens: Places
+    """In the spaces that are planned."""
+    is_ready: bool = False
+    """All live brokers have fed what it will answer for."""
+
+
 class MatcherRecord(Struct, frozen=True, array_like=True):
     phase: Phase
-    tokens: Annotated[dict[SpaceId, _TokenList], Meta(max_length=SPACES_MAX)]
+    tokens: Places
     load: Annotated[float, Meta(ge=0)] = 0.0
     """The share of the time that it is busy."""
+    move: Move | None = None
+    moved: Number = 0
+    """The plan by which it has moved last; 0: none."""
+
+    def soon(self, space: str) -> Tokens | None:
+        """Where it is going to be."""
+        if self.move is not None and space in self.move.tokens:
+            return self.move.tokens[space]
+        return self.tokens.get(space)
+
+    @property
+    def plan(self) -> int:
+        """By which it moves, or has moved."""
+        return self.moved if self.move is None else self.move.number
 
 
 _decoder = msgspec.msgpack.Decoder(MatcherRecord)
@@ -132,7 +167,7 @@ class View:
         """A live matcher's."""
         known = self.records.get(name)
         self.records[name] = record
-        if known is None or (known.phase, known.tokens) != (record.phase, record.tokens):
+        if known is None or _placing(known) != _placing(record):
             self._changed()
 
     def gone(self, name: str) -> None:
@@ -155,12 +190,28 @@ class View:
             layout = self.layouts[space]
             phases = _NOW if is_now else _NEXT
             tokens = {
-                name: record.tokens[space]
+                name: own
                 for name, record in self.records.items()
-                if record.phase in phases and _are_tokens(record.tokens.get(space), layout)
+                if record.phase in phases
+                and (own := self._tokens(record, space, is_now=is_now)) is not None
+                and are_tokens(own, layout)
             }
             made = self._made[space, is_now] = Placement(layout, tokens)
         return made
+
+    def _tokens(self, record: MatcherRecord, space: str, *, is_now: bool) -> Tokens | None:
+        move = record.move
+        if move is None or (is_now and not self.is_in_force(move)):
+            return record.tokens.get(space)
+        return record.soon(space)
+
+    def is_in_force(self, move: Move) -> bool:
+        """Are points asked for by the plan of this move?"""
+        by_it = [one for one in self.records.values() if one.plan == move.number]
+        if any(one.moved == move.number for one in by_it):
+            return True
+        ready = [one for one in by_it if one.move is not None and one.move.is_ready]
+        return len(ready) == move.movers
 
     def cover(self, space: str, name: str) -> Cover:
         """What a broker feeds a matcher: all that anybody may ask it, now or soon."""
@@ -170,9 +221,11 @@ class View:
         return [name for name, one in self.records.items() if one.phase is Phase.LEAVING]
 
 
-def _are_tokens(tokens: Tokens | None, layout: Layout) -> bool:
-    return (
-        tokens is not None
-        and len(tokens) == layout.searchable
-        and all(math.isfinite(token) for token in tokens)
-    )
+def _placing(record: MatcherRecord) -> tuple[object, ...]:
+    """What of a record decides about tables."""
+    return record.phase, record.tokens, record.move, record.moved
+
+
+def are_tokens(tokens: Tokens, layout: Layout) -> bool:
+    """Do they fit the space?"""
+    return len(tokens) == layout.searchable and all(math.isfinite(token) for token in tokens)

@@ -16,6 +16,7 @@ from dovetail.cluster.gossip import Event, Presence
 from dovetail.matcher.answering import Job
 from dovetail.matcher.back import Back
 from dovetail.matcher.bodies import ANSWERED, LOADS
+from dovetail.matcher.moving import MoveOrder
 from dovetail.matcher.tables import MATCHER, Phase
 
 if TYPE_CHECKING:
@@ -90,6 +91,14 @@ class MatcherNode:
 
     def leave(self) -> None:
         self.back.leave(self._world.clock.now)
+
+    def move(self, order: MoveOrder) -> None:
+        """By a plan; who is stalled hears of it later."""
+
+        def take() -> None:
+            self.back.move(order, self._world.clock.now)
+
+        self._unless_stalled(take)
 
     def crash(self) -> None:
         self.node.stop()

@@ -19,6 +19,7 @@ from dovetail.errors import ClientError, ReasonCode
 from dovetail.reports import ClusterReport
 from dovetail.web.draining import drain_route
 from dovetail.web.metrics import make_registry
+from dovetail.web.planning import plan_route
 from dovetail.web.requests import FAULT_HANDLERS
 from dovetail.web.subscriptions import subscription_routes
 from dovetail.web.views import Views
@@ -33,6 +34,7 @@ _INDEX = f"""Dovetail {__version__}
 /route    where a publication would go: /route?topic=a/b&attr=lat=40.5, as JSON
 /spaces   the spaces of this node, and what clients want of them, as JSON
 /drain    POST {{"name": "..."}}: that matcher hands over and leaves
+/plan     POST places for the matchers (`dovetail plan --apply`): they move there
 /subscriptions  messages by handle, polled and acknowledged
 /openapi.json   how these are used
 """
@@ -105,6 +107,7 @@ def make_application(views: Views) -> Starlette:
             Route("/spaces", spaces),
             *subscription_routes(views),
             drain_route(views),
+            plan_route(views),
         ],
         exception_handlers=FAULT_HANDLERS,
     )

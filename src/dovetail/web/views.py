@@ -9,6 +9,8 @@ from dovetail.reports import (
     DrainReport,
     NodeReport,
     PeerReport,
+    PlanOrder,
+    PlanReport,
     RouteReport,
     SketchReport,
     SpacesReport,
@@ -49,4 +51,6 @@ class Views:
     """The same of who wants to change the cluster. A ClientError if it may not."""
     drain: Callable[[str], Awaitable[DrainReport]]
     """Have a matcher hand over and leave."""
+    plan: Callable[[PlanOrder], Awaitable[PlanReport]]
+    """Give matchers other places. A ClientError says why they cannot have them."""
     handles: Handles

@@ -1,8 +1,9 @@
-"""What brokers ask besides how others are: who would get a publication? Matchers: will you leave?
+"""What brokers ask besides how others are: who would get a publication? Matchers: leave, or move.
 
 `cluster/asking.py` has the rules, and what all nodes ask each other.
 """
 
+import time
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -14,8 +15,9 @@ from dovetail.broker.routing import with_clauses
 from dovetail.cluster.agent import NodeAgent
 from dovetail.cluster.asking import NodeAsking, read
 from dovetail.cluster.bodies import encode
-from dovetail.cluster.questions import DRAIN, Question
+from dovetail.cluster.questions import DRAIN, MOVE, Question
 from dovetail.errors import ClientError
+from dovetail.matcher.assigning import order_for
 from dovetail.reports import (
     Drained,
     DrainReport,
@@ -24,6 +26,8 @@ from dovetail.reports import (
     NodeReport,
     PeerReport,
     PeerRoute,
+    PlanOrder,
+    PlanReport,
     RouteReport,
     SketchReport,
 )
@@ -137,6 +141,23 @@ class Asking(NodeAsking):
         if state in {"left", "dead"}:
             return "left" if state == "left" else "dead"
         return "leaves" if await self._ask(b"", [name], DRAIN) else "silent"
+
+    async def move(self, planned: PlanOrder) -> PlanReport:
+        """Give the matchers other places. A ClientError says why they cannot have them."""
+        view = self._mesh.narrowing.view
+        latest = max((one.plan for one in view.records.values()), default=0)
+        # Later than all before it, also where another broker's clock is ahead.
+        order = order_for(view, planned.spaces, max(int(time.time() * 1_000), latest + 1))
+        answers = await self._ask(encode(order), order.places, MOVE)
+        spaces = {layout.id: layout.name for layout in view.layouts.values()}
+        return PlanReport(
+            order.number,
+            {
+                name: {spaces[one]: tokens for one, tokens in own.items()}
+                for name, own in order.places.items()
+            },
+            tuple(sorted(order.places.keys() - answers.keys())),
+        )
 
     def _answer(self, question: Question) -> bytes:
         if not question.topic:
