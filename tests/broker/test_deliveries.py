@@ -10,9 +10,10 @@ from dovetail.attributes.space import Dimension, Point, Space
 from dovetail.attributes.where import parse
 from dovetail.broker.clauses import key_of
 from dovetail.broker.routing import Router
-from dovetail.broker.session import Session, Subscription
+from dovetail.broker.session import Session
 from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
+from dovetail.broker.subscription import Subscription
 from dovetail.config import CLAUSES_UNINDEXED_MAX
 from dovetail.settings import Mqtt
 from dovetail.topics.names import matches

@@ -14,7 +14,8 @@ from dovetail.attributes.index import BoxIndex, Slots
 from dovetail.attributes.space import Box, Point, Space
 from dovetail.broker.clauses import ClauseSet
 from dovetail.broker.kernels.owners import MARKS, NO_LOCAL, collect
-from dovetail.broker.session import Session, Subscription
+from dovetail.broker.session import Session
+from dovetail.broker.subscription import Subscription
 
 _QOS_1, _QOS_2, _RETAIN_AS_PUBLISHED, _ONE_BY_ONE = 1, 2, 4, 8
 _PLAIN = _QOS_1 | _QOS_2 | _RETAIN_AS_PUBLISHED

@@ -17,12 +17,13 @@ import numpy as np
 from dovetail.attributes.space import Point
 from dovetail.broker.deliveries import Delivery
 from dovetail.broker.kernels.scan import transcode
+from dovetail.broker.outgoing import Outgoing
 from dovetail.broker.packets import MQTT_5
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routes import Group, Key, Route
 from dovetail.broker.routing import Router
-from dovetail.broker.session import Outgoing, Session
+from dovetail.broker.session import Session
 from dovetail.broker.spaces import point_of
 from dovetail.broker.state import GROUP_SOURCE, Shared
 from dovetail.errors import ClientError

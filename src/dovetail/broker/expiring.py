@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dovetail.broker.session import Session
+    from dovetail.broker.sending import Sending
 
 _CHECKS_PER_TICK_MAX = 10_000
 """Entries, or sessions where nothing has expired; one queue is always looked at to its end."""
@@ -19,18 +19,18 @@ class Expiring:
     """The sessions that have such messages in their queues."""
 
     def __init__(self) -> None:
-        self._next: OrderedDict[Session, float] = OrderedDict()
+        self._next: OrderedDict[Sending, float] = OrderedDict()
         """In the order of their turns; nothing in the session's queue expires before this time."""
 
-    def note(self, session: "Session", expires_at: float) -> None:
+    def note(self, session: "Sending", expires_at: float) -> None:
         """A message waits that expires then."""
         if expires_at < self._next.get(session, float("inf")):
             self._next[session] = expires_at
 
-    def forget(self, session: "Session") -> None:
+    def forget(self, session: "Sending") -> None:
         self._next.pop(session, None)
 
-    def drop(self, session: "Session", now: float) -> bool:
+    def drop(self, session: "Sending", now: float) -> bool:
         """Take away what has expired; False if there was nothing."""
         if self._next.get(session, float("inf")) > now:
             return False

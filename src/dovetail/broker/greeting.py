@@ -18,9 +18,9 @@ from dovetail.broker.deliveries import Delivery
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.session import Subscription
 from dovetail.broker.spaces import point_of
 from dovetail.broker.state import RETAINED_SOURCE, Shared
+from dovetail.broker.subscription import Subscription
 from dovetail.config import GREETING_LOOKS_MAX
 from dovetail.errors import ClientError
 from dovetail.messages import Message

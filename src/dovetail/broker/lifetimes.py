@@ -19,10 +19,11 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from dovetail.broker.dispatch import Dispatch
+from dovetail.broker.outgoing import Outgoing
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.packets import Connect, Will
 from dovetail.broker.routing import Router
-from dovetail.broker.session import Outgoing, Session
+from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
 from dovetail.broker.timers import Timers
 from dovetail.errors import ReasonCode

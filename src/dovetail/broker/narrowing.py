@@ -25,11 +25,13 @@ import numpy as np
 from dovetail.attributes.forwarding import POLICIES
 from dovetail.attributes.space import Point
 from dovetail.broker.clauses import Clause
+from dovetail.broker.outgoing import Outgoing
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.routes import Route
 from dovetail.broker.routing import Router
-from dovetail.broker.session import Outgoing, Session, Subscription
+from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
+from dovetail.broker.subscription import Subscription
 from dovetail.matcher.batches import Verdict
 from dovetail.matcher.bodies import ANSWERED, BOXES, BOXES_KNOWN, LOADS, TAKEN
 from dovetail.matcher.explaining import explain

@@ -16,8 +16,9 @@ from dovetail.broker.clauses import check_request, split_key
 from dovetail.broker.mailbox import RANDOM_BYTES, Handle, Mailbox, handle_of, new_handle
 from dovetail.broker.outlet import Peer
 from dovetail.broker.packets import Subscribe, SubscriptionRequest
+from dovetail.broker.sending import PACKET_ID_MAX
 from dovetail.broker.server import Server
-from dovetail.broker.session import PACKET_ID_MAX, Session
+from dovetail.broker.session import Session
 from dovetail.broker.subscribing import WHERE
 from dovetail.config import HOLD_SECONDS_MAX
 from dovetail.errors import ClientError, ReasonCode

@@ -9,8 +9,8 @@ from dovetail.attributes.sharing import Scheme
 from dovetail.attributes.space import Point, Space
 from dovetail.broker.core import Broker
 from dovetail.broker.routes import Group, WantedByGroups
-from dovetail.broker.session import Subscription
 from dovetail.broker.spaces import point_with
+from dovetail.broker.subscription import Subscription
 from dovetail.config import MATCHES_SHOWN_MAX
 from dovetail.errors import ClientError
 from dovetail.matcher.layout import layout_of

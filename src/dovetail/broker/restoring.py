@@ -16,11 +16,12 @@ from collections.abc import Callable
 
 from dovetail.broker.journal import MessageRow, SessionRow, StoredState
 from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.outgoing import Outgoing
 from dovetail.broker.peering.detours import has_moved_on
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routing import Router
-from dovetail.broker.session import Outgoing, Session, stamp_from_row
+from dovetail.broker.session import Session, stamp_from_row
 from dovetail.broker.state import Shared
 from dovetail.messages import Message
 

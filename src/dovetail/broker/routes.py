@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from dovetail.attributes.space import Point, Space
 from dovetail.broker.clauses import Clause, ClauseSet
 from dovetail.broker.deliveries import Delivery, WantedBySubscriptions, by_session
-from dovetail.broker.session import Session, Subscription
+from dovetail.broker.session import Session
+from dovetail.broker.subscription import Subscription
 
 if TYPE_CHECKING:
     from dovetail.broker.peering.groups import Pool

@@ -29,8 +29,9 @@ from dovetail.broker.clauses import Clause, boxes_of, key_of, split_key
 from dovetail.broker.datatypes import check_text
 from dovetail.broker.deliveries import WantedBySubscriptions
 from dovetail.broker.routes import Group, Key, Route, WantedByGroups, Wants
-from dovetail.broker.session import Session, Subscription
+from dovetail.broker.session import Session
 from dovetail.broker.spaces import Spaces
+from dovetail.broker.subscription import Subscription
 from dovetail.config import ROUTE_TOPIC_BYTES_MAX, ROUTES_RECHECKED_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.settings import Mqtt

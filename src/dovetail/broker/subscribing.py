@@ -30,8 +30,9 @@ from dovetail.broker.packets import (
 )
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.routing import Router
-from dovetail.broker.session import Session, Subscription
+from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
+from dovetail.broker.subscription import Subscription
 from dovetail.config import FILTERS_PER_PACKET_MAX, SUBACK_WAIT_SECONDS
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import split_shared

@@ -23,6 +23,7 @@ from collections.abc import Callable
 
 from dovetail.broker.clauses import check_key
 from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.outgoing import ARRIVED_SEQUENCES, Outgoing
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.peering.claims import Claims
 from dovetail.broker.peering.departing import Departing
@@ -30,7 +31,7 @@ from dovetail.broker.peering.detours import NEVER_BEGUN, Detour, Detours, detour
 from dovetail.broker.peering.items import End, Entry, Filters, Header, Ready
 from dovetail.broker.peering.settling import Settling
 from dovetail.broker.routing import Router
-from dovetail.broker.session import ARRIVED_SEQUENCES, Outgoing, Session
+from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
 from dovetail.config import FRESH_SESSION_SECONDS, HOLD_SECONDS_MAX, SUBACK_WAIT_SECONDS
 from dovetail.errors import ClientError, ReasonCode

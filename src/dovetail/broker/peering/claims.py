@@ -36,7 +36,8 @@ from dovetail.broker.peering.settling import Settling
 from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.peering.traces import Traces
-from dovetail.broker.session import PACKET_ID_MAX, Session
+from dovetail.broker.sending import PACKET_ID_MAX
+from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
 from dovetail.config import (
     CLAIM_WAIT_SECONDS,

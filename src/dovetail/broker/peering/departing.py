@@ -13,10 +13,11 @@ Rules:
 from collections.abc import Collection, Iterator
 
 from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.outgoing import ARRIVED_SEQUENCES, Outgoing
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.peering.detours import Detours, entry_item
 from dovetail.broker.peering.items import Filters, Header, Ready
-from dovetail.broker.session import ARRIVED_SEQUENCES, Outgoing, Session
+from dovetail.broker.session import Session
 from dovetail.config import FILTERS_ITEM_BYTES
 from dovetail.errors import ReasonCode
 

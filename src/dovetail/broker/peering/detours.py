@@ -28,9 +28,10 @@ import msgspec
 from msgspec import Struct
 
 from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.outgoing import ARRIVED_SEQUENCES, Outgoing
 from dovetail.broker.peering.items import End, Entry, Move, packed
 from dovetail.broker.peering.tickets import Ticket
-from dovetail.broker.session import ARRIVED_SEQUENCES, Outgoing, Session
+from dovetail.broker.session import Session
 from dovetail.broker.state import GROUP_SOURCE, Shared
 from dovetail.config import FORGET_SECONDS, GHOSTS_PER_CLIENT_MAX
 from dovetail.messages import Message

@@ -1,0 +1,374 @@
+"""The outgoing half of a session: QoS 1 and 2 from the server to its client. Pure.
+
+Messages go through three states, each a place:
+
+    queue     waits for a packet identifier: the window is full, or nobody is connected
+    inflight  has one; PUBLISH was sent (or will be, when the journal has it), or PUBREL was
+    gone      acknowledged
+
+    offer -> queue -> [window] -> PUBLISH -> PUBACK  -> gone        QoS 1
+                                  PUBLISH -> PUBREC -> PUBREL -> PUBCOMP -> gone    QoS 2
+
+A session that ends with its connection never sends a message again, so of one that is passed on at
+once it keeps the packet identifier only (`light`), and how far the exchange is.
+
+Rules for persistent sessions:
+- A QoS 2 PUBLISH leaves only when its packet identifier is on disk, and its PUBREL only when the
+  PUBREC is: otherwise a restart would send it again under another identifier, or again at all.
+- What is acknowledged to us is deleted without waiting: at worst it is asked for once more.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dovetail.broker.codec import encode_ack
+from dovetail.broker.outgoing import ARRIVED_SEQUENCES, Detour, Outgoing, Receiver
+from dovetail.broker.packets import PacketType
+from dovetail.errors import ReasonCode
+from dovetail.messages import Message
+
+if TYPE_CHECKING:
+    from dovetail.broker.state import Shared
+
+PACKET_ID_MAX = 65_535
+
+_FAILURE = 0x80  # reason codes from here on are refusals
+_PUBREL = b"\x62\x02"
+# What a light exchange waits for. The first two are its QoS.
+_LIGHT_PUBACK, _LIGHT_PUBREC, _LIGHT_PUBCOMP = 1, 2, 3
+
+
+class Sending:
+    """What a session (session.py) is made on: what sending takes, and nothing of who wants it.
+
+    They are one object: a look through another one would cost every message.
+    """
+
+    __slots__ = (
+        "detour",
+        "expiry_seconds",
+        "inflight",
+        "light",
+        "link",
+        "next_packet_id",
+        "next_sequence",
+        "number",
+        "outstanding",
+        "queue",
+        "queued_bytes",
+        "resending",
+        "shared",
+        "window",
+    )
+
+    def __init__(self, shared: "Shared", number: int) -> None:
+        self.shared = shared
+        self.number = number
+        self.expiry_seconds = 0
+        self.detour: Detour | None = None
+        self.link: Receiver | None = None
+        self.queue: deque[Outgoing] = deque()
+        self.inflight: dict[int, Outgoing] = {}
+        self.light: dict[int, int] = {}  # packet identifier -> what we wait for, see above
+        self.resending: deque[Outgoing] = deque()
+        self.outstanding = 0  # sent over this connection, and not acknowledged
+        self.window = 0
+        self.queued_bytes = 0
+        self.next_packet_id = 1
+        self.next_sequence = 1
+
+    def _offer(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> Outgoing | None:
+        shared = self.shared
+        if message.expires_at is not None and message.expires_at < shared.now:  # [MQTT-3.3.2-5]
+            shared.counters.publishes_expired += 1
+            return None
+        size = message.size
+        limits = shared.limits
+        link = self.link
+        if (
+            len(self.queue) + len(self.inflight) + len(self.light) >= limits.queue_messages_max
+            or self.queued_bytes + size > limits.queue_bytes_max
+            or shared.gauges.queued_bytes + size > limits.queued_bytes_total_max
+        ):
+            if shared.expiring.drop(self, shared.now):
+                return self._offer(message, qos, retain, identifiers)
+            shared.counters.publishes_dropped += 1
+            return None
+        entry = Outgoing(message, qos, retain, identifiers, self.next_sequence)
+        self.next_sequence += 1
+        self.queued_bytes += size
+        gauges = shared.gauges
+        gauges.queued_messages += 1
+        gauges.queued_bytes += size
+        persistent = self.expiry_seconds > 0
+        if persistent:
+            entry.first_batch = shared.journal.open.number
+            shared.journal.keep(message)
+        if (
+            link is not None
+            and self.outstanding < self.window
+            and not self.queue
+            and not self.resending
+            and not link.congested
+            and not (self.detour is not None and self.detour.holds)
+        ):
+            self._start(entry, link)
+        else:
+            if persistent:
+                shared.journal.save_delivery(self.number, entry.sequence, entry.row())
+            self._enqueue(entry)
+        return entry
+
+    def _enqueue(self, entry: Outgoing) -> None:
+        self.queue.append(entry)
+        if entry.message.expires_at is not None:
+            self.shared.expiring.note(self, entry.message.expires_at)
+
+    def _start(self, entry: Outgoing, link: Receiver) -> None:
+        packet_id = self.next_packet_id
+        inflight = self.inflight
+        while packet_id in inflight or packet_id in self.light:
+            packet_id = packet_id % PACKET_ID_MAX + 1
+        self.next_packet_id = packet_id % PACKET_ID_MAX + 1
+        entry.packet_id = packet_id
+        inflight[packet_id] = entry
+        self.outstanding += 1
+        if entry.first_batch:
+            journal = self.shared.journal
+            journal.save_delivery(self.number, entry.sequence, entry.row())
+            if entry.qos == 2:
+                journal.when_stored(self._sender(entry, link, duplicate=False))
+                return
+        self._send(entry, link, duplicate=False)
+
+    def _sender(
+        self, entry: Outgoing, link: Receiver, *, duplicate: bool
+    ) -> Callable[[bool], None]:
+        """Sends a QoS 2 message when its packet identifier is on disk."""
+
+        def send(stored: bool) -> None:
+            # The connection may have changed since: then the new one sends it.
+            if self.link is not link or self.inflight.get(entry.packet_id) is not entry:
+                return
+            if not stored:
+                self.shared.journal.wait_on(send)
+            elif not entry.released:
+                self._send(entry, link, duplicate=duplicate)
+                if self.queue or self.resending:
+                    self.pump(self.shared.now)
+
+        return send
+
+    def _send(self, entry: Outgoing, link: Receiver, *, duplicate: bool) -> None:
+        if not link.send_publish(
+            entry.message, entry.qos, entry.retain, entry.packet_id, entry.identifiers, duplicate
+        ):
+            # Too large for this client: as if it had been delivered [MQTT-3.1.2-25].
+            self.shared.counters.publishes_dropped += 1
+            self._forget(self.inflight.pop(entry.packet_id))
+            self.outstanding -= 1
+
+    def pump(self, now: float) -> None:
+        """Send what waits and fits into the window."""
+        link = self.link
+        if link is None:
+            return
+        while self.outstanding < self.window and not link.congested:
+            if self.resending:
+                entry = self.resending.popleft()
+                if self.inflight.get(entry.packet_id) is not entry:
+                    continue
+                self.outstanding += 1
+                # [MQTT-4.4.0-1], [MQTT-3.3.1-1]
+                if entry.qos == 2 and entry.first_batch:
+                    self.shared.journal.when_stored(self._sender(entry, link, duplicate=True))
+                else:
+                    self._send(entry, link, duplicate=True)
+            elif self.queue:
+                if (
+                    self.detour is not None
+                    and self.detour.holds
+                    and self.queue[0].sequence >= ARRIVED_SEQUENCES
+                ):
+                    return
+                entry = self.queue.popleft()
+                expires_at = entry.message.expires_at
+                if expires_at is not None and expires_at <= now:  # [MQTT-3.3.2-5]
+                    self.shared.counters.publishes_expired += 1
+                    self._forget(entry)
+                    continue
+                self._start(entry, link)
+            else:
+                return
+
+    def drop_expired(self, now: float) -> float | None:
+        """Take what has expired out of the queue; returns when the next of it will, if any."""
+        expires_next: float | None = None
+        kept: deque[Outgoing] = deque()
+        for entry in self.queue:
+            expires_at = entry.message.expires_at
+            if expires_at is not None and expires_at <= now:
+                self.shared.counters.publishes_expired += 1
+                self._forget(entry)
+                continue
+            kept.append(entry)
+            if expires_at is not None and (expires_next is None or expires_at < expires_next):
+                expires_next = expires_at
+        self.queue = kept
+        return expires_next
+
+    def takes_light(self, version: int, congestion_bytes: int) -> bool:
+        """Can a plain frame be passed on to it at once, and forgotten but for its identifier?"""
+        link = self.link
+        return (
+            link is not None
+            and self.outstanding < self.window
+            and not self.queue
+            and not self.expiry_seconds
+            and self.detour is None
+            and link.plain
+            and link.version == version
+            and link.unsent <= congestion_bytes
+            and not link.congested
+        )
+
+    def pass_on(self, head: bytes, tail: bytes, qos: int) -> None:
+        """A frame that `takes_light` said yes to, without its packet identifier."""
+        packet_id = self.next_packet_id
+        light = self.light
+        while packet_id in light or packet_id in self.inflight:
+            packet_id = packet_id % PACKET_ID_MAX + 1
+        self.next_packet_id = packet_id % PACKET_ID_MAX + 1
+        light[packet_id] = qos
+        self.outstanding += 1
+        link = self.link
+        assert link is not None
+        link.send(head + packet_id.to_bytes(2) + tail)
+
+    def _finish_light(self, packet_id: int, now: float) -> None:
+        del self.light[packet_id]
+        self.outstanding -= 1
+        if self.queue:
+            self.pump(now)
+
+    def acknowledged(self, packet_id: int, now: float) -> bool:
+        """PUBACK; False if nothing waits for it."""
+        if self.light.get(packet_id) == _LIGHT_PUBACK:
+            self._finish_light(packet_id, now)
+            return True
+        entry = self.inflight.get(packet_id)
+        if entry is None or entry.qos != 1:
+            return False
+        self._finish(entry, now)
+        return True
+
+    def received(self, packet_id: int, reason: int, now: float) -> None:
+        """PUBREC: answered with PUBREL, unless it refuses."""
+        link = self.link
+        assert link is not None
+        if self.light.get(packet_id) in (_LIGHT_PUBREC, _LIGHT_PUBCOMP):
+            if reason >= _FAILURE:
+                self._finish_light(packet_id, now)
+            else:
+                self.light[packet_id] = _LIGHT_PUBCOMP
+                link.send(_PUBREL + packet_id.to_bytes(2))
+            return
+        entry = self.inflight.get(packet_id)
+        if entry is None or entry.qos != 2:
+            # [MQTT-4.3.3-4] holds for messages we sent; this one we do not know.
+            if reason < _FAILURE:
+                link.send(
+                    encode_ack(
+                        link.version,
+                        PacketType.PUBREL,
+                        packet_id,
+                        ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
+                    )
+                )
+            return
+        if reason >= _FAILURE:  # [MQTT-4.4.0-2]
+            self._finish(entry, now)
+            return
+        if self.resending and entry in self.resending:  # of what we sent over another connection
+            self.resending.remove(entry)
+            self.outstanding += 1
+        entry.released = True
+        if entry.first_batch:
+            self.shared.journal.save_delivery(self.number, entry.sequence, entry.row())
+        self._release(entry, link)
+
+    def _release(self, entry: Outgoing, link: Receiver) -> None:
+        """PUBREL, when it is on disk that PUBREC has come."""
+        data = encode_ack(link.version, PacketType.PUBREL, entry.packet_id)
+        if not entry.first_batch:
+            link.send(data)
+            return
+        journal = self.shared.journal
+
+        def send(stored: bool) -> None:
+            if self.link is link and self.inflight.get(entry.packet_id) is entry:
+                if stored:
+                    link.send(data)
+                else:
+                    journal.wait_on(send)
+
+        journal.when_stored(send)
+
+    def completed(self, packet_id: int, now: float) -> None:
+        """PUBCOMP."""
+        if self.light.get(packet_id) == _LIGHT_PUBCOMP:
+            self._finish_light(packet_id, now)
+            return
+        entry = self.inflight.get(packet_id)
+        if entry is not None and entry.released:
+            self._finish(entry, now)
+
+    def _finish(self, entry: Outgoing, now: float) -> None:
+        """It is out of the window, which may have room for another."""
+        del self.inflight[entry.packet_id]
+        if self.resending and entry in self.resending:
+            self.resending.remove(entry)
+        else:
+            self.outstanding -= 1
+        self._forget(entry)
+        if self.queue or self.resending:
+            self.pump(now)
+
+    def cancel(self, entry: Outgoing) -> None:
+        """Take back what could not be stored, if it has not been sent."""
+        if entry.packet_id:
+            # Only what has to be on disk first has not been sent.
+            waits = entry.qos == 2 and entry.first_batch
+            if waits and self.inflight.get(entry.packet_id) is entry:
+                self._finish(entry, self.shared.now)
+        elif entry in self.queue:
+            self.queue.remove(entry)
+            self._forget(entry)
+
+    def resume(self, link: Receiver, window: int, now: float) -> None:
+        """A connection: unacknowledged messages go out again, in their order [MQTT-4.4.0-1]."""
+        self.link = link
+        self.window = window
+        self.outstanding = 0
+        self.resending.clear()
+        for entry in self.inflight.values():
+            if entry.released:
+                self.outstanding += 1
+                self._release(entry, link)
+            else:
+                self.resending.append(entry)
+        self.pump(now)
+
+    def _forget(self, entry: Outgoing) -> None:
+        message = entry.message
+        size = message.size
+        self.queued_bytes -= size
+        shared = self.shared
+        shared.gauges.queued_messages -= 1
+        shared.gauges.queued_bytes -= size
+        if entry.first_batch:
+            shared.journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
+            shared.journal.release(message)
