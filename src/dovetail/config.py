@@ -231,6 +231,22 @@ ARCHIVE_TURN_ROWS = 2_000
 ARCHIVE_CHUNK_ROWS = 2_048
 """Rows that become Arrow columns in one go: for so long Python does nothing else."""
 
+ARCHIVE_READ_ROWS_MAX = 65_536
+"""Rows that a broker answers one request for its archive with,"""
+
+ARCHIVE_READ_BYTES_MAX = 16_777_216
+"""and bytes of them, about. So much is in memory for each reader; who wants more asks again."""
+
+ARCHIVE_RUNS_MAX = 1_000
+"""Runs of sequences in a broker's answer to what is in its archive: one for each of its lives."""
+
+ARCHIVE_SETTLED_SECONDS = 2.0
+"""A folder of the archive that has changed within so long is listed again, whatever its time
+says."""
+
+ARCHIVE_LISTINGS_MAX = 100
+"""Times that a reader lists the archive anew because a file that it was to read has gone."""
+
 ARCHIVE_SUBSCRIPTIONS_KEPT = 24
 """Versions of a broker's table of subscriptions that are kept beside the archive."""
 
@@ -242,6 +258,27 @@ COMPACT_ROW_GROUP_BYTES = 67_108_864
 
 COMPACT_STALE_SECONDS = 3_600.0
 """A file of the archive that nobody has gone on with for so long, its writer was killed over."""
+
+# Streams -----------------------------------------------------------------------------------------
+
+STREAM_BATCH_ROWS_MAX = 1_000_000
+"""Rows that a stream reads of an archive in one batch, unless it is told otherwise."""
+
+STREAM_TASK_ROWS_MAX = 100_000
+"""Of these, in one task."""
+
+STREAM_WAIT_SECONDS = 600.0
+"""A batch that has to have rows of a broker which is away waits for it, unless it is told
+otherwise."""
+
+STREAM_ANSWER_SECONDS = 1.0
+"""A stream that looks for new rows goes on without those of a broker that has not answered."""
+
+STREAM_MEMBERS_SECONDS = 5.0
+"""Between looks for brokers that have come."""
+
+STREAM_READ_BYTES_MAX = 1_073_741_824
+"""Of one answer with rows: above the largest packet that MQTT has."""
 
 # Handles -----------------------------------------------------------------------------------------
 

@@ -214,6 +214,7 @@ class Node:
         """Its imports take a while, so clients are served before it."""
         if self._http is not None:
             self.http_address = await self._http.start()
+            self._reporter.http = f"http://{in_url(self.http_address[0])}:{self.http_address[1]}"
             if self._http_moved_because is not None:
                 log.warning(
                     "HTTP moved to port %d: %s", self.http_address[1], self._http_moved_because
@@ -233,6 +234,7 @@ class Node:
             self._drain,
             self._plan,
             self._handles,
+            None if self._archive is None else self._archive.reading,
         )
         http = self.settings.http
         return HttpServer(http.host, port, views, http.polls_max)

@@ -113,6 +113,8 @@ class NodeReport(Struct, frozen=True):
     peers: tuple[PeerReport, ...] = ()
     matcher: MatcherReport | None = None
     """Of a matcher, which counts nothing else."""
+    http: str = ""
+    """Where its own HTTP is, as it listens; empty: nowhere, or it is not told."""
 
 
 class NodeEntry(Struct, frozen=True):
@@ -138,6 +140,35 @@ class DrainOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """Which matcher shall hand over and leave."""
 
     name: Annotated[str, Meta(min_length=1, max_length=NODE_NAME_BYTES_MAX)]
+
+
+class ArchiveReport(Struct, frozen=True):
+    """The rows of a broker's archive that are on disk, by their sequences."""
+
+    name: str
+    """The broker's."""
+    folder: str
+    topics: tuple[str, ...]
+    earliest: int | None
+    """None: there is no row."""
+    latest: int | None
+    runs: tuple[tuple[int, int], ...]
+    """Of rows above the offset that was asked for: first and last of what has no gap."""
+
+
+class ArchiveQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is there above an offset?"""
+
+    after: Annotated[int, Meta(ge=0)] = 0
+
+
+class RowsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows above an offset; 0 of the others: whatever there is, and as much as is given."""
+
+    after: Annotated[int, Meta(ge=0)] = 0
+    upto: Annotated[int, Meta(ge=0)] = 0
+    rows: Annotated[int, Meta(ge=0)] = 0
+    bytes: Annotated[int, Meta(ge=0)] = 0
 
 
 Drained = Literal["leaves", "unknown", "broker", "left", "dead", "silent"]

@@ -4,7 +4,6 @@ import os
 import random
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -12,10 +11,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from archives import read
-from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
+from archives import Publisher, read
+from broker_process import BrokerProcess, wait_until
 from dovetail.archive.files import subscriptions_of
-from dovetail.broker.packets import Ack, PacketType, Publish
 from dovetail.errors import ReasonCode
 from fleet_process import FleetProcess
 from wire_client import WireClient
@@ -47,72 +45,11 @@ topics = ["a/#"]
 delay_seconds = 0.1
 subscriptions_seconds = 0.2
 """
-WINDOW = 50
 KILLS = 2
 
 
 def configuration(folder: object = "archive", buffer: int = 1 << 24) -> str:
     return SETTINGS.format(folder=folder, buffer=buffer)
-
-
-class Publisher(threading.Thread):
-    """Publishes numbers, and notes which of them are acknowledged, until the broker is gone.
-
-    At QoS 1 each is sent once. At QoS 2 its session goes on, and what was not acknowledged is sent
-    again.
-    """
-
-    def __init__(self, port: int, qos: int, before: "Publisher | None" = None) -> None:
-        """`before`: the same client in the life before."""
-        super().__init__(daemon=True)
-        self.acknowledged: set[bytes] = set()
-        self._qos = qos
-        self._number = 0
-        self._under_way: dict[int, Publish] = {}
-        self._ending = threading.Event()
-        self._client = WireClient(port, f"publisher-{qos}", kept=qos == 2)
-        if before is not None:
-            self._number = before._number
-            self.acknowledged = before.acknowledged
-            if qos == 2:
-                self._under_way = before._under_way
-        for packet in self._under_way.values():
-            packet.duplicate = True
-            self._client.send(packet)
-        self.start()
-
-    def run(self) -> None:
-        with self._client as client, suppress(ConnectionError):
-            while self._under_way or not self._ending.is_set():
-                while len(self._under_way) < WINDOW and not self._ending.is_set():
-                    client.send(self._next())
-                answer = client.receive()
-                if answer is None:
-                    return
-                assert isinstance(answer, Ack), answer
-                self._take(answer)
-
-    def _next(self) -> Publish:
-        self._number += 1
-        packet_id = self._number % 60_000 + 1
-        payload = f"{self._qos} {self._number}".encode()
-        packet = Publish(f"a/{self._number % 7}".encode(), payload, self._qos, packet_id=packet_id)
-        self._under_way[packet_id] = packet
-        return packet
-
-    def _take(self, answer: Ack) -> None:
-        if answer.type == PacketType.PUBCOMP:
-            return
-        assert answer.reason < 0x80, answer
-        packet = self._under_way.pop(answer.packet_id)
-        self.acknowledged.add(packet.payload)
-        if self._qos == 2:
-            self._client.send(Ack(PacketType.PUBREL, answer.packet_id))
-
-    def end(self) -> None:
-        self._ending.set()
-        self.join(WAIT_SECONDS)
-        assert not self.is_alive()
 
 
 def test_what_is_acknowledged_is_archived_once_whenever_the_broker_is_killed(

@@ -269,3 +269,45 @@ def test_what_waits_for_matchers_is_a_row_when_it_goes_on() -> None:
     ]
     assert len(reader.messages()) == 1
     assert there.disk.tables["archive"] == {}
+
+
+def test_readers_see_what_is_on_disk() -> None:
+    world = ArchiveWorld(auto_commit=False)
+    archive = world.archive
+    client = world.client("c")
+    world.commit()
+    assert (archive.stored_upto, archive.first_waiting) == (FIRST - 1, FIRST)
+    client.publish("a/1", b"1", 1)
+    client.publish("a/1", b"2", 1)
+    assert archive.stored_upto == FIRST - 1
+    world.commit()
+    client.publish("a/1", b"3", 1)
+    assert archive.stored_upto == FIRST + 1
+    world.disk_works = False
+    world.commit()
+    world.disk_works = True
+    assert archive.stored_upto == FIRST + 1
+    world.commit()
+    assert archive.stored_upto == FIRST + 2
+    rows, upto = archive.rows_waiting(FIRST, FIRST + 2, rows_max=9, bytes_max=1 << 20)
+    assert [row.payload for _, row in rows] == [b"2", b"3"]
+    assert upto == FIRST + 2
+    rows, upto = archive.rows_waiting(0, FIRST + 2, rows_max=2, bytes_max=1 << 20)
+    assert [sequence for sequence, _ in rows] == [FIRST, FIRST + 1]
+    assert upto == FIRST + 1
+    assert len(archive.rows_waiting(0, FIRST + 2, rows_max=9, bytes_max=1)[0]) == 1
+    world.archive.flush()
+    world.commit()
+    world.written(Outcome(FIRST + 1, 1))
+    assert archive.first_waiting == FIRST + 2
+
+
+def test_what_waited_at_the_start_is_known_by_its_runs() -> None:
+    world = ArchiveWorld()
+    world.client("c").publish("a/1", b"1", 1)
+    world.client("d").publish("a/1", b"2", 1)
+    again = ArchiveWorld(disk=world.disk)
+    again.client("c").publish("a/1", b"3", 1)
+    third = ArchiveWorld(disk=world.disk)
+    assert third.archive.restored == [(FIRST, FIRST + 1), (FIRST + 101, FIRST + 101)]
+    assert third.archive.stored_upto == third.archive.first_of_life - 1

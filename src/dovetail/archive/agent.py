@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.archive.exporting import SubscriptionExport
+from dovetail.archive.reading import ArchiveReading
 from dovetail.archive.rows import warm_up
 from dovetail.archive.worker import Worker
 from dovetail.archive.writing import ArchiveWriter
@@ -52,6 +53,7 @@ class ArchiveAgent:
             write=self._write,
         )
         server.broker.archive_to(self._core)
+        self.reading = ArchiveReading(self._core, settings, name, self._writer)
 
     def start(self, rows: Mapping[int, ArchiveRow]) -> None:
         """With what waited at the end of the last life."""
@@ -79,6 +81,7 @@ class ArchiveAgent:
                     self._flush()
                     await self._progress.wait()
         self._thread.stop()
+        self.reading.stop()
 
     def _look(self) -> None:
         delay = self._settings.delay_seconds

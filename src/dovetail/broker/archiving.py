@@ -11,6 +11,7 @@ Rules:
   row; a life of a broker begins above all before it.
 - Rows leave in the order of their sequences, and only what is on disk goes into a file: whatever
   becomes of the process, the rows of a file and those that wait are known by their sequences.
+- Who reads rows while the broker runs (archive/reading.py) is shown those that are on disk.
 - What waits is bounded. Beyond, publications are not archived: that is counted and logged, and
   nobody is kept waiting.
 
@@ -19,6 +20,7 @@ then calls `let_go` until it is over.
 """
 
 import logging
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -70,6 +72,11 @@ class Archiving:
         self._written_to = 0
         self._dropped = 0  # since it was last said
         self._is_failing = False
+        self.first_of_life = next_sequence
+        self.restored: list[tuple[int, int]] = []
+        """First and last of those that waited at the start and are of this name, without gaps."""
+        self._marks: deque[tuple[int, int]] = deque()
+        """Batches that may not be on disk yet, and the first sequence in each."""
 
     @property
     def bytes_waiting(self) -> int:
@@ -102,6 +109,12 @@ class Archiving:
         for sequence, row in sorted(rows.items()):
             self._waiting.append((sequence, row))
             self._bytes += size_of(row)
+            if row.broker != self._name:
+                continue
+            if self.restored and self.restored[-1][1] == sequence - 1:
+                self.restored[-1] = self.restored[-1][0], sequence
+            else:
+                self.restored.append((sequence, sequence))
         self._count()
 
     # Rows in --------------------------------------------------------------------------------------
@@ -122,6 +135,9 @@ class Archiving:
         time = round(shared.now * 1e6)
         row = ArchiveRow(self._name, time, topic, payload, qos, retain, properties)
         self._waiting.append((self.next_sequence, row))
+        if not self._marks or self._marks[-1][0] != shared.journal.open.number:
+            self._forget_stored()
+            self._marks.append((shared.journal.open.number, self.next_sequence))
         shared.journal.save_archived(self.next_sequence, row)
         self.next_sequence += 1
         self._bytes += size
@@ -135,6 +151,47 @@ class Archiving:
                 "more publications wait for the archive than may (archive.buffer_bytes_max): "
                 "further ones are not archived"
             )
+
+    # Rows to be read ------------------------------------------------------------------------------
+
+    @property
+    def stored_upto(self) -> int:
+        """All rows up to this sequence are on disk, or in files."""
+        self._forget_stored()
+        return (self._marks[0][1] if self._marks else self.next_sequence) - 1
+
+    def _forget_stored(self) -> None:
+        journal = self._shared.journal
+        if journal.failing:
+            return  # what a batch had that failed is in a later one
+        unsure = (journal.outstanding or journal.open).number
+        while self._marks and self._marks[0][0] < unsure:
+            self._marks.popleft()
+
+    @property
+    def first_waiting(self) -> int:
+        """All rows below this sequence are in files."""
+        return self._waiting[0][0] if self._waiting else self.next_sequence
+
+    def rows_waiting(
+        self, after: int, upto: int, *, rows_max: int, bytes_max: int
+    ) -> tuple[Rows, int]:
+        """Those that wait and are above one sequence and not above another, as many as fit.
+
+        And up to which sequence they are all; at least one is among them, if there is one.
+        """
+        found: Rows = []
+        size = 0
+        start = bisect_right(self._waiting, after, key=lambda waiting: waiting[0])
+        for sequence, row in islice(self._waiting, start, None):
+            if sequence > upto:
+                break
+            if len(found) >= rows_max or size >= bytes_max:
+                return found, found[-1][0]
+            if row.broker == self._name:
+                found.append((sequence, row))
+                size += size_of(row)
+        return found, upto
 
     # Files out ------------------------------------------------------------------------------------
 

@@ -33,6 +33,8 @@ class Reporter:
     def __init__(self, broker: Broker, name: str, started_at: float) -> None:
         self.name = name
         self.broker = broker
+        self.http = ""
+        """Where its HTTP is, once it is."""
         self._started_at = started_at
 
     def node(
@@ -48,6 +50,7 @@ class Reporter:
             gauges=shared.gauges.as_dict(),
             sketch=sketch,
             peers=peers,
+            http=self.http,
         )
 
     def matches(self, topic: bytes, attributes: Mapping[str, str] | None = None) -> Matches:

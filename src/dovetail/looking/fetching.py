@@ -5,8 +5,8 @@ import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,17 +25,51 @@ Login = tuple[str, str]
 """A name and its password."""
 
 
+Query = Mapping[str, str | Sequence[str]]
+
+
+class NoAnswerError(DovetailError):
+    """Nobody is there, or does not say anything: it may be better later."""
+
+
+class Answer(NamedTuple):
+    """What came, as it came."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
 class _Refusal(msgspec.Struct):
     error: str
 
 
 def fetch(url: str, path: str, kind: type[Report], **query: str | Sequence[str]) -> Report:
     """What the node at `url` says there."""
+    return fetch_as(None, url, path, kind, query)
+
+
+def fetch_as(
+    login: Login | None, url: str, path: str, kind: type[Report], query: Query | None = None
+) -> Report:
+    """The same, for who has a name."""
+    return _read(_base(url), kind, fetch_bytes(login, url, path, query or {}).body)
+
+
+def fetch_bytes(
+    login: Login | None, url: str, path: str, query: Query, bytes_max: int = _BYTES_MAX
+) -> Answer:
+    """The same, as it comes."""
     base = _base(url)
     asked = f"{base.rstrip('/')}{path}"
     if query:
         asked += f"?{urllib.parse.urlencode(query, doseq=True)}"
-    return _read(base, kind, _ask(base, path, lambda: urllib.request.Request(asked)))  # noqa: S310
+    headers = _proof(login)
+    return _ask(
+        base,
+        path,
+        lambda: urllib.request.Request(asked, headers=headers),  # noqa: S310
+        bytes_max,
+    )
 
 
 def post(
@@ -43,16 +77,20 @@ def post(
 ) -> Report:
     """What the node at `url` says when it is told this."""
     base = _base(url)
-    headers = {"content-type": "application/json"}
-    if login is not None:
-        proof = base64.b64encode(":".join(login).encode()).decode()
-        headers["authorization"] = f"Basic {proof}"
+    headers = {"content-type": "application/json", **_proof(login)}
 
     def request() -> urllib.request.Request:
         data = msgspec.json.encode(what)
         return urllib.request.Request(f"{base.rstrip('/')}{path}", data, headers)  # noqa: S310
 
-    return _read(base, kind, _ask(base, path, request))
+    return _read(base, kind, _ask(base, path, request).body)
+
+
+def _proof(login: Login | None) -> dict[str, str]:
+    if login is None:
+        return {}
+    proof = base64.b64encode(":".join(login).encode()).decode()
+    return {"authorization": f"Basic {proof}"}
 
 
 def _base(url: str) -> str:
@@ -66,13 +104,17 @@ def _read(base: str, kind: type[Report], body: bytes) -> Report:
         raise _no_node(base) from None
 
 
-def _ask(base: str, path: str, make: Callable[[], urllib.request.Request]) -> bytes:
+def _ask(
+    base: str,
+    path: str,
+    make: Callable[[], urllib.request.Request],
+    bytes_max: int = _BYTES_MAX,
+) -> Answer:
     # A node is asked directly, whatever proxies there are for the world outside.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(make(), timeout=_SECONDS_MAX) as response:
-            body: bytes = response.read(_BYTES_MAX)
-            return body
+            return Answer(response.read(bytes_max), response.headers)
     except urllib.error.HTTPError as error:
         with error:
             raise _refused(base, path, error) from None
@@ -80,7 +122,7 @@ def _ask(base: str, path: str, make: Callable[[], urllib.request.Request]) -> by
         # urllib hides the cause behind an error of its own.
         cause = getattr(error, "reason", error)
         why = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
-        raise DovetailError(f"no node answers at {base}: {why}.", hint=_PLACE) from None
+        raise NoAnswerError(f"no node answers at {base}: {why}.", hint=_PLACE) from None
 
 
 def _refused(base: str, path: str, error: urllib.error.HTTPError) -> DovetailError:

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from dovetail import __version__
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.reports import ClusterReport
+from dovetail.web.archive import archive_routes
 from dovetail.web.draining import drain_route
 from dovetail.web.metrics import make_registry
 from dovetail.web.planning import plan_route
@@ -35,6 +36,7 @@ _INDEX = f"""Dovetail {__version__}
 /spaces   the spaces of this node, and what clients want of them, as JSON
 /drain    POST {{"name": "..."}}: that matcher hands over and leaves
 /plan     POST places for the matchers (`dovetail plan --apply`): they move there
+/archive  what is archived here; /archive/rows?after=0 has the rows, as an Arrow stream
 /subscriptions  messages by handle, polled and acknowledged
 /openapi.json   how these are used
 """
@@ -108,6 +110,7 @@ def make_application(views: Views) -> Starlette:
             *subscription_routes(views),
             drain_route(views),
             plan_route(views),
+            *archive_routes(views),
         ],
         exception_handlers=FAULT_HANDLERS,
     )

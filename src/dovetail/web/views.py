@@ -2,9 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from dovetail.handles import Handles
 from dovetail.reports import (
+    ArchiveReport,
     ClusterReport,
     DrainReport,
     NodeReport,
@@ -12,10 +14,21 @@ from dovetail.reports import (
     PlanOrder,
     PlanReport,
     RouteReport,
+    RowsQuery,
     SketchReport,
     SpacesReport,
 )
 from dovetail.stats import Counters, Gauges
+
+
+class ArchiveView(Protocol):
+    """A broker's archive, for who reads it over HTTP (archive/reading.py)."""
+
+    async def report(self, after: int) -> ArchiveReport:
+        """Which rows there are above an offset."""
+
+    async def rows(self, query: RowsQuery) -> tuple[bytes, int]:
+        """An Arrow stream of rows, and the offset that it leads to."""
 
 
 @dataclass(frozen=True)
@@ -54,3 +67,5 @@ class Views:
     plan: Callable[[PlanOrder], Awaitable[PlanReport]]
     """Give matchers other places. A ClientError says why they cannot have them."""
     handles: Handles
+    archive: ArchiveView | None = None
+    """None: it has none."""
