@@ -11,18 +11,16 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from random import Random
 
 from dovetail.attributes.declaring import declared_spaces
-from dovetail.cluster.part import part_of
-from dovetail.cluster.tls import Tls
-from dovetail.errors import ConfigError, DovetailError
+from dovetail.cluster.part import part_of, renewed_tls
+from dovetail.errors import DovetailError
 from dovetail.matcher.agent import MatcherAgent
 from dovetail.matcher.holding import load_kernels
 from dovetail.matcher.layout import Layout, layout_of, layouts_of
 from dovetail.reports import ClusterReport, NodeReport
-from dovetail.running import in_url, run_until_told
+from dovetail.running import places_of, run_until_told
 from dovetail.settings import Settings, check_files, check_spaces
 from dovetail.web import HttpServer, MatcherViews, bound_server
 
@@ -87,13 +85,7 @@ class MatcherNode:
 
     @property
     def places(self) -> list[tuple[str, str]]:
-        found = []
-        if self.http_address is not None:
-            host, port = self.http_address
-            found.append(("HTTP", f"http://{in_url(host)}:{port}"))
-        if self.agent is not None:
-            found.append(("links", str(self.agent.transport.address)))
-        return found
+        return places_of(self.http_address, self.agent)
 
     def stop_soon(self) -> None:
         """The second time: without handing over."""
@@ -124,7 +116,7 @@ class MatcherNode:
             settings = self.settings if self._load is None else self._load()
             check_files(settings)
             layouts = layouts_in(settings)
-            tls = _links_tls(agent, settings)
+            tls = renewed_tls(agent.transport.links, settings.cluster)
         except DovetailError as error:
             log.error("not reloaded, all stays as it was: %s", error)
             return
@@ -151,16 +143,6 @@ class MatcherNode:
 def layouts_in(settings: Settings) -> Mapping[str, Layout]:
     check_spaces(settings)
     return layouts_of([layout_of(space) for space in declared_spaces(settings.spaces)])
-
-
-def _links_tls(agent: MatcherAgent, settings: Settings) -> Tls | None:
-    links = agent.transport.links
-    if not links.certificate:
-        return None
-    cluster = settings.cluster
-    if not cluster.certificate:
-        raise ConfigError("links with other nodes have TLS until the next start.")
-    return Tls(replace(links, certificate=cluster.certificate, key=cluster.key, ca=cluster.ca))
 
 
 def run_matcher(

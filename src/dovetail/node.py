@@ -12,7 +12,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -37,10 +36,9 @@ from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store
 from dovetail.broker.sys_topics import SysTopics
-from dovetail.cluster.part import ClusterPart, part_of
-from dovetail.cluster.tls import Tls
+from dovetail.cluster.part import ClusterPart, part_of, renewed_tls
 from dovetail.config import HASHES_WAITING_MAX
-from dovetail.errors import ClientError, ConfigError, DovetailError, ReasonCode
+from dovetail.errors import ClientError, DovetailError, ReasonCode
 from dovetail.matcher.assigning import no_matchers
 from dovetail.messages import Message
 from dovetail.reports import (
@@ -54,7 +52,7 @@ from dovetail.reports import (
     SketchReport,
     SpacesReport,
 )
-from dovetail.running import in_url, run_until_told
+from dovetail.running import http_url, places_of, run_until_told
 from dovetail.settings import Listener, Settings, check_files
 from dovetail.stats import Counters, Gauges
 from dovetail.topics.names import check_name
@@ -214,7 +212,7 @@ class Node:
         """Its imports take a while, so clients are served before it."""
         if self._http is not None:
             self.http_address = await self._http.start()
-            self._reporter.http = f"http://{in_url(self.http_address[0])}:{self.http_address[1]}"
+            self._reporter.http = http_url(self.http_address)
             if self._http_moved_because is not None:
                 log.warning(
                     "HTTP moved to port %d: %s", self.http_address[1], self._http_moved_because
@@ -246,13 +244,8 @@ class Node:
     @property
     def places(self) -> list[tuple[str, str]]:
         """Where it can be reached, and how."""
-        found = [(_KINDS[one.listener.kind], one.address) for one in self.listening]
-        if self.http_address is not None:
-            host, port = self.http_address
-            found.append(("HTTP", f"http://{in_url(host)}:{port}"))
-        if self.agent is not None:
-            found.append(("links", str(self.agent.transport.address)))
-        return found
+        listening = [(_KINDS[one.listener.kind], one.address) for one in self.listening]
+        return listening + places_of(self.http_address, self.agent)
 
     def stop_soon(self) -> None:
         self._stopped.set()
@@ -290,7 +283,9 @@ class Node:
                 for listening in self.listening
                 if listening.context is not None
             ]
-            tls = self._links_tls(settings)
+            tls = None
+            if self.agent is not None:
+                tls = renewed_tls(self.agent.transport.links, settings.cluster)
         except DovetailError as error:
             log.error("not reloaded, all stays as it was: %s", error)
             return
@@ -307,16 +302,6 @@ class Node:
             if self._archive is not None:
                 self._archive.change_spaces(spaces)
         log.info("reloaded passwords, access rules, spaces and certificates")
-
-    def _links_tls(self, settings: Settings) -> Tls | None:
-        """Of the links with other nodes, from the files that the settings name now."""
-        if self.agent is None or not self.agent.transport.links.certificate:
-            return None
-        cluster = settings.cluster
-        if not cluster.certificate:
-            raise ConfigError("links with other nodes have TLS until the next start.")
-        links = self.agent.transport.links
-        return Tls(replace(links, certificate=cluster.certificate, key=cluster.key, ca=cluster.ca))
 
     # Who a client is ----------------------------------------------------------------------------
 

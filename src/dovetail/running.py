@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 import uvloop
 
+from dovetail.cluster.agent import NodeAgent
 from dovetail.logs import set_up_logging
 
 
@@ -90,5 +91,18 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def places_of(
+    http_address: tuple[str, int] | None, agent: NodeAgent | None
+) -> list[tuple[str, str]]:
+    """Where people and other nodes reach a service, and how."""
+    found = []
+    if http_address is not None:
+        found.append(("HTTP", http_url(http_address)))
+    if agent is not None:
+        found.append(("links", str(agent.transport.address)))
+    return found
+
+
+def http_url(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -8,9 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dovetail.attributes.conjunctions import Conjunction, Range, below
+from dovetail.attributes.drafting import Where
 from dovetail.attributes.plain import read_plain
 from dovetail.attributes.tokens import as_number
-from dovetail.attributes.where import Where, parse, parse_fully
+from dovetail.attributes.where import parse, parse_fully
 from dovetail.config import (
     WHERE_CHARACTERS_MAX,
     WHERE_CONJUNCTIONS_MAX,

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.attributes.drafting import Where
 from dovetail.attributes.query import parse_query, split_query
-from dovetail.attributes.where import Where, parse
+from dovetail.attributes.where import parse
 from dovetail.errors import WhereError
 from where_strategies import PIECES
 

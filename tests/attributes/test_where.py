@@ -8,8 +8,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dovetail.attributes.conjunctions import Conjunction, Range
+from dovetail.attributes.drafting import Where
 from dovetail.attributes.space import matches
-from dovetail.attributes.where import Where, parse
+from dovetail.attributes.where import parse
 from dovetail.config import (
     WHERE_CHARACTERS_MAX,
     WHERE_CONJUNCTIONS_MAX,

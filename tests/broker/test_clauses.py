@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.attributes.drafting import Where
 from dovetail.attributes.space import Dimension, Point, Space
-from dovetail.attributes.where import Where, parse
+from dovetail.attributes.where import parse
 from dovetail.broker.clauses import Clause, ClauseSet, boxes_of, check_key, key_of, split_key
 from dovetail.config import CLAUSES_UNINDEXED_MAX
 from dovetail.errors import ClientError

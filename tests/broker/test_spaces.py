@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_harness import KEPT, Client, World, attributes, with_attributes
+from dovetail.attributes.drafting import Where
 from dovetail.attributes.space import Dimension, Space
-from dovetail.attributes.where import Where, parse
+from dovetail.attributes.where import parse
 from dovetail.broker.packets import MQTT_3_1_1, Ack, Connect, Publish, Reasons, Subscribe, Will
 from dovetail.broker.packets import SubscriptionRequest as Request
 from dovetail.broker.spaces import Spaces

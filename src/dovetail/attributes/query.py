@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator
 from urllib.parse import unquote_to_bytes
 
 from dovetail.attributes.conjunctions import Together
+from dovetail.attributes.drafting import Draft, Where
 from dovetail.attributes.tokens import is_number, number_at
-from dovetail.attributes.where import Draft, Where
 
 _COMPARISON = re.compile(r"!=|<=|>=|[=<>]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import msgspec
 
 from dovetail.attributes.conjunctions import Conjunction
+from dovetail.attributes.drafting import Where
 from dovetail.attributes.sharing import AS_USUAL, Sharing
 from dovetail.attributes.tokens import as_number, is_number, shown
-from dovetail.attributes.where import Where
 from dovetail.config import (
     ATTRIBUTE_NAME_CHARACTERS_MAX,
     SPACE_DIMENSIONS_MAX,

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from dovetail.attributes.drafting import Where
 from dovetail.attributes.query import parse_query, split_query
 from dovetail.attributes.space import Point, Space
-from dovetail.attributes.where import Where, parse
+from dovetail.attributes.where import parse
 from dovetail.broker.access import covers
 from dovetail.broker.clauses import Clause, key_of
 from dovetail.broker.properties import user_properties

@@ -4,12 +4,13 @@ The secret is in the file that the settings name. Where they name none it is in 
 node that joins nobody makes one there, and one that joins others has to have theirs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dovetail.cluster.addresses import Address, parse_address
 from dovetail.cluster.links import ClusterLinks
 from dovetail.cluster.secret import make_secret, read_secret, seed_of
+from dovetail.cluster.tls import Tls
 from dovetail.config import CLUSTER_JOIN_SECONDS_MAX, FORGET_SECONDS, SECRET_FILE
 from dovetail.errors import ConfigError, files_explained
 from dovetail.reports import NodeRole
@@ -65,6 +66,15 @@ def links_of(
         ca=cluster.ca,
         silence_seconds_max=cluster.silence_seconds,
     )
+
+
+def renewed_tls(links: ClusterLinks, cluster: Cluster) -> Tls | None:
+    """Of links that have it, from the files that the settings name now; None: they have none."""
+    if not links.certificate:
+        return None
+    if not cluster.certificate:
+        raise ConfigError("links with other nodes have TLS until the next start.")
+    return Tls(replace(links, certificate=cluster.certificate, key=cluster.key, ca=cluster.ca))
 
 
 def secret_file_of(settings: Settings, folder: Path | None = None) -> str:

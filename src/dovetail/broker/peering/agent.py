@@ -38,8 +38,8 @@ from dovetail.reports import NodeRole
 log = logging.getLogger("dovetail.cluster")
 
 
-class Narrowing(Protocol):
-    """Who asks matchers."""
+class MatcherNews(Protocol):
+    """What becomes of matchers, told to who asks them: the mesh's `narrowing`, or a test."""
 
     def matcher_is_up(self, name: str) -> None: ...
 
@@ -81,7 +81,7 @@ class Agent(NodeAgent):
             send=self.transport.send,
         )
         server.mesh = self.mesh
-        self.narrowing: Narrowing = self.mesh.narrowing
+        self.narrowing: MatcherNews = self.mesh.narrowing
         self.asking = Asking(reporter, self.mesh, self)
         self._matchers: dict[str, bytes | None] = {}
         """Their records, as they were last told to who asks them."""
