@@ -11,7 +11,7 @@ from pathlib import Path
 
 from broker_process import WAIT_SECONDS, OwnProcess, free_port
 
-TRAFFIC = """
+ANY_PORTS = """
 [[listeners]]
 kind = "tcp"
 port = 0
@@ -19,6 +19,11 @@ port = 0
 port = 0
 [cluster]
 port = 0
+"""
+"""A configuration with any free ports."""
+
+TRAFFIC = f"""
+{ANY_PORTS}
 [spaces.traffic]
 topics = "traffic/#"
 json_fields = true
@@ -26,7 +31,7 @@ json_fields = true
 lat = [-90, 90]
 lon = [-180, 180]
 """
-"""A configuration with any free ports, and a space."""
+"""The same with a space."""
 
 _PLACE = re.compile(r"(MQTT, TLS|MQTT|WebSocket|HTTP|links) +(?:\w+://)?\S*?:(\d+)")
 

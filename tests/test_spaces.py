@@ -11,22 +11,17 @@ from client_commands import run, start
 from dovetail.fleet import plan, settings_of_member
 from dovetail.reports import SpacesReport
 from dovetail.settings import Options, settings_of
+from fleet_process import ANY_PORTS
 
 WAIT_SECONDS = 60
-CONFIGURATION = """
-[[listeners]]
-kind = "tcp"
-port = 0
-[http]
-port = 0
-[cluster]
-port = 0
+CONFIGURATION = f"""
+{ANY_PORTS}
 [spaces.traffic]
 topics = "traffic/#"
 texts = ["road"]
 [spaces.traffic.dimensions]
 lat = [-90, 90]
-speed = { bounds = [0, 200], searchable = false }
+speed = {{ bounds = [0, 200], searchable = false }}
 """
 
 

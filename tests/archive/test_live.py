@@ -15,7 +15,7 @@ from archives import Publisher, read
 from broker_process import BrokerProcess, wait_until
 from dovetail.archive.files import subscriptions_of
 from dovetail.errors import ReasonCode
-from fleet_process import FleetProcess
+from fleet_process import ANY_PORTS, FleetProcess
 from wire_client import WireClient
 
 SETTINGS = """
@@ -31,15 +31,9 @@ folder = "{folder}"
 delay_seconds = 0.1
 buffer_bytes_max = {buffer}
 """
-CLUSTER = """
+CLUSTER = f"""
 name = "node"
-[[listeners]]
-kind = "tcp"
-port = 0
-[http]
-port = 0
-[cluster]
-port = 0
+{ANY_PORTS}
 [archive]
 topics = ["a/#"]
 delay_seconds = 0.1

@@ -1,8 +1,6 @@
 """A matcher that leaves, as who asked for it sees it: with a server that says what a test wants."""
 
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
@@ -14,6 +12,7 @@ from broker_process import free_port
 from dovetail.errors import DovetailError
 from dovetail.looking import draining
 from dovetail.reports import ClusterReport, DrainReport, MatcherReport, NodeEntry, State
+from http_answers import Answers, answering
 from web_views import MATCHER, cluster
 
 OTHER = NodeEntry("other", "", "alive", MATCHER, "matcher")
@@ -37,37 +36,21 @@ def broker(told: object, *looks: ClusterReport, status: int = 202) -> Iterator[s
     """Answers a drain with the first, and then each look with the next; at the end with nothing."""
     left = iter(looks)
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Handler(Answers):
+        def post(self) -> None:
             order = json.loads(self.rfile.read(int(self.headers["content-length"])))
             assert (self.path, order) == ("/drain", {"name": "m"})
             assert self.headers["content-type"] == "application/json"
             asked.append(self.headers.get("authorization"))
-            self._say(status, told)
+            self.say(status, msgspec.json.encode(told))
 
-        def do_GET(self) -> None:
+        def get(self) -> None:
             look = next(left, None)
-            self._say(500 if look is None else 200, look)
-
-        def _say(self, status: int, what: object) -> None:
-            body = msgspec.json.encode(what)
-            self.send_response(status)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
+            self.say(500 if look is None else 200, msgspec.json.encode(look))
 
     asked.clear()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(Handler) as place:
+        yield place
 
 
 asked: list[str | None] = []

@@ -1,38 +1,23 @@
 """What is said when a report cannot be had, with real servers."""
 
-import http.server
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import pytest
 
+import http_answers
 from broker_process import free_port
 from dovetail.errors import DovetailError
 from dovetail.looking.fetching import fetch
 from dovetail.reports import ClusterReport, RouteReport
+from http_answers import Answers
 
 
-@contextmanager
-def answering(status: int, body: bytes) -> Iterator[str]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+def answering(status: int, body: bytes) -> AbstractContextManager[str]:
+    class Same(Answers):
+        def get(self) -> None:
+            self.say(status, body)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    return http_answers.answering(Same)
 
 
 def refusal(url: str, **query: str) -> str:
