@@ -155,5 +155,6 @@ def views(**other: object) -> Views:
         "drain": drained,
         "plan": planned,
         "handles": None,
+        "engine": None,
     }
     return Views(**(parts | other))  # type: ignore[arg-type]

@@ -208,6 +208,35 @@ JOURNAL_BYTES_MAX = 33_554_432
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to write to a disk that refused."""
 
+# The engine of a space ---------------------------------------------------------------------------
+
+ENGINE_SILENT_SECONDS = 10
+"""Publications that wait for an engine, and none that asks, for so long: the log says so."""
+
+ENGINE_LISTED_MAX = 10_000
+"""Clauses in one answer to an engine: some tens of milliseconds of a broker's time."""
+
+ENGINE_LOG_SPARE = 10_000
+"""Changes of clauses that are remembered for an engine, beyond twice as many as there are clauses;
+whoever is further behind gets all of them."""
+
+ENGINE_HISTORIES_MAX = 1_024
+"""Of engines and brokers whose publications they hand over: how far each has come is remembered."""
+
+ENGINE_NOTES_MAX = 100_000
+"""Publications of which a broker knows that somebody has them without a clause, until an engine has
+dealt with them. What is beyond, such sessions may get twice."""
+
+ENGINE_BODY_BYTES = 4 << 20
+"""Of publications in one request of an engine to a broker."""
+
+ENGINE_REQUEST_BYTES_MAX = (256 << 20) + (64 << 20)
+"""Of such a request in all: one publication may be larger than all that go together, and has as
+many ids as sessions want it."""
+
+ENGINE_TURN_MATCHES = 500
+"""Of an engine's request, so much is done in one turn of a broker's loop."""
+
 # The archive -------------------------------------------------------------------------------------
 
 ARCHIVE_ROW_BYTES = 200

@@ -142,7 +142,8 @@ class MatcherNode:
 
 def layouts_in(settings: Settings) -> Mapping[str, Layout]:
     check_spaces(settings)
-    return layouts_of([layout_of(space) for space in declared_spaces(settings.spaces)])
+    spaces = [space for space in declared_spaces(settings.spaces) if not space.is_streamed]
+    return layouts_of([layout_of(space) for space in spaces])
 
 
 def run_matcher(

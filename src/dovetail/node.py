@@ -35,6 +35,7 @@ from dovetail.broker.server import Server
 from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
 from dovetail.broker.store import Store
+from dovetail.broker.streaming import Streaming
 from dovetail.broker.sys_topics import SysTopics
 from dovetail.cluster.part import ClusterPart, part_of, renewed_tls
 from dovetail.config import HASHES_WAITING_MAX
@@ -148,6 +149,7 @@ class Node:
         )
         self._start_archive(self._store, self._server, state.archive)
         self._handles = Polling(self._server, settings.http.polls_max)
+        self._engine = Streaming(self._server, self.name)
         self._reporter = Reporter(self._server.broker, self.name, self._server.clock())
         if self._cluster is not None:
             exchange.load_kernels()
@@ -189,7 +191,7 @@ class Node:
         self, store: Store, server: Server, waiting: Mapping[int, ArchiveRow]
     ) -> None:
         """`waiting`: what is in no file since an earlier life."""
-        if not self.settings.archive.topics:
+        if not self.settings.has_archive:
             if waiting:
                 log.warning(
                     "publications that wait for the archive, and stay in the data folder until the "
@@ -232,6 +234,7 @@ class Node:
             self._drain,
             self._plan,
             self._handles,
+            self._engine,
             None if self._archive is None else self._archive.reading,
         )
         http = self.settings.http
@@ -298,6 +301,11 @@ class Node:
             self.agent.transport.renew(tls)
         self._server.broker.change_rules(rules)
         if spaces.all != self._server.broker.router.spaces.all:
+            if self._archive is None and any(space.is_streamed for space in spaces.all):
+                log.warning(
+                    "an engine reads from the archive, which there is from the next start on: "
+                    "until then brokers look at where-clauses themselves"
+                )
             self._server.broker.change_spaces(spaces)
             if self._archive is not None:
                 self._archive.change_spaces(spaces)

@@ -233,7 +233,7 @@ answer."""
 Place = Literal["inside", "below", "above", "missing", "text", "unknown"]
 """Of a value: within the bounds of its dimension, or not; or it is no dimension's."""
 
-Unasked = Literal["", "space", "attributes", "alone", "matchers", "here"]
+Unasked = Literal["", "space", "attributes", "alone", "matchers", "here", "spark"]
 """Why no matcher is asked.
 
 space: none governs the topic; attributes: none is of the space; alone: it is no cluster; matchers:

@@ -56,6 +56,12 @@ class Counters:
     archive_rows_dropped: int = 0
     """Publications that the archive did not get: more waited for it than may."""
     archive_failures: int = 0
+    engine_rows: int = 0
+    """Publications that went to the archive for an engine to look at their clauses."""
+    engine_deliveries: int = 0
+    """What engines had for sessions and groups here."""
+    engine_repeats: int = 0
+    """Publications that an engine handed over again, and that were not taken again."""
     """Times that its folder did not take a file."""
 
     def as_dict(self) -> dict[str, int]:
@@ -82,6 +88,12 @@ class Gauges:
     archive_bytes_waiting: int = 0
     archive_failing: int = 0
     """1 while the archive's folder does not take files."""
+    engine_rows_waiting: int = 0
+    """Publications that no engine has dealt with yet."""
+    engine_wait_seconds: int = 0
+    """Since when the oldest of them waits."""
+    engine_silent: int = 0
+    """1 while some wait and no engine asks."""
 
     def as_dict(self) -> dict[str, int]:
         return {item.name: getattr(self, item.name) for item in fields(self)}

@@ -2,10 +2,13 @@
 
 from datetime import UTC, datetime
 
+import msgspec
+
 from archives import BEGIN, row
 from broker_harness import attributes
 from dovetail.archive.rows import SCHEMA, table_of
 from dovetail.attributes.space import Dimension, Space
+from dovetail.broker.archiving import Waiting
 from dovetail.broker.journal import ArchiveRow
 from dovetail.broker.spaces import Spaces
 
@@ -37,12 +40,26 @@ def test_columns() -> None:
         "attributes": [],
         "texts": [],
         "properties": [],
+        "stream": None,
     }
     assert second["attributes"] == []  # no space governs it
     assert second["properties"] == [
         {"name": "lat", "value": "40"},
         {"name": "unknown", "value": "x"},
     ]
+
+
+def test_what_a_stream_has_to_pass_on() -> None:
+    properties = attributes(lat="40")
+    waiting = msgspec.msgpack.encode(Waiting("publisher", 12.5))
+    (one,) = table_of(
+        [(1, row(properties=properties)._replace(stream=waiting))], Spaces()
+    ).to_pylist()
+    assert one["stream"] == {
+        "client": "publisher",
+        "expires": datetime.fromtimestamp(12.5, UTC),
+        "properties": properties,
+    }
 
 
 def test_attributes_are_what_the_space_reads() -> None:

@@ -96,11 +96,11 @@ def test_a_folder_has_one_owner(folder: Path) -> None:
 
 def test_a_newer_schema_is_left_alone(folder: Path) -> None:
     with closing(sqlite3.connect(folder / DATABASE_FILE)) as newer:
-        newer.execute("PRAGMA user_version = 8")
+        newer.execute("PRAGMA user_version = 9")
         newer.execute("ALTER TABLE sessions ADD COLUMN colour TEXT")
     error = refusal(folder)
     assert "newer Dovetail" in error.message
-    assert "version 8" in error.message
+    assert "version 9" in error.message
     with pytest.raises(StoreError, match="newer Dovetail"):
         backup(folder, folder / "copy.db")
 

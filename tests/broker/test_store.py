@@ -151,6 +151,7 @@ BATCHES = st.builds(
             qos=st.integers(0, 2),
             retain=st.booleans(),
             properties=st.binary(),
+            stream=st.binary(),
         ),
     ),
 )

@@ -46,6 +46,10 @@ def listener(kind: str, more: str = "") -> str:
             "[archive]\ntopics = ['a/#', 'a#']",
             'f:2: archive.topics[1]: "a#" is no topic filter: # must be the last level',
         ),
+        (
+            "[spaces.s]\ntopics = 's/#'\nengine = 'spark'\n[spaces.s.dimensions]\nx = [0, 1]",
+            "f:3: spaces.s.engine: is spark, which reads messages from the archive: say in which",
+        ),
         ("[archive]\nfolder = ''", "f:2: archive.folder: is empty: it takes the path of a folder."),
         (
             "name = '_a'\n[archive]\ntopics = ['#']",

@@ -4,6 +4,8 @@
 they look for clauses that hold: its numbers and its texts, of user properties and, if the space
 says so, of the payload. Both are empty outside of spaces, and where nothing can be read.
 `properties` has the user properties as they came, in their order, whatever a space makes of them.
+`stream` is there for publications whose clauses Spark looks at (`engine = "spark"`): what it has to
+pass on besides.
 """
 
 import math
@@ -12,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dovetail.broker.archiving import Rows
+from dovetail.broker.archiving import Rows, waiting_decoder
 from dovetail.broker.journal import ArchiveRow
 from dovetail.broker.properties import user_properties
 from dovetail.broker.spaces import Spaces, point_of
@@ -35,6 +37,16 @@ SCHEMA = pa.schema(
             "properties",
             pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())])),
             nullable=False,
+        ),
+        pa.field(
+            "stream",
+            pa.struct(
+                [
+                    ("client", pa.string()),
+                    ("expires", pa.timestamp("us", tz="UTC")),
+                    ("properties", pa.binary()),
+                ]
+            ),
         ),
     ]
 )
@@ -62,6 +74,7 @@ def _chunk(rows: Rows, spaces: Spaces) -> pa.RecordBatch:
         [numbers for numbers, _ in read],
         [texts for _, texts in read],
         [_pairs(row.properties) for _, row in rows],
+        [_stream(row) for _, row in rows],
     )
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
@@ -93,6 +106,14 @@ def attributes_of(
         if not math.isnan(value)
     ]
     return numbers, sorted(point.texts.items())
+
+
+def _stream(row: ArchiveRow) -> dict[str, object] | None:
+    if not row.stream:
+        return None
+    waiting = waiting_decoder.decode(row.stream)
+    expires = None if waiting.expires_at is None else round(waiting.expires_at * 1e6)
+    return {"client": waiting.client, "expires": expires, "properties": row.properties}
 
 
 def _pairs(properties: bytes) -> list[dict[str, str]]:

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from dovetail.archive.files import UNFINISHED, versions_of
 from dovetail.archive.writing import COMPRESSION, make_folder, settle
 from dovetail.broker.clauses import split_key
+from dovetail.broker.listing import subscription_id
 from dovetail.config import ARCHIVE_SUBSCRIPTIONS_KEPT, HANDLE_PREFIX
 
 SCHEMA = pa.schema(
@@ -106,8 +107,7 @@ class SubscriptionFile:
 
 
 def id_of(row: SubscriptionRow) -> int:
-    digest = hashlib.blake2b(f"{row.client}\0{row.key}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, signed=True)
+    return subscription_id(row.client, row.key)
 
 
 def _shown(client: str) -> str:

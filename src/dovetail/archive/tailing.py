@@ -164,9 +164,14 @@ def _as_row(batch: pa.RecordBatch) -> pa.RecordBatch:
     """In our columns, whichever version wrote it."""
     if batch.schema.equals(SCHEMA):
         return batch
-    return pa.RecordBatch.from_arrays(
-        [batch[field.name].cast(field.type) for field in SCHEMA], schema=SCHEMA
-    )
+    known = {*batch.schema.names}
+    columns = [
+        batch[field.name].cast(field.type)
+        if field.name in known
+        else pa.nulls(len(batch), field.type)
+        for field in SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _unreadable(path: Path, error: Exception) -> ArchiveError:

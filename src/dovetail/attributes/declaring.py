@@ -27,4 +27,5 @@ def _space(name: str, declared: SpaceSettings) -> Space:
         frozenset(declared.texts),
         declared.json_fields,
         Sharing(Scheme(declared.scheme), declared.along, declared.policy),
+        is_streamed=declared.engine == "spark",
     )

@@ -87,7 +87,8 @@ class Space:
     """The attributes of the publications whose topics match `topics`.
 
     Attributes in `texts` are compared as they are. Where `json_fields` is set, fields of a JSON
-    payload are attributes too. `sharing` decides nothing but who does the work.
+    payload are attributes too. `sharing` decides nothing but who does the work, and so does
+    `is_streamed`: a stream on Spark does, and neither brokers nor matchers.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Space:
     texts: frozenset[str] = frozenset()
     json_fields: bool = False
     sharing: Sharing = AS_USUAL
+    is_streamed: bool = False
 
     def __post_init__(self) -> None:
         _check_name(self.name, "a space")

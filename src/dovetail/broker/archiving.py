@@ -14,6 +14,8 @@ Rules:
 - Who reads rows while the broker runs (archive/reading.py) is shown those that are on disk.
 - What waits is bounded. Beyond, publications are not archived: that is counted and logged, and
   nobody is kept waiting.
+- A row for the stream (streamed.py) has besides what its deliveries need: the client that
+  published it, for No Local, and when it expires.
 
 The shell (archive/agent.py) gives `write`, calls `flush` when a file is due, tells `written`, and
 then calls `let_go` until it is over.
@@ -26,6 +28,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+import msgspec
+
 from dovetail.broker.journal import ArchiveRow
 from dovetail.broker.state import Shared
 from dovetail.config import ARCHIVE_ROW_BYTES, ARCHIVE_TURN_ROWS, ARCHIVE_WRITE_ROWS_MAX
@@ -35,6 +39,17 @@ log = logging.getLogger("dovetail.archive")
 
 Rows = list[tuple[int, ArchiveRow]]
 """With their sequences, in that order."""
+
+
+class Waiting(msgspec.Struct, frozen=True, array_like=True):
+    """Of a publication whose clauses are looked at later, as a row has it."""
+
+    client: str
+    """Who published it; empty: nobody who is a client."""
+    expires_at: float | None = None
+
+
+waiting_decoder = msgspec.msgpack.Decoder(Waiting)
 
 
 class Outcome(NamedTuple):
@@ -126,22 +141,27 @@ class Archiving:
         qos: int = 0,
         retain: bool = False,
         properties: bytes = b"",
-    ) -> None:
+        stream: Waiting | None = None,
+    ) -> int:
+        """Its sequence; 0: there is no room for it."""
         size = len(topic) + len(payload) + len(properties) + ARCHIVE_ROW_BYTES
         if self._bytes + size > self._bytes_max:
             self._drop()
-            return
+            return 0
         shared = self._shared
         time = round(shared.now * 1e6)
-        row = ArchiveRow(self._name, time, topic, payload, qos, retain, properties)
-        self._waiting.append((self.next_sequence, row))
+        more = b"" if stream is None else msgspec.msgpack.encode(stream)
+        row = ArchiveRow(self._name, time, topic, payload, qos, retain, properties, more)
+        sequence = self.next_sequence
+        self._waiting.append((sequence, row))
         if not self._marks or self._marks[-1][0] != shared.journal.open.number:
             self._forget_stored()
-            self._marks.append((shared.journal.open.number, self.next_sequence))
-        shared.journal.save_archived(self.next_sequence, row)
+            self._marks.append((shared.journal.open.number, sequence))
+        shared.journal.save_archived(sequence, row)
         self.next_sequence += 1
         self._bytes += size
         self._count()
+        return sequence
 
     def _drop(self) -> None:
         self._shared.counters.archive_rows_dropped += 1

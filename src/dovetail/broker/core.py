@@ -33,6 +33,7 @@ from dovetail.broker.scanning import Scanner
 from dovetail.broker.session import Session
 from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
+from dovetail.broker.streamed import Streamed
 from dovetail.broker.subscribing import Subscribing
 from dovetail.broker.timers import Timers
 from dovetail.config import CONNECT_BYTES_MAX
@@ -67,6 +68,8 @@ class Broker:
         """Links with something to write, or to close."""
         self.mesh: Mesh | None = None
         """The other brokers, if there are some."""
+        self.streamed: Streamed | None = None
+        """Publications that wait for a stream, if there is an archive."""
         self.connect_bytes_max = min(CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
         self._keep_alive = KeepAlive(shared, self.timers)
         self._lifetimes = Lifetimes(shared, self.router, self.timers, self.dispatch, self.publish)
@@ -116,6 +119,8 @@ class Broker:
         self.greetings.go_on_all()
         if self.mesh is not None:
             self.mesh.stamps.tick()
+        if self.streamed is not None:
+            self.streamed.tick()
         gauges = self.shared.gauges
         gauges.sessions = len(self.sessions)
         gauges.subscriptions = self.router.count
@@ -201,6 +206,10 @@ class Broker:
         """Have publications written down. Called before anything is restored."""
         self.dispatch.archive = archive
         self.router.is_archived = archive.wants
+        self.router.may_stream = True
+        self.streamed = self.dispatch.streamed = Streamed(
+            self.shared, self.router, self.dispatch, life=archive.next_sequence
+        )
 
     def restore(self, state: StoredState, now: float) -> None:
         """What an earlier process promised."""
@@ -214,6 +223,8 @@ class Broker:
             self.expire_retained,
             self.mesh,
         )
+        if self.streamed is not None:
+            self.streamed.restore(state.heard)
         self.dispatch.count_retained()
         self.timers.run(now)
 

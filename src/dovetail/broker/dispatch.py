@@ -6,7 +6,9 @@ options and identifiers of subscriptions, No Local, and where-clauses. What one 
 the other would do too.
 
 In a cluster a publication goes to the other brokers that may need it. Where matchers are asked at
-which of those a clause holds (narrowing.py), it goes on later, through `go_on`.
+which of those a clause holds (narrowing.py), it goes on later, through `go_on`. Where a stream
+looks at clauses (streamed.py), it goes to who subscribed without one, and into the archive for the
+rest.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from dovetail.broker.peering.forwarding import Forwarding
     from dovetail.broker.peering.groups import Pool
     from dovetail.broker.peering.stamps import Stamps
+    from dovetail.broker.streamed import Streamed
 
 _DUPLICATE = 0x08
 
@@ -62,6 +65,8 @@ class Dispatch:
         self.lacks_room_for: Callable[[Message], None] | None = None
         self.archive: Archiving | None = None
         """If there is one. A publication goes there from the broker that it was published at."""
+        self.streamed: Streamed | None = None
+        """With an archive: publications that wait there for a stream."""
         # The attributes of the last publication that was looked at: several ask for them.
         self._last_read: Message | None = None
         self._point: Point | None = None
@@ -89,7 +94,9 @@ class Dispatch:
             counters.packets_received += count
             counters.publishes_received += count
             counters.publish_bytes_received += size
-            if route.space is not None and self._may_wait(route, origin.client_id):
+            if route.space is not None and (
+                (route.streamed and route.reads_payload) or self._may_wait(route, origin.client_id)
+            ):
                 for topic, payload in packets_of(data, version):
                     self.publish(Message(topic, payload, origin=origin.client_id))
                 return
@@ -212,9 +219,11 @@ class Dispatch:
         route = self._router.routes.get(message.topic) or self._router.route(message.topic)
         forwarding = self.forwarding
         if forwarding is None or message.topic.startswith(SYS_PREFIX):
-            if route.archived:
-                self._archive(message)
-            return self.publish_here(route, message, route.groups), None
+            sequence = self._write_down(route, message)
+            entries = self.publish_here(route, message, route.groups)
+            if sequence:
+                self.note_streamed(route, message, "", sequence)
+            return ([] if entries is None and sequence else entries), None
         asked = self._ask(route, message)
         if asked is not None:
             return asked.entries, asked
@@ -224,8 +233,7 @@ class Dispatch:
         self, forwarding: "Forwarding", route: Route, message: Message, wanted: Wanted = None
     ) -> tuple[Entries | None, Ticket | None]:
         """`wanted`: the brokers at which some clause holds, if it is known."""
-        if route.archived:
-            self._archive(message)
+        sequence = self._write_down(route, message)
         wanted_by = self._peers(route, message)
         if wanted is not None:
             wanted_by = tuple(name for name in wanted_by if name in route.peers or name in wanted)
@@ -235,19 +243,49 @@ class Dispatch:
         pools = self._pools(route, message)
         if pools:
             groups, marks = forwarding.pick(pools, message.qos)
-        ticket = forwarding.publish(peers, message, marks) if peers or marks else None
+        ticket = None
+        if peers or marks:
+            ticket = forwarding.publish(peers, message, marks, archived=sequence)
         if wanted is not None and self.narrowing is not None and self.narrowing.name not in wanted:
             self._last_read, self._point = message, None  # nobody's clause holds here
         entries = self.publish_here(route, message, groups)
-        return ([] if entries is None and (wanted_by or marks) else entries), ticket
+        if sequence:
+            self.note_streamed(route, message, "", sequence)
+        return ([] if entries is None and (wanted_by or marks or sequence) else entries), ticket
 
-    def _archive(self, message: Message) -> None:
-        # Its row is in the batch that its acknowledgement waits for, and at QoS 2 with the packet
-        # identifier: both are on disk, or neither.
-        if self.archive is not None:
+    def _write_down(self, route: Route, message: Message) -> int:
+        """Into the archive, if it belongs there; its sequence if a stream looks at clauses, else 0.
+
+        Its row is in the batch that its acknowledgement waits for, and at QoS 2 with the packet
+        identifier: both are on disk, or neither.
+        """
+        if self.archive is None:
+            return 0
+        if route.streamed and self.streamed is not None and self._read(route, message) is not None:
+            assert route.space is not None
+            sequence = self.streamed.write_down(self.archive, route.space.name, message)
+            if sequence:
+                self.pass_over_clauses(message)
+                return sequence
+            # There is no room in the archive: clauses are looked at here and now.
+        elif route.archived:
             self.archive.take(
                 message.topic, message.payload, message.qos, message.retain, message.properties
             )
+        return 0
+
+    def pass_over_clauses(self, message: Message) -> None:
+        """Of what is published next: a stream looks at them."""
+        self._last_read, self._point, self._fault = message, None, None
+
+    def note_streamed(self, route: Route, message: Message, broker: str, sequence: int) -> None:
+        """Who has it by a subscription without a clause need not get it by the stream.
+
+        It was published at this broker (empty: here), under this sequence.
+        """
+        if route.clauses and self.streamed is not None:
+            for delivery in self._deliveries(route, message):
+                self.streamed.note(delivery, message.qos, broker, sequence)
 
     def publish_here(
         self, route: Route, message: Message, groups: Iterable[Group] = ()
@@ -267,7 +305,7 @@ class Dispatch:
         if not message.qos:
             return False
         route = self._router.find(message.topic)
-        if route.archived:
+        if route.archived or (route.streamed and self._read(route, message) is not None):
             return True
         if self.forwarding is not None and self.forwarding.needs_disk(route, message.qos):
             return True
@@ -312,7 +350,7 @@ class Dispatch:
         narrowing = self.narrowing
         if narrowing is None or route.space is None or not message.origin:
             return None
-        point = self._read(route, message) if route.asks else None
+        point = self._read(route, message) if route.asks and not route.streamed else None
         return narrowing.take(route, message, point)
 
     def go_on(self, asked: "Asked") -> None:

@@ -96,6 +96,9 @@ class ArchiveRow(NamedTuple):
     qos: int
     retain: bool
     properties: bytes
+    stream: bytes = b""
+    """What else whoever matches it later needs to know, as archiving.py encodes it; empty: its
+    clauses were looked at when it was published."""
 
 
 @dataclass(slots=True)

@@ -15,6 +15,8 @@ Rules:
 - Nothing is acknowledged before it has gone on, and is where it belongs. Until then a QoS 2 packet
   identifier is not on disk either: a restart must not take a message for known that went nowhere.
 - A space that changes is another one to matchers. What waits goes on without answers then.
+- Matchers do not know of spaces that a stream serves (streamed.py). What is published there anyhow
+  without it goes to all brokers that may want it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -122,7 +124,7 @@ class Narrowing:
         router.clause_changed = self._clause_changed
 
     def _make(self) -> tuple[Front[Place[Asked]], Mapping[str, str]]:
-        spaces = self._router.spaces.all
+        spaces = [space for space in self._router.spaces.all if not space.is_streamed]
         layouts = {space.name: layout_of(space) for space in spaces}
         ids = {name: layout.id for name, layout in layouts.items()}
         front: Front[Place[Asked]] = Front(
@@ -146,7 +148,7 @@ class Narrowing:
             one: one.clause
             for clauses in self._router.clauses.values()
             for one in clauses
-            if one.clause is not None
+            if one.clause is not None and one.clause.space.name in self._ids
         }
         self._router.clause_changed = self._clause_changed
         for name, is_live in self._peers_live.items():
@@ -162,6 +164,8 @@ class Narrowing:
     # Our boxes ------------------------------------------------------------------------------------
 
     def _clause_changed(self, subscription: Subscription, clause: Clause, is_there: bool) -> None:
+        if clause.space.name not in self._ids:
+            return
         if is_there:
             self._new[subscription] = clause
         elif self._new.pop(subscription, None) is None:
@@ -228,6 +232,8 @@ class Narrowing:
     def explain(self, route: Route, point: Point) -> tuple[Unasked, MatchingReport | None]:
         """Whom `take` would ask, and why; or why nobody."""
         assert route.space is not None
+        if route.space.name not in self._ids:
+            return "spark", None
         space = self._ids[route.space.name]
         may_want = self._may_want(route)
         if may_want:
@@ -242,7 +248,9 @@ class Narrowing:
     def _may_want(self, route: Route) -> tuple[str, ...]:
         """The brokers to ask about; none if nobody could answer, or it is easily seen here."""
         space = route.space
-        if space is None or not self._front.view.now(self._ids[space.name]).names:
+        if space is None or space.name not in self._ids:
+            return ()
+        if not self._front.view.now(self._ids[space.name]).names:
             return ()
         if not route.asked_peers:
             return ()  # it looks itself in less time than it takes to ask

@@ -72,7 +72,8 @@ def restore(
         if message.expires_at is not None:
             expire_retained(message)
     if mesh is not None:
-        mesh.restore(state.members, state.heard, state.seen, state.removals)
+        heard = {stream: last for stream, last in state.heard.items() if stream >= 0}
+        mesh.restore(state.members, heard, state.seen, state.removals)
         mesh.roster.restore(state.peer_groups)
         for (peer, sequence), owed in sorted(state.owed.items()):
             message = messages[owed.message]

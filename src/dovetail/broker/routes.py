@@ -98,6 +98,7 @@ class Route:
         "pools",
         "reads_payload",
         "space",
+        "streamed",
     )
 
     def __init__(
@@ -109,9 +110,12 @@ class Route:
         wants: "Wants | None" = None,
         *,
         archived: bool = False,
+        streamed: bool = False,
     ) -> None:
         self.archived = archived
         """Are publications of its topics written to the archive?"""
+        self.streamed = streamed
+        """Does a stream look at clauses, if a publication has attributes?"""
         receivers = by_session(subscriptions)
         self.deliveries = tuple(Delivery.of(*receiver) for receiver in receivers.items())
         self.groups = groups
@@ -136,7 +140,8 @@ class Route:
         self.asks = bool(wants.clauses or wants.group_clauses or wants.pools or wants.peers)
         """Does it depend on attributes who gets it?"""
         # Packets without properties have attributes in their payload, or none.
-        self.reads_payload = self.asks and self.space is not None and self.space.json_fields
+        has_fields = self.space is not None and self.space.json_fields
+        self.reads_payload = has_fields and (self.asks or streamed)
         # One question for all that keeps packets from being passed on as they came.
         self.is_special = bool(groups or pools or self.own or self.reads_payload)
 

@@ -14,7 +14,8 @@ subscriptions are no part of that: their members in the whole cluster are counte
 Subscriptions with a where-clause (clauses.py) are kept in one set for each filter, and a route has
 the sets: who comes and goes in one costs no route. Other brokers' sketches know such filters by
 another name, so that a route tells brokers that need every publication from those that need it only
-if it has attributes.
+if it has attributes. Where a stream looks at clauses (streamed.py), a route says so, and has all
+the same what a broker needs to look at them itself.
 
 The cache has two generations: when the young one is full it becomes the old one, and what is still
 in use moves over. Topics that are seen once fall out behind.
@@ -90,6 +91,10 @@ class Router:
         """In a cluster: told of members that came, went, or changed."""
         self.is_archived: Callable[[bytes], bool] | None = None
         """With an archive: is a topic written there?"""
+        self.may_stream = False
+        """With an archive: publications may wait there for a stream."""
+        self.clause_listed: Callable[[Subscription | Group, Clause, bool], None] | None = None
+        """Told of subscriptions and groups with a clause that came or went."""
         self.clause_changed: Callable[[Subscription, Clause, bool], None] | None = None
         """In a cluster: told of subscriptions with a clause that came or went."""
 
@@ -215,6 +220,8 @@ class Router:
         known.put(subscription, clause)
         if self.clause_changed is not None:
             self.clause_changed(subscription, clause, True)
+        if self.clause_listed is not None:
+            self.clause_listed(subscription, clause, True)
 
     def _take_clause(self, inner: str, subscription: Subscription) -> None:
         if subscription.clause is None:
@@ -223,6 +230,8 @@ class Router:
         known.take(subscription)
         if self.clause_changed is not None:
             self.clause_changed(subscription, subscription.clause, False)
+        if self.clause_listed is not None:
+            self.clause_listed(subscription, subscription.clause, False)
         if not len(known):
             del self.clauses[inner]
             self._take(inner, _CLAUSES)
@@ -239,12 +248,16 @@ class Router:
             self._put(inner, _GROUP_CLAUSES, known)
             self.changed(inner)
         known.put(group, group.clause)
+        if self.clause_listed is not None:
+            self.clause_listed(group, group.clause, True)
 
     def _take_group_clause(self, inner: str, group: Group) -> None:
         if group.clause is None:
             return
         known = self._group_clauses[inner]
         known.take(group)
+        if self.clause_listed is not None:
+            self.clause_listed(group, group.clause, False)
         if not len(known):
             del self._group_clauses[inner]
             self._take(inner, _GROUP_CLAUSES)
@@ -452,7 +465,16 @@ class Router:
         with_clause = self._clauses_of(pools)
         wants = Wants(space, tuple(clauses), tuple(group_clauses), with_clause, peers_with_clauses)
         plain = tuple(pool for pool in pools if not split_key(pool.key[1])[1])
-        return Route(subscriptions, tuple(groups), peers, plain, wants, archived=archived)
+        is_streamed = self.may_stream and space is not None and space.is_streamed
+        return Route(
+            subscriptions,
+            tuple(groups),
+            peers,
+            plain,
+            wants,
+            archived=archived,
+            streamed=is_streamed,
+        )
 
     def _clauses_of(self, pools: "tuple[Pool, ...]") -> "tuple[tuple[Clause, Pool], ...]":
         """The groups among these that have one which means something here."""
@@ -469,6 +491,13 @@ class Router:
         for number in dict.fromkeys(numbers):
             at = self._trie.value(number)
             yield from at.values() if isinstance(at, dict) else (at,)
+
+    def with_clauses(self, space: str) -> Iterator[tuple[Subscription | Group, Clause]]:
+        """All that have one in this space."""
+        for sets in (self.clauses.values(), self._group_clauses.values()):
+            for one in sets:
+                if one.space.name == space:
+                    yield from ((entry, entry.clause) for entry in one if entry.clause is not None)
 
     def matching(self, topic: bytes) -> list[_Entry]:
         """Everything here that matches it, for people; routes do not go by this."""

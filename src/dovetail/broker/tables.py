@@ -19,7 +19,7 @@ from dovetail.broker.journal import (
     SubscriptionRow,
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """In PRAGMA user_version; 0 is a file that has nothing in it yet."""
 
 # Numbered rows are SQLite's own kind: large ones do no harm to the inner pages of their trees. The
@@ -136,6 +136,9 @@ CREATE TABLE archive (
 ) STRICT;
 INSERT INTO numbers VALUES ('archive', 0);
 """
+_SCHEMA_8 = """
+ALTER TABLE archive ADD COLUMN stream BLOB NOT NULL DEFAULT x'';
+"""
 UPGRADES = {
     1: _SCHEMA_1,
     2: _SCHEMA_2,
@@ -144,6 +147,7 @@ UPGRADES = {
     5: _SCHEMA_5,
     6: _SCHEMA_6,
     7: _SCHEMA_7,
+    8: _SCHEMA_8,
 }
 """What leads to each version from the one before; a new file goes through all of them."""
 
@@ -289,11 +293,11 @@ def read_messages(
 
 
 def read_archive(
-    rows: Iterable[tuple[int, str, int, bytes, bytes, int, int, bytes]],
+    rows: Iterable[tuple[int, str, int, bytes, bytes, int, int, bytes, bytes]],
 ) -> dict[int, ArchiveRow]:
     return {
-        sequence: ArchiveRow(broker, time, topic, payload, qos, bool(retain), properties)
-        for sequence, broker, time, topic, payload, qos, retain, properties in rows
+        sequence: ArchiveRow(broker, time, topic, payload, qos, bool(retain), properties, stream)
+        for sequence, broker, time, topic, payload, qos, retain, properties, stream in rows
     }
 
 

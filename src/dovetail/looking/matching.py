@@ -58,6 +58,7 @@ _UNASKED = {
     "attributes": "It has no attribute that the space knows: no where-clause can hold.",
     "alone": "No matcher is asked: this broker is in no cluster, and looks itself.",
     "matchers": "No matcher is asked: none serves. Brokers that may have clauses look themselves.",
+    "spark": "No matcher is asked: its space is served by a stream on Spark (`engine`).",
     "here": "No matcher is asked: no other broker may have where-clauses for it.",
 }
 

@@ -51,7 +51,8 @@ FORMAT = "dovetail"
 ROWS_DDL = (
     "time timestamp, broker string, sequence bigint, topic string, payload binary, qos tinyint, "
     "retain boolean, attributes map<string,double>, texts map<string,string>, "
-    "properties array<struct<name:string,value:string>>"
+    "properties array<struct<name:string,value:string>>, "
+    "stream struct<client:string,expires:timestamp,properties:binary>"
 )
 """Those of archive/rows.py, in Spark's words."""
 

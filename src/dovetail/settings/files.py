@@ -55,7 +55,7 @@ def check_files(settings: Settings) -> None:
 
 def _faults(settings: Settings) -> Iterator[Fault]:
     yield from _folder_faults(("data",), settings.data)
-    if settings.archive.topics:
+    if settings.has_archive:
         yield from _folder_faults(("archive", "folder"), settings.archive.folder)
         if importlib.util.find_spec("pyarrow") is None:
             yield Fault(

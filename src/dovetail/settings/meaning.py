@@ -14,6 +14,7 @@ from dovetail.config import (
     NODE_NAME_BYTES_MAX,
 )
 from dovetail.settings.access import Rule
+from dovetail.settings.archive import Archive
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import Fault, below, key_name, shown
 from dovetail.settings.filters import filter_fault
@@ -68,11 +69,22 @@ def meaning_faults(settings: Settings) -> Iterator[Fault]:
         yield Fault(("access", "administrators"), why)
     yield from below(("matchers",), _matcher_faults(settings))
     yield from below(("spaces",), space_faults(settings.spaces))
+    yield from below(("spaces",), _engine_faults(settings))
     yield from below(("archive",), _archive_faults(settings))
     name = settings.name
-    if settings.archive.topics and (name[:1] in {".", "_"} or len(name) > ARCHIVE_NAME_BYTES_MAX):
+    if settings.has_archive and (name[:1] in {".", "_"} or len(name) > ARCHIVE_NAME_BYTES_MAX):
         why = f"it begins with a letter, a digit or -, and has up to {ARCHIVE_NAME_BYTES_MAX}."
         yield Fault(("name",), f"a node with an archive has its name in those of files: {why}")
+
+
+def _engine_faults(settings: Settings) -> Iterator[Fault]:
+    """Who is served by a stream has an archive, and says where."""
+    if settings.archive.topics or settings.archive.folder != Archive().folder:
+        return
+    for name, space in settings.spaces.items():
+        if space.engine == "spark":
+            why = "is spark, which reads messages from the archive: say in which folder it is"
+            yield Fault((name, "engine"), f"{why} (folder, in [archive]).")
 
 
 def _archive_faults(settings: Settings) -> Iterator[Fault]:

@@ -128,3 +128,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         ),
     ] = Archive()
     log: Annotated[Log, about("What a node says about itself on standard error.")] = Log()
+
+    @property
+    def has_archive(self) -> bool:
+        """For topics that are named there, or for a space that Spark serves."""
+        return bool(self.archive.topics) or any(
+            space.engine == "spark" for space in self.spaces.values()
+        )

@@ -59,6 +59,15 @@ class SpaceSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             "any case."
         ),
     ] = False
+    engine: Annotated[
+        Literal["live", "spark"],
+        about(
+            "Who looks at where-clauses: live this cluster's brokers and matchers, when a message "
+            "is published, spark a stream on Spark, some seconds later. Its messages wait in the "
+            "archive, whose folder has to be named, and subscriptions without a clause get them at "
+            "once. All brokers need the same."
+        ),
+    ] = "live"
     scheme: Annotated[
         Literal["mpartition", "p2p", "full"],
         about(

@@ -55,6 +55,9 @@ HELP: Mapping[str, str] = {
     "archive_rows_dropped": "Publications that the archive did not get, since more waited for it "
     "than may (archive.buffer_bytes_max).",
     "archive_failures": "Times that the archive's folder did not take a file.",
+    "engine_rows": "Publications that went to the archive for an engine to look at their clauses.",
+    "engine_deliveries": "Deliveries to sessions and groups that an engine found.",
+    "engine_repeats": "Publications that an engine handed over again, and that were passed over.",
     "clients_connected": "Clients that are connected.",
     "sessions": "Sessions, of clients connected or not.",
     "subscriptions": "Subscriptions of all sessions.",
@@ -66,6 +69,9 @@ HELP: Mapping[str, str] = {
     "archive_rows_waiting": "Publications that are in no file of the archive yet.",
     "archive_bytes_waiting": "Bytes of these, as archive.buffer_bytes_max counts them.",
     "archive_failing": "1 while the archive's folder does not take files, else 0.",
+    "engine_rows_waiting": "Publications that no engine has dealt with yet.",
+    "engine_wait_seconds": "Seconds that the oldest of these has waited.",
+    "engine_silent": "1 while publications wait and no engine asks for them, else 0.",
 }
 """What each field of `Counters` and `Gauges` means. A test holds it complete."""
 

@@ -19,6 +19,7 @@ from dovetail.errors import ClientError, ReasonCode
 from dovetail.reports import ClusterReport
 from dovetail.web.archive import archive_routes
 from dovetail.web.draining import drain_route
+from dovetail.web.engine import engine_routes
 from dovetail.web.metrics import make_registry
 from dovetail.web.planning import plan_route
 from dovetail.web.requests import FAULT_HANDLERS
@@ -37,6 +38,7 @@ _INDEX = f"""Dovetail {__version__}
 /drain    POST {{"name": "..."}}: that matcher hands over and leaves
 /plan     POST places for the matchers (`dovetail plan --apply`): they move there
 /archive  what is archived here; /archive/rows?after=0 has the rows, as an Arrow stream
+/engine   for the stream that serves a space: clauses out, deliveries in
 /subscriptions  messages by handle, polled and acknowledged
 /openapi.json   how these are used
 """
@@ -111,6 +113,7 @@ def make_application(views: Views) -> Starlette:
             drain_route(views),
             plan_route(views),
             *archive_routes(views),
+            *engine_routes(views),
         ],
         exception_handlers=FAULT_HANDLERS,
     )

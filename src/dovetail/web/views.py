@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from dovetail.engines import Engine
 from dovetail.handles import Handles
 from dovetail.reports import (
     ArchiveReport,
@@ -67,5 +68,6 @@ class Views:
     plan: Callable[[PlanOrder], Awaitable[PlanReport]]
     """Give matchers other places. A ClientError says why they cannot have them."""
     handles: Handles
+    engine: Engine
     archive: ArchiveView | None = None
     """None: it has none."""

@@ -110,6 +110,9 @@ class Mark(Struct, frozen=True, array_like=True):
     """How often it was passed on by one that had no members any more."""
     is_only: bool
     """It is for the groups only: who subscribed without one has got it, or will."""
+    archived: int = 0
+    """Its sequence in its broker's archive, where a stream looks at clauses; 0: it is for who
+    wants it by a clause, too."""
 
 
 class Publication(Struct, frozen=True, array_like=True):

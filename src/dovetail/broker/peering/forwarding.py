@@ -106,19 +106,23 @@ class Forwarding:
         names: Iterable[str],
         message: Message,
         marks: Mapping[str, Sequence[Key]] = _NO_MARKS,
+        *,
+        archived: int = 0,
     ) -> Ticket | None:
         """Anything else. At QoS 1 and 2 the ticket tells when all of them have it.
 
         `marks`: the groups that a peer was picked for, which need not be among `names`.
+        `archived`: its sequence in the archive, where a stream looks at clauses.
         """
+        usual = encode(Mark((), 0, is_only=False, archived=archived)) if archived else b""
         if not message.qos and not message.retain:
             plain = b""
             for name in names:
                 if name not in marks:
-                    plain = plain or self._encoded(message)
-                    self._send_or_drop(name, message, plain)
+                    plain = plain or self._encoded(message, usual)
+                    self._send_or_drop(name, message, plain, mark=usual)
             for name, keys in marks.items():
-                for mark in _marks(keys):
+                for mark in _marks(keys, archived):
                     self._send_or_drop(name, message, mark=mark)
             return None
         ticket = Ticket()
@@ -126,11 +130,12 @@ class Forwarding:
         for name in names:
             if name not in marks:
                 self._count(name)
-                self._peers.know(name).outbox.put(sequence, message, ticket.expect())
+                outbox = self._peers.know(name).outbox
+                outbox.put(sequence, message, ticket.expect(), mark=usual)
         for name, keys in marks.items():
             self._count(name)
             outbox = self._peers.know(name).outbox
-            first, *more = _marks(keys)
+            first, *more = _marks(keys, archived)
             outbox.put(sequence, message, ticket.expect(), mark=first)
             for mark in more:
                 outbox.put(self._new_sequence(), message, ticket.expect(), mark=mark)
@@ -241,7 +246,7 @@ class Forwarding:
         return encode(publication_of(message, self._shared.now, mark=mark))
 
 
-def _marks(keys: Sequence[Key]) -> list[bytes]:
+def _marks(keys: Sequence[Key], archived: int = 0) -> list[bytes]:
     """One frame's groups, or those of several: after the first for these groups only."""
     marks: list[bytes] = []
     some: list[Key] = []
@@ -249,8 +254,8 @@ def _marks(keys: Sequence[Key]) -> list[bytes]:
     for key in keys:
         size += len(key[0]) + len(key[1])
         if some and size > MARK_BYTES_MAX // _UTF_8_BYTES_MAX:
-            marks.append(encode(Mark(tuple(some), 0, is_only=bool(marks))))
+            marks.append(encode(Mark(tuple(some), 0, bool(marks), archived)))
             some, size = [], len(key[0]) + len(key[1])
         some.append(key)
-    marks.append(encode(Mark(tuple(some), 0, is_only=bool(marks))))
+    marks.append(encode(Mark(tuple(some), 0, bool(marks), archived)))
     return marks

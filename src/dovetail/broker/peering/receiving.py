@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dovetail.broker.clauses import split_key
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
-from dovetail.broker.peering.bodies import Publication, decoded, mark_decoder, message_of
+from dovetail.broker.peering.bodies import Mark, Publication, decoded, mark_decoder, message_of
 from dovetail.broker.peering.forwarding import Forwarding
 from dovetail.broker.peering.items import ITEM_TOPIC, Item, unpacked
 from dovetail.broker.peering.stamps import Stamps
@@ -141,16 +141,25 @@ class Receiving:
         shared.source = name
         try:
             if mark is None or not mark.is_only:
-                is_wanted = self._dispatch.publish_here(route, message) is not None
-                if mark is None and not (is_wanted or route.deliveries or message.retain):
-                    shared.counters.publishes_in_vain += 1
-                if message.retain:
-                    self._expire_retained(message)
+                self._publish_here(name, route, message, mark)
             if mark is not None:
                 for key in mark.groups:
                     self._serve(key, message, mark.hops)
         finally:
             shared.source = ""
+
+    def _publish_here(self, name: str, route: Route, message: Message, mark: Mark | None) -> None:
+        archived = 0 if mark is None else mark.archived
+        if archived:
+            self._dispatch.pass_over_clauses(message)
+        is_wanted = self._dispatch.publish_here(route, message) is not None
+        if archived:
+            self._dispatch.note_streamed(route, message, name, archived)
+        is_for_all = mark is None or not mark.groups
+        if is_for_all and not (is_wanted or route.deliveries or message.retain):
+            self._shared.counters.publishes_in_vain += 1
+        if message.retain:
+            self._expire_retained(message)
 
     def _serve(self, key: Key, message: Message, hops: int) -> None:
         """We were picked for a group. Its members may have left meanwhile."""
