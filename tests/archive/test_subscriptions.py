@@ -74,6 +74,16 @@ def test_versions_rise_and_old_ones_go(tmp_path: Path) -> None:
     assert len([*(tmp_path / "subscriptions").iterdir()]) == ARCHIVE_SUBSCRIPTIONS_KEPT
 
 
+def test_what_an_earlier_life_was_killed_over_goes(tmp_path: Path) -> None:
+    killed = SubscriptionFile(tmp_path, "one", 1)
+    killed.add(ROWS)
+    other = SubscriptionFile(tmp_path, "one-more", 2)
+    write(tmp_path, "one", 3, ROWS)
+    other.finish()
+    versions = {place.name for place in (tmp_path / "subscriptions").iterdir()}
+    assert versions == {"version=2000", "version=3000"}
+
+
 def test_many_make_large_groups_of_rows(tmp_path: Path) -> None:
     file = SubscriptionFile(tmp_path, "one", 1)
     for start in range(0, 5_000, 100):

@@ -73,6 +73,8 @@ class ArchiveAgent:
             self._handle.cancel()
         if self._task is not None:
             self._task.cancel()
+            # It may leave the thread a last thing to do: to give up what it was writing.
+            await asyncio.gather(self._task, return_exceptions=True)
         end = self._core.next_sequence  # clients may go on publishing meanwhile
         with suppress(TimeoutError):
             async with asyncio.timeout(ARCHIVE_STOP_SECONDS):

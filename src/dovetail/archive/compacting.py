@@ -16,7 +16,7 @@ import fcntl
 import math
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -180,8 +180,9 @@ def _sweep(folder: Path, before: float) -> tuple[int, int]:
 def _remove_unfinished(folder: Path, now: float) -> None:
     """What was being written when its writer was killed. A writer that lives would try again."""
     for file in folder.glob(f".*{UNFINISHED}"):
-        if file.stat().st_mtime < now - COMPACT_STALE_SECONDS:
-            file.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # its writer has just given it its name
+            if file.stat().st_mtime < now - COMPACT_STALE_SECONDS:
+                file.unlink()
 
 
 @contextmanager

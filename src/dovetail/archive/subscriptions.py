@@ -57,12 +57,24 @@ class SubscriptionFile:
         self._broker = broker
         last = max((version for version, _ in versions_of(folder, broker)), default=0)
         version = max(int(now * 1_000), last + 1)
+        self._remove_unfinished()
         place = folder / "subscriptions" / f"version={version}"
         make_folder(place)
         self._file = place / f"{broker}.parquet"
-        self._unfinished = place / f".{broker}.parquet{UNFINISHED}"
+        self._unfinished = place / self._unfinished_name
         self._writer = pq.ParquetWriter(self._unfinished, SCHEMA, compression=COMPRESSION)
         self._batches: list[pa.RecordBatch] = []
+
+    @property
+    def _unfinished_name(self) -> str:
+        return f".{self._broker}.parquet{UNFINISHED}"
+
+    def _remove_unfinished(self) -> None:
+        """What an earlier life was killed over; of another broker we cannot know."""
+        for left in (self._root / "subscriptions").glob(f"version=*/{self._unfinished_name}"):
+            left.unlink(missing_ok=True)
+            with suppress(OSError):  # another broker has a file there
+                left.parent.rmdir()
 
     def add(self, rows: Sequence[SubscriptionRow]) -> None:
         split = [split_key(row.key) for row in rows]

@@ -47,7 +47,8 @@ class Archive(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ] = 60
     file_bytes_max: Annotated[
         int,
-        number(1_024, 1 << 40, "Bytes of publications in one file, before they are compressed."),
+        # A column of Arrow has up to 2 GiB, and the last publication of a file may be large.
+        number(1_024, 1 << 30, "Bytes of publications in one file, before they are compressed."),
     ] = 64 * _MIB
     buffer_bytes_max: Annotated[
         int,
