@@ -300,6 +300,9 @@ STREAM_WAIT_SECONDS = 600.0
 """A batch that has to have rows of a broker which is away waits for it, unless it is told
 otherwise."""
 
+STREAM_SEND_WAIT_SECONDS = 30.0
+"""A task that publishes waits so long for a server that is away, unless it is told otherwise."""
+
 STREAM_ANSWER_SECONDS = 1.0
 """A stream that looks for new rows goes on without those of a broker that has not answered."""
 

@@ -6,7 +6,8 @@ import msgspec
 
 from archives import BEGIN, row
 from broker_harness import attributes
-from dovetail.archive.rows import SCHEMA, table_of
+from dovetail.archive.columns import SCHEMA
+from dovetail.archive.rows import table_of
 from dovetail.attributes.space import Dimension, Space
 from dovetail.broker.archiving import Waiting
 from dovetail.broker.journal import ArchiveRow

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dovetail.archive.rows import SCHEMA, table_of
+from dovetail.archive.columns import SCHEMA
+from dovetail.archive.rows import table_of
 from dovetail.archive.runs import Run, between, joined
 from dovetail.archive.tailing import Tail
 from dovetail.archive.worker import Worker

@@ -1,4 +1,4 @@
-"""Rows of the archive as Arrow: which columns there are, and what is in them.
+"""Rows of the archive as Arrow: what is in their columns (columns.py).
 
 `attributes` and `texts` are what the space of the topic reads of a publication, as brokers do when
 they look for clauses that hold: its numbers and its texts, of user properties and, if the space
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dovetail.archive.columns import SCHEMA
 from dovetail.broker.archiving import Rows, waiting_decoder
 from dovetail.broker.journal import ArchiveRow
 from dovetail.broker.properties import user_properties
@@ -21,35 +22,6 @@ from dovetail.broker.spaces import Spaces, point_of
 from dovetail.config import ARCHIVE_CHUNK_ROWS
 from dovetail.errors import ClientError
 from dovetail.messages import Message
-
-SCHEMA = pa.schema(
-    [
-        pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("broker", pa.string(), nullable=False),
-        pa.field("sequence", pa.int64(), nullable=False),
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("payload", pa.binary(), nullable=False),
-        pa.field("qos", pa.int8(), nullable=False),
-        pa.field("retain", pa.bool_(), nullable=False),
-        pa.field("attributes", pa.map_(pa.string(), pa.float64()), nullable=False),
-        pa.field("texts", pa.map_(pa.string(), pa.string()), nullable=False),
-        pa.field(
-            "properties",
-            pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())])),
-            nullable=False,
-        ),
-        pa.field(
-            "stream",
-            pa.struct(
-                [
-                    ("client", pa.string()),
-                    ("expires", pa.timestamp("us", tz="UTC")),
-                    ("properties", pa.binary()),
-                ]
-            ),
-        ),
-    ]
-)
 
 
 def table_of(rows: Rows, spaces: Spaces) -> pa.Table:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dovetail.archive.columns import SCHEMA
 from dovetail.archive.files import ArchiveError, Part, counting, hours_in, parts_in
-from dovetail.archive.rows import SCHEMA
 from dovetail.archive.runs import Run, between, joined
 from dovetail.config import ARCHIVE_LISTINGS_MAX, ARCHIVE_SETTLED_SECONDS
 

@@ -4,12 +4,12 @@
     register(spark)
     rows = spark.readStream.format("dovetail").option("url", "http://127.0.0.1:8080").load()
 
-Columns are those of the archive (archive/rows.py). An offset is `{"broker": sequence}`, so what a
+Columns are those of archive/columns.py. An offset is `{"broker": sequence}`, so what a
 batch has read is known from its checkpoint; `offsets_of_batch` in checkpoints.py reads it.
 
 Spark makes a reader of the options in a process of its own, which plans (source_plan.py), and calls
 `read` in tasks with nothing but what a partition carries. Rows are counted there: a task that does
-not get each of its rows once fails, and is not passed over.
+not get each of its rows once fails, and is not passed over. What writes is in sink.py.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from dovetail.archive.runs import rows_in
 from dovetail.errors import DovetailError
 from dovetail.pipeline.places import Waiting
+from dovetail.pipeline.sink import StreamWriter, TableWriter, writer_options
 from dovetail.pipeline.source_options import ReaderOptions, reader_options
 from dovetail.pipeline.source_plan import (
     Offsets,
@@ -54,7 +55,7 @@ ROWS_DDL = (
     "properties array<struct<name:string,value:string>>, "
     "stream struct<client:string,expires:timestamp,properties:binary>"
 )
-"""Those of archive/rows.py, in Spark's words."""
+"""Those of archive/columns.py, in Spark's words."""
 
 
 class DovetailSource(DataSource):
@@ -72,6 +73,12 @@ class DovetailSource(DataSource):
 
     def reader(self, schema: StructType) -> "TableReader":
         return TableReader(reader_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
+        return StreamWriter(writer_options(self.options), schema, overwrite)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "TableWriter":
+        return TableWriter(writer_options(self.options), schema, overwrite)
 
 
 class Partition(InputPartition):

@@ -51,10 +51,10 @@ def reader_options(given: Mapping[str, str]) -> ReaderOptions:
         place=_place(options),
         topics=_topics(options.get("topics", "")),
         start=_start(options.get("startingOffsets", "earliest")),
-        batch_rows_max=_number(options, "maxRowsPerBatch", STREAM_BATCH_ROWS_MAX),
-        task_rows_max=_number(options, "maxRowsPerTask", STREAM_TASK_ROWS_MAX),
-        fails_on_loss=_flag(options, "failOnDataLoss", default=True),
-        wait_seconds=_number(options, "waitSeconds", int(STREAM_WAIT_SECONDS), low=0),
+        batch_rows_max=number(options, "maxRowsPerBatch", STREAM_BATCH_ROWS_MAX),
+        task_rows_max=number(options, "maxRowsPerTask", STREAM_TASK_ROWS_MAX),
+        fails_on_loss=flag(options, "failOnDataLoss", default=True),
+        wait_seconds=number(options, "waitSeconds", int(STREAM_WAIT_SECONDS), low=0),
     )
 
 
@@ -120,7 +120,7 @@ def _start(text: str) -> Start:
     return {str(name): int(value) for name, value in given.items()}
 
 
-def _number(options: Mapping[str, str], name: str, default: int, low: int = 1) -> int:
+def number(options: Mapping[str, str], name: str, default: int, low: int = 1) -> int:
     text = options.get(name)
     if text is None:
         return default
@@ -129,7 +129,7 @@ def _number(options: Mapping[str, str], name: str, default: int, low: int = 1) -
     return int(text)
 
 
-def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = options.get(name, str(default)).strip().lower()
     if text not in {"true", "false"}:
         raise ConfigError(f"{name} is true or false, and not {text}.")

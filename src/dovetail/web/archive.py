@@ -1,7 +1,7 @@
 """`GET /archive` and `/archive/rows`: what a broker has archived, by sequence, while it runs.
 
     /archive?after=SEQUENCE           which rows there are above it, as JSON
-    /archive/rows?after=...&upto=...  rows, in their order, as an Arrow stream (archive/rows.py);
+    /archive/rows?after=...&upto=...  rows, in their order, as an Arrow stream (archive/columns.py);
                                       the header `dovetail-upto` says how far they go
 
 An answer is bounded, so who wants more asks again from there. It is what was published, whatever
