@@ -16,7 +16,7 @@ from pyspark.sql import functions as sql
 
 from dovetail.archive.files import files_of, subscriptions_of
 from dovetail.errors import ConfigError, DovetailError
-from dovetail.pipeline.session import first_line
+from dovetail.pipeline.failures import first_line
 
 _FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 _FORMATS |= {".csv": "csv"}
