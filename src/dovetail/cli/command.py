@@ -11,7 +11,17 @@ from typing import Annotated
 import typer
 
 from dovetail import __version__
-from dovetail.cli import clients, looking, matching, option, reproduce, serving, sketch, upkeep
+from dovetail.cli import (
+    clients,
+    looking,
+    matching,
+    option,
+    planning,
+    reproduce,
+    serving,
+    sketch,
+    upkeep,
+)
 from dovetail.errors import DovetailError
 
 EXIT_ERROR = 2
@@ -39,6 +49,7 @@ app.add_typer(looking.app)
 app.add_typer(upkeep.app)
 app.add_typer(clients.app)
 app.add_typer(matching.app)
+app.add_typer(planning.app)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(sketch.app, name="sketch")
 

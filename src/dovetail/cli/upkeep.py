@@ -133,12 +133,7 @@ def compact(
             hint="`pip install pyarrow`, or Dovetail with its extra, `dovetail[spark]`.",
         ) from error
 
-    started = time.monotonic()
     done = compact_files(folder, time.time(), file_bytes_max=file_bytes, keep_seconds=keep)
-    seconds = time.monotonic() - started
-    print(
-        f"{folder}: {done.sources:,} files with {done.rows:,} rows are {done.files:,} now "
-        f"({seconds:.1f} s)"
-    )
+    print(f"{folder}: {done.sources:,} files with {done.rows:,} rows are {done.files:,} now")
     if done.deleted or done.kept:
         print(f"deleted: {done.deleted:,} files; left for the next run: {done.kept:,}")

@@ -91,8 +91,8 @@ def prepare(
 ) -> Prepared:
     """The same, for who shows how far it is."""
     known = tuple(spaces)
-    wanted = _messages(messages, known)
-    boxes = _boxes(subscriptions, known)
+    wanted = known_messages(messages, known)
+    boxes = known_boxes(subscriptions, known)
     result = _result(wanted, boxes, as_pairs)
     with refusals():
         first = boxes.limit(boxes_shipped_max + 1).toArrow()
@@ -162,7 +162,7 @@ def _kept_matcher(_digest: bytes, held: _Held) -> Matcher:
     return Matcher(unpacked(held.shipped.boxes), held.shipped.spaces)
 
 
-def _boxes(subscriptions: DataFrame, spaces: Sequence[Space]) -> DataFrame:
+def known_boxes(subscriptions: DataFrame, spaces: Sequence[Space]) -> DataFrame:
     """Subscriptions as boxes (matching_boxes.py)."""
     _need(subscriptions, "subscriptions", "id", None)
     _need(subscriptions, "subscriptions", "filter", StringType())
@@ -177,7 +177,7 @@ def _boxes(subscriptions: DataFrame, spaces: Sequence[Space]) -> DataFrame:
     return numbered.mapInArrow(partial(read_batches, spaces=spaces), ddl)
 
 
-def _messages(messages: DataFrame, spaces: Sequence[Space]) -> DataFrame:
+def known_messages(messages: DataFrame, spaces: Sequence[Space]) -> DataFrame:
     """The columns that are looked at."""
     _need(messages, "messages", "id", None)
     _need(messages, "messages", "topic", StringType())

@@ -16,7 +16,7 @@ boxes than a message needs do no harm.
 Subscriptions without a clause are not cut: they go to every task.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -121,13 +121,7 @@ class Grid:
 
     def cell_of_messages(self, messages: pa.RecordBatch, boxes_in: Ints) -> Ints:
         """The cell with the fewest boxes for each; -1 where no space governs the topic."""
-        topics = messages["topic"].dictionary_encode()
-        known = Spaces(self.spaces)
-        governing = [known.governing(topic.encode()) for topic in topics.dictionary.to_pylist()]
-        numbers = {space.name: number for number, space in enumerate(self.spaces)}
-        of_topic = [NO_SPACE if one is None else numbers[one.name] for one in governing]
-        of_topics = np.array([*of_topic, NO_SPACE])
-        spaces = of_topics[topics.indices.fill_null(len(of_topic)).to_numpy(zero_copy_only=False)]
+        spaces = space_of_messages(messages, self.spaces)
         chosen = np.full(len(messages), -1, np.int64)
         for part in self.parts:
             rows = np.flatnonzero(spaces == part.space)
@@ -136,6 +130,18 @@ class Grid:
             points, _ = points_of(messages["attributes"].take(pa.array(rows)), pa.array(part.names))
             chosen[rows] = _cheapest(part, points, boxes_in)
         return chosen
+
+
+def space_of_messages(messages: pa.RecordBatch, spaces: Sequence[Space]) -> Ints:
+    """The number of the space that governs each one's topic, or NO_SPACE."""
+    topics = messages["topic"].dictionary_encode()
+    known = Spaces(spaces)
+    governing = [known.governing(topic.encode()) for topic in topics.dictionary.to_pylist()]
+    numbers = {space.name: number for number, space in enumerate(spaces)}
+    of_topic = [NO_SPACE if one is None else numbers[one.name] for one in governing]
+    of_topics = np.array([*of_topic, NO_SPACE])
+    found: Ints = of_topics[topics.indices.fill_null(len(of_topic)).to_numpy(zero_copy_only=False)]
+    return found
 
 
 def _cheapest(part: Cells, points: Floats, boxes_in: Ints) -> Ints:

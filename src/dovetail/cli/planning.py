@@ -1,0 +1,121 @@
+"""`plan`: what archive and subscriptions say about matchers and sketches, computed on Spark."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovetail.cli import option
+from dovetail.cli.reproduce import require_spark
+from dovetail.errors import ConfigError
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog="Example: dovetail plan --messages archive --config dovetail.toml --rate 50000 "
+    "--apply http://127.0.0.1:8080"
+)
+def plan(
+    messages: Annotated[
+        str | None,
+        option.value(
+            "A broker's archive; or Parquet, JSON lines or CSV, as `match` takes.", "PATH"
+        ),
+    ] = None,
+    subscriptions: Annotated[
+        str | None,
+        option.value(
+            "The same kinds of file: id, filter, maybe where. Default: the archive's.", "PATH"
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, option.file("The configuration that declares the spaces, as brokers have it.")
+    ] = None,
+    matchers: Annotated[
+        int | None,
+        option.number(
+            "Matchers to plan for. Default: as many as the cluster has, or 4.", least=1, most=1_000
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001, metavar="N", help="Say how many matchers so many messages a second need."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, option.file("The page to write; the same as JSON is written beside it.")
+    ] = Path("plan.html"),
+    url: Annotated[
+        str | None,
+        option.value("Where a node serves HTTP: how matchers are now is in the report too.", "URL"),
+    ] = None,
+    apply: Annotated[
+        str | None,
+        option.value("Where a broker serves HTTP: its cluster's matchers move by the plan.", "URL"),
+    ] = None,
+    use: Annotated[
+        Path | None,
+        option.file("A plan (.json) that was made before, to be applied instead of a new one."),
+    ] = None,
+    user: Annotated[
+        str | None, option.value("Who we are, where --apply has to have that proven.", "NAME")
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        option.file(
+            "A file whose first line is the user's password. Default: the variable "
+            "DOVETAIL_PASSWORD."
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        option.value("The Spark master, such as spark://host:7077. Default: this machine.", "URL"),
+    ] = None,
+) -> None:
+    """Plan sketches, dimensions and segments from an archive and its subscriptions, on Spark.
+
+    The report says where the borders of matchers' segments should be so that all have as much to
+    do, what that gains over even ones, which dimensions to search and why, how many matchers a rate
+    needs, and how large sketches get. With --apply matchers move there while publications flow, and
+    none is missed or doubled; a broker takes that from its own machine, or of the users that
+    access.administrators in its configuration names.
+    """
+    require_spark()
+    from dovetail.client.options import ConnectionOptions
+    from dovetail.looking.applying import apply as apply_plan
+    from dovetail.looking.fetching import fetch
+    from dovetail.pipeline import planning_job
+    from dovetail.pipeline.planning_document import order_of, read_document
+    from dovetail.reports import ClusterReport
+
+    options = ConnectionOptions(user=user, password_file=password_file)
+    options.check()
+    login = None if user is None else (user, options.read_password() or "")
+    if use is not None:
+        if apply is None or messages is not None:
+            raise ConfigError(
+                "--use takes a plan that is there, and needs --apply, and no --messages."
+            )
+        apply_plan(apply, order_of(read_document(use)), login)
+        return
+    if messages is None:
+        raise ConfigError(
+            "--messages is missing: an archive, or a file of messages.",
+            hint="`dovetail plan --help` has an example.",
+        )
+    asked = apply or url
+    order = planning_job.plan_files(
+        messages=messages,
+        subscriptions=subscriptions,
+        config=config,
+        matchers=matchers,
+        rate=rate,
+        out=out,
+        cluster=None if asked is None else fetch(asked, "/cluster", ClusterReport),
+        is_applied=apply is not None,
+        master=master,
+    )
+    if apply is not None and order is not None:
+        apply_plan(apply, order, login)
