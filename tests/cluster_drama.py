@@ -68,6 +68,10 @@ class Drama:
         deeds[deed]()
         self.story.append(f"{cluster.clock.now:.2f}: {deed} {name}")
 
+    def is_ready(self) -> bool:
+        """For something to happen?"""
+        return all(receiver.ready for receiver in self.receivers)
+
     def end(self) -> None:
         for sender in self.senders:
             sender.is_sending = False
@@ -87,8 +91,8 @@ class Drama:
 
     def play(self, strikes: int) -> None:
         """From the first subscription until all is quiet, or should be."""
-        self.cluster.run(5)
-        assert all(receiver.ready for receiver in self.receivers)
+        self.cluster.run_until(self.is_ready, seconds_max=5)
+        self.cluster.run(0.5)
         for _ in range(strikes):
             self.strike()
             self.cluster.run(self.random.uniform(0, 0.5))

@@ -209,6 +209,12 @@ class Cluster:
     def run(self, seconds: float) -> None:
         self.clock.run_until(self.clock.now + seconds)
 
+    def run_until(self, is_so: Callable[[], bool], *, seconds_max: float) -> None:
+        end = self.clock.now + seconds_max
+        while not is_so():
+            assert self.clock.now < end
+            self.run(0.05)
+
     def add(self, name: str) -> Node:
         """One that nobody has heard of."""
         self.disks[name] = Disk()

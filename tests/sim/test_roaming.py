@@ -161,7 +161,7 @@ def travel(
     assert all(len(sender.acknowledged) > 10 for sender in travels.senders)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_sessions_follow_their_clients_with_all_that_they_are_owed(seed: int) -> None:
     """Connections break, and clients come back elsewhere: in order, each message once."""
     travels = Travels(seed, senders_roam=True, may_lose_session=False)
@@ -169,7 +169,7 @@ def test_sessions_follow_their_clients_with_all_that_they_are_owed(seed: int) ->
     travel(travels, deeds, strikes=40, in_order=True, once=True)
 
 
-@pytest.mark.parametrize("seed", [*range(10), 87, 99])
+@pytest.mark.parametrize("seed", [*range(6), 87, 99])
 def test_so_they_do_when_their_clients_are_in_a_hurry(seed: int) -> None:
     """Many moves before anybody has heard of the first."""
     travels = Travels(seed, senders_roam=False, may_lose_session=False)
@@ -177,7 +177,7 @@ def test_so_they_do_when_their_clients_are_in_a_hurry(seed: int) -> None:
     travel(travels, deeds, strikes=60, in_order=True, once=True, pause_seconds_max=0.06)
 
 
-@pytest.mark.parametrize("seed", [*range(12), 65, 146])
+@pytest.mark.parametrize("seed", [*range(8), 65, 146])
 def test_what_waits_at_a_broker_that_died_comes_when_it_is_back(seed: int) -> None:
     """Then a session begins anew elsewhere: what was published before comes, and comes once."""
     travels = Travels(seed, senders_roam=False, may_lose_session=True)
@@ -185,7 +185,7 @@ def test_what_waits_at_a_broker_that_died_comes_when_it_is_back(seed: int) -> No
     travel(travels, deeds, strikes=25, in_order=False, once=True)
 
 
-@pytest.mark.parametrize("seed", [*range(14), 383, 393, 502, 954])
+@pytest.mark.parametrize("seed", [*range(8), 383, 393, 502, 954])
 def test_sessions_on_both_sides_of_a_cut_become_one(seed: int) -> None:
     """A client may have had one on each side: nothing is lost, but what both got comes twice."""
     travels = Travels(seed, senders_roam=False, may_lose_session=True)
