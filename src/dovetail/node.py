@@ -307,9 +307,15 @@ class Node:
                     "until then brokers look at where-clauses themselves"
                 )
             self._server.broker.change_spaces(spaces)
-            if self._archive is not None:
-                self._archive.change_spaces(spaces)
+        self._change_archive(settings, spaces)
         log.info("reloaded passwords, access rules, spaces and certificates")
+
+    def _change_archive(self, settings: Settings, spaces: Spaces) -> None:
+        if self._archive is not None:
+            self._archive.change_spaces(spaces)
+            self._archive.change(settings.archive)
+        elif settings.archive.topics:
+            log.warning("publications are archived from the next start on")
 
     # Who a client is ----------------------------------------------------------------------------
 
@@ -442,7 +448,8 @@ class Node:
         router = self._server.broker.router
         attributes = explain_attributes(router, name, given, None) if given else None
         here = self._reporter.matches(name, given)
-        return RouteReport(topic, self.name, here, attributes=attributes)
+        is_archived = self._reporter.is_archived(name)
+        return RouteReport(topic, self.name, here, attributes=attributes, is_archived=is_archived)
 
     async def _drain(self, name: str) -> DrainReport:
         if self.agent is not None:

@@ -367,6 +367,8 @@ class RouteReport(Struct, frozen=True):
     peers: tuple[PeerRoute, ...] = ()
     attributes: AttributesReport | None = None
     """None: nothing was said of attributes."""
+    is_archived: bool | None = None
+    """By the broker that it is sent to. None: a broker of an older version."""
 
 
 class DimensionReport(Struct, frozen=True):

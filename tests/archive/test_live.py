@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+import mounts
 from archives import Publisher, read
 from broker_process import BrokerProcess, wait_until
 from dovetail.archive.files import subscriptions_of
@@ -122,6 +124,69 @@ def test_a_folder_that_takes_nothing_stops_nobody(tmp_path: Path) -> None:
     payloads = [row["payload"] for row in read(folder)]
     written = [b"%d" % number for number in range(waiting)]
     assert payloads == [b"before", *written, b"kept by the store"]
+
+
+def test_a_full_disk_stops_nobody_and_costs_no_row(tmp_path: Path) -> None:
+    with mounts.small_disk(tmp_path / "archive", 1 << 18) as disk:
+        broker = BrokerProcess(tmp_path, configuration())
+        broker.start()
+        ballast = disk / "ballast"
+        with WireClient(broker.port, "client") as client, WireClient(broker.port, "other") as other:
+            assert other.subscribe("a/#", 1) == 1
+            client.publish("a/1", b"before", 1)
+            assert other.receive_message().payload == b"before"
+            wait_until(lambda: broker.metric("archive_rows_total") == 1, "a file")
+            ballast.write_bytes(bytes(shutil.disk_usage(disk).free))
+            payloads = [b"%d" % number * 1_000 for number in range(50)]
+            for payload in payloads:
+                assert client.publish("a/1", payload, 1) == ReasonCode.SUCCESS
+                assert other.receive_message().payload == payload
+            wait_until(lambda: broker.metric("archive_failing") == 1, "a failure")
+            assert broker.health()[0] == 200
+            (shown,) = [
+                line
+                for line in said_of("status", broker, "--once").splitlines()
+                if "takes no files" in line
+            ]
+            assert " 50 " in shown
+            assert "No space left on device" in broker.log()
+            ballast.unlink()
+            wait_until(lambda: broker.metric("archive_rows_waiting") == 0, "files")
+            assert broker.metric("archive_failing") == 0
+            assert broker.metric("archive_rows_dropped_total") == 0
+        broker.stop()
+        assert [row["payload"] for row in read(disk)] == [b"before", *payloads]
+
+
+def test_topics_change_while_it_runs(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, configuration())
+    with broker:
+        assert "It is archived.\n" in said_of("route", broker, "a/1")
+        assert "It is not archived.\n" in said_of("route", broker, "b/1")
+        with WireClient(broker.port, "client") as client:
+            for topic in ("a/1", "b/1"):
+                client.publish(topic, b"before", 1)
+            broker.file.write_text(configuration().replace('"a/#"', '"b/#"'))
+            broker.reload()
+            assert "archived from now on: b/#" in broker.log()
+            for topic in ("a/1", "b/1"):
+                client.publish(topic, b"after", 1)
+            assert "It is archived.\n" in said_of("route", broker, "b/1")
+    rows = [(row["topic"], row["payload"]) for row in read(tmp_path / "archive")]
+    assert rows == [("a/1", b"before"), ("b/1", b"after")]
+
+
+def said_of(command: str, broker: BrokerProcess, *more: str) -> str:
+    ask = [
+        sys.executable,
+        "-m",
+        "dovetail",
+        command,
+        *more,
+        "--url",
+        f"http://127.0.0.1:{broker.port_of('http')}",
+    ]
+    return subprocess.run(ask, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def lead(link: Path, target: Path) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from dovetail.archive.exporting import SubscriptionExport
 from dovetail.archive.reading import ArchiveReading
 from dovetail.archive.rows import warm_up
@@ -66,6 +68,16 @@ class ArchiveAgent:
 
     def change_spaces(self, spaces: Spaces) -> None:
         self._writer.spaces = spaces
+
+    def change(self, settings: Archive) -> None:
+        """Topics change at once. All else is as it was at the start, and that is said."""
+        if settings.topics != self._settings.topics:
+            self._core.change_topics(settings.topics)
+            self._server.broker.router.changed("#")
+            log.info("archived from now on: %s", ", ".join(settings.topics) or "no topics")
+        self._settings = replace(self._settings, topics=settings.topics)
+        if settings != self._settings:
+            log.warning("in [archive] only topics can change without a restart")
 
     async def stop(self) -> None:
         """What waits is written, if the folder takes it soon."""

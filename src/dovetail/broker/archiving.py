@@ -119,6 +119,10 @@ class Archiving:
         name = topic.decode()
         return any(matches(topic_filter, name) for topic_filter in self._topics)
 
+    def change_topics(self, topics: Sequence[str]) -> None:
+        """From now on these. Routes that are known have to go."""
+        self._topics = tuple(topics)
+
     def restore(self, rows: Mapping[int, ArchiveRow]) -> None:
         """What waited at the end of an earlier life."""
         for sequence, row in sorted(rows.items()):

@@ -85,6 +85,11 @@ class Reporter:
             self.broker.retained.get(topic) is not None,
         )
 
+    def is_archived(self, topic: bytes) -> bool:
+        """What a client of this broker publishes there."""
+        archives = self.broker.router.is_archived
+        return archives is not None and archives(topic)
+
     def _point(self, topic: bytes, attributes: Mapping[str, str]) -> Point | None:
         space = self.broker.router.spaces.governing(topic)
         if space is None:

@@ -41,6 +41,8 @@ def sentences(report: RouteReport, *, has_attributes: bool = False) -> Iterator[
         yield "One that is to be retained goes to all of them."
     if report.here.has_retained:
         yield "There is a retained message on this topic."
+    if report.is_archived is not None:
+        yield f"It is {'' if report.is_archived else 'not '}archived."
     if attributes is not None:
         yield from matching_sentences(attributes)
     elif has_attributes:

@@ -44,7 +44,7 @@ def read_subscriptions(spark: SparkSession, path: str) -> DataFrame:
     """Of an archive those that its brokers wrote last; one that is moving may be at two of them."""
     if files := subscriptions_of(path) if _is_folder(path) else []:
         with _unreadable(path):
-            return spark.read.parquet(*map(local, files)).dropDuplicates(["id"])
+            return spark.read.parquet(*map(_one, files)).dropDuplicates(["id"])
     return _read(spark, path, {})
 
 

@@ -117,7 +117,8 @@ class Asking(NodeAsking):
                 )
             )
         here = self._reporter.matches(name, given)
-        return RouteReport(topic, self._reporter.name, here, tuple(peers), attributes)
+        is_archived = self._reporter.is_archived(name)
+        return RouteReport(topic, self._reporter.name, here, tuple(peers), attributes, is_archived)
 
     # Of matchers ----------------------------------------------------------------------------------
 
