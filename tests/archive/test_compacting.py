@@ -208,7 +208,8 @@ def test_the_command(
     archive(tmp_path, (1, 2), (3, 4), hour=-24 * 300)
     code, said = run(str(tmp_path))
     assert code == 0
-    assert f"{tmp_path}: 2 files with 4 rows are 1 now\ndeleted: 2 files" in said
+    assert f"{tmp_path}: 2 files with 4 rows are 1 now (" in said
+    assert "\ndeleted: 2 files" in said
     code, said = run(str(tmp_path / "missing"))
     assert code == 2
     assert "is no folder that is there" in said

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline import matching_job
-from dovetail.pipeline.matching_job import match_files
+from dovetail.pipeline.matching_job import check_all_there, match_files
 from dovetail.pipeline.reading import check_path, read_messages
 
 CONFIG = """
@@ -90,7 +90,7 @@ def test_files_to_files(files: Path, capsys: pytest.CaptureFixture[str]) -> None
 class TestRefusals:
     def test_corrupt_json(self, files: Path) -> None:
         (files / "bad.json").write_text('{"id": 1, "topic"\n')
-        with pytest.raises(DovetailError, match=r"bad\.json cannot be read: .*[Mm]alformed"):
+        with pytest.raises(DovetailError, match=r"bad\.json cannot be read: a line in it is not"):
             run(files, messages=str(files / "bad.json"))
 
     def test_corrupt_parquet(self, files: Path) -> None:
@@ -119,6 +119,13 @@ def test_refused_before_spark(
     with pytest.raises(DovetailError, match=said):
         run(files, **options)
     assert not (files / "out").exists()
+
+
+def test_rows_that_were_written_elsewhere(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"message": [1, 2]}), tmp_path / "part-0.parquet")
+    check_all_there(tmp_path, 2, "out")
+    with pytest.raises(DovetailError, match="written 3 rows, and 2 of them are in out on this mac"):
+        check_all_there(tmp_path, 3, "out")
 
 
 def test_kinds_of_files(spark: SparkSession, tmp_path: Path) -> None:

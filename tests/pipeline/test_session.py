@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dovetail.errors import ConfigError, DovetailError
-from dovetail.pipeline.session import check_master, spark_errors
+from dovetail.pipeline.failures import spark_errors
+from dovetail.pipeline.session import check_master
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ def test_masters_that_may_be_used(master: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "master", ["", "foo", "local[0]", "local[]", "locale", "http://host:1", "sc://host", "spark://"]
+    "master", ["", "foo", "local[0]", "local[]", "locale", "http://host:1", "spark://"]
 )
 def test_masters_that_are_none(master: str) -> None:
     with pytest.raises(ConfigError, match="Spark"):

@@ -33,7 +33,11 @@ def match(
     ] = None,
     master: Annotated[
         str | None,
-        option.value("The Spark master, such as spark://host:7077. Default: this machine.", "URL"),
+        option.value(
+            "The Spark master, such as spark://host:7077, or a Connect server, sc://host:15002. "
+            "Default: this machine.",
+            "URL",
+        ),
     ] = None,
 ) -> None:
     """Match a table of messages with a table of subscriptions, on Spark."""

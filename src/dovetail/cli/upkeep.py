@@ -133,7 +133,12 @@ def compact(
             hint="`pip install pyarrow`, or Dovetail with its extra, `dovetail[spark]`.",
         ) from error
 
+    started = time.monotonic()
     done = compact_files(folder, time.time(), file_bytes_max=file_bytes, keep_seconds=keep)
-    print(f"{folder}: {done.sources:,} files with {done.rows:,} rows are {done.files:,} now")
+    seconds = time.monotonic() - started
+    print(
+        f"{folder}: {done.sources:,} files with {done.rows:,} rows are {done.files:,} now "
+        f"({seconds:.1f} s)"
+    )
     if done.deleted or done.kept:
         print(f"deleted: {done.deleted:,} files; left for the next run: {done.kept:,}")

@@ -23,6 +23,7 @@ from dovetail.pipeline.broker_report import BrokerRun, render_broker
 from dovetail.pipeline.experiments import bluedove, bluedove_numbers, broker, wildcard
 from dovetail.pipeline.experiments.bluedove_figures import FIGURES, Figure, chosen
 from dovetail.pipeline.experiments.comparison import Comparison, averages, compare
+from dovetail.pipeline.place import announce, cores_of
 from dovetail.pipeline.progress import show_progress, show_steps
 from dovetail.pipeline.report import Run, render
 from dovetail.pipeline.session import check_master, open_session
@@ -99,10 +100,9 @@ def measure_wildcard(
 ) -> pa.Table:
     """The sweep as one Spark job; the whole table comes back, a few megabytes at most."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    if spark.sparkContext.uiWebUrl:
-        console.print(f"Spark's page for this run: {spark.sparkContext.uiWebUrl}", markup=False)
+    announce(spark, console)
     cells = wildcard.cells(figures, trials)
-    partitions = min(cells.num_rows, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    partitions = min(cells.num_rows, TASKS_PER_CORE * cores_of(spark))
     rows = wildcard.in_order(wildcard.measure(spark.createDataFrame(cells), seed, partitions))
     with show_progress(spark, "Wildcard figures", partitions, console):
         table = rows.toArrow()
@@ -198,8 +198,7 @@ def measure_bluedove(
 ) -> pa.Table:
     """One Spark task for each configuration and trial."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    if spark.sparkContext.uiWebUrl:
-        console.print(f"Spark's page for this run: {spark.sparkContext.uiWebUrl}", markup=False)
+    announce(spark, console)
     wanted = [one for figure in figures for one in figure.configurations]
     cells = bluedove.cells(wanted, trials)
     # One task alone could not be told from those of stages around it (progress.py).

@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 from rich.console import Console
 
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline.matching import prepare, spaces_of
+from dovetail.pipeline.place import announce, cores_of, parts_of
 from dovetail.pipeline.progress import show_progress
 from dovetail.pipeline.reading import check_path, local, read_messages, read_subscriptions
 from dovetail.pipeline.session import check_master, open_session
@@ -58,12 +60,11 @@ def match_files(
     started = time.monotonic()
     with _result(out) as target, open_session(master) as spark:
         console = Console(stderr=True, highlight=False, soft_wrap=True)
-        if spark.sparkContext.uiWebUrl:
-            console.print(f"Spark's page for this run: {spark.sparkContext.uiWebUrl}", markup=False)
+        announce(spark, console)
         seen = {name: Observation(name) for name in ("messages", "out")}
         given = read_messages(spark, messages)
-        tasks = given.rdd.getNumPartitions()
-        cores = spark.sparkContext.defaultParallelism
+        tasks = parts_of(given)
+        cores = cores_of(spark)
         if tasks < cores:
             tasks = TASKS_PER_CORE * cores
             given = given.repartition(tasks)
@@ -84,10 +85,13 @@ def match_files(
         )
         tasks = prepared.tasks or tasks
         _write(spark, found, target, tasks, console)
+        rows = seen["out"].get["rows"]
+        if isinstance(target, Path):
+            check_all_there(target, rows, out)
         counts = Counts(
             seen["messages"].get["rows"],
             wanted_count,
-            seen["out"].get["rows"],
+            rows,
             seen["out"].get["pairs"] or 0,
         )
     print(summary(counts, time.monotonic() - started, out))
@@ -101,6 +105,17 @@ def _write(
     where = local(target) if isinstance(target, Path) else target
     with show_progress(spark, "Matching", tasks, console):
         found.write.mode(mode).parquet(where)
+
+
+def check_all_there(folder: Path, rows: int, out: str) -> None:
+    """Workers and servers that do not share this machine's disk write to their own."""
+    there = sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
+    if there != rows:
+        raise DovetailError(
+            f"Spark has written {rows:,} rows, and {there:,} of them are in {out} on this machine: "
+            "its workers have disks of their own.",
+            hint="Name a folder that all of them share with --out, or an address (hdfs://...).",
+        )
 
 
 def _counted(frame: DataFrame, seen: Observation) -> DataFrame:

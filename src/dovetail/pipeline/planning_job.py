@@ -17,6 +17,7 @@ from dovetail.attributes.sharing import Scheme
 from dovetail.attributes.space import Space
 from dovetail.errors import ConfigError
 from dovetail.pipeline.matching import spaces_of
+from dovetail.pipeline.place import announce
 from dovetail.pipeline.planning_costs import QUESTION_POINTS, Measured, measure
 from dovetail.pipeline.planning_counting import Everything, count
 from dovetail.pipeline.planning_document import (
@@ -71,8 +72,7 @@ def plan_files(
     started = time.monotonic()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     with open_session(master) as spark:
-        if spark.sparkContext.uiWebUrl:
-            console.print(f"Spark's page for this run: {spark.sparkContext.uiWebUrl}", markup=False)
+        announce(spark, console)
         console.print("Counting messages and subscriptions", markup=False)
         counted = count(read_messages(spark, messages), read_subscriptions(spark, wanted), spaces)
     console.print(f"Planning for {planned_for} matchers", markup=False)

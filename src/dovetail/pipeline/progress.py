@@ -10,14 +10,19 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JError
 from pyspark import StatusTracker
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.shell.progress import ProgressHandler
 
 POLL_SECONDS = 0.25
 LINE_SECONDS = 5.0
@@ -59,6 +64,10 @@ def show_progress(
 ) -> Iterator[None]:
     """Show how the jobs started inside the block get on; the working stage has so many tasks."""
     console = console or Console(stderr=True)
+    if is_remote():
+        with _told_by_server(spark, title, tasks, console):
+            yield
+        return
     context = spark.sparkContext
     group = f"dovetail-{uuid.uuid4()}"
     context.setJobGroup(group, title)
@@ -77,6 +86,31 @@ def show_progress(
         finally:
             ended.set()
             thread.join()
+
+
+@contextlib.contextmanager
+def _told_by_server(
+    spark: SparkSession, title: str, tasks: int, console: Console
+) -> Iterator[None]:
+    """A Spark Connect server says by itself how far it is, and the client hands it on."""
+    started = time.monotonic()
+    display = _bar if console.is_terminal else _lines
+    with display(console, title, tasks) as show:
+
+        def told(*, stages: Iterable[Any] | None, inflight_tasks: int, **_: object) -> None:
+            there = [*(stages or ())]
+            # In how many parts a table comes is not always known before.
+            working = [stage for stage in there if stage.num_tasks == tasks] or there
+            done = sum(stage.num_completed_tasks for stage in working)
+            total = sum(stage.num_tasks for stage in working)
+            show(Tally(done, inflight_tasks, total or tasks), time.monotonic() - started)
+
+        handler = cast("ProgressHandler", told)
+        spark.registerProgressHandler(handler)
+        try:
+            yield
+        finally:
+            spark.removeProgressHandler(handler)
 
 
 @contextlib.contextmanager
@@ -121,7 +155,8 @@ def _bar(console: Console, title: str, tasks: int) -> Iterator[Show]:
         bar = progress.add_task(title, total=tasks, note="")
 
         def show(tally: Tally, elapsed_seconds: float) -> None:
-            progress.update(bar, completed=tally.done, note=_note(tally, elapsed_seconds))
+            note = _note(tally, elapsed_seconds)
+            progress.update(bar, completed=tally.done, total=tally.total, note=note)
 
         yield show
 

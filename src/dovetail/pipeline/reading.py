@@ -5,6 +5,7 @@ in the table is an object in JSON, and such an object as text in CSV. A line tha
 ends the job: nothing is left out silently.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from dovetail.archive.files import files_of, subscriptions_of
-from dovetail.errors import ConfigError, DovetailError
-from dovetail.pipeline.session import first_line
+from dovetail.errors import ConfigError
+from dovetail.pipeline.failures import explained
 
 _FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 _FORMATS |= {".csv": "csv"}
 _PACKED = frozenset({".gz", ".bz2", ".zst", ".snappy", ".lz4"})
 _MAPS = {"attributes": "map<string,double>", "texts": "map<string,string>"}
 _FAIL = {"mode": "FAILFAST"}
+_PATTERN = re.compile(r"[\\{}\[\]*?]")
 
 
 def check_path(path: str) -> None:
@@ -58,20 +60,17 @@ def _unreadable(path: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise DovetailError(
-            f"{path} cannot be read: {first_line(error)}",
-            hint="`dovetail --debug ...` shows the whole trace.",
-        ) from error
+        raise explained(error, f"{path} cannot be read") from error
 
 
 def _read_as(spark: SparkSession, path: str, form: str, maps: Mapping[str, str]) -> DataFrame:
-    where = path if "://" in path else local(Path(path))
+    where = path if "://" in path else _one(Path(path))
     if form == "parquet":
         # In an archive a file may be there whose rows another one has, too.
         archived = files_of(path) if _is_folder(path) else []
-        return spark.read.parquet(*([*map(local, archived)] or [where]))
+        return spark.read.parquet(*([*map(_one, archived)] or [where]))
     if form == "json":
-        return _read_json(spark, where, maps)
+        return _read_json(spark, path, where, maps)
     read = spark.read.options(header=True, escape='"', multiLine=True, **_FAIL).csv(where)
     columns = [
         sql.from_json(name, maps[name], _FAIL).alias(name) if name in maps else sql.col(name)
@@ -90,7 +89,12 @@ def local(path: Path) -> str:
     return f"file://{path.absolute()}"
 
 
-def _read_json(spark: SparkSession, where: str, maps: Mapping[str, str]) -> DataFrame:
+def _one(path: Path) -> str:
+    """The same, where Spark would take some characters for a pattern of several paths."""
+    return _PATTERN.sub(r"\\\g<0>", local(path))
+
+
+def _read_json(spark: SparkSession, path: str, where: str, maps: Mapping[str, str]) -> DataFrame:
     """Objects would be taken for structs, so the file is read for its columns first."""
     seen = spark.read.options(**_FAIL).json(where).schema
     columns = [
@@ -98,7 +102,7 @@ def _read_json(spark: SparkSession, where: str, maps: Mapping[str, str]) -> Data
         for field in seen.fields
     ]
     if not columns:
-        raise ConfigError(f"{where} has no columns.")
+        raise ConfigError(f"there is nothing in {path}.")
     return spark.read.schema(", ".join(columns)).options(**_FAIL).json(where)
 
 

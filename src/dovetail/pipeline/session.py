@@ -3,7 +3,7 @@
 What Spark and its workers print goes to a log in a scratch folder that lives as long as the
 session, never to the user's terminal. On this machine (a master of `local[...]`) everything
 listens on the loopback address only. What goes wrong with Spark leaves here as a
-`DovetailError`; the chain below it, which --debug shows, has Spark's own trace.
+`DovetailError` (failures.py). A session on a Spark Connect server needs no Java (connecting.py).
 """
 
 import contextlib
@@ -23,14 +23,18 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, java_gateway
-from pyspark.errors import PySparkException, PythonException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dovetail.errors import ConfigError, DovetailError
+from dovetail.pipeline import connecting
+from dovetail.pipeline.failures import first_line, spark_errors
 from dovetail.pipeline.java import find_java_home
 
 MASTER_DEFAULT = "local[*]"
-MASTER_FORMS = "local, local[4], local[*], spark://host:7077, yarn or k8s://host:443"
+MASTER_FORMS = (
+    "local, local[4], local[*], spark://host:7077, yarn, k8s://host:443 or sc://host:15002"
+)
 LOOPBACK = "127.0.0.1"
 
 DRIVER_MEMORY = "1g"
@@ -70,12 +74,8 @@ def check_master(master: str) -> None:
     standalone = _STANDALONE.fullmatch(master)
     if standalone is not None:
         _check_reachable(master, standalone[1].split(","))
-    elif master.startswith("sc://"):
-        raise ConfigError(
-            f"the Spark master {master} is a Spark Connect server, and this job needs the "
-            "cluster's own address.",
-            hint=f"A master looks like this: {MASTER_FORMS}",
-        )
+    elif master.startswith(connecting.SCHEME):
+        connecting.check_server(master)
     elif not (is_local(master) or _OTHER.fullmatch(master)):
         raise ConfigError(
             f"{master!r} is not a Spark master.",
@@ -107,6 +107,10 @@ def _check_reachable(master: str, addresses: list[str]) -> None:
 def open_session(master: str | None = None) -> Iterator[SparkSession]:
     """A session on the given master; its Java process ends with the block."""
     master = master or MASTER_DEFAULT
+    if master.startswith(connecting.SCHEME):
+        with spark_errors(), connecting.connected(master) as session:
+            yield session
+        return
     check_master(master)
     java_home = find_java_home()
     try:
@@ -190,27 +194,6 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         if interrupted:
             _wait(process)
-
-
-@contextlib.contextmanager
-def spark_errors() -> Iterator[None]:
-    """Errors of Spark come out as a sentence."""
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise DovetailError(
-            f"Spark failed: {first_line(error)}",
-            hint="`dovetail --debug ...` shows the whole trace.",
-        ) from error
-
-
-def first_line(error: Exception) -> str:
-    text = str(getattr(error, "java_exception", None) or error).strip()
-    if isinstance(error, PythonException):
-        # A worker's traceback, between dashes; what was raised stands last.
-        lines = [line for line in text.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)]
-        return lines[-1] if lines else text.splitlines()[-1]
-    return text.partition("\n")[0] or type(error).__name__
 
 
 def _start(master: str, scratch: Path) -> tuple[subprocess.Popen[bytes], SparkContext]:
