@@ -14,7 +14,8 @@ from broker_process import wait_until
 from checkout import ROOT
 from dovetail.errors import DovetailError
 from dovetail.matcher.scaling import Change, Place, Standing
-from dovetail.supervising import Part, Pool, supervise
+from dovetail.supervised import Part
+from dovetail.supervising import Pool, supervise
 
 UP: dict[str, object] = {"up": []}
 SERVES: dict[str, object] = {"load": ["serving", 0.5]}
@@ -43,7 +44,13 @@ class Stage:
     def lives(self, name: str) -> int:
         return len([*self.folder.glob(f"{name}.*.life")])
 
-    def run(self, play: Callable[[], None], *parts: Part, pool: Pool | None = None) -> None:
+    def run(
+        self,
+        play: Callable[[], None],
+        *parts: Part,
+        pool: Pool | None = None,
+        after: Sequence[Part] = (),
+    ) -> None:
         """`play` in a thread, while they are supervised here until it ends."""
 
         def perform() -> None:
@@ -61,7 +68,7 @@ class Stage:
         try:
             with ThreadPoolExecutor(1) as threads:
                 played = threads.submit(perform)
-                supervise([self.part("first", UP), *parts], announce, pool)
+                supervise([self.part("first", UP), *parts], announce, pool, after)
             played.result()
         finally:
             signal.signal(signal.SIGTERM, before)
@@ -97,6 +104,24 @@ def test_who_is_drained_is_not_started_again(
     stage.run(play, drained)
     assert stage.lives("one") == 1
     assert stage.announced == [["first", "one"]]
+
+
+def test_who_needs_the_others_comes_after_them_and_goes_before(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def play() -> None:
+        stage.until("late.*.life")
+        assert not stage.has("needy.*.life")
+        stage.go("begin")
+        stage.until("needy.*.life")
+        stage.until("failing.*.life", 2)
+
+    needy, failing = stage.part("needy", UP), stage.part("failing", {"error": "no room"})
+    stage.run(play, stage.part("late", "begin", UP), after=[needy, failing])
+    assert stage.announced == [["first", "late"]]
+    assert "failing: cannot start, and tries again in 0.5 s: no room" in caplog.text
+    ended = {name: (stage.folder / f"{name}.term").stat().st_mtime_ns for name in ("needy", "late")}
+    assert ended["needy"] < ended["late"]
 
 
 class Decisions:

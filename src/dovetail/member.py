@@ -18,7 +18,7 @@ from dovetail.fleet import Member, settings_of_member
 from dovetail.matcher_node import MatcherNode, run_matcher
 from dovetail.node import run_node
 from dovetail.running import Service
-from dovetail.supervising import DRAINED, ERROR, LOAD, UP
+from dovetail.supervised import DRAINED, ERROR, LOAD, UP
 
 _INPUT, _OUTPUT = 0, 1
 

@@ -13,45 +13,23 @@ Rules:
 - One that says that somebody had it leave (`dovetail drain`) is not started again.
 - Of a pool as many run as somebody else decides, who is told how busy they are. One that is to go
   is told to stop, and has time to hand over.
+- Some need the others: they begin when these are up, may fail without harm to them, and are
+  stopped first.
 - They are in process groups of their own. Ctrl-C is for this one, which tells them to stop.
 """
 
 import asyncio
-import contextlib
-import json
 import logging
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from dovetail.config import (
-    MATCHERS_LOOK_SECONDS,
-    RESTART_SECONDS_MAX,
-    RESTART_SECONDS_MIN,
-    RESTART_STEADY_SECONDS,
-    STOP_SECONDS_MAX,
-)
-from dovetail.errors import DovetailError
+from dovetail.config import MATCHERS_LOOK_SECONDS, STOP_SECONDS_MAX
 from dovetail.matcher.scaling import Change, Place, Standing
+from dovetail.supervised import Part, Supervised
 
 log = logging.getLogger("dovetail.up")
-
-UP = "up"
-ERROR = "error"
-DRAINED = "drained"
-LOAD = "load"
-"""The keys of what a process says."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One process: `python -m module`, told this."""
-
-    name: str
-    module: str
-    told: bytes
 
 
 @dataclass(frozen=True)
@@ -68,144 +46,13 @@ def supervise(
     parts: Sequence[Part],
     announce: Callable[[dict[str, Any]], None],
     pool: Pool | None = None,
+    after: Sequence[Part] = (),
 ) -> None:
-    """Run them until SIGINT or SIGTERM. `announce` gets what they said when all are up."""
-    asyncio.run(_Supervisor(parts, announce, pool).run())
+    """Run them until SIGINT or SIGTERM. `announce` gets what they said when all are up.
 
-
-class _Process:
-    """The lives of one part."""
-
-    def __init__(self, part: Part, *, is_first: bool = True) -> None:
-        """`is_first`: it is needed for the start of all, and not tried again if it fails."""
-        self.part = part
-        self.said: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        """What it said when it was first up."""
-        self._is_first = is_first
-        self._process: asyncio.subprocess.Process | None = None
-        self._error = ""
-        self._is_drained = False
-        self._is_leaving = False
-        self._is_over = False
-        self._up_at: float | None = None
-        self._is_to_reload = False
-        self._load: tuple[str, float] | None = None
-
-    @property
-    def place(self) -> Place:
-        name = self.part.name
-        if self._is_drained:
-            return Place(name, Standing.DRAINED)
-        if self._is_over:
-            return Place(name, Standing.AWAY)
-        if self._is_leaving:
-            return Place(name, Standing.LEAVING)
-        phase, busy_share = self._load or ("", 0.0)
-        return Place(name, Standing.SERVING if phase == "serving" else Standing.COMING, busy_share)
-
-    async def run(self) -> None:
-        try:
-            await self._run()
-        finally:
-            self._is_over = True
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        pause_seconds = RESTART_SECONDS_MIN
-        while True:
-            code = await self._live()
-            self._load = None
-            if self._is_drained or self._is_leaving:
-                why = "is drained, and stays away" if self._is_drained else "has left"
-                log.info("%s: %s", self.part.name, why)
-                if not self.said.done():
-                    self.said.set_result([])
-                return
-            if self._is_first and not self.said.done():
-                self.said.set_exception(DovetailError(self._error or self._ended(code)))
-                return
-            if self._up_at is not None and loop.time() - self._up_at >= RESTART_STEADY_SECONDS:
-                pause_seconds = RESTART_SECONDS_MIN
-            if self._error:  # sentences of their own
-                words = f"cannot start, and tries again in {pause_seconds:g} s: {self._error}"
-            else:
-                words = f"{self._ended(code)}; it starts again in {pause_seconds:g} s"
-            log.warning("%s: %s", self.part.name, words)
-            await asyncio.sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, RESTART_SECONDS_MAX)
-
-    async def _live(self) -> int:
-        """From start to end; its exit code."""
-        self._error = ""
-        self._up_at = None
-        self._is_to_reload = False
-        self._load = None
-        process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            self.part.module,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(ConnectionError):
-            process.stdin.write(self.part.told + b"\n")
-            await process.stdin.drain()
-        async for line in process.stdout:
-            self._take(line)
-        return await process.wait()
-
-    def _take(self, line: bytes) -> None:
-        try:
-            said = json.loads(line)
-        except ValueError:
-            said = {}
-        if not isinstance(said, dict):
-            return
-        if ERROR in said:
-            self._error = str(said[ERROR])
-        elif DRAINED in said:
-            self._is_drained = True
-        elif LOAD in said:
-            phase, busy_share = said[LOAD]
-            self._load = (str(phase), float(busy_share))
-        elif UP in said:
-            self._up_at = asyncio.get_running_loop().time()
-            if self._is_to_reload:
-                self.signal(signal.SIGHUP)
-            if self.said.done():
-                log.warning("%s: is up again", self.part.name)
-            else:
-                self.said.set_result(said[UP])
-
-    def _ended(self, code: int) -> str:
-        if code >= 0:
-            return f"ended with exit code {code}"
-        try:
-            return f"was ended by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"was ended by signal {-code}"
-
-    def signal(self, number: signal.Signals) -> None:
-        """One that is not up yet might end by SIGHUP: it gets it then, as its files may be old."""
-        if number == signal.SIGHUP and self._up_at is None:
-            self._is_to_reload = True
-            return
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
-
-    def leave(self) -> None:
-        """It is told to stop, and not started again."""
-        self._is_leaving = True
-        self.signal(signal.SIGTERM)
-        asyncio.get_running_loop().call_later(STOP_SECONDS_MAX, self.signal, signal.SIGKILL)
-
-    async def wait(self) -> None:
-        if self._process is not None:
-            await self._process.wait()
+    Those that come `after` need the others: they begin when these are up, and end before them.
+    """
+    asyncio.run(_Supervisor(parts, announce, pool, after).run())
 
 
 class _Supervisor:
@@ -214,12 +61,14 @@ class _Supervisor:
         parts: Sequence[Part],
         announce: Callable[[dict[str, Any]], None],
         pool: Pool | None,
+        after: Sequence[Part],
     ) -> None:
         self._parts = [*parts, *(pool.parts[: pool.count] if pool is not None else ())]
         """Those that have to be up at first."""
         self._announce = announce
         self._pool = pool
-        self._processes: dict[str, _Process] = {}
+        self._after = after
+        self._processes: dict[str, Supervised] = {}
         self._lives: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -229,7 +78,7 @@ class _Supervisor:
             loop.add_signal_handler(number, stopped.set)
         loop.add_signal_handler(signal.SIGHUP, self._signal, signal.SIGHUP)
         for part in self._parts:
-            self._begin(_Process(part))
+            self._begin(Supervised(part))
         waiting = asyncio.create_task(stopped.wait())
         tasks: list[asyncio.Task[Any]] = [waiting]
         try:
@@ -237,6 +86,8 @@ class _Supervisor:
             await _first_of(said, waiting)
             if said.done():
                 self._announce(dict(zip(self._processes, said.result(), strict=True)))
+                for part in self._after:
+                    self._begin(Supervised(part, is_first=False))
                 if self._pool is not None:
                     tasks.append(asyncio.create_task(self._adapt(self._pool)))
             await waiting
@@ -247,7 +98,7 @@ class _Supervisor:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._stop()
 
-    def _begin(self, process: _Process) -> None:
+    def _begin(self, process: Supervised) -> None:
         self._processes[process.part.name] = process
         life = asyncio.create_task(process.run())
         self._lives.add(life)
@@ -269,7 +120,7 @@ class _Supervisor:
                 await asyncio.sleep(MATCHERS_LOOK_SECONDS)
             elif change.is_start:
                 log.info("%s: is started: %s", change.name, change.reason)
-                self._begin(_Process(parts[change.name], is_first=False))
+                self._begin(Supervised(parts[change.name], is_first=False))
             else:
                 log.info("%s: hands over and leaves: %s", change.name, change.reason)
                 self._processes[change.name].leave()
@@ -280,14 +131,24 @@ class _Supervisor:
         hurry = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, hurry.set)
-        self._signal(signal.SIGTERM)
-        ends = asyncio.gather(*(process.wait() for process in self._processes.values()))
         hurried = asyncio.create_task(hurry.wait())
-        await _first_of(ends, hurried, seconds_max=STOP_SECONDS_MAX)
+        last = {part.name for part in self._after}
+        for is_last in (True, False):
+            ending = [one for name, one in self._processes.items() if (name in last) == is_last]
+            await self._end(ending, hurried)
         hurried.cancel()
+
+    async def _end(self, processes: Sequence[Supervised], hurried: asyncio.Task[Any]) -> None:
+        if not processes:
+            return
+        for process in processes:
+            process.signal(signal.SIGTERM)
+        ends = asyncio.gather(*(process.wait() for process in processes))
+        await _first_of(ends, hurried, seconds_max=STOP_SECONDS_MAX)
         if not ends.done():
             log.warning("a node does not stop; it is killed")
-            self._signal(signal.SIGKILL)
+            for process in processes:
+                process.signal(signal.SIGKILL)
         await ends
 
     def _signal(self, number: signal.Signals) -> None:

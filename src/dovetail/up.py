@@ -17,7 +17,8 @@ from dovetail.fleet import Fleet, Member, check_folders, plan
 from dovetail.logs import set_up_logging
 from dovetail.matcher.scaling import Scaling
 from dovetail.settings import Options, Settings, check_files, check_spaces, settings_of
-from dovetail.supervising import Part, Pool, supervise
+from dovetail.supervised import Part
+from dovetail.supervising import Pool, supervise
 
 if TYPE_CHECKING:
     from dovetail.both import BothRoles
