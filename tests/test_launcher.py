@@ -67,6 +67,30 @@ def start(
     return done
 
 
+def begin(launcher: Path, stdout: int | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [launcher, "--version"],
+        cwd="/",
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        process_group=0,
+    )
+
+
+def interrupt(launcher: Path, step: str) -> None:
+    """Kill a start within a step."""
+    killed = begin(launcher)
+    assert killed.stderr is not None
+    for line in killed.stderr:
+        if step in line:
+            break
+    time.sleep(1)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+
+
 def skip_without_registry(errors: str, env: dict[str, str] | None = None) -> None:
     if env is None and "cannot reach the package registry" in errors:
         pytest.skip("no package registry can be reached from here")
@@ -82,24 +106,32 @@ def assert_refused(done: subprocess.CompletedProcess[str], *sentences: str) -> N
 
 
 class TestSetUp:
-    def test_first_start_then_warm_starts_then_changed_locks(
-        self, folder: Path, checkout: Path
-    ) -> None:
+    def test_from_an_interrupted_start_to_changed_locks(self, folder: Path, checkout: Path) -> None:
+        """One set-up for all of it: each would take half a minute."""
         link = folder / "link"
         link.symlink_to(Path("a checkout", "dovetail"))
+        interrupt(link, "installing locked dependencies")
+        assert (checkout / ".venv" / "bin" / "python").exists()
 
-        first = start(link)
-        assert (first.returncode, first.stdout) == (0, VERSION_LINE), first.stderr
-        assert "Setting up Dovetail (first run): making .venv" in first.stderr
+        # It is begun again by one of two.
+        both = [begin(link, stdout=subprocess.PIPE) for _ in range(2)]
+        outcomes = [process.communicate() for process in both]
+        for _, errors in outcomes:
+            skip_without_registry(errors)
+        assert [output for output, _ in outcomes] == [VERSION_LINE, VERSION_LINE], outcomes
+        made = "Setting up Dovetail (first run): making .venv"
+        assert sum(made in errors for _, errors in outcomes) == 1
+        # The first may have to wait too: for the last of the killed processes to be gone.
+        assert any("waiting for it" in errors for _, errors in outcomes)
 
-        second = start(link)
-        assert (second.returncode, second.stdout, second.stderr) == (0, VERSION_LINE, "")
+        warm = start(link)
+        assert (warm.returncode, warm.stdout, warm.stderr) == (0, VERSION_LINE, "")
 
         with (checkout / "requirements" / "runtime.lock").open("a") as lock:
             lock.write("# changed\n")
-        third = start(link)
-        assert (third.returncode, third.stdout) == (0, VERSION_LINE)
-        assert "Setting up Dovetail (update)" in third.stderr
+        updated = start(link)
+        assert (updated.returncode, updated.stdout) == (0, VERSION_LINE)
+        assert "Setting up Dovetail (update)" in updated.stderr
         assert start(link).stderr == ""
 
     def test_moved_folder_is_set_up_again(self, folder: Path, checkout: Path) -> None:
@@ -117,38 +149,6 @@ class TestSetUp:
         assert_refused(refused, "set-up failed while making .venv", "Log: ")
         assert "first run" in refused.stderr
         assert not (checkout / ".venv" / "left over").exists()
-
-    def test_interrupted_set_up_is_begun_again_by_one_of_two(self, checkout: Path) -> None:
-        command = [str(checkout / "dovetail"), "--version"]
-        killed = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, env=environment(), process_group=0
-        )
-        assert killed.stderr is not None
-        for line in killed.stderr:
-            if "installing locked dependencies" in line:
-                break
-        time.sleep(1)
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.communicate()
-        assert (checkout / ".venv" / "bin" / "python").exists()
-
-        both = [
-            subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=environment(),
-            )
-            for _ in range(2)
-        ]
-        outcomes = [process.communicate() for process in both]
-        for _, errors in outcomes:
-            skip_without_registry(errors)
-        assert [output for output, _ in outcomes] == [VERSION_LINE, VERSION_LINE]
-        assert sum("making .venv" in errors for _, errors in outcomes) == 1
-        # The first may have to wait too: for the last of the killed processes to be gone.
-        assert any("waiting for it" in errors for _, errors in outcomes)
 
 
 class TestRefusals:
