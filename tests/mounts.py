@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from broker_process import wait_until
+
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
@@ -16,7 +18,7 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        unmount(folder)
 
 
 @contextlib.contextmanager
@@ -27,7 +29,19 @@ def read_only(path: Path) -> Iterator[None]:
         mount("-o", "remount,bind,ro", str(path))
         yield
     finally:
-        subprocess.run(["umount", str(path)], check=True)
+        unmount(path)
+
+
+def unmount(path: Path) -> None:
+    """A program that was refused room may have a file open there for a moment longer."""
+
+    def is_done() -> bool:
+        done = subprocess.run(["umount", str(path)], capture_output=True, text=True, check=False)
+        if done.returncode and "busy" not in done.stderr:
+            pytest.fail(done.stderr)
+        return not done.returncode
+
+    wait_until(is_done, f"nobody has a file of {path} open")
 
 
 def mount(*arguments: str) -> None:
