@@ -4,17 +4,19 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
 from checkout import ROOT
+from html_pages import check_balanced
 
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("**/*.py"))
 WITH_BROKER = {"pubsub.py"}
 
-Run = Callable[[str], str]
+Run = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +29,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def run(request: pytest.FixtureRequest) -> Run:
     """What an example prints; those that talk to a broker get a real one."""
 
-    def run(name: str) -> str:
-        command = [sys.executable, str(ROOT / "examples" / name)]
+    def run(name: str, *more: str) -> str:
+        command = [sys.executable, str(FOLDER / name), *more]
         if name in WITH_BROKER:
             command.append(str(request.getfixturevalue("broker").port))
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         return done.stdout
@@ -40,7 +42,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 def test_every_example_is_tested() -> None:
-    assert EXAMPLES == ["pubsub.py", "sketches.py", "traffic/city.py"]
+    assert EXAMPLES == ["pipeline/walk.py", "pubsub.py", "sketches.py", "traffic/city.py"]
 
 
 def test_a_publication_goes_where_it_is_wanted(run: Run) -> None:
@@ -69,6 +71,25 @@ def test_drivers_see_what_they_asked_for(run: Run) -> None:
         r"^  and saw (\d+) of 400 readings, all that it wants:$", printed, re.MULTILINE
     )
     assert saw == ["7", "79", "81", "22"]
+
+
+def test_a_walk_from_messages_to_a_plan(run: Run, tmp_path: Path) -> None:
+    walk = tmp_path / "walk"
+    printed = run("pipeline/walk.py", str(walk))  # which holds Spark against what drivers saw
+    assert printed.count("as the broker has sent them") == 4
+    assert "archived   4,000 readings in " in printed
+    page = (walk / "speeds.html").read_text()
+    check_balanced(page)
+    assert "Ann, downtown" in page
+    assert "in      4,000 messages, 8 subscriptions" in printed
+    assert (walk / "plan.json").is_file()
+
+
+def test_a_walk_replaces_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, str(FOLDER / "pipeline" / "walk.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr == f"{tmp_path} is there already: name another folder, or remove it.\n"
 
 
 def test_an_example_without_its_broker_says_so() -> None:

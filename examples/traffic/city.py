@@ -28,7 +28,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-HERE = Path(__file__).parent
+CONFIG = Path(__file__).parent / "dovetail.toml"
 READINGS = 400
 SHOWN = 3
 CLOSING = "city/closing"
@@ -79,6 +79,8 @@ class Driver:
         """Until the sensors have closed."""
         while (message := self._inbox.get(timeout=WAIT_SECONDS)).topic != CLOSING:
             self.seen.append(message.payload.decode())
+
+    def leave(self) -> None:
         leave(self._client)
 
     def check(self, readings: list[Reading]) -> bool:
@@ -136,7 +138,7 @@ def number(reading: Reading, name: str) -> float:
 
 
 def main() -> None:
-    readings = [*measure(random.Random(7))]
+    readings = [*measure(random.Random(7), READINGS)]
     with running_broker() as port:
         print(f"A broker is up on port {port}.")
         for driver in DRIVERS:
@@ -144,17 +146,17 @@ def main() -> None:
         publish(readings, port)
         for driver in DRIVERS:
             driver.watch()
+            driver.leave()
     checks = [driver.check(readings) for driver in DRIVERS]
     sys.exit(0 if all(checks) else 1)
 
 
 @contextmanager
-def running_broker() -> Iterator[int]:
+def running_broker(config: Path = CONFIG) -> Iterator[int]:
     """The port of a broker with the attributes of dovetail.toml; it is stopped in the end."""
     with tempfile.TemporaryDirectory() as folder:
-        config = str(HERE / "dovetail.toml")
         broker = subprocess.Popen(
-            [sys.executable, "-m", "dovetail", "up", "--config", config, "--data", folder],
+            [sys.executable, "-m", "dovetail", "up", "--config", str(config), "--data", folder],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -176,9 +178,9 @@ def port_of(broker: "subprocess.Popen[str]") -> int:
     sys.exit("The broker did not start.")
 
 
-def measure(chance: random.Random) -> Iterator[Reading]:
+def measure(chance: random.Random, count: int) -> Iterator[Reading]:
     """What the sensors have to tell."""
-    for _ in range(READINGS):
+    for _ in range(count):
         reading: dict[str, str | float] = {
             "lat": round(chance.uniform(40.68, 40.80), 4),
             "lon": round(chance.uniform(-74.05, -73.90), 4),
