@@ -51,6 +51,7 @@ def test_version() -> None:
     [
         (["--help"], "Example: dovetail reproduce wildcard"),
         (["match", "--help"], "--subscriptions"),
+        (["stream", "--help"], "Example: dovetail stream --url"),
         (["reproduce", "--help"], "wildcard"),
         (["reproduce", "wildcard", "--help"], "--figure"),
         (["reproduce", "broker", "--help"], "--rounds"),

@@ -312,6 +312,25 @@ STREAM_MEMBERS_SECONDS = 5.0
 STREAM_READ_BYTES_MAX = 1_073_741_824
 """Of one answer with rows: above the largest packet that MQTT has."""
 
+STREAM_TABLE_SECONDS = 10.0
+"""Between batches that become files of a table, unless it is told otherwise: few files, and a table
+that is not far behind."""
+
+STREAM_PUBLISH_SECONDS = 1.0
+"""The same where they are published."""
+
+STREAM_COMMAND_TASK_ROWS = 25_000
+"""Rows of one task of `dovetail stream`: matching them takes a core about a second."""
+
+STREAM_SUBSCRIPTIONS_SECONDS = 10.0
+"""A batch waits so long for a broker to say who subscribes there; then what it said last holds."""
+
+STREAM_END_SECONDS = 30.0
+"""A batch that is under way when a stream is ended is waited for, at most so long."""
+
+STREAM_STOP_SECONDS = 10
+"""Then Spark is waited for, so long; after that its Java is ended."""
+
 # Handles -----------------------------------------------------------------------------------------
 
 HANDLE_PREFIX = "handle:"

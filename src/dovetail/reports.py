@@ -171,6 +171,12 @@ class RowsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     bytes: Annotated[int, Meta(ge=0)] = 0
 
 
+class SubscriptionsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The version that whoever asks has already."""
+
+    known: Annotated[str, Meta(max_length=64)] = ""
+
+
 Drained = Literal["leaves", "unknown", "broker", "left", "dead", "silent"]
 """A matcher leaves; or why it does not: there is no such node, it is a broker, it has left before,
 it is dead, it does not answer."""

@@ -55,7 +55,7 @@ class ArchiveAgent:
             write=self._write,
         )
         server.broker.archive_to(self._core)
-        self.reading = ArchiveReading(self._core, settings, name, self._writer)
+        self.reading = ArchiveReading(server, self._core, settings, name, self._writer)
 
     def start(self, rows: Mapping[int, ArchiveRow]) -> None:
         """With what waited at the end of the last life."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -50,14 +51,8 @@ class SubscriptionExport:
         try:
             folder, now = Path(self._settings.folder), self._server.clock()
             file = await do(lambda: SubscriptionFile(folder, self._name, now))
-            rows: list[SubscriptionRow] = []
-            for session in [*self._server.broker.sessions.values()]:
-                for one in [*session.subscriptions.values()]:
-                    rows.append(SubscriptionRow(session.client_id, one.key, one.qos))
-                    if len(rows) == ARCHIVE_CHUNK_ROWS:
-                        await do(partial(file.add, rows))  # clients are served meanwhile
-                        rows = []
-            await do(partial(file.add, rows))
+            for rows in gathered(self._server):
+                await do(partial(file.add, rows))  # clients are served meanwhile
             await do(file.finish)
             is_whole = True
         except Exception as error:  # noqa: BLE001 (of a disk or of Arrow: told, and tried again)
@@ -66,3 +61,15 @@ class SubscriptionExport:
             if file is not None and not is_whole:
                 self._thread.do(file.give_up)
         return None
+
+
+def gathered(server: Server) -> Iterator[list[SubscriptionRow]]:
+    """Some at a time. Who comes or goes between two may be among them or not."""
+    rows: list[SubscriptionRow] = []
+    for session in [*server.broker.sessions.values()]:
+        for one in [*session.subscriptions.values()]:
+            rows.append(SubscriptionRow(session.client_id, one.key, one.qos))
+            if len(rows) == ARCHIVE_CHUNK_ROWS:
+                yield rows
+                rows = []
+    yield rows

@@ -16,9 +16,11 @@ from dovetail.archive.columns import SCHEMA
 from dovetail.archive.rows import table_of
 from dovetail.archive.runs import Run, between, joined
 from dovetail.archive.tailing import Tail
+from dovetail.archive.telling import SubscriptionTelling
 from dovetail.archive.worker import Worker
 from dovetail.archive.writing import ArchiveWriter
 from dovetail.broker.archiving import Archiving
+from dovetail.broker.server import Server
 from dovetail.config import ARCHIVE_READ_BYTES_MAX, ARCHIVE_READ_ROWS_MAX, ARCHIVE_RUNS_MAX
 from dovetail.reports import ArchiveReport, RowsQuery
 from dovetail.settings import Archive
@@ -28,7 +30,12 @@ class ArchiveReading:
     """One broker's. Its methods are for the event loop."""
 
     def __init__(
-        self, core: Archiving, settings: Archive, name: str, writer: ArchiveWriter
+        self,
+        server: Server,
+        core: Archiving,
+        settings: Archive,
+        name: str,
+        writer: ArchiveWriter,
     ) -> None:
         """`writer` knows the spaces."""
         self._core = core
@@ -38,6 +45,7 @@ class ArchiveReading:
         self._folder = str(Path(settings.folder).absolute())
         self._tail = Tail(Path(settings.folder))
         self._thread = Worker("dovetail-archive-reading")
+        self._telling = SubscriptionTelling(server, name, self._thread)
 
     async def report(self, after: int) -> ArchiveReport:
         """Which rows there are above an offset."""
@@ -79,6 +87,10 @@ class ArchiveReading:
             return _packed(table_of(waiting, self._writer.spaces)), max(reached, after)
 
         return await self._thread.result_of(read)
+
+    async def subscriptions(self, known: str) -> tuple[bytes | None, str]:
+        """An Arrow stream of them, unless this version is known; and their version."""
+        return await self._telling.tell(known)
 
     def stop(self) -> None:
         self._thread.stop()

@@ -77,19 +77,7 @@ class SubscriptionFile:
                 left.parent.rmdir()
 
     def add(self, rows: Sequence[SubscriptionRow]) -> None:
-        split = [split_key(row.key) for row in rows]
-        columns: Sequence[Sequence[object]] = (
-            [id_of(row) for row in rows],
-            [topic_filter for topic_filter, _ in split],
-            [clause or None for _, clause in split],
-            [_shown(row.client) for row in rows],
-            [row.qos for row in rows],
-            [self._broker] * len(rows),
-        )
-        arrays = [
-            pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)
-        ]
-        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+        self._batches.append(batch_of(rows, self._broker))
         if len(self._batches) == _BATCHES:
             self._write()
 
@@ -116,6 +104,20 @@ class SubscriptionFile:
         with suppress(OSError):
             self._unfinished.unlink(missing_ok=True)
             self._file.parent.rmdir()
+
+
+def batch_of(rows: Sequence[SubscriptionRow], broker: str) -> pa.RecordBatch:
+    split = [split_key(row.key) for row in rows]
+    columns: Sequence[Sequence[object]] = (
+        [id_of(row) for row in rows],
+        [topic_filter for topic_filter, _ in split],
+        [clause or None for _, clause in split],
+        [_shown(row.client) for row in rows],
+        [row.qos for row in rows],
+        [broker] * len(rows),
+    )
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def id_of(row: SubscriptionRow) -> int:

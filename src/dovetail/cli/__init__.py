@@ -5,6 +5,8 @@
     looking.py        status, route
     upkeep.py         config, passwd, backup
     clients.py        pub, sub             connecting.py   the options that both have
+    matching.py       match                streaming.py    stream
+    planning.py       plan
     reproduce.py      reproduce ...
     sketch.py         sketch ...
     option.py       kinds of options, so that those that are alike have the same bounds

@@ -20,6 +20,7 @@ from dovetail.cli import (
     reproduce,
     serving,
     sketch,
+    streaming,
     upkeep,
 )
 from dovetail.errors import DovetailError
@@ -49,6 +50,7 @@ app.add_typer(looking.app)
 app.add_typer(upkeep.app)
 app.add_typer(clients.app)
 app.add_typer(matching.app)
+app.add_typer(streaming.app)
 app.add_typer(planning.app)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(sketch.app, name="sketch")

@@ -47,6 +47,8 @@ _REASONS = {
     "record parsing: [null]": "`attributes` or `texts` is not JSON, or of other types.",
     "[UNABLE_TO_INFER_SCHEMA]": "it is empty, or of another kind than its name says.",
 }
+_OWN = re.compile(r"^(?:.*: )?dovetail(?:\.\w+)+Error: (.+)(?:\n([A-Z`].+))?", re.MULTILINE)
+"""What code of ours said in another process, and its hint, at the end of a traceback."""
 _CAUSED = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 
 
@@ -61,10 +63,13 @@ def spark_errors() -> Iterator[None]:
 
 def explained(error: Exception, otherwise: str = "Spark failed") -> DovetailError:
     """What to tell of an error of Spark; `otherwise` is how it begins where nothing is known."""
-    if isinstance(error, PythonException):
-        return DovetailError(f"{otherwise}: {first_line(error)}", hint=TRACE)
     chain = _chain(error)
     whole = "\n".join(chain)
+    if own := _OWN.search(whole):
+        hint = own[2] if own[2] and not own[2].startswith("SQLSTATE") else TRACE
+        return DovetailError(own[1], hint=hint)
+    if isinstance(error, PythonException):
+        return DovetailError(f"{otherwise}: {first_line(error)}", hint=TRACE)
     for signs, sentence, hint in _ENDS:
         if any(sign in whole for sign in signs):
             return DovetailError(sentence, hint=hint)

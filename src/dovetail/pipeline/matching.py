@@ -91,25 +91,62 @@ def prepare(
 ) -> Prepared:
     """The same, for who shows how far it is."""
     known = tuple(spaces)
+    # What messages lack is said before subscriptions are read.
     wanted = known_messages(messages, known)
-    boxes = known_boxes(subscriptions, known)
-    result = _result(wanted, boxes, as_pairs)
+    boxes = read_boxes(subscriptions, spaces=known, boxes_shipped_max=boxes_shipped_max)
+    return match_boxes(wanted, boxes, as_pairs=as_pairs, tasks=tasks)
+
+
+class Boxes(NamedTuple):
+    """Subscriptions that have been read, to be matched with as often as one likes."""
+
+    frame: DataFrame
+    """Of boxes (matching_boxes.py)."""
+    here: pa.Table
+    """All of them; of a set that is cut, those without borders."""
+    spaces: tuple[Space, ...]
+    packed: bytes | None
+    """`here`, for the way to workers. None: the set is so large that it is cut."""
+
+
+def read_boxes(
+    subscriptions: DataFrame,
+    *,
+    spaces: Iterable[Space],
+    boxes_shipped_max: int = BOXES_SHIPPED_MAX,
+) -> Boxes:
+    """A RefusedError names the first subscription that cannot be."""
+    known = tuple(spaces)
+    frame = known_boxes(subscriptions, known)
     with refusals():
-        first = boxes.limit(boxes_shipped_max + 1).toArrow()
-        if len(first) > boxes_shipped_max and known:
+        here = frame.limit(boxes_shipped_max + 1).toArrow()
+        if len(here) > boxes_shipped_max and known:
+            return Boxes(frame, frame.where("space < 0").toArrow(), known, None)
+        if len(here) > boxes_shipped_max:
+            here = frame.toArrow()
+    return Boxes(frame, here, known, packed(here))
+
+
+def match_boxes(
+    messages: DataFrame, boxes: Boxes, *, as_pairs: bool, tasks: int | None = None
+) -> Prepared:
+    """With subscriptions that have been read."""
+    wanted = known_messages(messages, boxes.spaces)
+    result = _result(wanted, boxes.frame, as_pairs)
+    if boxes.packed is None:
+        with refusals():
             found, planned = match_spread(
                 wanted,
-                boxes,
-                known,
+                boxes.frame,
+                boxes.spaces,
                 tasks=tasks or int(messages.sparkSession.conf.get(_TASKS_USUAL) or 1),
-                plain=boxes.where("space < 0").toArrow(),
+                plain=boxes.here,
                 as_pairs=as_pairs,
                 result=result,
             )
-            return Prepared(found, planned)
-        if len(first) > boxes_shipped_max:
-            first = boxes.toArrow()
-    do = partial(match_batches, shipped=Shipped(packed(first), known), as_pairs=as_pairs)
+        return Prepared(found, planned)
+    shipped = Shipped(boxes.packed, boxes.spaces)
+    do = partial(match_batches, shipped=shipped, as_pairs=as_pairs)
     return Prepared(wanted.mapInArrow(do, result), None)
 
 

@@ -132,7 +132,7 @@ def _umask() -> int:
 
 
 @contextlib.contextmanager
-def write_errors(out: Path) -> Iterator[None]:
+def write_errors(out: Path, option: str = "--out") -> Iterator[None]:
     """What the system says against writing comes out as a sentence."""
     try:
         yield
@@ -141,8 +141,8 @@ def write_errors(out: Path) -> Iterator[None]:
         if isinstance(error, FileExistsError | NotADirectoryError):
             reason = "a part of its path is a file"
         hint = (
-            "Free some space, or name another folder with --out."
+            f"Free some space, or name another folder with {option}."
             if error.errno in {errno.ENOSPC, errno.EDQUOT}
-            else "Name another folder with --out."
+            else f"Name another folder with {option}."
         )
         raise DovetailError(f"{out} cannot be written: {reason}.", hint=hint) from error

@@ -1,11 +1,15 @@
-"""`GET /archive` and `/archive/rows`: what a broker has archived, by sequence, while it runs.
+"""`GET /archive...`: what a broker has archived, and its subscriptions, while it runs.
 
     /archive?after=SEQUENCE           which rows there are above it, as JSON
     /archive/rows?after=...&upto=...  rows, in their order, as an Arrow stream (archive/columns.py);
                                       the header `dovetail-upto` says how far they go
+    /archive/subscriptions?known=...  those that there are now (archive/subscriptions.py), as an
+                                      Arrow stream; the header `dovetail-version` says which
+                                      version that is, and 204 that it is the one that is known
 
-An answer is bounded, so who wants more asks again from there. It is what was published, whatever
-access rules say of its topics: so it is for administrators, as is judged by `Views.administer`.
+An answer with rows is bounded, so who wants more asks again from there. It is what was published,
+whatever access rules say of its topics: so it is for administrators, as is judged by
+`Views.administer`.
 """
 
 from starlette.exceptions import HTTPException
@@ -14,11 +18,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dovetail.errors import DovetailError
-from dovetail.reports import ArchiveQuery, RowsQuery
+from dovetail.reports import ArchiveQuery, RowsQuery, SubscriptionsQuery
 from dovetail.web.requests import claim_of, query_of, reply
 from dovetail.web.views import ArchiveView, Views
 
 UPTO_HEADER = "dovetail-upto"
+VERSION_HEADER = "dovetail-version"
 _ARROW = "application/vnd.apache.arrow.stream"
 
 
@@ -47,7 +52,19 @@ def archive_routes(views: Views) -> list[Route]:
         headers = {"cache-control": "no-store", UPTO_HEADER: str(upto)}
         return Response(body, 200, headers, _ARROW)
 
-    return [Route("/archive", archive), Route("/archive/rows", rows)]
+    async def subscriptions(request: Request) -> Response:
+        view = await archive_of(request)
+        body, version = await view.subscriptions(query_of(request, SubscriptionsQuery).known)
+        headers = {"cache-control": "no-store", VERSION_HEADER: version}
+        if body is None:
+            return Response(status_code=204, headers=headers)
+        return Response(body, 200, headers, _ARROW)
+
+    return [
+        Route("/archive", archive),
+        Route("/archive/rows", rows),
+        Route("/archive/subscriptions", subscriptions),
+    ]
 
 
 def _failed(error: DovetailError) -> HTTPException:

@@ -37,7 +37,8 @@ _INDEX = f"""Dovetail {__version__}
 /spaces   the spaces of this node, and what clients want of them, as JSON
 /drain    POST {{"name": "..."}}: that matcher hands over and leaves
 /plan     POST places for the matchers (`dovetail plan --apply`): they move there
-/archive  what is archived here; /archive/rows?after=0 has the rows, as an Arrow stream
+/archive  what is archived here; /archive/rows?after=0 has the rows, as an Arrow stream,
+          and /archive/subscriptions those that there are now
 /engine   for the stream that serves a space: clauses out, deliveries in
 /subscriptions  messages by handle, polled and acknowledged
 /openapi.json   how these are used

@@ -31,6 +31,9 @@ class ArchiveView(Protocol):
     async def rows(self, query: RowsQuery) -> tuple[bytes, int]:
         """An Arrow stream of rows, and the offset that it leads to."""
 
+    async def subscriptions(self, known: str) -> tuple[bytes | None, str]:
+        """An Arrow stream of them, unless this version is known; and their version."""
+
 
 @dataclass(frozen=True)
 class MatcherViews:

@@ -1,0 +1,245 @@
+"""`dovetail stream` from options to queries: what is read, who wants it, and where matches go.
+
+What can be refused is refused before Spark starts, and what only Spark can say before anything is
+written. Each output is a query of its own, with its own checkpoint, and all run in one session: a
+server that is away holds up no table. Another kind of output is another entry in `_outputs`; what
+does not match archived rows is another `Stream` beside them.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from dovetail.attributes.space import Space
+from dovetail.config import (
+    STREAM_BATCH_ROWS_MAX,
+    STREAM_COMMAND_TASK_ROWS,
+    STREAM_STOP_SECONDS,
+)
+from dovetail.errors import ConfigError
+from dovetail.looking.fetching import Login, fetch_as
+from dovetail.pipeline import connecting, register
+from dovetail.pipeline.matching import spaces_of
+from dovetail.pipeline.place import announce
+from dovetail.pipeline.places import Cluster, Folder
+from dovetail.pipeline.reading import check_path
+from dovetail.pipeline.session import check_master, open_session
+from dovetail.pipeline.source import FORMAT
+from dovetail.pipeline.source_options import ReaderOptions, reader_options
+from dovetail.pipeline.streaming import BatchStream, run
+from dovetail.pipeline.streaming_mark import locked
+from dovetail.pipeline.streaming_output import Output, Source
+from dovetail.pipeline.streaming_progress import Say, show_streams
+from dovetail.pipeline.streaming_publish import PublishOutput
+from dovetail.pipeline.streaming_spaces import ClusterSpaces
+from dovetail.pipeline.streaming_subscriptions import (
+    ArchiveSubscriptions,
+    ClusterSubscriptions,
+    FileSubscriptions,
+)
+from dovetail.pipeline.streaming_table import TableOutput
+from dovetail.pipeline.streaming_tally import Tally
+from dovetail.pipeline.streaming_wanted import Subscriptions, Wanted
+from dovetail.reports import RouteReport
+
+_SETTINGS = {
+    "spark.sql.streaming.stopTimeout": f"{STREAM_STOP_SECONDS}s",
+    # Spark's own type for times has no zone, and other readers pass it by.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions:
+    """As the command line has them."""
+
+    url: str | None = None
+    archive: str | None = None
+    subscriptions: str | None = None
+    config: Path | None = None
+    topics: str = ""
+    out: str | None = None
+    as_pairs: bool = False
+    publish: str | None = None
+    prefix: str | None = None
+    checkpoint: Path | None = None
+    is_available_now: bool = False
+    interval_seconds: float | None = None
+    batch_rows_max: int = STREAM_BATCH_ROWS_MAX
+    start: str = "earliest"
+    fails_on_loss: bool = True
+    login: Login | None = None
+    master: str | None = None
+
+
+def stream(options: StreamOptions) -> None:
+    """Until it is ended, or has read all if that is what is asked for."""
+    started = time.monotonic()
+    reader = _checked(options)
+    spaces = None if options.config is None else spaces_of(options.config)
+    outputs = _outputs(options)
+    checkpoint = _checkpoint(options)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    with locked(checkpoint):
+        for output in outputs:
+            output.check(checkpoint, _source(options))
+        with open_session(options.master) as spark, show_streams(console) as (show, say):
+            for name, value in _SETTINGS.items():
+                spark.conf.set(name, value)
+            register(spark)
+            announce(spark, console)
+            if options.prefix is not None and isinstance(reader.place, Cluster):
+                _warn_of_rounds(options.prefix, reader.place, say)
+            wanted = _wanted(spark, options, reader, spaces, say)
+            for output in outputs:
+                output.begin(wanted)
+            streams = [_stream(spark, options, checkpoint, output) for output in outputs]
+            run(streams, show)
+    tallies = [one.tally for one in streams]
+    print(summary(outputs, tallies, checkpoint, time.monotonic() - started))
+
+
+# Before Spark starts ------------------------------------------------------------------------------
+
+
+def _checked(options: StreamOptions) -> ReaderOptions:
+    """How the source is read; a DovetailError if that cannot be meant, or nothing is there."""
+    if (options.url is None) == (options.archive is None):
+        raise ConfigError(
+            "it takes --url or --archive: where messages are read.",
+            hint="`dovetail stream --help` has an example.",
+        )
+    if options.master is not None:
+        if options.master.startswith(connecting.SCHEME):
+            raise ConfigError(
+                "a stream does not run on a Spark Connect server: its batches are settled here.",
+                hint="--master takes spark://host:7077, yarn, k8s://host:443 or local[4].",
+            )
+        check_master(options.master)
+    if options.subscriptions is not None:
+        check_path(options.subscriptions)
+    reader = reader_options(_source_options(options))
+    if isinstance(reader.place, Folder):
+        reader.place.look({})
+    elif isinstance(reader.place, Cluster):
+        reader.place.members()
+    return reader
+
+
+def _outputs(options: StreamOptions) -> list[Output]:
+    outputs: list[Output] = []
+    if options.out is not None:
+        outputs.append(TableOutput(options.out, as_pairs=options.as_pairs))
+    if (options.publish is None) != (options.prefix is None):
+        raise ConfigError(
+            "--publish and --topic go together: the address of a server, and what topics begin "
+            "with."
+        )
+    if options.publish is not None and options.prefix is not None:
+        server = {"url": options.publish, **_login(options)}
+        outputs.append(PublishOutput(server, options.prefix.rstrip("/")))
+    if not outputs:
+        raise ConfigError(
+            "there is nowhere for matches to go.",
+            hint="--out FOLDER, or --publish mqtt://HOST:PORT --topic PREFIX, or both.",
+        )
+    return outputs
+
+
+def _checkpoint(options: StreamOptions) -> Path:
+    if options.checkpoint is not None:
+        return options.checkpoint.absolute()
+    if options.out is None or "://" in options.out:
+        raise ConfigError(
+            "--checkpoint is missing: a folder of this machine that says how far the stream is.",
+            hint="Only beside a table on this machine's disk there is a place for it.",
+        )
+    out = Path(options.out).absolute()
+    return out.with_name(f"{out.name}.checkpoint")
+
+
+def _source(options: StreamOptions) -> Source:
+    if options.archive is not None:
+        return Source(str(Path(options.archive).absolute()), options.topics)
+    return Source(options.url or "", options.topics)
+
+
+def _source_options(options: StreamOptions) -> dict[str, str]:
+    given = {
+        "topics": options.topics,
+        "startingOffsets": options.start,
+        "maxRowsPerBatch": str(options.batch_rows_max),
+        "maxRowsPerTask": str(STREAM_COMMAND_TASK_ROWS),
+        "failOnDataLoss": str(options.fails_on_loss).lower(),
+    }
+    if options.archive is not None:
+        return {**given, "path": str(Path(options.archive).absolute())}
+    return {**given, "url": options.url or "", **_login(options)}
+
+
+def _login(options: StreamOptions) -> dict[str, str]:
+    if options.login is None:
+        return {}
+    return {"user": options.login[0], "password": options.login[1]}
+
+
+# With Spark ---------------------------------------------------------------------------------------
+
+
+def _wanted(
+    spark: SparkSession,
+    options: StreamOptions,
+    reader: ReaderOptions,
+    spaces: tuple[Space, ...] | None,
+    say: Say,
+) -> Wanted:
+    place = reader.place
+    source: Subscriptions
+    if options.subscriptions is not None:
+        source = FileSubscriptions(spark, options.subscriptions)
+    elif isinstance(place, Cluster):
+        source = ClusterSubscriptions(spark, place, say)
+    else:
+        source = ArchiveSubscriptions(spark, options.archive or "")
+    known: Callable[[], tuple[Space, ...]] = lambda: spaces or ()  # noqa: E731
+    if spaces is None and isinstance(place, Cluster):
+        known = ClusterSpaces(place)
+    return Wanted(source, known, say)
+
+
+def _warn_of_rounds(prefix: str, cluster: Cluster, say: Say) -> None:
+    query = {"topic": f"{prefix}/1"}
+    report = fetch_as(cluster.login, cluster.urls[0], "/route", RouteReport, query)
+    if report.is_archived:
+        say(
+            f"Brokers archive what is below {prefix}/, too: the stream reads what it has published "
+            "again, and passes over it. Other archive.topics would save that."
+        )
+
+
+def _stream(
+    spark: SparkSession, options: StreamOptions, checkpoint: Path, output: Output
+) -> BatchStream:
+    seconds = options.interval_seconds
+    if seconds is None:
+        seconds = output.interval_seconds
+    return BatchStream(
+        output.name,
+        spark.readStream.format(FORMAT).options(**_source_options(options)).load(),
+        output.take,
+        checkpoint=checkpoint / output.name,
+        interval_seconds=None if options.is_available_now else seconds,
+    )
+
+
+def summary(outputs: list[Output], tallies: list[Tally], checkpoint: Path, seconds: float) -> str:
+    lines = []
+    for output, tally in zip(outputs, tallies, strict=True):
+        lines.append(f"in      {tally.rows_in:,} messages, in batches: {tally.batches:,}")
+        lines += output.summary(tally)
+    lines.append(f"time    {seconds:.0f} s")
+    return "\n".join([*lines, f"goes on from {checkpoint}"])
