@@ -309,6 +309,31 @@ STREAM_ANSWER_SECONDS = 1.0
 STREAM_MEMBERS_SECONDS = 5.0
 """Between looks for brokers that have come."""
 
+SERVE_BATCH_ROWS_MAX = 100_000
+"""Publications that a stream which serves spaces looks at in one batch, unless it is told
+otherwise."""
+
+SERVE_BODY_MATCHES_MAX = 20_000
+"""Of one request of it to a broker, publications and ids together: about a second's work."""
+
+SERVE_ANSWER_SECONDS = 60.0
+"""For the answer to such a request."""
+
+SERVE_WAIT_SECONDS = 10.0
+"""A batch waits so long for a broker that is away, unless it is told otherwise, and goes on without
+it: the broker gets its share when it is back."""
+
+SERVE_BEAT_SECONDS = 1
+"""Between two questions for clauses while nothing is published."""
+
+SERVE_SPACES_SECONDS = 5.0
+"""Between two looks at which spaces there are; a publication of one that is not known is a reason
+to look as well."""
+
+SERVE_CHANGES_MIN = 1_000
+"""Clauses that have come or gone are shipped apart from the others while they are so few, or fewer
+than a quarter of them."""
+
 STREAM_READ_BYTES_MAX = 1_073_741_824
 """Of one answer with rows: above the largest packet that MQTT has."""
 

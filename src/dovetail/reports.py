@@ -404,6 +404,8 @@ class SpaceReport(Struct, frozen=True):
     """The one dimension of p2p."""
     policy: str = "adaptive"
     """Which of the matchers that could answer is asked."""
+    engine: str = "live"
+    """Who looks at clauses: live, or spark, a stream that serves the space."""
 
 
 class SpacesReport(Struct, frozen=True):

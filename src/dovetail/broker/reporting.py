@@ -126,6 +126,7 @@ class Reporter:
                     scheme=space.sharing.scheme,
                     along=layout.name_of(0) if layout.scheme is Scheme.P2P else "",
                     policy=space.sharing.policy,
+                    engine="spark" if space.is_streamed else "live",
                 )
                 for space, layout in [(one, layout_of(one)) for one in router.spaces.all]
             ),

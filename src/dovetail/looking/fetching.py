@@ -10,11 +10,13 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from dovetail.engines import MEDIA_TYPE
 from dovetail.errors import DovetailError
 
 _SECONDS_MAX = 10.0
 _BYTES_MAX = 64 << 20
 _LOGIN = "--user NAME says who you are, and --password-file or DOVETAIL_PASSWORD proves it."
+_LATER = 503
 _STOCK = ("Not Found", "Method Not Allowed")
 """What Starlette says of a page that there is not."""
 _PLACE = "`dovetail up` says at its start where its HTTP is; --url takes that."
@@ -30,6 +32,14 @@ Query = Mapping[str, str | Sequence[str]]
 
 class NoAnswerError(DovetailError):
     """Nobody is there, or does not say anything: it may be better later."""
+
+
+class RefusalError(DovetailError):
+    """A node answers, and says no."""
+
+    def __init__(self, message: str, *, hint: str | None = None, status: int) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
 
 
 class Answer(NamedTuple):
@@ -86,6 +96,29 @@ def post(
     return _read(base, kind, _ask(base, path, request).body)
 
 
+def post_packed(
+    url: str,
+    path: str,
+    what: msgspec.Struct,
+    kind: type[Report],
+    login: Login | None = None,
+    seconds_max: float = _SECONDS_MAX,
+) -> Report:
+    """The same as msgpack, both ways."""
+    base = _base(url)
+    headers = {"content-type": MEDIA_TYPE, **_proof(login)}
+    data = msgspec.msgpack.encode(what)
+
+    def request() -> urllib.request.Request:
+        return urllib.request.Request(f"{base.rstrip('/')}{path}", data, headers)  # noqa: S310
+
+    answer = _ask(base, path, request, seconds_max=seconds_max)
+    try:
+        return msgspec.msgpack.decode(answer.body, type=kind)
+    except msgspec.DecodeError:
+        raise _no_node(base) from None
+
+
 def _proof(login: Login | None) -> dict[str, str]:
     if login is None:
         return {}
@@ -109,11 +142,12 @@ def _ask(
     path: str,
     make: Callable[[], urllib.request.Request],
     bytes_max: int = _BYTES_MAX,
+    seconds_max: float = _SECONDS_MAX,
 ) -> Answer:
     # A node is asked directly, whatever proxies there are for the world outside.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(make(), timeout=_SECONDS_MAX) as response:
+        with opener.open(make(), timeout=seconds_max) as response:
             return Answer(response.read(bytes_max), response.headers)
     except urllib.error.HTTPError as error:
         with error:
@@ -127,8 +161,11 @@ def _ask(
 
 def _refused(base: str, path: str, error: urllib.error.HTTPError) -> DovetailError:
     told = _sentence(error)
+    if error.code == _LATER:
+        return NoAnswerError(f"{told or f'the node at {base} is busy'}.")
     if told is not None:
-        return DovetailError(f"{told}.", hint=_LOGIN if error.code == 401 else None)
+        hint = _LOGIN if error.code == 401 else None
+        return RefusalError(f"{told}.", hint=hint, status=error.code)
     if error.code == 400:
         return DovetailError(f"the node at {base} cannot be asked that: it is too long.")
     if error.code in {404, 405}:

@@ -30,7 +30,10 @@ def sentences(report: SpacesReport) -> Iterator[str]:
             yield f"      {text:{width}}  a text"
         if space.json_fields:
             yield "      Fields of JSON payloads are attributes too."
-        yield f"      Matchers {_sharing(space)}."
+        if space.engine == "spark":
+            yield "      A stream on Spark finds who wants them: neither brokers nor matchers look."
+        else:
+            yield f"      Matchers {_sharing(space)}."
 
 
 def _wanted(space: SpaceReport) -> str:

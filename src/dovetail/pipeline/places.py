@@ -129,7 +129,7 @@ class Cluster:
         failed: DovetailError | None = None
         for url in self.urls:
             try:
-                return _brokers(url, fetch_as(self.login, url, "/cluster", ClusterReport))
+                return brokers_of(url, fetch_as(self.login, url, "/cluster", ClusterReport))
             except DovetailError as error:
                 failed = failed or error
         assert failed is not None
@@ -252,7 +252,7 @@ class _Looking:
         self._is_away[name] = is_away
 
 
-def _brokers(asked_url: str, report: ClusterReport) -> dict[str, str]:
+def brokers_of(asked_url: str, report: ClusterReport) -> dict[str, str]:
     """Of those that say where their HTTP is; who was asked is where it was asked."""
     found = {}
     for entry in report.nodes:

@@ -1,0 +1,210 @@
+"""A stream that serves spaces in the place of live matchers: `serve(spark, url, checkpoint)`.
+
+    from dovetail.pipeline.serving import serve
+    query = serve(spark, "http://127.0.0.1:8080", "/srv/checkpoint")
+    query.awaitTermination()
+
+Which spaces (`engine = "spark"`), clauses and brokers there are, brokers say. A micro-batch is one
+job of one stage: a task reads the rows of one publishing broker, finds who wants them, and hands
+them over in their order (serving_task.py). Nothing is shuffled, and what a batch costs besides is
+Spark's own. The driver's part is in serving_engine.py.
+
+The query has a session of its own, with settings for quick batches; the caller's is as it was.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import Broadcast
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.utils import is_remote
+
+from dovetail.config import SERVE_BATCH_ROWS_MAX, SERVE_BEAT_SECONDS, SERVE_WAIT_SECONDS
+from dovetail.errors import ConfigError, DovetailError
+from dovetail.looking.fetching import Login, NoAnswerError
+from dovetail.pipeline import register
+from dovetail.pipeline.checkpoints import last_batch, offsets_of_batch
+from dovetail.pipeline.places import Cluster
+from dovetail.pipeline.serving_brokers import HttpBrokers
+from dovetail.pipeline.serving_clauses import Part
+from dovetail.pipeline.serving_engine import Engine, Told
+from dovetail.pipeline.serving_following import Timing
+from dovetail.pipeline.serving_state import load
+from dovetail.pipeline.serving_task import (
+    BEHIND,
+    COLUMNS,
+    TOLD_DDL,
+    Job,
+    Task,
+    serve_batches,
+    told_batch,
+)
+from dovetail.pipeline.source import FORMAT
+from dovetail.pipeline.source_plan import Offsets
+
+log = logging.getLogger("dovetail.stream")
+
+QUERY_NAME = "dovetail-serving"
+
+_QUICK = {
+    "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt in one stage
+    "spark.sql.codegen.wholeStage": "false",  # compiling takes longer than a small batch
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+_ONE_TASK = 1 << 62
+_RANGES_DDL = "publisher string, start bigint, end bigint"
+
+
+def serve(
+    spark: SparkSession,
+    url: str,
+    checkpoint: str | Path,
+    *,
+    login: Login | None = None,
+    batch_rows_max: int = SERVE_BATCH_ROWS_MAX,
+    wait_seconds: float = SERVE_WAIT_SECONDS,
+) -> StreamingQuery:
+    """Start it. `url`: of any node, or of several with commas; `login`: an administrator's.
+
+    `checkpoint` is a folder of this machine. `wait_seconds`: for a broker that is away, before the
+    others go on without it.
+    """
+    if is_remote():
+        raise ConfigError(
+            "a space is served by a session with a driver of its own, and not by Spark Connect.",
+            hint="Without SPARK_REMOTE, and with a master such as local[*] or spark://host:7077.",
+        )
+    folder = _local(checkpoint)
+    urls = tuple(one.strip().rstrip("/") for one in url.split(",") if one.strip())
+    if not urls:
+        raise ConfigError("it takes the HTTP address of a node: http://127.0.0.1:8080")
+    place = Cluster(urls, login)
+    session = spark.newSession()
+    for name, value in _QUICK.items():
+        session.conf.set(name, value)
+    register(session)
+    engine = Engine(
+        HttpBrokers(urls, login),
+        place,
+        SparkWork(session, place, wait_seconds),
+        load(folder),
+        folder,
+        Timing(wait_seconds),
+    )
+    engine.doubtful_batch = last_batch(folder)
+    engine.reached = _reached(folder)
+    start = engine.begin()
+    options = {
+        "url": ",".join(urls),
+        "startingOffsets": json.dumps(start),
+        "maxRowsPerBatch": str(batch_rows_max),
+        "maxRowsPerTask": str(_ONE_TASK),
+    }
+    if login is not None:
+        options |= {"user": login[0], "password": login[1]}
+    query = (
+        session.readStream.format(FORMAT)
+        .options(**options)
+        .load()
+        .writeStream.queryName(QUERY_NAME)
+        .option("checkpointLocation", str(folder))
+        .foreachBatch(
+            lambda rows, number: engine.serve(rows, number, offsets_of_batch(folder, number))
+        )
+        .start()
+    )
+    threading.Thread(target=_beat, args=(engine, query), name="dovetail-beat", daemon=True).start()
+    return query
+
+
+def _local(checkpoint: str | Path) -> Path:
+    text = str(checkpoint).removeprefix("file://")
+    if "://" in text:
+        raise ConfigError(
+            f"{checkpoint} is no folder of this machine.",
+            hint="The checkpoint of a stream that serves spaces lies where its driver runs.",
+        )
+    return Path(text).resolve()
+
+
+def _reached(checkpoint: Path) -> Offsets:
+    """What batches that are over have come to."""
+    last = last_batch(checkpoint)
+    if last is None:
+        return {}
+    offsets = offsets_of_batch(checkpoint, last)
+    is_over = (checkpoint / "commits" / str(last)).exists()
+    return offsets.end if is_over else offsets.start
+
+
+def _beat(engine: "Engine[DataFrame]", query: StreamingQuery) -> None:
+    """As long as the query lives."""
+    while not query.awaitTermination(SERVE_BEAT_SECONDS):
+        try:
+            engine.beat()
+        except DovetailError as error:
+            log.warning("%s", error.message)
+
+
+class SparkWork:
+    """Tasks on Spark."""
+
+    def __init__(self, session: SparkSession, place: Cluster, wait_seconds: float) -> None:
+        self._session = session
+        self._place = place
+        self._wait_seconds = wait_seconds
+        self._base: Broadcast[Part] | None = None
+        self._digest = b""
+
+    def run(self, rows: DataFrame, job: Job) -> Iterable[Told]:
+        wanted = rows.where("stream is not null").select(*COLUMNS)
+        do = partial(serve_batches, job=self._shipped(job))
+        return _told(wanted.mapInArrow(do, TOLD_DDL))
+
+    def run_again(self, start: Offsets, end: Offsets, job: Job) -> Iterable[Told]:
+        """Publishers one after the other: it is seldom needed."""
+        ranges = [(name, start[name], end[name]) for name in start]
+        frame = self._session.createDataFrame(ranges, _RANGES_DDL).coalesce(1)
+        do = partial(
+            serve_ranges,
+            job=self._shipped(job),
+            place=self._place,
+            wait_seconds=self._wait_seconds,
+        )
+        return _told(frame.mapInArrow(do, TOLD_DDL))
+
+    def _shipped(self, job: Job) -> Job:
+        """What changes seldom travels once."""
+        base = job.shipment.base
+        if self._base is None or self._digest != base.digest:
+            if self._base is not None:
+                self._base.unpersist()
+            self._base = self._session.sparkContext.broadcast(base)
+            self._digest = base.digest
+        return job.with_broadcast(self._base)
+
+
+def _told(frame: DataFrame) -> list[Told]:
+    return [(row[0], row[1], row[2], row[3]) for row in frame.collect()]
+
+
+def serve_ranges(
+    batches: Iterable[pa.RecordBatch], *, job: Job, place: Cluster, wait_seconds: float
+) -> Iterator[pa.RecordBatch]:
+    """Rows that were in batches before, read from their brokers again."""
+    for batch in batches:
+        for one in batch.to_pylist():
+            rows = place.rows(one["publisher"], one["start"], one["end"], wait_seconds)
+            due = (some.filter(pc.is_valid(some["stream"])) for some in rows)
+            try:
+                yield from Task(job, is_again=True).run(due)
+            except NoAnswerError:
+                told = (BEHIND, job.only_owner or "", one["publisher"], one["start"] + 1)
+                yield told_batch([told])

@@ -1,0 +1,219 @@
+"""A task of a serving stream: rows of one publishing broker, to the brokers of who wants them.
+
+    rows -> floors and limits -> Wanting: who wants each -> Handing: to their brokers -> a `Told`
+
+A task does not fail because a broker is away: Spark would do it again. It says who is behind.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import Broadcast, TaskContext
+
+from dovetail.attributes.space import Space
+from dovetail.broker.spaces import Spaces
+from dovetail.engines import Matched
+from dovetail.pipeline.serving_brokers import Brokers, Target
+from dovetail.pipeline.serving_clauses import Part, Shipment
+from dovetail.pipeline.serving_handing import Handing, Moves
+from dovetail.pipeline.serving_matching import Wanting
+
+COLUMNS = (
+    "broker",
+    "sequence",
+    "topic",
+    "payload",
+    "qos",
+    "retain",
+    "attributes",
+    "texts",
+    "stream",
+)
+"""Of the archive, that a task needs."""
+
+TOLD_DDL = "kind string, name string, publisher string, number bigint"
+_TOLD = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("name", pa.string()),
+        ("publisher", pa.string()),
+        ("number", pa.int64()),
+    ]
+)
+
+BEHIND = "behind"
+"""A broker has not got its share of a publisher's rows from a sequence on."""
+SPACE = "space"
+"""Rows of a space that is not served; empty: of no space that is known."""
+ROWS = "rows"
+DELIVERIES = "deliveries"
+"""How many."""
+
+_TOPICS_KEPT = 1 << 16
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a task needs to know."""
+
+    engine: str
+    brokers: Brokers
+    spaces: tuple[Space, ...]
+    shipment: Shipment
+    """Without its base where that is a broadcast."""
+    served: frozenset[str]
+    """Spaces whose lists are in the shipment; rows of others are told of."""
+    wait_seconds: float
+    base: "Broadcast[Part] | None" = None
+    floors: Mapping[Target, int] = field(default_factory=dict)
+    """By space and publisher: rows up to here were served by an earlier stream."""
+    behind: frozenset[tuple[str, str]] = frozenset()
+    """Owner and publisher: of whose rows it gets nothing now."""
+    only_owner: str | None = None
+    only_spaces: frozenset[str] | None = None
+    """Nothing for others."""
+    doubtful: Mapping[Target, frozenset[int]] = field(default_factory=dict)
+    """Ids that came to a broker while rows were handed over that are handed over again."""
+
+    def with_broadcast(self, base: "Broadcast[Part]") -> "Job":
+        empty = replace(self.shipment, base=Part(b"", (), ()))
+        return replace(self, shipment=empty, base=base)
+
+
+def serve_batches(batches: Iterable[pa.RecordBatch], *, job: Job) -> Iterator[pa.RecordBatch]:
+    """What a task does."""
+    context = TaskContext.get()
+    is_again = context is not None and context.attemptNumber() > 0
+    yield from Task(job, is_again=is_again).run(batches)
+
+
+class Task:
+    """One attempt at it."""
+
+    def __init__(self, job: Job, *, is_again: bool = False) -> None:
+        self._job = job
+        shipment = job.shipment
+        base = shipment.base if job.base is None else job.base.value
+        self._wanting = Wanting(shipment, base, job.spaces)
+        self._handing = Handing(
+            job.brokers,
+            job.engine,
+            Moves(job.brokers, shipment.marks, shipment.spares),
+            wait_seconds=job.wait_seconds,
+            is_again=is_again,
+        )
+        self._targets = [target if self._is_wanted(target) else None for target in shipment.targets]
+        self._governing = lru_cache(_TOPICS_KEPT)(self._space_name)
+        self._spaces = Spaces(job.spaces)
+        self._strange: set[str] = set()
+        self._rows = 0
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self._serve(batch)
+        self._handing.finish()
+        yield self._told()
+
+    def _is_wanted(self, target: Target) -> bool:
+        owner, spaces = self._job.only_owner, self._job.only_spaces
+        return (owner is None or target.broker == owner) and (
+            spaces is None or target.space in spaces
+        )
+
+    def _space_name(self, topic: str) -> str:
+        space = self._spaces.governing(topic.encode())
+        return "" if space is None else space.name
+
+    def _serve(self, batch: pa.RecordBatch) -> None:
+        coded = batch["topic"].dictionary_encode()
+        names = [self._governing(topic) for topic in coded.dictionary.to_pylist()]
+        self._strange.update(name for name in names if name not in self._job.served)
+        spaces = pa.array(names, pa.string()).take(coded.indices)
+        batch = batch.filter(pa.array(self._is_due(batch, spaces)))
+        self._rows += len(batch)
+        row_at = -1
+        matched: Matched | None = None
+        for wanted in self._wanting.match(batch):
+            target = self._targets[wanted.target]
+            if target is None:
+                continue
+            if wanted.row != row_at or matched is None:
+                row_at, matched = wanted.row, _matched(batch, wanted.row)
+            if (target.broker, matched.broker) in self._job.behind:
+                continue
+            self._hand(target, matched, wanted.ids)
+
+    def _is_due(self, batch: pa.RecordBatch, spaces: pa.Array) -> np.ndarray[Any, Any]:
+        """Which rows are above their floors."""
+        sequences = batch["sequence"].to_numpy()
+        due = np.ones(len(batch), np.bool_)
+        for publisher in pc.unique(batch["broker"]).to_pylist():
+            own = pc.equal(batch["broker"], publisher).to_numpy(zero_copy_only=False)
+            for target, floor in self._job.floors.items():
+                if target.broker == publisher and floor:
+                    within = pc.equal(spaces, target.space).to_numpy(zero_copy_only=False)
+                    due &= ~(own & within) | (sequences > floor)
+        return due
+
+    def _hand(self, target: Target, matched: Matched, ids: list[int]) -> None:
+        doubtful = self._job.doubtful.get(target, frozenset())
+        sure = [number for number in ids if number not in doubtful] if doubtful else ids
+        if sure:
+            self._handing.add(target, _for(matched, sure))
+        if len(sure) < len(ids):
+            moved = [number for number in ids if number in doubtful]
+            self._handing.add(target, _for(matched, moved), is_moved=True)
+
+    def _told(self) -> pa.RecordBatch:
+        told: list[tuple[str, str, str, int]] = [
+            (BEHIND, owner, publisher, sequence)
+            for (owner, publisher), sequence in self._handing.behind.items()
+        ]
+        told += [(SPACE, name, "", 0) for name in sorted(self._strange)]
+        told += [(ROWS, "", "", self._rows), (DELIVERIES, "", "", self._handing.deliveries)]
+        return told_batch(told)
+
+
+def told_batch(told: Sequence[tuple[str, str, str, int]]) -> pa.RecordBatch:
+    columns = zip(*told, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, one.type) for column, one in zip(columns, _TOLD, strict=True)],
+        schema=_TOLD,
+    )
+
+
+def _matched(batch: pa.RecordBatch, row: int) -> Matched:
+    stream = batch["stream"][row].as_py()
+    expires = stream["expires"]
+    return Matched(
+        batch["broker"][row].as_py(),
+        batch["sequence"][row].as_py(),
+        batch["topic"][row].as_py().encode(),
+        batch["payload"][row].as_py(),
+        batch["qos"][row].as_py(),
+        batch["retain"][row].as_py(),
+        stream["properties"] or b"",
+        None if expires is None else expires.timestamp(),
+        stream["client"],
+        [],
+    )
+
+
+def _for(matched: Matched, ids: list[int]) -> Matched:
+    return Matched(
+        matched.broker,
+        matched.sequence,
+        matched.topic,
+        matched.payload,
+        matched.qos,
+        matched.retain,
+        matched.properties,
+        matched.expires_at,
+        matched.client,
+        ids,
+    )
