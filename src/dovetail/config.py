@@ -472,6 +472,12 @@ RESTART_STEADY_SECONDS = 30.0
 STOP_SECONDS_MAX = 20.0
 """For a broker that was told to stop; then it is killed, which loses nothing that was promised."""
 
+PIPELINE_BROKERS = 2
+"""Of `up --pipeline`, if nothing is said: one alone would ask no matchers."""
+
+PIPELINE_MATCHERS = 2
+"""The same, if a space has work for them."""
+
 CLUSTER_NODES_MAX = 1_000
 """Nodes that one table holds. Further ones are not taken in."""
 

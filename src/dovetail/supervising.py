@@ -23,6 +23,7 @@ import logging
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 from dovetail.config import MATCHERS_LOOK_SECONDS, STOP_SECONDS_MAX
@@ -87,7 +88,8 @@ class _Supervisor:
             if said.done():
                 self._announce(dict(zip(self._processes, said.result(), strict=True)))
                 for part in self._after:
-                    self._begin(Supervised(part, is_first=False))
+                    self._begin(process := Supervised(part, is_first=False))
+                    process.said.add_done_callback(partial(_say_up, part.name))
                 if self._pool is not None:
                     tasks.append(asyncio.create_task(self._adapt(self._pool)))
             await waiting
@@ -154,6 +156,12 @@ class _Supervisor:
     def _signal(self, number: signal.Signals) -> None:
         for process in self._processes.values():
             process.signal(number)
+
+
+def _say_up(name: str, said: asyncio.Future[Any]) -> None:
+    if not said.cancelled():
+        places = "; ".join(f"{kind} {where}" for kind, where in said.result())
+        log.info("%s: is up: %s", name, places or "it has nothing to tell")
 
 
 async def _first_of(*futures: asyncio.Future[Any], seconds_max: float | None = None) -> None:

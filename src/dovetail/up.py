@@ -10,13 +10,17 @@ import msgspec
 from msgspec.structs import replace
 
 from dovetail import __version__
+from dovetail.client.options import PASSWORD_VARIABLE
 from dovetail.cluster.addresses import is_unspecified
 from dovetail.cluster.part import secret_file_of
+from dovetail.config import PIPELINE_BROKERS
 from dovetail.errors import ConfigError
 from dovetail.fleet import Fleet, Member, check_folders, plan
 from dovetail.logs import set_up_logging
 from dovetail.matcher.scaling import Scaling
+from dovetail.running import http_url
 from dovetail.settings import Options, Settings, check_files, check_spaces, settings_of
+from dovetail.streams import MODULE, StreamMember
 from dovetail.supervised import Part
 from dovetail.supervising import Pool, supervise
 
@@ -38,6 +42,8 @@ def up(options: Options, *, brokers: int | None = None, quiet: bool = False) -> 
     if matchers or options.role in {"matcher", "both"}:
         check_spaces(settings)
     check_files(settings)
+    if options.pipeline and brokers is None and settings.workers == 1:
+        brokers = PIPELINE_BROKERS
     if options.role == "matcher":
         _run_matcher(options, settings, quiet=quiet)
     elif options.role == "both":
@@ -158,24 +164,56 @@ def _announce_one(node: "Node", *more_lines: str) -> None:
 def _run_fleet(fleet: Fleet, *, quiet: bool) -> None:
     set_up_logging(fleet.settings.log.level)
     matchers = fleet.settings.matchers
+    stream = _stream(fleet) if fleet.members[0].options.pipeline else None
+    after = [] if stream is None else [Part(stream.name, MODULE, msgspec.json.encode(stream))]
 
     def announce(said: dict[str, Any]) -> None:
         if not quiet:
-            print("\n".join(_fleet_lines(fleet, said)), flush=True)
+            print("\n".join(_fleet_lines(fleet, said, stream)), flush=True)
 
     with fleet.held:
         if matchers.is_elastic:
             pool = Pool(_parts(fleet.matchers), matchers.count_min, Scaling(matchers).decide)
-            supervise(_parts(fleet.brokers), announce, pool)
+            supervise(_parts(fleet.brokers), announce, pool, after)
         else:
-            supervise(_parts(fleet.members), announce)
+            supervise(_parts(fleet.members), announce, after=after)
 
 
 def _parts(members: Iterable[Member]) -> list[Part]:
     return [Part(member.name, "dovetail.member", msgspec.json.encode(member)) for member in members]
 
 
-def _fleet_lines(fleet: Fleet, said: dict[str, list[list[str]]]) -> list[str]:
+def _stream(fleet: Fleet) -> StreamMember:
+    """What reads from these brokers."""
+    settings = fleet.settings
+    if not settings.http.enabled:
+        raise ConfigError(
+            "a stream reads what brokers archive over HTTP, and it is switched off.",
+            hint="Leave `enabled` in the table [http] as it is, which is on.",
+        )
+    user = next(iter(settings.access.administrators), None)
+    if user is not None and PASSWORD_VARIABLE not in os.environ:
+        raise ConfigError(
+            f"the stream logs in as {user}, the first of access.administrators, and has no "
+            "password.",
+            hint=f"Set the variable {PASSWORD_VARIABLE} to it.",
+        )
+    folder = Path(settings.data).absolute() / "pipeline"
+    host = "127.0.0.1" if is_unspecified(settings.http.host) else settings.http.host
+    return StreamMember(
+        name="stream",
+        urls=tuple(http_url((host, member.http_port)) for member in fleet.brokers),
+        out=str(folder / "matched"),
+        checkpoint=str(folder / "checkpoint"),
+        is_serving=any(space.engine == "spark" for space in settings.spaces.values()),
+        user=user,
+        log_level=settings.log.level,
+    )
+
+
+def _fleet_lines(
+    fleet: Fleet, said: dict[str, list[list[str]]], stream: StreamMember | None
+) -> list[str]:
     is_one = fleet.members[0].shares_ports
     brokers, matchers = len(fleet.brokers), fleet.settings.matchers
     kinds = f"{brokers} workers behind one port" if is_one else _counted(brokers, "broker")
@@ -194,6 +232,8 @@ def _fleet_lines(fleet: Fleet, said: dict[str, list[list[str]]]) -> list[str]:
     if brokers == 1 and matchers.count_most:
         lines.append("  One broker alone asks no matchers; they have work from the second on.")
     lines.append(_data_line(fleet.settings))
+    if stream is not None:
+        lines += _pipeline_lines(fleet.settings, stream)
     links = next(address for kind, address in first if kind == "links")
     secret_file = fleet.members[0].secret_file
     lines.append(_join_line(links, secret_file))
@@ -217,6 +257,19 @@ def _fleet_lines(fleet: Fleet, said: dict[str, list[list[str]]]) -> list[str]:
 
 def _data_line(settings: Settings) -> str:
     return f"  {'data':10} {Path(settings.data).absolute()} ({_DURABILITY[settings.durability]})"
+
+
+def _pipeline_lines(settings: Settings, stream: StreamMember) -> list[str]:
+    archive = settings.archive
+    topics = ", ".join(archive.topics)
+    lines = [
+        f"  {'archive':10} {Path(archive.folder).absolute()}, of {topics}",
+        f"  {'stream':10} starts Spark now; who matched what goes to {stream.out}",
+    ]
+    served = [name for name, space in settings.spaces.items() if space.engine == "spark"]
+    if served:
+        lines.append(f"  {'':10} and clauses are looked at there of {', '.join(served)}")
+    return lines
 
 
 def _program() -> str:

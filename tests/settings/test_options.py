@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.config import PIPELINE_MATCHERS
 from dovetail.errors import ConfigError
 from dovetail.settings import (
     Cluster,
@@ -49,6 +50,21 @@ def test_a_node_has_a_folder_by_its_name() -> None:
     assert (settings.name, settings.data) == ("a", "dovetail-data/a")
     assert settings_of(Options(is_node=True)).data == f"dovetail-data/{socket.gethostname()}"
     assert settings_of(Options(is_node=True, data="d")).data == "d"
+
+
+def test_a_pipeline_has_what_the_file_leaves_open(tmp_path: Path) -> None:
+    plain = settings_of(Options(pipeline=True))
+    assert (plain.archive.topics, plain.matchers) == (("#",), Matchers())  # there is no space
+    file = tmp_path / "f"
+    space = '[spaces.s]\ntopics = "s/#"\n{}[spaces.s.dimensions]\nx = [0, 1]\n'
+    file.write_text(space.format(""))
+    options = Options(config=str(file), pipeline=True)
+    assert settings_of(options).matchers == Matchers(count_min=PIPELINE_MATCHERS)
+    none = settings_of(Options(config=str(file), pipeline=True, matchers=(0, 0)))
+    assert none.matchers == Matchers()
+    file.write_text(space.format('engine = "spark"\n') + '[archive]\ntopics = ["s/+"]\n')
+    streamed = settings_of(options)
+    assert (streamed.archive.topics, streamed.matchers) == (("s/+",), Matchers())
 
 
 def test_where_a_node_shares_its_secret() -> None:

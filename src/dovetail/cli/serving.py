@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dovetail.cli import option
+from dovetail.cli.reproduce import require_spark
 from dovetail.config import CLUSTER_PORT, WORKERS_MAX
 
 app = typer.Typer()
@@ -60,6 +61,16 @@ def up(
             "N|MIN:MAX",
         ),
     ] = None,
+    pipeline: Annotated[
+        bool,
+        option.flag(
+            "--pipeline",
+            "Run all of it: two brokers and, for the spaces of --config, two matchers, unless "
+            "others are asked for; an archive of all topics, unless the file names some; and a "
+            "stream on a Spark of this machine, which matches what is archived into a table and "
+            'serves spaces with engine = "spark".',
+        ),
+    ] = False,
     data: Annotated[
         Path | None,
         option.folder(
@@ -70,6 +81,8 @@ def up(
     quiet: Quiet = False,
 ) -> None:
     """Start the service: an MQTT broker, or several nodes, until Ctrl-C or SIGTERM."""
+    if pipeline:
+        require_spark()
     from dovetail.settings import Options, parse_counts
     from dovetail.up import up as run
 
@@ -80,6 +93,7 @@ def up(
         data=_as_text(data),
         workers=workers,
         matchers=None if matchers is None else parse_counts(matchers),
+        pipeline=pipeline,
     )
     run(options, brokers=brokers, quiet=quiet)
 

@@ -57,6 +57,14 @@ def stream(
         str | None,
         option.value("With --publish: a match goes to TOPIC/<id of the subscription>.", "TOPIC"),
     ] = None,
+    serve: Annotated[
+        bool,
+        option.flag(
+            "--serve",
+            'Look at the where-clauses of spaces with engine = "spark" in the brokers\' stead, and '
+            "hand their clients what they want.",
+        ),
+    ] = False,
     checkpoint: Annotated[
         Path | None,
         option.folder(
@@ -70,7 +78,7 @@ def stream(
         float | None,
         option.seconds(
             "--interval",
-            "Between batches. Default: 10 for a table, 1 to publish.",
+            "Between batches of --out and --publish. Default: 10 for a table, 1 to publish.",
             least=0,
             most=86_400,
         ),
@@ -102,8 +110,9 @@ def stream(
 ) -> None:
     """Match messages with subscriptions as they come, on Spark, until Ctrl-C.
 
-    Messages are what brokers archive. Matches go to a table, each once whatever is killed, or are
-    published, each at least once. With the same --checkpoint a stream goes on where it was.
+    Messages are what brokers archive. Matches go to a table, each once whatever is killed; are
+    published, each at least once; or go to the clients that wait for them. With the same
+    --checkpoint a stream goes on where it was.
     """
     require_spark()
     from dovetail.client.options import ConnectionOptions
@@ -122,6 +131,7 @@ def stream(
             as_pairs=pairs,
             publish=publish,
             prefix=topic,
+            is_serving=serve,
             checkpoint=checkpoint,
             is_available_now=available_now,
             interval_seconds=interval_seconds,

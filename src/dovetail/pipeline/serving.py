@@ -9,9 +9,10 @@ job of one stage: a task reads the rows of one publishing broker, finds who want
 them over in their order (serving_task.py). Nothing is shuffled, and what a batch costs besides is
 Spark's own. The driver's part is in serving_engine.py.
 
-The query has a session of its own, with settings for quick batches; the caller's is as it was.
+The query has settings of its own, for quick batches; the session's are as they were.
 """
 
+import contextlib
 import json
 import logging
 import threading
@@ -48,10 +49,12 @@ from dovetail.pipeline.serving_task import (
 )
 from dovetail.pipeline.source import FORMAT
 from dovetail.pipeline.source_plan import Offsets
+from dovetail.pipeline.streaming import BatchStream
+from dovetail.pipeline.streaming_tally import Done
 
 log = logging.getLogger("dovetail.stream")
 
-QUERY_NAME = "dovetail-serving"
+QUERY_NAME = "serve"
 
 _QUICK = {
     "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt in one stage
@@ -76,6 +79,27 @@ def serve(
     `checkpoint` is a folder of this machine. `wait_seconds`: for a broker that is away, before the
     others go on without it.
     """
+    return serving(
+        spark,
+        url,
+        checkpoint,
+        login=login,
+        batch_rows_max=batch_rows_max,
+        wait_seconds=wait_seconds,
+    ).start()
+
+
+def serving(
+    spark: SparkSession,
+    url: str,
+    checkpoint: str | Path,
+    *,
+    login: Login | None = None,
+    batch_rows_max: int = SERVE_BATCH_ROWS_MAX,
+    wait_seconds: float = SERVE_WAIT_SECONDS,
+    is_available_now: bool = False,
+) -> "ServingStream":
+    """The same before it starts, for who runs it beside others."""
     if is_remote():
         raise ConfigError(
             "a space is served by a session with a driver of its own, and not by Spark Connect.",
@@ -86,14 +110,11 @@ def serve(
     if not urls:
         raise ConfigError("it takes the HTTP address of a node: http://127.0.0.1:8080")
     place = Cluster(urls, login)
-    session = spark.newSession()
-    for name, value in _QUICK.items():
-        session.conf.set(name, value)
-    register(session)
+    register(spark)
     engine = Engine(
         HttpBrokers(urls, login),
         place,
-        SparkWork(session, place, wait_seconds),
+        SparkWork(spark, place, wait_seconds),
         load(folder),
         folder,
         Timing(wait_seconds),
@@ -109,19 +130,56 @@ def serve(
     }
     if login is not None:
         options |= {"user": login[0], "password": login[1]}
-    query = (
-        session.readStream.format(FORMAT)
-        .options(**options)
-        .load()
-        .writeStream.queryName(QUERY_NAME)
-        .option("checkpointLocation", str(folder))
-        .foreachBatch(
-            lambda rows, number: engine.serve(rows, number, offsets_of_batch(folder, number))
+    rows = spark.readStream.format(FORMAT).options(**options).load()
+    return ServingStream(engine, rows, folder, None if is_available_now else 0.0)
+
+
+@contextlib.contextmanager
+def _quick(spark: SparkSession) -> Iterator[None]:
+    """A query takes the settings that there are when it starts, and keeps them."""
+    before = {name: spark.conf.get(name, None) for name in _QUICK}
+    try:
+        for name, value in _QUICK.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)
+
+
+class ServingStream(BatchStream):
+    """A query whose driver asks brokers between batches, too."""
+
+    def __init__(
+        self,
+        engine: "Engine[DataFrame]",
+        rows: DataFrame,
+        checkpoint: Path,
+        interval_seconds: float | None,
+    ) -> None:
+        super().__init__(
+            QUERY_NAME, rows, self._serve, checkpoint=checkpoint, interval_seconds=interval_seconds
         )
-        .start()
-    )
-    threading.Thread(target=_beat, args=(engine, query), name="dovetail-beat", daemon=True).start()
-    return query
+        self._engine = engine
+        self._folder = checkpoint
+
+    def start(self) -> StreamingQuery:
+        with _quick(self._rows.sparkSession):
+            query = super().start()
+        threading.Thread(
+            target=_beat, args=(self._engine, query), name="dovetail-beat", daemon=True
+        ).start()
+        return query
+
+    def _serve(self, rows: DataFrame, number: int) -> Done:
+        before = self._engine.counts
+        self._engine.serve(rows, number, offsets_of_batch(self._folder, number))
+        counts = self._engine.counts
+        deliveries = counts.deliveries - before.deliveries
+        return Done(counts.rows - before.rows, deliveries, deliveries)
 
 
 def _local(checkpoint: str | Path) -> Path:

@@ -7,13 +7,14 @@ does not answer: its clients are owed their messages (serving_engine.py).
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from dovetail.attributes.space import Dimension, Space
+from dovetail.attributes.space import Space
 from dovetail.config import SERVE_ANSWER_SECONDS
 from dovetail.engines import Handover, Listed, Question, Taken
 from dovetail.errors import DovetailError
 from dovetail.looking.fetching import Login, NoAnswerError, RefusalError, fetch_as, post_packed
 from dovetail.pipeline.places import brokers_of
-from dovetail.reports import ClusterReport, SpaceReport, SpacesReport
+from dovetail.pipeline.streaming_spaces import spaces_reported
+from dovetail.reports import ClusterReport, SpacesReport
 
 _NO_SUCH_SPACE = 404
 
@@ -70,7 +71,7 @@ class HttpBrokers:
 
     def spaces(self, broker: str) -> tuple[Space, ...]:
         report = fetch_as(self.login, self._url(broker), "/spaces", SpacesReport)
-        return tuple(map(space_of, report.spaces))
+        return spaces_reported(report)
 
     def tell(self, broker: str, question: Question) -> Listed | None:
         try:
@@ -96,17 +97,3 @@ class HttpBrokers:
             if error.status == _NO_SUCH_SPACE:
                 return None
             raise
-
-
-def space_of(report: SpaceReport) -> Space:
-    """As far as clauses go by it."""
-    return Space(
-        report.name,
-        report.topics,
-        tuple(
-            Dimension(one.name, one.low, one.high, one.is_searchable) for one in report.dimensions
-        ),
-        frozenset(report.texts),
-        report.json_fields,
-        is_streamed=report.engine == "spark",
-    )

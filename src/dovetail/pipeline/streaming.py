@@ -106,12 +106,18 @@ class BatchStream:
         self.tally = self.tally.plus(done, began, time.time())
 
 
-def run(streams: Sequence[Stream], show: Callable[[Sequence[Stream]], None]) -> None:
+def run(
+    streams: Sequence[Stream],
+    show: Callable[[Sequence[Stream]], None],
+    begun: Callable[[], None] | None = None,
+) -> None:
     """Until all have ended. A DovetailError if one failed; the others are ended before."""
     queries: list[StreamingQuery] = []
     with _ending() as asked:
         try:
             queries += [one.start() for one in streams]
+            if begun is not None:
+                begun()
             while any(query.isActive for query in queries) and not asked.wait(WATCH_SECONDS):
                 show(streams)
                 if any(query.exception() is not None for query in queries):

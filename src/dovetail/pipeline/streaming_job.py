@@ -9,6 +9,8 @@ does not match archived rows is another `Stream` beside them.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -16,6 +18,7 @@ from rich.console import Console
 
 from dovetail.attributes.space import Space
 from dovetail.config import (
+    SERVE_BATCH_ROWS_MAX,
     STREAM_BATCH_ROWS_MAX,
     STREAM_COMMAND_TASK_ROWS,
     STREAM_STOP_SECONDS,
@@ -27,6 +30,7 @@ from dovetail.pipeline.matching import spaces_of
 from dovetail.pipeline.place import announce
 from dovetail.pipeline.places import Cluster, Folder
 from dovetail.pipeline.reading import check_path
+from dovetail.pipeline.serving import QUERY_NAME, serving
 from dovetail.pipeline.session import check_master, open_session
 from dovetail.pipeline.source import FORMAT
 from dovetail.pipeline.source_options import ReaderOptions, reader_options
@@ -58,6 +62,8 @@ class StreamOptions:
     """As the command line has them."""
 
     url: str | None = None
+    source: str | None = None
+    """What checkpoints call it, where brokers may have other addresses next time."""
     archive: str | None = None
     subscriptions: str | None = None
     config: Path | None = None
@@ -66,6 +72,7 @@ class StreamOptions:
     as_pairs: bool = False
     publish: str | None = None
     prefix: str | None = None
+    is_serving: bool = False
     checkpoint: Path | None = None
     is_available_now: bool = False
     interval_seconds: float | None = None
@@ -76,14 +83,22 @@ class StreamOptions:
     master: str | None = None
 
 
-def stream(options: StreamOptions) -> None:
-    """Until it is ended, or has read all if that is what is asked for."""
+def stream(
+    options: StreamOptions,
+    *,
+    console: Console | None = None,
+    begun: Callable[[SparkSession], None] | None = None,
+) -> None:
+    """Until it is ended, or has read all if that is what is asked for.
+
+    `begun` is called when all queries run.
+    """
     started = time.monotonic()
     reader = _checked(options)
     spaces = None if options.config is None else spaces_of(options.config)
     outputs = _outputs(options)
     checkpoint = _checkpoint(options)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = console or Console(stderr=True, highlight=False, soft_wrap=True)
     with locked(checkpoint):
         for output in outputs:
             output.check(checkpoint, _source(options))
@@ -94,11 +109,14 @@ def stream(options: StreamOptions) -> None:
             announce(spark, console)
             if options.prefix is not None and isinstance(reader.place, Cluster):
                 _warn_of_rounds(options.prefix, reader.place, say)
-            wanted = _wanted(spark, options, reader, spaces, say)
-            for output in outputs:
-                output.begin(wanted)
+            if outputs:
+                wanted = _wanted(spark, options, reader, spaces, say)
+                for output in outputs:
+                    output.begin(wanted)
             streams = [_stream(spark, options, checkpoint, output) for output in outputs]
-            run(streams, show)
+            if options.is_serving:
+                streams.append(_serving(spark, options, checkpoint))
+            run(streams, show, None if begun is None else partial(begun, spark))
     tallies = [one.tally for one in streams]
     print(summary(outputs, tallies, checkpoint, time.monotonic() - started))
 
@@ -142,10 +160,12 @@ def _outputs(options: StreamOptions) -> list[Output]:
     if options.publish is not None and options.prefix is not None:
         server = {"url": options.publish, **_login(options)}
         outputs.append(PublishOutput(server, options.prefix.rstrip("/")))
-    if not outputs:
+    if options.is_serving and options.url is None:
+        raise ConfigError("--serve takes --url: what is found goes to the clients of its brokers.")
+    if not outputs and not options.is_serving:
         raise ConfigError(
             "there is nowhere for matches to go.",
-            hint="--out FOLDER, or --publish mqtt://HOST:PORT --topic PREFIX, or both.",
+            hint="--out FOLDER, or --publish mqtt://HOST:PORT --topic PREFIX, or --serve, or all.",
         )
     return outputs
 
@@ -165,7 +185,7 @@ def _checkpoint(options: StreamOptions) -> Path:
 def _source(options: StreamOptions) -> Source:
     if options.archive is not None:
         return Source(str(Path(options.archive).absolute()), options.topics)
-    return Source(options.url or "", options.topics)
+    return Source(options.source or options.url or "", options.topics)
 
 
 def _source_options(options: StreamOptions) -> dict[str, str]:
@@ -236,10 +256,24 @@ def _stream(
     )
 
 
+def _serving(spark: SparkSession, options: StreamOptions, checkpoint: Path) -> BatchStream:
+    return serving(
+        spark,
+        options.url or "",
+        checkpoint / QUERY_NAME,
+        login=options.login,
+        batch_rows_max=min(options.batch_rows_max, SERVE_BATCH_ROWS_MAX),
+        is_available_now=options.is_available_now,
+    )
+
+
 def summary(outputs: list[Output], tallies: list[Tally], checkpoint: Path, seconds: float) -> str:
     lines = []
-    for output, tally in zip(outputs, tallies, strict=True):
+    for output, tally in zip_longest(outputs, tallies):
         lines.append(f"in      {tally.rows_in:,} messages, in batches: {tally.batches:,}")
-        lines += output.summary(tally)
+        if output is None:  # they are behind the others: spaces that are served
+            lines.append(f"out     {tally.rows_out:,} deliveries to clients of brokers")
+        else:
+            lines += output.summary(tally)
     lines.append(f"time    {seconds:.0f} s")
     return "\n".join([*lines, f"goes on from {checkpoint}"])

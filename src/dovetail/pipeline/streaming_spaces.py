@@ -31,10 +31,10 @@ class ClusterSpaces:
 
 
 def spaces_reported(report: SpacesReport) -> tuple[Space, ...]:
-    return tuple(_space(one) for one in report.spaces)
+    return tuple(map(space_of, report.spaces))
 
 
-def _space(report: SpaceReport) -> Space:
+def space_of(report: SpaceReport) -> Space:
     return Space(
         report.name,
         report.topics,
@@ -45,4 +45,5 @@ def _space(report: SpaceReport) -> Space:
         frozenset(report.texts),
         report.json_fields,
         Sharing(Scheme(report.scheme), report.along, report.policy),
+        is_streamed=report.engine == "spark",
     )

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dovetail.config import PIPELINE_MATCHERS
 from dovetail.errors import ConfigError
 from dovetail.reports import NodeRole
 from dovetail.settings.access import Access
@@ -37,6 +38,8 @@ class Options(Struct, frozen=True, kw_only=True):
     workers: int | None = None
     matchers: tuple[int, int] | None = None
     """The least and the most."""
+    pipeline: bool = False
+    """Of `up`: with an archive, matchers if they have work, and a stream on Spark."""
     # Of `node` alone.
     is_node: bool = False
     role: NodeRole | Literal["both"] = "broker"
@@ -82,6 +85,8 @@ def settings_of(options: Options) -> Settings:
         least, most = options.matchers
         matchers = replace(settings.matchers, count_min=least, count_max=most)
         settings = replace(settings, matchers=matchers)
+    if options.pipeline:
+        settings = _with_pipeline(settings, options)
     if options.is_node:
         settings = _as_node(settings, options)
     if options.role == "matcher":
@@ -116,6 +121,17 @@ def _with_listener(settings: Settings, options: Options) -> Settings:
             replace(one, host=host) if one.kind == "websocket" else one for one in listeners
         ]
     return replace(settings, listeners=tuple(listeners))
+
+
+def _with_pipeline(settings: Settings, options: Options) -> Settings:
+    """What it needs and the file leaves open."""
+    archive, matchers = settings.archive, settings.matchers
+    if not archive.topics:
+        archive = replace(archive, topics=("#",))
+    is_live = any(space.engine == "live" for space in settings.spaces.values())
+    if is_live and options.matchers is None and not matchers.count_most:
+        matchers = replace(matchers, count_min=PIPELINE_MATCHERS)
+    return replace(settings, archive=archive, matchers=matchers)
 
 
 def _as_node(settings: Settings, options: Options) -> Settings:

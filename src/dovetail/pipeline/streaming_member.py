@@ -1,0 +1,96 @@
+"""The stream of `dovetail up --pipeline`: `python -m dovetail.pipeline.streaming_member`.
+
+A process like a node of a fleet: told what it is by a line on its standard input, it stops when
+that ends or at SIGTERM, behind the batch under way, and answers in lines of JSON (supervised.py).
+How it gets on goes to the log.
+"""
+
+import io
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import IO, cast
+
+import msgspec
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from dovetail.client.options import PASSWORD_VARIABLE
+from dovetail.errors import DovetailError
+from dovetail.logs import set_up_logging
+from dovetail.pipeline.streaming_job import StreamOptions, stream
+from dovetail.streams import StreamMember
+from dovetail.supervised import ERROR, UP
+
+log = logging.getLogger("dovetail.stream")
+
+_INPUT = 0
+
+
+class _LogLines(io.TextIOBase):
+    """What is printed, line by line to the log."""
+
+    def write(self, text: str) -> int:
+        for line in text.splitlines():
+            if line.strip():
+                log.info("%s", line)
+        return len(text)
+
+
+def main() -> None:
+    # Whoever was told to stop says so once more to itself: Spark knows what to do at SIGINT.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    answers, sys.stdout = sys.stdout, _LogLines()
+    member = msgspec.json.decode(_line(), type=StreamMember)
+    set_up_logging(member.log_level, member.name)
+    threading.Thread(target=_heed, daemon=True).start()
+
+    def say(what: dict[str, object]) -> None:
+        print(json.dumps(what), file=answers, flush=True)
+
+    def begun(spark: SparkSession) -> None:
+        say({UP: [("Spark", spark.sparkContext.uiWebUrl), ("table", member.out)]})
+
+    try:
+        console = Console(file=cast("IO[str]", _LogLines()), soft_wrap=True)
+        stream(options_of(member), console=console, begun=begun)
+    except DovetailError as error:
+        say({ERROR: str(error)})
+        sys.exit(2)
+    except KeyboardInterrupt:
+        pass
+
+
+def _line() -> bytes:
+    """Without Python's buffer: a thread that waits at that is in the way of an end."""
+    told = b""
+    while not told.endswith(b"\n") and (more := os.read(_INPUT, 4_096)):
+        told += more
+    return told
+
+
+def options_of(member: StreamMember) -> StreamOptions:
+    password = os.environ.get(PASSWORD_VARIABLE, "")
+    return StreamOptions(
+        url=",".join(member.urls),
+        source="the brokers beside it",
+        out=member.out,
+        checkpoint=Path(member.checkpoint),
+        is_serving=member.is_serving,
+        login=None if member.user is None else (member.user, password),
+    )
+
+
+def _heed() -> None:
+    """Who started us has our input's other end: it ends with them."""
+    while os.read(_INPUT, 4_096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()
