@@ -8,15 +8,26 @@ import pyarrow as pa
 
 from dovetail.pipeline.bluedove_report import BlueDoveRun, render_bluedove
 from dovetail.pipeline.experiments.bluedove import EVENT, ROWS, Measured
-from dovetail.pipeline.experiments.bluedove_figures import FIGURES, Figure
+from dovetail.pipeline.experiments.bluedove_figures import FIGURES
 from dovetail.pipeline.experiments.bluedove_numbers import compare
+from dovetail.pipeline.experiments.bluedove_scale import MATCHERS
+from dovetail.pipeline.experiments.bluedove_views import Figure
 from html_pages import check_balanced
 
 
 def rows_of(figure: Figure) -> list[dict[str, object]]:
     """As of a run: something for each configuration."""
-    lines = [line for panel in figure.panels for line in panel.lines]
-    places = [0.0] if figure.along in ("x", "bars") else [1.0, 2.0, 3.0]
+    course = [1.0, 2.0, 3.0] if figure.along in ("time", "matchers") else [0.0]
+    shown = [
+        (one, line.measure or figure.measure, at)
+        for panel in figure.panels
+        for line in panel.lines
+        for _, one in line.points
+        for at in (map(float, MATCHERS) if line.is_own else course)
+    ]
+    shown += [
+        (one, check.measure, 0.0) for check in figure.checks for one in (check.whole, check.scaled)
+    ]
     return [
         {
             **dataclasses.asdict(one),
@@ -25,9 +36,7 @@ def rows_of(figure: Figure) -> list[dict[str, object]]:
             "at": at,
             "value": 1_000.0 + number + at,
         }
-        for number, one in enumerate(sorted(set(figure.configurations)))
-        for measure in {line.measure or figure.measure for line in lines}
-        for at in places
+        for number, (one, measure, at) in enumerate(sorted(set(shown)))
     ]
 
 
@@ -49,6 +58,14 @@ def test_has_every_figure_and_needs_nothing_from_elsewhere() -> None:
         (section,) = re.findall(rf'<section id="figure-{name}">.*?</section>', text)
         assert section.count('<svg class="chart"') == len(figure.panels)
     assert not re.search(r"https?:|src=|@import|url\(|<script|<link", text)
+
+
+def test_what_is_scaled_stands_beside_the_same_in_full() -> None:
+    text = page("scale-boxes")
+    assert "How far the scaling can be trusted" in text
+    assert text.count("that stand for them") == len(FIGURES["scale-boxes"].checks)
+    assert "Where the design bends" in text
+    assert "Where the design bends" not in page("7")
 
 
 def test_what_happened_is_drawn() -> None:

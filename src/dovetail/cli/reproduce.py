@@ -89,6 +89,9 @@ class BlueDoveFigure(StrEnum):
     FIGURE_11B = "11b"
     FIGURE_11C = "11c"
     OVERHEAD = "overhead"
+    SCALE_MATCHERS = "scale-matchers"
+    SCALE_BOXES = "scale-boxes"
+    CRASH_100 = "crash-100"
 
 
 @app.command(epilog="Example: dovetail reproduce bluedove --figure 6a --figure 7 --out results")

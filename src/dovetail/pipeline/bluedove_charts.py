@@ -1,7 +1,7 @@
 """Charts of BlueDove's figures that sweeps of counts (charts.py) have no use for.
 
-Axes begin with 0 and are linear, as the paper's are. The first line of a chart is ours, and the one
-that is drawn through.
+Axes begin with 0 and are linear, as the paper's are, but for `decades`. The first line of a chart
+is ours, and the one that is drawn through.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from dovetail.pipeline.charts import (
     Area,
     Axis,
     Series,
+    decade_axis,
     number,
     value_axis,
 )
@@ -44,16 +45,34 @@ def curves(
         ),
         _axis([value for line in series for value in line.values]),
     )
-    parts = area.begin(title, x_label, y_label)
-    parts += [
-        area.line(style_of(index), x_values, line.values) for index, line in enumerate(series)
+    return _through(area, area.begin(title, x_label, y_label), x_values, series)
+
+
+def _through(
+    area: Area, parts: Sequence[str], x_values: Sequence[float], series: Sequence[Series]
+) -> str:
+    """Lines, and points with their values."""
+    lines = [
+        area.line(style_of(index), x_values[: len(line.values)], line.values)
+        for index, line in enumerate(series)
     ]
-    parts += [
+    points = [
         area.point(style_of(index), where, value, note)
         for index, line in enumerate(series)
-        for where, value, note in zip(x_values, line.values, line.notes, strict=True)
+        for where, value, note in zip(x_values, line.values, line.notes, strict=False)
     ]
-    return "".join([*parts, "</svg>"])
+    return "".join([*parts, *lines, *points, "</svg>"])
+
+
+def decades(
+    title: str, x_label: str, y_label: str, x_values: Sequence[float], series: Sequence[Series]
+) -> str:
+    """The same over several powers of ten, of values above 0. A line may end early."""
+    area = Area(
+        Axis(min(x_values), max(x_values), tuple(x_values), log=True),
+        decade_axis([value for line in series for value in line.values]),
+    )
+    return _through(area, area.begin(title, x_label, y_label), x_values, series)
 
 
 def courses(

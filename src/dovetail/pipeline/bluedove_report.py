@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from dovetail.pipeline.bluedove_charts import bars, courses, curves, style_of
+from dovetail.pipeline.bluedove_charts import bars, courses, curves, decades, style_of
 from dovetail.pipeline.charts import Series, legend_key
 from dovetail.pipeline.experiments.bluedove import (
     BOXES,
@@ -16,8 +16,9 @@ from dovetail.pipeline.experiments.bluedove import (
     Configuration,
     Measured,
 )
-from dovetail.pipeline.experiments.bluedove_figures import Figure, Line, Panel
+from dovetail.pipeline.experiments.bluedove_bends import bends
 from dovetail.pipeline.experiments.bluedove_numbers import TOLERANCE
+from dovetail.pipeline.experiments.bluedove_views import Check, Figure, Line, Panel
 from dovetail.pipeline.experiments.comparison import Comparison
 from dovetail.pipeline.page import as_text, check_table, head, page
 
@@ -34,7 +35,11 @@ NOTE = (
 THOUSANDS = (RATE, BOXES)
 """Measures whose charts are in thousands."""
 
-EVENTS = {"9": "a matcher is started", "10": "a matcher falls silent"}
+EVENTS = {
+    "9": "a matcher is started",
+    "10": "a matcher falls silent",
+    "crash-100": "a matcher falls silent",
+}
 """What the dashed lines of a figure are."""
 
 READING = f"""\
@@ -108,6 +113,7 @@ def render_bluedove(run: BlueDoveRun, measured: Measured, comparisons: Sequence[
         + check_table(comparisons, NOTE)
         + READING
         + "".join(_figure(figure, measured) for figure in run.figures)
+        + _bends(measured)
         + DIFFERENCES,
     )
 
@@ -121,23 +127,66 @@ def _headline(comparisons: Sequence[Comparison]) -> str:
 def _figure(figure: Figure, measured: Measured) -> str:
     panels = "".join(_panel(figure, panel, measured) for panel in figure.panels)
     legend = ""
-    if figure.along != "bars" and len(figure.panels[0].lines) > 1:
-        keys = "".join(
-            f"<li>{legend_key(style_of(index))}{escape(line.name)}</li>"
-            for index, line in enumerate(figure.panels[0].lines)
-        )
-        legend = f'<ul class="legend">{keys}</ul>'
+    if figure.along not in ("bars", "log") and len(figure.panels[0].lines) > 1:
+        legend = _legend(figure.panels[0])
     return (
-        f'<section id="figure-{figure.name}"><h2>{_printed(figure.name)}: '
-        f'{escape(figure.title)}</h2>{legend}<div class="panels">{panels}</div></section>\n'
+        f'<section id="figure-{figure.name}"><h2>{_printed(figure)}</h2>{legend}'
+        f'<div class="panels">{panels}</div>{_checks(figure.checks, measured)}</section>\n'
     )
 
 
-def _printed(name: str) -> str:
+def _legend(panel: Panel) -> str:
+    keys = "".join(
+        f"<li>{legend_key(style_of(index))}{escape(line.name)}</li>"
+        for index, line in enumerate(panel.lines)
+    )
+    return f'<ul class="legend">{keys}</ul>'
+
+
+def _printed(figure: Figure) -> str:
     """6a as the paper writes it: Figure 6(a)."""
+    name, title = figure.name, escape(figure.title)
+    if name == "overhead":
+        return f"Overhead: {title}"
     if not name[0].isdigit():
-        return name.capitalize()
-    return f"Figure {name[:-1]}({name[-1]})" if name[-1] in "abc" else f"Figure {name}"
+        return f"Beyond the paper: {title}"
+    return (
+        f"Figure {name[:-1]}({name[-1]}): {title}"
+        if name[-1] in "abc"
+        else f"Figure {name}: {title}"
+    )
+
+
+def _checks(checks: Sequence[Check], measured: Measured) -> str:
+    """What is scaled, beside the same in full."""
+    if not checks:
+        return ""
+    rows = ""
+    for check in checks:
+        whole, scaled = (
+            _known(measured, one, check.measure) for one in (check.whole, check.scaled)
+        )
+        rows += (
+            f'<tr><th scope="row">{as_text(check.what)}</th><td class="number">{_text(whole)}</td>'
+            f'<td class="number">{_text(scaled)}</td>'
+            f'<td class="number">{as_text(f"{(scaled / whole - 1) * 100:+.1f} %")}</td></tr>'
+        )
+    return (
+        '<h3 class="after">How far the scaling can be trusted</h3><div class="wide">'
+        '<table class="values"><thead><tr><th scope="col">Both were run</th>'
+        '<th scope="col" class="number">in full</th><th scope="col" class="number">scaled</th>'
+        '<th scope="col" class="number">difference</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _bends(measured: Measured) -> str:
+    """Where the design ceases to gain, in words."""
+    found = bends(measured)
+    if not found:
+        return ""
+    items = "".join(f"<li><b>{as_text(bend.what)}</b> {as_text(bend.found)}</li>" for bend in found)
+    return f'<section id="bends"><h2>Where the design bends</h2><ul>{items}</ul></section>\n'
 
 
 def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
@@ -151,12 +200,10 @@ def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
         )
         for line, values in zip(panel.lines, found, strict=True)
     ]
-    where = [x for x, _ in found[0]]
+    where = [x for x, _ in max(found, key=len)]
     table = _table(figure, where, series)
-    if figure.measure in THOUSANDS:
-        series = [
-            Series(one.name, [value / 1_000 for value in one.values], one.notes) for one in series
-        ]
+    unit = 1_000 if figure.measure in THOUSANDS and figure.along != "log" else panel.unit
+    series = [Series(one.name, [value / unit for value in one.values], one.notes) for one in series]
     y_label = panel.y_label or figure.y_label
     if figure.along == "bars":
         chart = bars(title, y_label, series)
@@ -164,6 +211,10 @@ def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
         happened = [at for at, _ in measured.over(panel.lines[0].points[0][1], EVENT)]
         events = [(at, f"{EVENTS[figure.name]} at {at:g} s") for at in happened]
         chart = courses(title, figure.x_label, y_label, where, series, events)
+    elif figure.along == "log":
+        chart = decades(title, figure.x_label, y_label, where, series)
+        if len(panel.lines) > 1:
+            chart = _legend(panel) + chart
     else:
         chart = curves(title, figure.x_label, y_label, where, series)
     return (
@@ -174,7 +225,7 @@ def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
 
 def _values(figure: Figure, line: Line, measured: Measured) -> list[tuple[float, float]]:
     measure = line.measure or figure.measure
-    if figure.along in ("time", "matchers"):
+    if line.is_own or figure.along in ("time", "matchers"):
         return measured.over(line.points[0][1], measure)
     return [(x, _known(measured, one, measure)) for x, one in line.points]
 
@@ -189,11 +240,16 @@ def _text(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def _cell(series: Series, place: int) -> str:
+    """Empty where a line has ended."""
+    return _text(series.values[place]) if place < len(series.values) else ""
+
+
 def _table(figure: Figure, where: Sequence[float], series: Sequence[Series]) -> str:
     heads = "".join(f'<th scope="col" class="number">{escape(one.name)}</th>' for one in series)
     rows = "".join(
         f'<tr><th scope="row">{"" if figure.along == "bars" else f"{x:g}"}</th>'
-        + "".join(f'<td class="number">{_text(one.values[place])}</td>' for one in series)
+        + "".join(f'<td class="number">{_cell(one, place)}</td>' for one in series)
         + "</tr>"
         for place, x in enumerate(where)
     )

@@ -20,8 +20,15 @@ from dovetail import __version__
 from dovetail.errors import ConfigError
 from dovetail.pipeline.bluedove_report import BlueDoveRun, render_bluedove
 from dovetail.pipeline.broker_report import BrokerRun, render_broker
-from dovetail.pipeline.experiments import bluedove, bluedove_numbers, broker, wildcard
-from dovetail.pipeline.experiments.bluedove_figures import FIGURES, Figure, chosen
+from dovetail.pipeline.experiments import (
+    bluedove,
+    bluedove_cells,
+    bluedove_numbers,
+    broker,
+    wildcard,
+)
+from dovetail.pipeline.experiments.bluedove_figures import FIGURES, chosen
+from dovetail.pipeline.experiments.bluedove_views import Figure
 from dovetail.pipeline.experiments.comparison import Comparison, averages, compare
 from dovetail.pipeline.place import announce, cores_of
 from dovetail.pipeline.progress import show_progress, show_steps
@@ -200,10 +207,11 @@ def measure_bluedove(
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     announce(spark, console)
     wanted = [one for figure in figures for one in figure.configurations]
-    cells = bluedove.cells(wanted, trials)
+    cells = bluedove_cells.cells(wanted, trials)
     # One task alone could not be told from those of stages around it (progress.py).
     count = max(cells.num_rows, 2)
-    rows = bluedove.in_order(bluedove.measure(spark.createDataFrame(cells), count, seed, effort))
+    dealt = bluedove_cells.measure(spark.createDataFrame(cells), count, seed, effort)
+    rows = bluedove_cells.in_order(dealt)
     with show_progress(spark, "BlueDove figures", count, console):
         table = rows.toArrow()
     return table.cast(bluedove.ROWS).replace_schema_metadata(metadata(BLUEDOVE, seed))

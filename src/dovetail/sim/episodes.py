@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -95,7 +96,7 @@ class _Episode:
     def __init__(self, world: MatchingWorld, setting: Setting, seed: int) -> None:
         self.world = world
         self.setting = setting
-        self._points = points_of(setting, seed)
+        self._points = chain.from_iterable(some.tolist() for some in points_of(setting, seed))
         self.brokers: list[BrokerNode] = [
             world.start_broker(f"broker-{number}") for number in range(setting.brokers)
         ]

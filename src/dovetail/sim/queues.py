@@ -5,16 +5,24 @@ feeds, gossip, the search itself. Here are candidates, policies, what matchers t
 and queues that share a matcher's time; the first three by the code of the service. How many boxes a
 matcher holds along a dimension is counted once. So a publication costs a thirtieth of what it does
 there, and experiments can have as many as they need. A test holds one against the other.
+
+Points are addressed before they are published (`addressed`), thousands at a time: who their
+candidates are depends on segments alone.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
+import numpy as np
+
 from dovetail.attributes import forwarding
 from dovetail.attributes.forwarding import Load, Loads, Meter
 from dovetail.config import LOAD_WINDOW_SECONDS
+from dovetail.matcher.layout import Floats
+from dovetail.sim import holdings
 from dovetail.sim.clock import Clock
 from dovetail.sim.matchers import TICK_SECONDS, Costs
 from dovetail.sim.systems import Setting, System
@@ -25,6 +33,7 @@ _UNKNOWN_COST = 1e-9
 
 Asked = tuple[str, int]
 """A matcher, and the dimension that it is asked along."""
+Candidates = tuple[Asked, ...]
 
 
 class _Question(NamedTuple):
@@ -67,18 +76,17 @@ class Queues:
     def __init__(self, system: System, setting: Setting, seed: int) -> None:
         layout = self._layout = setting.layout(system.scheme)
         placement = setting.placement(layout)
-        self._table, self._names = placement.table, placement.names
+        self._placement = placement
         self._costs: Costs = setting.costs
         self._job_points_max = setting.job_points_max
         self._random = Random(seed)
         self.clock = Clock()
         lows, highs = setting.drawn_boxes(seed)
-        kinds = layout.kinds(lows, highs)
-        self._matchers: dict[str, _Matcher] = {}
-        for name in placement.names:
-            along = layout.along(lows, highs, kinds, placement.cover(name))
-            counts = [int((along >> place & 1).sum()) for place in range(layout.searchable)]
-            self._matchers[name] = _Matcher(name, counts)
+        held = holdings.count(placement, lows, highs)
+        self._matchers = {
+            name: _Matcher(name, along)
+            for name, along in zip(placement.names, held.along.tolist(), strict=True)
+        }
         self._brokers = [
             Loads(system.policy, Random(self._random.random())) for _ in range(setting.brokers)
         ]
@@ -91,13 +99,25 @@ class Queues:
 
     # Points ---------------------------------------------------------------------------------------
 
-    def publish(self, broker: int, points: Sequence[Sequence[float]]) -> None:
-        """That came at this broker together."""
+    def addressed(self, points: Floats) -> list[Candidates]:
+        """Their candidates. Where everybody has everything there is one, drawn when it comes."""
+        if self._layout.is_copied:
+            return [()] * len(points)
+        names = self._placement.names
+        usable = np.ones(len(names), np.bool_)
+        found = self._placement.candidates(self._layout.values(points), usable, self._random)
+        return [
+            tuple((names[place], dimension) for dimension, place in enumerate(row))
+            for row in found.tolist()
+        ]
+
+    def publish(self, broker: int, points: Sequence[Candidates]) -> None:
+        """That came at this broker together, addressed."""
         loads, now = self._brokers[broker], self.clock.now
         known: dict[Asked, float] = {}
         questions: dict[Asked, int] = {}
-        for point in points:
-            best = min(self._candidates(point), key=lambda one: self._cost(loads, one, known))
+        for candidates in points:
+            best = self._best(candidates or self._anybody(), loads, known)
             questions[best] = questions.get(best, 0) + 1
             if loads.policy is forwarding.random:  # for each point anew
                 known.clear()
@@ -106,19 +126,21 @@ class Queues:
             self.waiting_points += count
             self.clock.at(now + LINK_SECONDS, self._come, self._matchers[name], dimension, count)
 
-    def _candidates(self, point: Sequence[float]) -> list[Asked]:
-        if self._layout.is_copied:
-            return [(self._random.choice(self._names), 0)]
-        values = [point[column] for column in self._layout.columns]
-        found = self._table.candidates(values)
-        return [(name, dimension) for dimension, name in enumerate(found) if name is not None]
+    def _anybody(self) -> Candidates:
+        return ((self._random.choice(self._placement.names), 0),)
 
-    def _cost(self, loads: Loads, asked: Asked, known: dict[Asked, float]) -> float:
-        cost = known.get(asked)
-        if cost is None:
-            cost = loads.cost(*asked, self.clock.now) or _UNKNOWN_COST * self._random.random()
-            known[asked] = cost
-        return cost
+    def _best(self, candidates: Candidates, loads: Loads, known: dict[Asked, float]) -> Asked:
+        """The first of the cheapest; `known` has what those cost that were asked about before."""
+        now, best, least = self.clock.now, candidates[0], math.inf
+        for asked in candidates:
+            cost = known.get(asked)
+            if cost is None:
+                name, dimension = asked
+                cost = loads.cost(name, dimension, now) or _UNKNOWN_COST * self._random.random()
+                known[asked] = cost
+            if cost < least:
+                best, least = asked, cost
+        return best
 
     def _come(self, matcher: _Matcher, dimension: int, points: int) -> None:
         matcher.meters[dimension].came(points)

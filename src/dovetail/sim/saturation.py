@@ -20,7 +20,8 @@ The same can be asked of the whole plane (`Plane`), which takes thirty times as 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from itertools import chain, islice
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -48,7 +49,10 @@ class Cluster(Protocol):
     @property
     def clock(self) -> Clock: ...
 
-    def publish(self, broker: int, points: Sequence[Sequence[float]]) -> None: ...
+    def addressed(self, points: Floats) -> list[Any]:
+        """Points as `publish` takes them: what does not depend on time is done beforehand."""
+
+    def publish(self, broker: int, points: Sequence[Any]) -> None: ...
 
     def waited_seconds(self) -> list[float]:
         """At each matcher, how long whoever is next has waited."""
@@ -112,8 +116,8 @@ def saturation(
 ) -> Saturation:
     """Of one of the `SYSTEMS`."""
     search = search or Search()
-    points = points_of(setting, seed)
     cluster = make(SYSTEMS[name], setting, seed)
+    points = addressed_points(cluster, setting, seed)
     # Now everybody knows how fast everybody is.
     trial(cluster, setting, search, points, search.first_rate / 2)
     trials: list[Trial] = []
@@ -137,8 +141,9 @@ def boxes_held(name: str, setting: Setting, seed: int, search: Search | None = N
     )
 
     def is_too_many(boxes: float) -> bool:
-        held, points = replace(setting, boxes=round(boxes)), points_of(setting, seed)
+        held = replace(setting, boxes=round(boxes))
         cluster = Queues(SYSTEMS[name], held, seed)
+        points = addressed_points(cluster, held, seed)
         trial(cluster, held, quick, points, rate / 2)
         return trial(cluster, held, search, points, rate).is_saturated
 
@@ -149,7 +154,8 @@ def response_times(
     name: str, setting: Setting, seed: int, rate: float, seconds: int, search: Search | None = None
 ) -> list[float]:
     """At one rate, the mean of each second (BlueDove IV-B)."""
-    cluster, points = Queues(SYSTEMS[name], setting, seed), points_of(setting, seed)
+    cluster = Queues(SYSTEMS[name], setting, seed)
+    points = addressed_points(cluster, setting, seed)
     trial(cluster, setting, search or Search(), points, rate / 2)
     cluster.take_response_seconds()
     found = []
@@ -178,7 +184,7 @@ def _between(low: float, high: float) -> float:
 
 
 def trial(
-    cluster: Cluster, setting: Setting, search: Search, points: Iterator[list[float]], rate: float
+    cluster: Cluster, setting: Setting, search: Search, points: Iterator[Any], rate: float
 ) -> Trial:
     seconds = max(search.seconds_min, search.publications_min / rate)
     _flow(cluster, setting, points, rate, seconds / 3)
@@ -194,7 +200,7 @@ def trial(
 
 
 def _flow(
-    cluster: Cluster, setting: Setting, points: Iterator[list[float]], rate: float, seconds: float
+    cluster: Cluster, setting: Setting, points: Iterator[Any], rate: float, seconds: float
 ) -> Floats:
     """Publications for so long; samples of how long those wait who are next."""
     clock = cluster.clock
@@ -206,19 +212,23 @@ def _flow(
         if clock.now >= sample_at:
             samples.append(cluster.waited_seconds())
             sample_at += SAMPLE_SECONDS
-        together = [next(points) for _ in range(setting.points_at_once)]
-        cluster.publish(turn % setting.brokers, together)
+        cluster.publish(turn % setting.brokers, list(islice(points, setting.points_at_once)))
     return np.array(samples)
 
 
-def points_of(setting: Setting, seed: int) -> Iterator[list[float]]:
+def addressed_points(cluster: Cluster, setting: Setting, seed: int) -> Iterator[Any]:
+    return chain.from_iterable(map(cluster.addressed, points_of(setting, seed)))
+
+
+def points_of(setting: Setting, seed: int) -> Iterator[Floats]:
     return lattice(seed, setting.skewed, setting.spread)
 
 
-def lattice(seed: int, skewed: int = 0, spread: float = workload.SPREAD) -> Iterator[list[float]]:
-    """Points that fill all dimensions evenly: a Kronecker sequence, shifted.
+def lattice(seed: int, skewed: int = 0, spread: float = workload.SPREAD) -> Iterator[Floats]:
+    """Points that fill all dimensions evenly, without end: a Kronecker sequence, shifted.
 
-    In the last `skewed` ones they are as dense as the centres of boxes.
+    They come thousands at a time. In the last `skewed` dimensions they are as dense as the centres
+    of boxes.
     """
     ratio = 2.0
     for _ in range(64):  # the root of x ** (dimensions + 1) == x + 1
@@ -235,7 +245,7 @@ def lattice(seed: int, skewed: int = 0, spread: float = workload.SPREAD) -> Iter
         points = evenly * workload.LENGTH
         for column, share in shares.items():
             points[:, column] = np.interp(evenly[:, column], share, axis)
-        yield from points.tolist()
+        yield points
         first += _LATTICE_POINTS
 
 
@@ -268,6 +278,11 @@ class Plane:
             self._world.subscribe(broker.name, lows[own], highs[own])
         self._world.run(SETTLE_SECONDS)
         assert all(node.is_serving for node in self._world.matchers.values())
+
+    def addressed(self, points: Floats) -> list[list[float]]:
+        """Brokers do it themselves."""
+        found: list[list[float]] = points.tolist()
+        return found
 
     def publish(self, broker: int, points: Sequence[Sequence[float]]) -> None:
         node = self._brokers[broker]

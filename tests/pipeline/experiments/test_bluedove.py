@@ -26,10 +26,8 @@ from dovetail.pipeline.experiments.bluedove import (
     Configuration,
     Effort,
     Measured,
-    cells,
-    measure_cell,
-    measure_configuration,
 )
+from dovetail.pipeline.experiments.bluedove_cells import PLACE, cells, measure_cell
 from dovetail.pipeline.experiments.bluedove_figures import (
     CRASHING,
     FIGURES,
@@ -38,6 +36,7 @@ from dovetail.pipeline.experiments.bluedove_figures import (
     chosen,
 )
 from dovetail.pipeline.experiments.bluedove_numbers import compare
+from dovetail.pipeline.experiments.bluedove_runs import measure_configuration
 from dovetail.sim.episodes import Steps
 from dovetail.sim.saturation import Search
 
@@ -119,6 +118,13 @@ def test_cells_are_run_once() -> None:
     table = cells(wanted, 2)
     assert table.num_rows == 2 * len(set(wanted)) < 2 * len(wanted)
     assert {one.width for one in wanted} == {WIDE, NARROW}
+    assert table[PLACE].to_pylist() == [*range(table.num_rows)]
+
+
+def test_what_takes_long_begins_first() -> None:
+    wanted = [Configuration(), Configuration("scaled"), Configuration("scaled", matchers=500)]
+    found = [(one["experiment"], one["matchers"]) for one in cells(wanted, 1).to_pylist()]
+    assert found == [("scaled", 500), ("scaled", 20), ("saturation", 20)]
 
 
 def test_a_cell_draws_from_its_trial_and_seed_alone() -> None:

@@ -1,7 +1,7 @@
-"""Which configurations each of BlueDove's figures shows, and how. Pure."""
+"""Which configurations each of BlueDove's figures shows, and how; ours come after them. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dovetail.errors import ConfigError
 from dovetail.pipeline.experiments.bluedove import (
@@ -22,6 +22,8 @@ from dovetail.pipeline.experiments.bluedove import (
     WIDE,
     Configuration,
 )
+from dovetail.pipeline.experiments.bluedove_beyond import BEYOND
+from dovetail.pipeline.experiments.bluedove_views import Figure, Line, Panel
 
 PAPER_RATE = 100_000.0
 """Below what 20 matchers can take: figures 5 and 6(b)."""
@@ -41,49 +43,6 @@ WIDTH_NAMES = {WIDE: "boxes 250 wide", NARROW: "boxes in one segment"}
 GROWING = Configuration(GROWTH, matchers=5)
 CRASHING = Configuration(CRASHES)
 IDLE = Configuration(OVERHEAD)
-
-
-@dataclass(frozen=True)
-class Line:
-    """A curve: what is at each x; or one configuration, by its own seconds or matchers."""
-
-    name: str
-    points: tuple[tuple[float, Configuration], ...]
-    measure: str = ""
-    """If it is not the figure's."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A chart."""
-
-    title: str
-    lines: tuple[Line, ...]
-    y_label: str = ""
-    """If it is not the figure's."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """The paper's, and what it is called there."""
-
-    name: str
-    title: str
-    x_label: str
-    y_label: str
-    measure: str
-    panels: tuple[Panel, ...]
-    along: str = "x"
-    """`x`: a value for each x; `bars`: for each name; `time`, `matchers`: a line's own."""
-
-    @property
-    def configurations(self) -> list[Configuration]:
-        return [
-            configuration
-            for panel in self.panels
-            for line in panel.lines
-            for _, configuration in line.points
-        ]
 
 
 def _by_width(lines: "Sequence[Line]", experiment: str | None = None) -> tuple[Panel, ...]:
@@ -264,12 +223,13 @@ FIGURES = {
             ),
             "bars",
         ),
+        *BEYOND,
     )
 }
 
 
 def chosen(names: Sequence[str]) -> tuple[Figure, ...]:
-    """In the paper's order, each once."""
+    """In the paper's order and what is beyond it, each once."""
     unknown = sorted(set(names) - set(FIGURES))
     if unknown or not names:
         raise ConfigError(
