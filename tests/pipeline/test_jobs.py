@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline import jobs
-from dovetail.pipeline.experiments import bluedove, broker
+from dovetail.pipeline.experiments import bluedove, bluedove_cells, broker
+from dovetail.pipeline.experiments.bluedove_figures import FIGURES
 from dovetail.pipeline.experiments.wildcard import PANELS, ROWS
 from dovetail.sim.saturation import Search
 from dovetail.topics.sketches import METHODS
@@ -171,6 +172,21 @@ class TestBlueDove:
         first = (out / "results.parquet").read_bytes()
         jobs.reproduce_bluedove(figures=("7", "7"), seed=3, out=out, effort=self.SMALL)
         assert (out / "results.parquet").read_bytes() == first
+
+    def test_the_same_rows_on_any_number_of_cores(self, spark: SparkSession) -> None:
+        """Each cell by itself in tasks, two to a task, and all of them in this process."""
+        figure = FIGURES["7"]
+        cells = bluedove_cells.cells(figure.configurations, 1)
+        tasks = jobs.measure_bluedove(spark, (figure,), 1, 5, self.SMALL)
+        frame = spark.createDataFrame(cells)
+        pairs = bluedove_cells.measure(frame, cells.num_rows // 2, 5, self.SMALL)
+        alone = [
+            row
+            for cell in reversed(cells.to_pylist())
+            for row in bluedove_cells.measure_cell(cell, 5, self.SMALL)
+        ]
+        for rows in (bluedove_cells.in_order(pairs).toArrow().to_pylist(), alone):
+            assert sorted(map(repr, rows)) == sorted(map(repr, tasks.to_pylist()))
 
     @pytest.mark.usefixtures("no_spark")
     @pytest.mark.parametrize(

@@ -59,12 +59,14 @@ def boxes(
     spread: float = SPREAD,
     width: float = WIDTH,
     open_share: float = 0.0,
+    centres: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """Lower and upper borders; what lies outside the axis is cut off."""
+    """Lower and upper borders; what lies outside the axis is cut off. `centres`: the hot spots."""
     rng = np.random.default_rng((seed, 0))
-    centres = _cropped_normal(rng, hot_spots(dimensions), count, spread)
-    lows = np.clip(centres - width / 2, 0.0, LENGTH)
-    highs = np.clip(centres + width / 2, 0.0, LENGTH)
+    around = hot_spots(dimensions) if centres is None else centres
+    middles = _cropped_normal(rng, around, count, spread)
+    lows = np.clip(middles - width / 2, 0.0, LENGTH)
+    highs = np.clip(middles + width / 2, 0.0, LENGTH)
     if open_share:
         is_open = rng.random((count, dimensions)) < open_share
         lows[is_open], highs[is_open] = -np.inf, np.inf

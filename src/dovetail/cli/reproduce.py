@@ -89,6 +89,7 @@ class BlueDoveFigure(StrEnum):
     FIGURE_11B = "11b"
     FIGURE_11C = "11c"
     OVERHEAD = "overhead"
+    REASONS = "reasons"
     SCALE_MATCHERS = "scale-matchers"
     SCALE_BOXES = "scale-boxes"
     CRASH_100 = "crash-100"

@@ -17,7 +17,7 @@ from dovetail.pipeline.experiments.bluedove import (
     Measured,
 )
 from dovetail.pipeline.experiments.bluedove_bends import bends
-from dovetail.pipeline.experiments.bluedove_numbers import TOLERANCE
+from dovetail.pipeline.experiments.bluedove_plane import TOLERANCE
 from dovetail.pipeline.experiments.bluedove_views import Check, Figure, Line, Panel
 from dovetail.pipeline.experiments.comparison import Comparison
 from dovetail.pipeline.page import as_text, check_table, head, page
@@ -57,6 +57,13 @@ paper&rsquo;s results fit that kind, whatever its text says.</li>
 that are put again. Dashed lines are where a matcher is started, or falls silent.</p>
 </section>
 """
+
+TRYING = (
+    "What might explain where the paper&rsquo;s numbers and ours differ. Each row changes one "
+    "thing, and has what matchers could take at best, computed, which queues do not quite allow. A "
+    "cost for a message brings P2P and the spread of boxes to the paper&rsquo;s numbers, and full "
+    "replication away from them; no row has all of them."
+)
 
 DIFFERENCES = f"""\
 <section><h2>Where this differs from the paper, and why</h2>
@@ -125,6 +132,8 @@ def _headline(comparisons: Sequence[Comparison]) -> str:
 
 
 def _figure(figure: Figure, measured: Measured) -> str:
+    if figure.along == "names":
+        return _tables(figure, measured)
     panels = "".join(_panel(figure, panel, measured) for panel in figure.panels)
     legend = ""
     if figure.along not in ("bars", "log") and len(figure.panels[0].lines) > 1:
@@ -132,6 +141,32 @@ def _figure(figure: Figure, measured: Measured) -> str:
     return (
         f'<section id="figure-{figure.name}"><h2>{_printed(figure)}</h2>{legend}'
         f'<div class="panels">{panels}</div>{_checks(figure.checks, measured)}</section>\n'
+    )
+
+
+def _tables(figure: Figure, measured: Measured) -> str:
+    """A table for each panel, with a column for each line."""
+    found = ""
+    for panel in figure.panels:
+        columns = [dict(_values(figure, line, measured)) for line in panel.lines]
+        heads = "".join(
+            f'<th scope="col" class="number">{escape(line.name)}</th>' for line in panel.lines
+        )
+        rows = "".join(
+            f'<tr><th scope="row">{escape(name)}</th>'
+            + "".join(f'<td class="number">{as_text(_text(one[place]))}</td>' for one in columns)
+            + "</tr>"
+            for place, name in enumerate(figure.names)
+        )
+        found += (
+            f'<h3 class="after">{as_text(panel.title)}</h3><div class="wide">'
+            '<table class="values"><thead><tr>'
+            f'<th scope="col">{escape(figure.x_label)}</th>{heads}</tr></thead>'
+            f"<tbody>{rows}</tbody></table></div>"
+        )
+    return (
+        f'<section id="figure-{figure.name}"><h2>{_printed(figure)}</h2>'
+        f"<p>{TRYING}</p>{found}</section>\n"
     )
 
 
@@ -146,8 +181,8 @@ def _legend(panel: Panel) -> str:
 def _printed(figure: Figure) -> str:
     """6a as the paper writes it: Figure 6(a)."""
     name, title = figure.name, escape(figure.title)
-    if name == "overhead":
-        return f"Overhead: {title}"
+    if name in ("overhead", "reasons"):
+        return title
     if not name[0].isdigit():
         return f"Beyond the paper: {title}"
     return (

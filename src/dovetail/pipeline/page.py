@@ -39,6 +39,7 @@ main { max-width: 68rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
 h1 { font-size: clamp(1.6rem, 5vw, 2.2rem); line-height: 1.2; margin: 0 0 .5rem; }
 h2 { font-size: 1.35rem; margin: 3rem 0 .5rem; }
 h3 { font-size: 1rem; margin: 0 0 .25rem; }
+h3.after { margin-top: 1.5rem; }
 p, li { max-width: 46rem; }
 .lead { font-size: 1.1rem; }
 .soft { color: var(--soft); }

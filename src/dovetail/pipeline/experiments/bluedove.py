@@ -35,6 +35,8 @@ TRIALS_MAX = 100
 SATURATION, HELD, RESPONSE = "saturation", "held", "response"
 GROWTH, CRASHES, OVERHEAD = "growth", "crashes", "overhead"
 """The whole plane: sim/episodes.py."""
+REASONS = "reasons"
+"""What might explain differences: `bluedove_reasons.py`."""
 SCALED, HOLDING, CHATTER = "scaled", "holding", "chatter"
 """Beyond the paper: `bluedove_scale.py`."""
 RATE, UNEVENNESS, BUSY = "rate", "unevenness", "busy"
@@ -47,6 +49,9 @@ SERVES = "serves"
 LOST, DOUBLED, DUE = "lost", "doubled", "due"
 GOSSIP_BYTES, LOAD_BYTES = "gossip_bytes", "load_bytes"
 """A second that a matcher sends: in gossip, and in loads to each broker."""
+OVER_FULL_FEW, OVER_FULL, FLAT_CHANGE = "over_full_few", "over_full", "flat_change"
+OVER_P2P, OVER_P2P_SECOND = "over_p2p", "over_p2p_second"
+"""At best: times full replication and P2P; change in per cent where boxes are spread evenly."""
 LIMIT, LIMIT_INDEX = "limit", "limit_index"
 """Messages a second at best (sim/capacity.py): where each box is looked at, and with our index."""
 COPIES, HOLDS, HOLDS_MOST, HOLDS_BYTES = "copies", "holds", "holds_most", "holds_bytes"
@@ -120,8 +125,8 @@ QUICKER = 0.46
 0.3 s."""
 SEARCH = Search(first_rate=500.0, precision=0.03, seconds_min=20.0, publications_min=8_000)
 SCALE_SEARCH = Search(precision=0.05, seconds_min=30.0, publications_min=8_000)
-"""Begins near the limit, which is known there. In trials of 15 s some of 100 matchers had not come to
-rest, and the rate was a fifth lower."""
+"""Begins near the limit, which is known there. In trials of 15 s some of 100 matchers had not come
+to rest, and the rate was a fifth lower."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,8 @@ class Effort:
     crash_rate: float = 250.0
     crashes: int = 3
     crash_every_seconds: int = 30
+    crashes_of_many: int = 1
+    """With more matchers than the paper has."""
     scale_search: Search = SCALE_SEARCH
     drawn_max: int = 4_000_000
     """Beyond the paper: of boxes that are counted and not fed."""
@@ -157,6 +164,10 @@ class Effort:
         setting = self.plane(configuration)
         seconds = setting.costs.box_seconds * QUICKER
         return dataclasses.replace(setting, costs=setting.costs._replace(box_seconds=seconds))
+
+    def crashes_of(self, configuration: Configuration) -> int:
+        is_papers = configuration.matchers <= Configuration.matchers
+        return self.crashes if is_papers else self.crashes_of_many
 
     def scaled(self, configuration: Configuration) -> Setting:
         """As fast as the paper's, with the boxes that are drawn."""

@@ -1,6 +1,6 @@
 """Which configurations each of BlueDove's figures shows, and how; ours come after them. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dovetail.errors import ConfigError
@@ -8,14 +8,20 @@ from dovetail.pipeline.experiments.bluedove import (
     BOXES,
     BUSY,
     CRASHES,
+    FLAT_CHANGE,
     GOSSIP_BYTES,
     GROWTH,
     HELD,
     LATE,
     LOAD_BYTES,
     NARROW,
+    OVER_FULL,
+    OVER_FULL_FEW,
+    OVER_P2P,
+    OVER_P2P_SECOND,
     OVERHEAD,
     RATE,
+    REASONS,
     RESPONSE,
     RESPONSE_SECONDS,
     SERVING,
@@ -23,6 +29,7 @@ from dovetail.pipeline.experiments.bluedove import (
     Configuration,
 )
 from dovetail.pipeline.experiments.bluedove_beyond import BEYOND
+from dovetail.pipeline.experiments.bluedove_reasons import TRIED
 from dovetail.pipeline.experiments.bluedove_views import Figure, Line, Panel
 
 PAPER_RATE = 100_000.0
@@ -32,10 +39,12 @@ PAPER_RATE_ABOVE = 150_000.0
 MATCHERS = (5, 10, 15, 20)
 SPREADS = (250.0, 500.0, 750.0, 1_000.0)
 POLICIES = ("adaptive", "response-time", "subscription-amount", "random")
-SYSTEM_NAMES = {
-    "adaptive": "Dovetail (mPartition, adaptive)",
-    "p2p": "P2P (one dimension)",
-    "full": "Full replication",
+P2P_SECOND = "P2P along the second dimension"
+COMPARED = {
+    "Dovetail (mPartition, adaptive)": Configuration(),
+    "P2P along the first dimension": Configuration(system="p2p"),
+    "Full replication": Configuration(system="full"),
+    P2P_SECOND: Configuration(system="p2p", along=1),
 }
 WIDTH_NAMES = {WIDE: "boxes 250 wide", NARROW: "boxes in one segment"}
 
@@ -70,19 +79,27 @@ def _scalability(rate: float = 0.0) -> list[Line]:
         Line(
             name,
             tuple(
-                (
-                    count,
-                    Configuration(system=system, matchers=count, messages_per_second=rate),
-                )
+                (count, replace(one, matchers=count, messages_per_second=rate))
                 for count in MATCHERS
             ),
         )
-        for system, name in SYSTEM_NAMES.items()
+        for name, one in COMPARED.items()
     ]
 
 
 def _one_line(configurations: Sequence[tuple[float, Configuration]]) -> list[Line]:
     return [Line("Dovetail", tuple(configurations))]
+
+
+def _tried(one: Configuration) -> Iterator[Line]:
+    for name, measure in (
+        ("full replication, 5 (paper: 14 x)", OVER_FULL_FEW),
+        ("full replication, 20 (67 x)", OVER_FULL),
+        ("P2P, 20 (4.2 x)", OVER_P2P),
+        ("P2P along the second", OVER_P2P_SECOND),
+        ("sd 250 to 1,000 (-40 %)", FLAT_CHANGE),
+    ):
+        yield Line(name, ((0.0, one),), measure, is_own=True)
 
 
 FIGURES = {
@@ -143,7 +160,7 @@ FIGURES = {
                     Line("Dovetail", ((0.0, Configuration()),)),
                     Line("P2P", ((0.0, Configuration(system="p2p")),)),
                     Line(
-                        "P2P along the second dimension",
+                        P2P_SECOND,
                         ((0.0, Configuration(system="p2p", along=1)),),
                     ),
                 ]
@@ -222,6 +239,19 @@ FIGURES = {
                 ),
             ),
             "bars",
+        ),
+        Figure(
+            "reasons",
+            "Reasons for differences, tried out",
+            "what is changed",
+            "",
+            OVER_FULL,
+            tuple(
+                Panel(name.capitalize(), tuple(_tried(Configuration(REASONS, width=width))))
+                for width, name in WIDTH_NAMES.items()
+            ),
+            "names",
+            names=tuple(tried.name for tried in TRIED),
         ),
         *BEYOND,
     )

@@ -25,6 +25,7 @@ from dovetail.pipeline.experiments.bluedove import (
     LOST,
     OVERHEAD,
     RATE,
+    REASONS,
     RESPONSE,
     RESPONSE_SECONDS,
     SATURATED,
@@ -37,6 +38,7 @@ from dovetail.pipeline.experiments.bluedove import (
     Effort,
     Value,
 )
+from dovetail.pipeline.experiments.bluedove_reasons import measure_reasons
 from dovetail.pipeline.experiments.bluedove_scale import SCALES
 from dovetail.settings.matchers import Matchers
 from dovetail.sim.episodes import Second, crashes, growth, overhead
@@ -85,7 +87,7 @@ def _crashes(configuration: Configuration, seed: int, effort: Effort) -> list[Va
         effort.quick_plane(configuration),
         seed,
         effort.crash_rate,
-        effort.crashes,
+        effort.crashes_of(configuration),
         effort.crash_every_seconds,
     )
     ends = [*found.at[1:], float(len(found.seconds))]
@@ -131,6 +133,7 @@ RUNS: dict[str, Callable[[Configuration, int, Effort], list[Value]]] = {
     GROWTH: _growth,
     CRASHES: _crashes,
     OVERHEAD: _overhead,
+    REASONS: measure_reasons,
     **SCALES,
 }
 """By experiment."""

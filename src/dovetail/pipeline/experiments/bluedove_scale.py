@@ -83,7 +83,7 @@ def _scaled(configuration: Configuration, seed: int, effort: Effort) -> list[Val
     setting = effort.scaled(configuration)
     placement = _placement(setting)
     held = holdings.count(placement, *setting.drawn_boxes(seed))
-    candidates = _candidates(placement, _points(setting, seed))
+    candidates = candidates_of(placement, points_for(setting, seed))
     limit = capacity(candidates, _law_seconds(held, setting), setting.matchers).rate
     slowdown = max(1.0, limit / (MATCHER_POINTS * setting.matchers))
     slow = setting.costs._replace(box_seconds=setting.costs.box_seconds * slowdown)
@@ -102,8 +102,8 @@ def _holding(configuration: Configuration, seed: int, effort: Effort) -> list[Va
     held, scale = _count(placement, setting, seed), configuration.boxes / setting.boxes
     index = BoxIndex(*workload.bounds())
     index.insert(*workload.boxes(min(setting.boxes, _INDEXED_MAX), seed, width=setting.width))
-    points = _points(setting, seed)
-    candidates = _candidates(placement, points)
+    points = points_for(setting, seed)
+    candidates = candidates_of(placement, points)
     law = capacity(candidates, _law_seconds(held, setting), setting.matchers)
     own = capacity(candidates, _index_seconds(held, scale), setting.matchers)
     most = float(held.held.max()) * scale
@@ -133,7 +133,8 @@ def _count(placement: Placement, setting: Setting, seed: int) -> Holdings:
     return found
 
 
-def _points(setting: Setting, seed: int) -> Floats:
+def points_for(setting: Setting, seed: int) -> Floats:
+    """Evenly spread, so many that each matcher has some."""
     count = max(_POINTS_MIN, _POINTS_PER_MATCHER * setting.matchers)
     points = lattice(seed)
     found = [next(points)]
@@ -141,7 +142,7 @@ def _points(setting: Setting, seed: int) -> Floats:
     return np.concatenate(found)[:count]
 
 
-def _candidates(placement: Placement, points: Floats) -> npt.NDArray[np.int64]:
+def candidates_of(placement: Placement, points: Floats) -> npt.NDArray[np.int64]:
     usable = np.ones(len(placement.names), np.bool_)
     return placement.candidates(placement.layout.values(points), usable, Random(0))
 

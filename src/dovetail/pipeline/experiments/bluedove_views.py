@@ -51,8 +51,10 @@ class Figure:
     panels: tuple[Panel, ...]
     along: str = "x"
     """`x`: a value for each x; `log`: the same over decades; `bars`: for each name; `time`,
-    `matchers`: a line's own."""
+    `matchers`: a line's own; `names`: a table, a line of which is a column."""
     checks: tuple[Check, ...] = ()
+    names: tuple[str, ...] = ()
+    """Of the rows, where it is a table."""
 
     @property
     def configurations(self) -> list[Configuration]:
