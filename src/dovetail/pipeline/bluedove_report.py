@@ -60,7 +60,8 @@ that are put again. Dashed lines are where a matcher is started, or falls silent
 
 TRYING = (
     "What might explain where the paper&rsquo;s numbers and ours differ. Each row changes one "
-    "thing, and has what matchers could take at best, computed, which queues do not quite allow. A "
+    "thing, and has how many times the others&rsquo; rate matchers could take at best: that is "
+    "computed, and queues do not quite allow it. The paper&rsquo;s numbers are in brackets. A "
     "cost for a message brings P2P and the spread of boxes to the paper&rsquo;s numbers, and full "
     "replication away from them; no row has all of them."
 )

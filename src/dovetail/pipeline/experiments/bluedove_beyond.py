@@ -149,7 +149,7 @@ SCALE_BOXES = Figure(
     "scale-boxes",
     "40,000 to 100 million boxes",
     "million boxes",
-    "messages a second",
+    "thousand messages a second",
     RATE,
     (
         *(
@@ -160,6 +160,7 @@ SCALE_BOXES = Figure(
                     _over_boxes("", holding(20, width), LIMIT),
                     _over_boxes("", holding(20, width), LIMIT_INDEX),
                 ),
+                unit=1e3,
             )
             for width, name in NAMES.items()
         ),
@@ -178,7 +179,8 @@ SCALE_BOXES = Figure(
         Panel(
             "Boxes that a message is in, 250 wide",
             (_over_boxes("boxes", holding(20, WIDE), MATCHES),),
-            "boxes",
+            "thousand boxes",
+            unit=1e3,
         ),
     ),
     "log",

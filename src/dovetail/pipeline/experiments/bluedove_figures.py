@@ -93,11 +93,11 @@ def _one_line(configurations: Sequence[tuple[float, Configuration]]) -> list[Lin
 
 def _tried(one: Configuration) -> Iterator[Line]:
     for name, measure in (
-        ("full replication, 5 (paper: 14 x)", OVER_FULL_FEW),
-        ("full replication, 20 (67 x)", OVER_FULL),
-        ("P2P, 20 (4.2 x)", OVER_P2P),
+        ("full replication, 5 (paper: 14)", OVER_FULL_FEW),
+        ("full replication, 20 (67)", OVER_FULL),
+        ("P2P, 20 (4.2)", OVER_P2P),
         ("P2P along the second", OVER_P2P_SECOND),
-        ("sd 250 to 1,000 (-40 %)", FLAT_CHANGE),
+        ("spread 1,000 (-40 %)", FLAT_CHANGE),
     ):
         yield Line(name, ((0.0, one),), measure, is_own=True)
 
