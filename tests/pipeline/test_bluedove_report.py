@@ -59,7 +59,7 @@ def test_has_every_figure_and_needs_nothing_from_elsewhere() -> None:
     text = page()
     check_balanced(text)
     for name, figure in FIGURES.items():
-        (section,) = re.findall(rf'<section id="figure-{name}">.*?</section>', text)
+        (section,) = re.findall(rf'<section id="figure-{name}">.*?</section>', text, re.DOTALL)
         charts = 0 if figure.along == "names" else len(figure.panels)
         assert section.count('<svg class="chart"') == charts
         assert all(name in section for name in figure.names)
@@ -69,6 +69,7 @@ def test_has_every_figure_and_needs_nothing_from_elsewhere() -> None:
 def test_what_is_scaled_stands_beside_the_same_in_full() -> None:
     text = page("scale-boxes")
     assert "How far the scaling can be trusted" in text
+    assert "Not all of this can be run in full" in text
     assert text.count("that stand for them") == len(FIGURES["scale-boxes"].checks)
     assert "Where the design bends" in text
     assert "Where the design bends" not in page("7")

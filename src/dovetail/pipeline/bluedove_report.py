@@ -17,7 +17,9 @@ from dovetail.pipeline.experiments.bluedove import (
     Measured,
 )
 from dovetail.pipeline.experiments.bluedove_bends import bends
+from dovetail.pipeline.experiments.bluedove_beyond import COUNTED_MAX
 from dovetail.pipeline.experiments.bluedove_plane import TOLERANCE
+from dovetail.pipeline.experiments.bluedove_scale import MATCHER_POINTS, SAMPLE, SIMULATED_MAX
 from dovetail.pipeline.experiments.bluedove_views import Check, Figure, Line, Panel
 from dovetail.pipeline.experiments.comparison import Comparison
 from dovetail.pipeline.page import as_text, check_table, head, page
@@ -65,6 +67,16 @@ TRYING = (
     "cost for a message brings P2P and the spread of boxes to the paper&rsquo;s numbers, and full "
     "replication away from them; no row has all of them."
 )
+
+SCALING = f"""\
+<p>Not all of this can be run in full. Rates are simulated to {SIMULATED_MAX} matchers, with two
+brokers, and time stretched so that a matcher gets some {MATCHER_POINTS:.0f} messages a second at
+its limit; for more matchers there is what they could take at best, which is computed. Of more than
+{SAMPLE:,} boxes that many are drawn for rates, and each stands for as many and takes as much
+longer; what is held is counted with all up to {COUNTED_MAX / 1e6:.0f} million, and with a sample
+above. Gossip is simulated to 200 matchers and computed beyond. Dovetail&rsquo;s own index is a
+formula, of times that were measured with up to 40,000 boxes. Borders of segments are even.</p>
+"""
 
 DIFFERENCES = f"""\
 <section><h2>Where this differs from the paper, and why</h2>
@@ -139,8 +151,9 @@ def _figure(figure: Figure, measured: Measured) -> str:
     legend = ""
     if figure.along not in ("bars", "log") and len(figure.panels[0].lines) > 1:
         legend = _legend(figure.panels[0])
+    scaling = SCALING if figure.along == "log" else ""
     return (
-        f'<section id="figure-{figure.name}"><h2>{_printed(figure)}</h2>{legend}'
+        f'<section id="figure-{figure.name}"><h2>{_printed(figure)}</h2>{scaling}{legend}'
         f'<div class="panels">{panels}</div>{_checks(figure.checks, measured)}</section>\n'
     )
 
