@@ -22,6 +22,7 @@ from dovetail.pipeline.experiments.comparison import NOT_RUN, Comparison
 from dovetail.sim.chatter import brokers_of, others_asked
 
 NODES = IDLE.matchers + brokers_of(IDLE.matchers)
+LOST_MANY = "Deliveries lost by a crash among 100 matchers"
 TOLERANCE = 0.25
 """Of the paper's number."""
 
@@ -53,7 +54,7 @@ def crash_numbers(measured: Measured) -> list[Comparison]:
         "Deliveries lost by crashes",
         "From a crash until no message suffers",
     )
-    many = _lost("The same among 100 matchers", "not in the paper", measured, CRASHING_MANY)
+    many = _lost(LOST_MANY, "not in the paper", measured, CRASHING_MANY)
     events, late = measured.over(CRASHING, EVENT), dict(measured.over(CRASHING, LATE))
     if not events:
         return [
@@ -155,5 +156,5 @@ def overhead_numbers(measured: Measured) -> list[Comparison]:
 def rounded(value: float) -> str:
     size = abs(value)
     if size >= 1_000:
-        return f"{round(value, -2):,.0f}"
+        return f"{round(value, -2 if size >= 10_000 else 0):,.0f}"
     return f"{value:.0f}" if size >= 10 else f"{value:.1f}" if size >= 1 else f"{value:.2f}"
