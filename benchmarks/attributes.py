@@ -18,6 +18,7 @@ CPU seconds are the processes' own: where the time goes. All of them share the m
 import argparse
 import asyncio
 import os
+import re
 import socket
 import statistics
 import subprocess
@@ -195,10 +196,10 @@ def response_times(
 class Service:
     """A command of ours, with a folder of its own."""
 
-    def __init__(self, folder: Path, *arguments: object) -> None:
+    def __init__(self, folder: Path, *arguments: object, head: str = CONFIG) -> None:
         config = folder / "dovetail.toml"
         dimensions = "".join(f"{name} = [0, {workload.LENGTH:g}]\n" for name in NAMES)
-        config.write_text(f"{CONFIG}{dimensions}")
+        config.write_text(f"{head}{dimensions}")
         program = Path(sys.executable).with_name("dovetail")
         self._output = folder / "output"
         with self._output.open("wb") as output:
@@ -217,6 +218,12 @@ class Service:
                 raise SystemExit(f"it did not start:\n{self._output.read_text()}")
             time.sleep(0.05)
 
+    def http(self) -> str:
+        """Of the first node."""
+        found = re.search(r"http://[\d.:]+", self._output.read_text())
+        assert found, self._output.read_text()
+        return found[0]
+
     def cpu_seconds(self) -> dict[str, float]:
         """Of the process that was started, and of those that it has started, in their order."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
@@ -233,9 +240,9 @@ class Service:
 
 
 @contextmanager
-def service(*arguments: object) -> Iterator[Service]:
+def service(*arguments: object, head: str = CONFIG) -> Iterator[Service]:
     with tempfile.TemporaryDirectory(prefix="dovetail-bench-") as folder:
-        running = Service(Path(folder), *arguments)
+        running = Service(Path(folder), *arguments, head=head)
         try:
             yield running
         finally:

@@ -135,7 +135,7 @@ class ServingWorld:
         """Another process, with what is in the checkpoint."""
         self.now = 0.0
         self.work = HereWork(self.place)
-        timing = Timing(2.0, lambda: self.now, self.pass_time)
+        timing = Timing(0.5, lambda: self.now, self.pass_time)
         self.engine: Engine[BatchOffsets] = Engine(
             self.brokers, self.place, self.work, load(self.checkpoint), self.checkpoint, timing
         )

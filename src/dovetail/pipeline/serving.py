@@ -9,20 +9,23 @@ job of one stage: a task reads the rows of one publishing broker, finds who want
 them over in their order (serving_task.py). Nothing is shuffled, and what a batch costs besides is
 Spark's own. The driver's part is in serving_engine.py.
 
-The query has settings of its own, for quick batches; the session's are as they were.
+A query keeps the settings that its session had when it started: those for quick batches are made
+for that moment, and the session is as it was.
 """
 
-import contextlib
 import json
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyspark import Broadcast
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
@@ -60,6 +63,11 @@ _QUICK = {
     "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt in one stage
     "spark.sql.codegen.wholeStage": "false",  # compiling takes longer than a small batch
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # Offsets are on this machine's disk, and are compared with nothing. The usual way of writing
+    # them has Hadoop start twenty processes a batch (readlink), where it lacks its native code.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
+    "checkpointing.FileSystemBasedCheckpointFileManager",
 }
 _ONE_TASK = 1 << 62
 _RANGES_DDL = "publisher string, start bigint, end bigint"
@@ -134,22 +142,6 @@ def serving(
     return ServingStream(engine, rows, folder, None if is_available_now else 0.0)
 
 
-@contextlib.contextmanager
-def _quick(spark: SparkSession) -> Iterator[None]:
-    """A query takes the settings that there are when it starts, and keeps them."""
-    before = {name: spark.conf.get(name, None) for name in _QUICK}
-    try:
-        for name, value in _QUICK.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, was in before.items():
-            if was is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, was)
-
-
 class ServingStream(BatchStream):
     """A query whose driver asks brokers between batches, too."""
 
@@ -167,7 +159,7 @@ class ServingStream(BatchStream):
         self._folder = checkpoint
 
     def start(self) -> StreamingQuery:
-        with _quick(self._rows.sparkSession):
+        with _settings(self._rows.sparkSession, _QUICK):
             query = super().start()
         threading.Thread(
             target=_beat, args=(self._engine, query), name="dovetail-beat", daemon=True
@@ -180,6 +172,21 @@ class ServingStream(BatchStream):
         counts = self._engine.counts
         deliveries = counts.deliveries - before.deliveries
         return Done(counts.rows - before.rows, deliveries, deliveries)
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, kept in before.items():
+            if kept is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, kept)
 
 
 def _local(checkpoint: str | Path) -> Path:
@@ -204,11 +211,13 @@ def _reached(checkpoint: Path) -> Offsets:
 
 def _beat(engine: "Engine[DataFrame]", query: StreamingQuery) -> None:
     """As long as the query lives."""
-    while not query.awaitTermination(SERVE_BEAT_SECONDS):
-        try:
-            engine.beat()
-        except DovetailError as error:
-            log.warning("%s", error.message)
+    # It ends with an error, or Spark does: whoever waits for the query hears of that.
+    with suppress(PySparkException, Py4JError, OSError):
+        while not query.awaitTermination(SERVE_BEAT_SECONDS):
+            try:
+                engine.beat()
+            except DovetailError as error:
+                log.warning("%s", error.message)
 
 
 class SparkWork:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -136,17 +137,11 @@ class Task:
         spaces = pa.array(names, pa.string()).take(coded.indices)
         batch = batch.filter(pa.array(self._is_due(batch, spaces)))
         self._rows += len(batch)
-        row_at = -1
-        matched: Matched | None = None
+        publications = _publications(batch)
         for wanted in self._wanting.match(batch):
-            target = self._targets[wanted.target]
-            if target is None:
-                continue
-            if wanted.row != row_at or matched is None:
-                row_at, matched = wanted.row, _matched(batch, wanted.row)
-            if (target.broker, matched.broker) in self._job.behind:
-                continue
-            self._hand(target, matched, wanted.ids)
+            target, matched = self._targets[wanted.target], publications[wanted.row]
+            if target is not None and (target.broker, matched.broker) not in self._job.behind:
+                self._hand(target, matched, wanted.ids)
 
     def _is_due(self, batch: pa.RecordBatch, spaces: pa.Array) -> np.ndarray[Any, Any]:
         """Which rows are above their floors."""
@@ -164,10 +159,10 @@ class Task:
         doubtful = self._job.doubtful.get(target, frozenset())
         sure = [number for number in ids if number not in doubtful] if doubtful else ids
         if sure:
-            self._handing.add(target, _for(matched, sure))
+            self._handing.add(target, msgspec.structs.replace(matched, ids=sure))
         if len(sure) < len(ids):
             moved = [number for number in ids if number in doubtful]
-            self._handing.add(target, _for(matched, moved), is_moved=True)
+            self._handing.add(target, msgspec.structs.replace(matched, ids=moved), is_moved=True)
 
     def _told(self) -> pa.RecordBatch:
         told: list[tuple[str, str, str, int]] = [
@@ -187,33 +182,22 @@ def told_batch(told: Sequence[tuple[str, str, str, int]]) -> pa.RecordBatch:
     )
 
 
-def _matched(batch: pa.RecordBatch, row: int) -> Matched:
-    stream = batch["stream"][row].as_py()
-    expires = stream["expires"]
-    return Matched(
-        batch["broker"][row].as_py(),
-        batch["sequence"][row].as_py(),
-        batch["topic"][row].as_py().encode(),
-        batch["payload"][row].as_py(),
-        batch["qos"][row].as_py(),
-        batch["retain"][row].as_py(),
-        stream["properties"] or b"",
-        None if expires is None else expires.timestamp(),
-        stream["client"],
-        [],
-    )
-
-
-def _for(matched: Matched, ids: list[int]) -> Matched:
-    return Matched(
-        matched.broker,
-        matched.sequence,
-        matched.topic,
-        matched.payload,
-        matched.qos,
-        matched.retain,
-        matched.properties,
-        matched.expires_at,
-        matched.client,
-        ids,
-    )
+def _publications(batch: pa.RecordBatch) -> list[Matched]:
+    """Rows as brokers take them, for nobody yet."""
+    streams = batch["stream"]
+    columns: list[list[Any]] = [
+        batch["broker"].to_pylist(),
+        batch["sequence"].to_pylist(),
+        [topic.encode() for topic in batch["topic"].to_pylist()],
+        batch["payload"].to_pylist(),
+        batch["qos"].to_pylist(),
+        batch["retain"].to_pylist(),
+        [found or b"" for found in pc.struct_field(streams, "properties").to_pylist()],
+        [
+            None if microseconds is None else microseconds / 1e6
+            for microseconds in pc.struct_field(streams, "expires").cast(pa.int64()).to_pylist()
+        ],
+        pc.struct_field(streams, "client").to_pylist(),
+        [[] for _ in range(len(batch))],
+    ]
+    return [Matched(*row) for row in zip(*columns, strict=True)]
