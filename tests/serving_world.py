@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dovetail.archive.rows import table_of
 from dovetail.attributes.space import Space
@@ -16,7 +15,7 @@ from dovetail.pipeline.places import Waiting
 from dovetail.pipeline.serving_engine import Engine, Told
 from dovetail.pipeline.serving_following import Timing
 from dovetail.pipeline.serving_state import load
-from dovetail.pipeline.serving_task import COLUMNS, Job, Task
+from dovetail.pipeline.serving_task import Job, Range, serve_range
 from dovetail.pipeline.source_plan import Offsets, next_offsets
 from streamed_world import StreamedWorld
 
@@ -77,11 +76,13 @@ class WorldPlace:
 
     def __init__(self, brokers: WorldBrokers) -> None:
         self._brokers = brokers
+        self.gone: set[str] = set()
+        """Whose rows cannot be read."""
 
     def look(self, offsets: Mapping[str, int]) -> dict[str, Waiting]:
         found = {}
         for name, world in self._brokers.worlds.items():
-            if name not in self._brokers.away:
+            if name not in self._brokers.away | self.gone:
                 rows = sorted(world.rows())
                 above = [(one, one) for one in rows if one > offsets.get(name, 0)]
                 found[name] = Waiting(rows[0] if rows else None, above)
@@ -98,7 +99,9 @@ class WorldPlace:
         rows = [(one, row) for one, row in sorted(world.rows().items()) if after < one <= upto]
         spaces = Spaces(world.broker.router.spaces.all)
         table = table_of(rows, spaces)
-        yield from table.filter(pc.is_valid(table["stream"])).select(COLUMNS).to_batches()
+        if broker in self.gone:
+            raise NoAnswerError(f"{broker} has gone.")
+        yield from table.to_batches()
 
 
 class HereWork:
@@ -106,18 +109,12 @@ class HereWork:
 
     def __init__(self, place: WorldPlace) -> None:
         self._place = place
-        self.is_again = False
 
-    def run(self, rows: BatchOffsets, job: Job) -> Iterable[Told]:
-        return self.run_again(rows.start, rows.end, job)
-
-    def run_again(self, start: Offsets, end: Offsets, job: Job) -> list[Told]:
-        told: list[Told] = []
-        for name in end:
-            rows = self._place.rows(name, start.get(name, 0), end[name], 0)
-            for batch in Task(job, is_again=self.is_again).run(rows):
-                told += [tuple(row.values()) for row in batch.to_pylist()]
-        return told
+    def run(self, start: Offsets, end: Offsets, job: Job) -> Iterable[Told]:
+        for name, last in end.items():
+            told = serve_range(Range(name, start.get(name, 0), last), self._place, job)
+            for row in told.to_pylist():
+                yield row["kind"], row["name"], row["publisher"], row["number"]
 
 
 class ServingWorld:
@@ -136,7 +133,7 @@ class ServingWorld:
         self.now = 0.0
         self.work = HereWork(self.place)
         timing = Timing(0.5, lambda: self.now, self.pass_time)
-        self.engine: Engine[BatchOffsets] = Engine(
+        self.engine = Engine(
             self.brokers, self.place, self.work, load(self.checkpoint), self.checkpoint, timing
         )
         self.engine.reached = self.offsets
@@ -149,9 +146,7 @@ class ServingWorld:
     def batch(self, *, is_killed: bool = False) -> None:
         """With what there is. `is_killed`: Spark never hears that it is done."""
         end = next_offsets(self.offsets, self.place.look(self.offsets), None)
-        self.engine.serve(
-            BatchOffsets(self.offsets, end), self.number, BatchOffsets(self.offsets, end)
-        )
+        self.engine.serve(self.number, BatchOffsets(self.offsets, end))
         if not is_killed:
             self.offsets = end
             self.number += 1

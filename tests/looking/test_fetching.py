@@ -7,7 +7,7 @@ import pytest
 import http_answers
 from broker_process import free_port
 from dovetail.errors import DovetailError
-from dovetail.looking.fetching import fetch
+from dovetail.looking.fetching import NoAnswerError, RefusalError, fetch
 from dovetail.reports import ClusterReport, RouteReport
 from http_answers import Answers
 
@@ -50,6 +50,15 @@ def test_an_older_node_or_another_program() -> None:
         assert "is no Dovetail of this version." in refusal(place)
     with answering(500, b"") as place:
         assert "answers with HTTP 500." in refusal(place)
+
+
+def test_a_node_that_cannot_now_may_be_able_to_later() -> None:
+    with answering(503, b'{"error": "try again"}') as place, pytest.raises(NoAnswerError) as later:
+        fetch(place, "/cluster", ClusterReport)
+    assert str(later.value) == "try again."
+    with answering(409, b'{"error": "no"}') as place, pytest.raises(RefusalError) as refused:
+        fetch(place, "/cluster", ClusterReport)
+    assert refused.value.status == 409
 
 
 def test_what_the_node_says_of_a_topic() -> None:

@@ -16,6 +16,7 @@ from dovetail.config import ENGINE_BODY_BYTES, SERVE_CHANGES_MIN
 from dovetail.engines import Entry, Handover, Listed
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline import serving_clauses
+from dovetail.pipeline.checkpoints import BatchOffsets
 from dovetail.pipeline.serving_brokers import Target
 from dovetail.pipeline.serving_clauses import Clauses
 from dovetail.pipeline.serving_state import FILE, load
@@ -213,6 +214,25 @@ def test_a_broker_that_goes_while_it_is_handed_something(world: ServingWorld) ->
     world.engine.beat()
     world.engine.beat()
     assert numbers(there) == [1]
+
+
+def test_a_broker_that_goes_with_rows_of_a_batch(world: ServingWorld) -> None:
+    there = reader(world, "there", "b2")
+    publish(world, number=1)
+    offsets = BatchOffsets({}, {"b1": max(broker(world).rows())})
+    world.place.gone.add("b1")
+    world.engine.serve(0, offsets)
+    world.offsets, world.number = offsets.end, 1
+    publish(world, at="b2", number=2)
+    world.batch()
+    assert numbers(there) == [2]
+    world.engine.beat()
+    assert numbers(there) == []
+    world.place.gone.clear()
+    publish(world, number=3)
+    world.batch()
+    assert numbers(there) == [1, 3]
+    assert load(world.checkpoint).owed == {}
 
 
 def test_what_a_broker_is_owed_is_forgotten_with_it(world: ServingWorld) -> None:

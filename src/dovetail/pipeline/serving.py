@@ -4,10 +4,11 @@
     query = serve(spark, "http://127.0.0.1:8080", "/srv/checkpoint")
     query.awaitTermination()
 
-Which spaces (`engine = "spark"`), clauses and brokers there are, brokers say. A micro-batch is one
-job of one stage: a task reads the rows of one publishing broker, finds who wants them, and hands
-them over in their order (serving_task.py). Nothing is shuffled, and what a batch costs besides is
-Spark's own. The driver's part is in serving_engine.py.
+Which spaces (`engine = "spark"`), clauses and brokers there are, brokers say. The source
+`dovetail` decides which rows a micro-batch has, and its checkpoint keeps that. The batch is one job
+of one stage: a task reads the rows of one publishing broker, finds who wants them, and hands them
+over in their order (serving_task.py). Nothing is shuffled. The driver's part is in
+serving_engine.py.
 
 A query keeps the settings that its session had when it started: those for quick batches are made
 for that moment, and the session is as it was.
@@ -21,8 +22,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark import Broadcast
 from pyspark.errors import PySparkException
@@ -32,7 +31,7 @@ from pyspark.sql.utils import is_remote
 
 from dovetail.config import SERVE_BATCH_ROWS_MAX, SERVE_BEAT_SECONDS, SERVE_WAIT_SECONDS
 from dovetail.errors import ConfigError, DovetailError
-from dovetail.looking.fetching import Login, NoAnswerError
+from dovetail.looking.fetching import Login
 from dovetail.pipeline import register
 from dovetail.pipeline.checkpoints import last_batch, offsets_of_batch
 from dovetail.pipeline.places import Cluster
@@ -41,15 +40,7 @@ from dovetail.pipeline.serving_clauses import Part
 from dovetail.pipeline.serving_engine import Engine, Told
 from dovetail.pipeline.serving_following import Timing
 from dovetail.pipeline.serving_state import load
-from dovetail.pipeline.serving_task import (
-    BEHIND,
-    COLUMNS,
-    TOLD_DDL,
-    Job,
-    Task,
-    serve_batches,
-    told_batch,
-)
+from dovetail.pipeline.serving_task import TOLD_DDL, Job, Range, serve_ranges
 from dovetail.pipeline.source import FORMAT
 from dovetail.pipeline.source_plan import Offsets
 from dovetail.pipeline.streaming import BatchStream
@@ -69,8 +60,6 @@ _QUICK = {
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
     "checkpointing.FileSystemBasedCheckpointFileManager",
 }
-_ONE_TASK = 1 << 62
-_RANGES_DDL = "publisher string, start bigint, end bigint"
 
 
 def serve(
@@ -119,10 +108,11 @@ def serving(
         raise ConfigError("it takes the HTTP address of a node: http://127.0.0.1:8080")
     place = Cluster(urls, login)
     register(spark)
+    work = SparkWork(spark, place)
     engine = Engine(
         HttpBrokers(urls, login),
         place,
-        SparkWork(spark, place, wait_seconds),
+        work,
         load(folder),
         folder,
         Timing(wait_seconds),
@@ -134,12 +124,11 @@ def serving(
         "url": ",".join(urls),
         "startingOffsets": json.dumps(start),
         "maxRowsPerBatch": str(batch_rows_max),
-        "maxRowsPerTask": str(_ONE_TASK),
     }
     if login is not None:
         options |= {"user": login[0], "password": login[1]}
     rows = spark.readStream.format(FORMAT).options(**options).load()
-    return ServingStream(engine, rows, folder, None if is_available_now else 0.0)
+    return ServingStream(engine, work, rows, folder, None if is_available_now else 0.0)
 
 
 class ServingStream(BatchStream):
@@ -147,7 +136,8 @@ class ServingStream(BatchStream):
 
     def __init__(
         self,
-        engine: "Engine[DataFrame]",
+        engine: Engine,
+        work: "SparkWork",
         rows: DataFrame,
         checkpoint: Path,
         interval_seconds: float | None,
@@ -156,6 +146,7 @@ class ServingStream(BatchStream):
             QUERY_NAME, rows, self._serve, checkpoint=checkpoint, interval_seconds=interval_seconds
         )
         self._engine = engine
+        self._work = work
         self._folder = checkpoint
 
     def start(self) -> StreamingQuery:
@@ -168,7 +159,8 @@ class ServingStream(BatchStream):
 
     def _serve(self, rows: DataFrame, number: int) -> Done:
         before = self._engine.counts
-        self._engine.serve(rows, number, offsets_of_batch(self._folder, number))
+        self._work.session = rows.sparkSession
+        self._engine.serve(number, offsets_of_batch(self._folder, number))
         counts = self._engine.counts
         deliveries = counts.deliveries - before.deliveries
         return Done(counts.rows - before.rows, deliveries, deliveries)
@@ -209,7 +201,7 @@ def _reached(checkpoint: Path) -> Offsets:
     return offsets.end if is_over else offsets.start
 
 
-def _beat(engine: "Engine[DataFrame]", query: StreamingQuery) -> None:
+def _beat(engine: Engine, query: StreamingQuery) -> None:
     """As long as the query lives."""
     # It ends with an error, or Spark does: whoever waits for the query hears of that.
     with suppress(PySparkException, Py4JError, OSError):
@@ -223,29 +215,23 @@ def _beat(engine: "Engine[DataFrame]", query: StreamingQuery) -> None:
 class SparkWork:
     """Tasks on Spark."""
 
-    def __init__(self, session: SparkSession, place: Cluster, wait_seconds: float) -> None:
-        self._session = session
+    def __init__(self, session: SparkSession, place: Cluster) -> None:
+        self.session = session
+        """That of the last batch, which has the query's settings."""
         self._place = place
-        self._wait_seconds = wait_seconds
         self._base: Broadcast[Part] | None = None
         self._digest = b""
 
-    def run(self, rows: DataFrame, job: Job) -> Iterable[Told]:
-        wanted = rows.where("stream is not null").select(*COLUMNS)
-        do = partial(serve_batches, job=self._shipped(job))
-        return _told(wanted.mapInArrow(do, TOLD_DDL))
-
-    def run_again(self, start: Offsets, end: Offsets, job: Job) -> Iterable[Told]:
-        """Publishers one after the other: it is seldom needed."""
-        ranges = [(name, start[name], end[name]) for name in start]
-        frame = self._session.createDataFrame(ranges, _RANGES_DDL).coalesce(1)
-        do = partial(
-            serve_ranges,
-            job=self._shipped(job),
-            place=self._place,
-            wait_seconds=self._wait_seconds,
-        )
-        return _told(frame.mapInArrow(do, TOLD_DDL))
+    def run(self, start: Offsets, end: Offsets, job: Job) -> Iterable[Told]:
+        ranges = [
+            Range(name, start.get(name, 0), last)
+            for name, last in end.items()
+            if last > start.get(name, 0)
+        ]
+        do = partial(serve_ranges, ranges=ranges, place=self._place, job=self._shipped(job))
+        count = len(ranges)
+        found = self.session.range(0, count, 1, max(count, 1)).mapInArrow(do, TOLD_DDL).collect()
+        return [(row[0], row[1], row[2], row[3]) for row in found]
 
     def _shipped(self, job: Job) -> Job:
         """What changes seldom travels once."""
@@ -253,25 +239,6 @@ class SparkWork:
         if self._base is None or self._digest != base.digest:
             if self._base is not None:
                 self._base.unpersist()
-            self._base = self._session.sparkContext.broadcast(base)
+            self._base = self.session.sparkContext.broadcast(base)
             self._digest = base.digest
         return job.with_broadcast(self._base)
-
-
-def _told(frame: DataFrame) -> list[Told]:
-    return [(row[0], row[1], row[2], row[3]) for row in frame.collect()]
-
-
-def serve_ranges(
-    batches: Iterable[pa.RecordBatch], *, job: Job, place: Cluster, wait_seconds: float
-) -> Iterator[pa.RecordBatch]:
-    """Rows that were in batches before, read from their brokers again."""
-    for batch in batches:
-        for one in batch.to_pylist():
-            rows = place.rows(one["publisher"], one["start"], one["end"], wait_seconds)
-            due = (some.filter(pc.is_valid(some["stream"])) for some in rows)
-            try:
-                yield from Task(job, is_again=True).run(due)
-            except NoAnswerError:
-                told = (BEHIND, job.only_owner or "", one["publisher"], one["start"] + 1)
-                yield told_batch([told])

@@ -45,7 +45,7 @@ class HttpBrokers:
     """See the module."""
 
     urls: tuple[str, ...]
-    login: Login | None = None
+    login: Login | None = field(default=None, repr=False)
     _known: dict[str, str] = field(default_factory=dict, compare=False)
 
     def members(self) -> frozenset[str]:

@@ -10,6 +10,8 @@ Rules:
   its share from there on (on disk, before the batch counts as done), gets nothing until it is back,
   and then gets that first, read again from the archive. It is owed nothing any more when the
   cluster has forgotten it.
+- A broker that goes with rows which a batch has to have holds up nobody either: these rows are owed
+  to everybody.
 - A batch that is done again, because the driver was killed, is passed over by brokers as far as
   they had taken it. Ids that moved to a broker meanwhile might be passed over wrongly: these are
   handed over as moved.
@@ -21,7 +23,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from dovetail.config import SERVE_BATCH_ROWS_MAX
 from dovetail.engines import Handover
@@ -33,23 +35,20 @@ from dovetail.pipeline.serving_brokers import Brokers, Target
 from dovetail.pipeline.serving_clauses import Mark
 from dovetail.pipeline.serving_following import Following, Timing
 from dovetail.pipeline.serving_state import State, copied, save
-from dovetail.pipeline.serving_task import BEHIND, DELIVERIES, ROWS, SPACE, Job
+from dovetail.pipeline.serving_task import BEHIND, DELIVERIES, ROWS, SPACE, UNREAD, Job
 from dovetail.pipeline.source_plan import Offsets, next_offsets
 
 log = logging.getLogger("dovetail.stream")
 
-Rows_contra = TypeVar("Rows_contra", contravariant=True)
 Told = tuple[str, str, str, int]
 """What a task tells: kind, name, publisher, number."""
 
 
-class Work(Protocol[Rows_contra]):
+class Work(Protocol):
     """Who runs tasks."""
 
-    def run(self, rows: Rows_contra, job: Job) -> Iterable[Told]: ...
-
-    def run_again(self, start: Offsets, end: Offsets, job: Job) -> Iterable[Told]:
-        """Over rows that were in batches before."""
+    def run(self, start: Offsets, end: Offsets, job: Job) -> Iterable[Told]:
+        """Over all rows of brokers from offset to offset."""
 
 
 class Counts(NamedTuple):
@@ -60,14 +59,23 @@ class Counts(NamedTuple):
     deliveries: int = 0
 
 
-class Engine(Generic[Rows_contra]):
+class _Heard(NamedTuple):
+    """Of all tasks of a batch."""
+
+    strange: frozenset[str]
+    """Spaces that are not served."""
+    unread: frozenset[str]
+    """Brokers whose rows could not be read."""
+
+
+class Engine:
     """See the module."""
 
     def __init__(
         self,
         brokers: Brokers,
         place: Place,
-        work: Work[Rows_contra],
+        work: Work,
         state: State,
         checkpoint: Path,
         timing: Timing,
@@ -115,7 +123,7 @@ class Engine(Generic[Rows_contra]):
 
     # A batch --------------------------------------------------------------------------------------
 
-    def serve(self, rows: Rows_contra, number: int, offsets: BatchOffsets) -> None:
+    def serve(self, number: int, offsets: BatchOffsets) -> None:
         with self._lock:
             self.reached = offsets.start
             self._find_members()
@@ -127,9 +135,9 @@ class Engine(Generic[Rows_contra]):
             self._catch_up()
             job = replace(self._job(), doubtful=doubtful)
             self._save_marks(job.shipment.marks)
-            strange = self._hear(self._work.run(rows, job))
+            strange = self._run(offsets, job)
             if strange:
-                self._serve_strangers(rows, strange, offsets)
+                self._serve_strangers(strange, offsets)
             self._save()
             self.reached = offsets.end
             self.counts = self.counts._replace(batches=self.counts.batches + 1)
@@ -153,15 +161,27 @@ class Engine(Generic[Rows_contra]):
             ),
         )
 
-    def _hear(self, told: Iterable[Told]) -> frozenset[str]:
-        """Of tasks. Spaces of rows that were not looked at."""
-        strange = set()
+    def _run(self, offsets: BatchOffsets, job: Job) -> frozenset[str]:
+        """Spaces of rows that were not looked at."""
+        heard = self._hear(self._work.run(offsets.start, offsets.end, job))
+        for publisher in heard.unread:
+            log.warning("%s has gone with rows of this batch, which wait for it", publisher)
+            for owner in self._following.members:
+                owed = self._state.owed.setdefault(owner, {})
+                owed.setdefault(publisher, offsets.start.get(publisher, 0))
+        return heard.strange
+
+    def _hear(self, told: Iterable[Told]) -> "_Heard":
+        """Of tasks."""
+        strange, unread = set(), set()
         counts = self.counts
         for kind, name, publisher, number in told:
             if kind == BEHIND:
                 owed = self._state.owed.setdefault(name, {})
                 owed[publisher] = min(number - 1, owed.get(publisher, number - 1))
                 self._following.say_away(name, "it has not taken what it was handed")
+            elif kind == UNREAD:
+                unread.add(publisher)
             elif kind == SPACE:
                 strange.add(name)
             elif kind == ROWS:
@@ -169,11 +189,9 @@ class Engine(Generic[Rows_contra]):
             elif kind == DELIVERIES:
                 counts = counts._replace(deliveries=counts.deliveries + number)
         self.counts = counts
-        return frozenset(strange)
+        return _Heard(frozenset(strange), frozenset(unread))
 
-    def _serve_strangers(
-        self, rows: Rows_contra, strange: frozenset[str], offsets: BatchOffsets
-    ) -> None:
+    def _serve_strangers(self, strange: frozenset[str], offsets: BatchOffsets) -> None:
         """Rows of spaces that were declared a moment ago, or are not "spark" any more."""
         before = self._served_spaces()
         self._following.look_at_spaces()
@@ -185,7 +203,7 @@ class Engine(Generic[Rows_contra]):
             self._follow()
             self._owe_those_away(offsets)
             job = replace(self._job(), only_spaces=new)
-            strange = self._hear(self._work.run(rows, job))
+            strange = self._run(offsets, job)
         if strange and not self._is_strange:
             log.warning("publications wait for spaces that no broker has any more: passed over")
         self._is_strange = bool(strange)
@@ -232,11 +250,13 @@ class Engine(Generic[Rows_contra]):
             found = {name: waiting for name, waiting in looked if name in target}
             end = next_offsets(owed, found, SERVE_BATCH_ROWS_MAX, target)
             start = {name: offset for name, offset in owed.items() if offset < end[name]}
+            end = {name: end[name] for name in start}
             if start:
                 self._save()
                 behind = frozenset(pair for pair in self._job().behind if pair[0] != owner)
                 job = replace(self._job(), only_owner=owner, behind=behind)
-                self._hear(self._work.run_again(start, end, job))
+                for name in self._hear(self._work.run(start, end, job)).unread:
+                    del end[name]
             if owner not in following.away:
                 self._has_got(owner, end)
 

@@ -1,14 +1,16 @@
 """A task of a serving stream: rows of one publishing broker, to the brokers of who wants them.
 
-    rows -> floors and limits -> Wanting: who wants each -> Handing: to their brokers -> a `Told`
+    rows, read over HTTP -> floors -> Wanting: who wants each -> Handing: to their brokers
 
-A task does not fail because a broker is away: Spark would do it again. It says who is behind.
+Rows come right from their broker, and not through Spark: that is shorter by two copies, and a task
+need not fail because a broker is away. Spark would do it again; it says instead what was not read,
+and who is behind.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,6 +21,9 @@ from pyspark import Broadcast, TaskContext
 from dovetail.attributes.space import Space
 from dovetail.broker.spaces import Spaces
 from dovetail.engines import Matched
+from dovetail.errors import DovetailError
+from dovetail.looking.fetching import NoAnswerError
+from dovetail.pipeline.places import Place
 from dovetail.pipeline.serving_brokers import Brokers, Target
 from dovetail.pipeline.serving_clauses import Part, Shipment
 from dovetail.pipeline.serving_handing import Handing, Moves
@@ -49,6 +54,8 @@ _TOLD = pa.schema(
 
 BEHIND = "behind"
 """A broker has not got its share of a publisher's rows from a sequence on."""
+UNREAD = "unread"
+"""A publisher's rows could not be read."""
 SPACE = "space"
 """Rows of a space that is not served; empty: of no space that is known."""
 ROWS = "rows"
@@ -86,11 +93,36 @@ class Job:
         return replace(self, shipment=empty, base=base)
 
 
-def serve_batches(batches: Iterable[pa.RecordBatch], *, job: Job) -> Iterator[pa.RecordBatch]:
-    """What a task does."""
+class Range(NamedTuple):
+    """Rows of one publishing broker."""
+
+    publisher: str
+    after: int
+    upto: int
+
+
+def serve_ranges(
+    batches: Iterable[pa.RecordBatch], *, ranges: Sequence[Range], place: Place, job: Job
+) -> Iterator[pa.RecordBatch]:
+    """What a task does. Rows of Spark's have the `id` of a range."""
     context = TaskContext.get()
     is_again = context is not None and context.attemptNumber() > 0
-    yield from Task(job, is_again=is_again).run(batches)
+    for batch in batches:
+        for number in batch["id"].to_pylist():
+            yield serve_range(ranges[number], place, job, is_again=is_again)
+
+
+def serve_range(one: Range, place: Place, job: Job, *, is_again: bool = False) -> pa.RecordBatch:
+    rows = place.rows(one.publisher, one.after, one.upto, job.wait_seconds)
+    due = (some.filter(pc.is_valid(some["stream"])).select(COLUMNS) for some in rows)
+    try:
+        return Task(job, is_again=is_again).run(due)
+    except UnreadError:
+        return _told([(UNREAD, "", one.publisher, 0)])
+
+
+class UnreadError(DovetailError):
+    """Rows could not be read, as their broker is away."""
 
 
 class Task:
@@ -114,11 +146,19 @@ class Task:
         self._strange: set[str] = set()
         self._rows = 0
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+        """What it tells, in the columns of TOLD_DDL."""
+        rows = iter(batches)
+        while True:
+            try:
+                batch = next(rows, None)
+            except NoAnswerError as error:
+                raise UnreadError(error.message) from error
+            if batch is None:
+                break
             self._serve(batch)
         self._handing.finish()
-        yield self._told()
+        return self._report()
 
     def _is_wanted(self, target: Target) -> bool:
         owner, spaces = self._job.only_owner, self._job.only_spaces
@@ -164,17 +204,17 @@ class Task:
             moved = [number for number in ids if number in doubtful]
             self._handing.add(target, msgspec.structs.replace(matched, ids=moved), is_moved=True)
 
-    def _told(self) -> pa.RecordBatch:
+    def _report(self) -> pa.RecordBatch:
         told: list[tuple[str, str, str, int]] = [
             (BEHIND, owner, publisher, sequence)
             for (owner, publisher), sequence in self._handing.behind.items()
         ]
         told += [(SPACE, name, "", 0) for name in sorted(self._strange)]
         told += [(ROWS, "", "", self._rows), (DELIVERIES, "", "", self._handing.deliveries)]
-        return told_batch(told)
+        return _told(told)
 
 
-def told_batch(told: Sequence[tuple[str, str, str, int]]) -> pa.RecordBatch:
+def _told(told: Sequence[tuple[str, str, str, int]]) -> pa.RecordBatch:
     columns = zip(*told, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, one.type) for column, one in zip(columns, _TOLD, strict=True)],
