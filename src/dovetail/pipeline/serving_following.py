@@ -50,6 +50,8 @@ class Following:
         self._threads = ThreadPoolExecutor(_ANSWERS_AT_ONCE, "dovetail-follow")
         self._asked: dict[str, Future[Answers]] = {}
         self._spaces_at: float | None = None
+        self._is_alone = False
+        """Nobody answers."""
         self.members: frozenset[str] = frozenset()
         self.away: set[str] = set()
         """Of these, who does not answer."""
@@ -69,8 +71,11 @@ class Following:
         except NoAnswerError as error:
             if not self.members:
                 raise
-            log.warning("no node names the brokers of the cluster: %s", error.message)
+            if not self._is_alone:
+                log.warning("no node names the brokers of the cluster: %s", error.message)
+            self._is_alone = True
             return frozenset()
+        self._is_alone = False
         forgotten = self.members - members
         for name in forgotten:
             self._clauses.forget(name)
