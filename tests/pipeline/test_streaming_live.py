@@ -1,0 +1,108 @@
+"""`dovetail stream` as users run it, beside a real broker, killed and ended at several moments."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from archives import read
+from broker_process import BrokerProcess, OwnProcess, wait_until
+from dovetail.archive.subscriptions import SubscriptionRow, id_of
+from dovetail.topics.names import matches
+from wire_client import WireClient
+
+SETTINGS = """
+name = "one"
+[[listeners]]
+kind = "tcp"
+port = 0
+[http]
+port = 0
+[archive]
+topics = ["a/#"]
+folder = "archive"
+delay_seconds = 0.1
+subscriptions_seconds = 0
+"""
+ROWS = 500
+SECONDS = 120
+"""Java starts in this time, also on a machine with much else to do."""
+
+
+class StreamProcess(OwnProcess):
+    """Into a table."""
+
+    def __init__(self, broker: BrokerProcess, out: Path) -> None:
+        super().__init__()
+        self._url = f"http://127.0.0.1:{broker.port_of('http')}"
+        self.out = out
+
+    def start(self) -> None:
+        options = ("--interval", 0, "--rows-per-batch", 150, "--master", "local[2]")
+        self.run("stream", "--url", self._url, "--out", self.out, *options)
+
+    def wait_for(self, condition: Callable[[], object], what: str) -> None:
+        wait_until(
+            lambda: condition() or not self.is_running,
+            f"{what}\n{self.said()}",
+            seconds=SECONDS,
+        )
+        assert self.is_running, self.said()
+
+    def batches(self) -> list[str]:
+        """That are whole."""
+        return [one.name for one in self.out.glob("batch=*")]
+
+    def rows(self) -> int:
+        return sum(pq.read_metadata(file).num_rows for file in self.out.glob("batch=*/*.parquet"))
+
+
+def publish(broker: BrokerProcess, count: int) -> None:
+    with WireClient(broker.port, "publisher") as client:
+        for number in range(count):
+            client.publish(f"a/{number % 7}", b"%d" % number, 1)
+
+
+def subscribed(broker: BrokerProcess, name: str, topic_filter: str) -> SubscriptionRow:
+    """By a client whose session is kept."""
+    with WireClient(broker.port, name, kept=True) as client:
+        client.subscribe(topic_filter, 1)
+        client.disconnect()
+    return SubscriptionRow(name, topic_filter, 1)
+
+
+def test_no_row_is_lost_or_doubled_by_kills(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, SETTINGS) as broker:
+        wanting = [subscribed(broker, "anna", "a/#"), subscribed(broker, "bert", "+/3")]
+        publish(broker, ROWS)
+        with StreamProcess(broker, tmp_path / "table") as stream:
+            stream.wait_for(lambda: [*stream.out.glob(".batch=*")], "a batch that is written")
+            stream.kill()
+            known = len(stream.batches())
+            stream.start()
+            stream.wait_for(lambda: len(stream.batches()) > known, "a batch that is whole")
+            stream.kill()
+            stream.start()
+            stream.wait_for(lambda: stream.rows() >= ROWS, "all rows")
+            # Somebody comes while it runs.
+            late = subscribed(broker, "carl", "+/1")
+            publish(broker, 20)
+            stream.wait_for(lambda: stream.rows() >= ROWS + 20, "new rows")
+            stream.stop()
+            assert f"output  {stream.out}\n" in stream.printed()
+    rows = pq.read_table(stream.out).to_pylist()
+    found = [(row["message"], row["topic"], sorted(row["subscriptions"])) for row in rows]
+    expected = [
+        (
+            f"one-{row['sequence']}",
+            row["topic"],
+            sorted(
+                id_of(one)
+                for one in (*wanting, *([late] if place >= ROWS else []))
+                if matches(one.key, row["topic"])
+            ),
+        )
+        for place, row in enumerate(read(tmp_path / "archive"))
+    ]
+    assert sorted(found) == sorted(expected)
+    assert [one.name for one in stream.out.glob(".batch*")] == []
