@@ -350,6 +350,9 @@ STREAM_COMMAND_TASK_ROWS = 25_000
 STREAM_SUBSCRIPTIONS_SECONDS = 10.0
 """A batch waits so long for a broker to say who subscribes there; then what it said last holds."""
 
+STREAM_LOOK_SECONDS = 2.0
+"""Between looks at how many rows wait for `dovetail stream`."""
+
 STREAM_END_SECONDS = 30.0
 """A batch that is under way when a stream is ended is waited for, at most so long."""
 

@@ -110,7 +110,7 @@ def test_a_stream_goes_on_with_what_is_new_and_who_is_new(
         run(archive, as_pairs=True)
     with pytest.raises(ConfigError, match="was written with the checkpoint"):
         run(archive, checkpoint=archive.parent / "other")
-    assert not (archive.parent / "other" / "table.json").exists()
+    assert not (archive.parent / "other").exists()
 
 
 @pytest.mark.usefixtures("own_spark")
@@ -133,6 +133,22 @@ def test_pairs_of_files_and_clauses(archive: Path) -> None:
     assert [(one["message"], one["subscription"]) for one in rows] == [
         (f"one-{number}", "y") for number in (1, 10, 2, 4, 5, 7, 8)
     ]
+
+
+@pytest.mark.usefixtures("own_spark")
+def test_at_an_address_only_the_batch_of_a_kill_is_replaced(archive: Path) -> None:
+    out = archive.parent / "elsewhere"
+    checkpoint = archive.parent / "checkpoint"
+    run(archive, out=f"file://{out}", checkpoint=checkpoint)
+    assert table(out) == expected(range(1, 11), ALL, ONE)
+    for name in ("0", ".0.crc"):
+        (checkpoint / "table/commits" / name).unlink()
+    next(out.glob("batch=000000/*.parquet")).unlink()
+    run(archive, out=f"file://{out}", checkpoint=checkpoint)
+    assert table(out) == expected(range(1, 11), ALL, ONE)
+    with pytest.raises(DovetailError, match="already exists"):
+        run(archive, out=f"file://{out}", checkpoint=archive.parent / "other")
+    assert table(out) == expected(range(1, 11), ALL, ONE)
 
 
 @pytest.mark.usefixtures("own_spark")

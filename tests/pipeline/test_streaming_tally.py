@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from dovetail.pipeline.streaming_tally import Done, Tally, line, lines
+from dovetail.pipeline.streaming_tally import Done, Tally, line
 
 NEWEST = datetime(2026, 11, 16, 17, tzinfo=UTC)
 AT = NEWEST.timestamp()
@@ -18,10 +18,12 @@ def test_batches_add_up() -> None:
 
 def test_a_line_for_each() -> None:
     assert line("table", Tally()) == "table: waiting for rows"
+    assert line("table", Tally(), 1_234) == "table: 1,234 rows wait"
     tally = Tally().plus(Done(1_000, 990, 1_200, NEWEST), AT, AT + 2)
-    said = "table: 1,000 rows in, 990 out, 500 rows/s, 2.0 s behind"
+    said = "table: 1,000 rows in, 990 out, 500 rows/s, newest 2.0 s old"
     assert line("table", tally) == said
-    assert lines([("table", tally), ("publish", Tally())]) == f"{said}; publish: waiting for rows"
+    assert line("table", tally, 0) == said
+    assert line("table", tally, 7) == f"{said}, 7 rows wait"
 
 
 def test_how_far_behind_in_words() -> None:
@@ -30,9 +32,9 @@ def test_how_far_behind_in_words() -> None:
         tally = Tally().plus(Done(1, 1, 1, naive), AT + seconds, AT + seconds)
         return line("table", tally).rpartition(", ")[2]
 
-    assert said(119) == "119.0 s behind"
-    assert said(121) == "2 min behind"
-    assert said(7_300) == "2 hours behind"
-    assert said(200_000) == "2 days behind"
-    assert said(-5) == "0.0 s behind"  # clocks differ
+    assert said(119) == "newest 119.0 s old"
+    assert said(121) == "newest 2 min old"
+    assert said(7_300) == "newest 2 hours old"
+    assert said(200_000) == "newest 2 days old"
+    assert said(-5) == "newest 0.0 s old"  # clocks differ
     assert Tally().behind_seconds is None

@@ -24,7 +24,7 @@ from dovetail.config import (
     STREAM_STOP_SECONDS,
 )
 from dovetail.errors import ConfigError
-from dovetail.looking.fetching import Login, fetch_as
+from dovetail.looking.fetching import Login, NoAnswerError, fetch_as
 from dovetail.pipeline import connecting, register
 from dovetail.pipeline.matching import spaces_of
 from dovetail.pipeline.place import announce
@@ -35,6 +35,7 @@ from dovetail.pipeline.session import check_master, open_session
 from dovetail.pipeline.source import FORMAT
 from dovetail.pipeline.source_options import ReaderOptions, reader_options
 from dovetail.pipeline.streaming import BatchStream, run
+from dovetail.pipeline.streaming_brokers import BrokerTables
 from dovetail.pipeline.streaming_mark import locked
 from dovetail.pipeline.streaming_output import Output, Source
 from dovetail.pipeline.streaming_progress import Say, show_streams
@@ -47,6 +48,7 @@ from dovetail.pipeline.streaming_subscriptions import (
 )
 from dovetail.pipeline.streaming_table import TableOutput
 from dovetail.pipeline.streaming_tally import Tally
+from dovetail.pipeline.streaming_waiting import Waiting, looking
 from dovetail.pipeline.streaming_wanted import Subscriptions, Wanted
 from dovetail.reports import RouteReport
 
@@ -102,7 +104,12 @@ def stream(
     with locked(checkpoint):
         for output in outputs:
             output.check(checkpoint, _source(options))
-        with open_session(options.master) as spark, show_streams(console) as (show, say):
+        waiting = Waiting(reader.place, {one.name: checkpoint / one.name for one in outputs})
+        with (
+            open_session(options.master) as spark,
+            show_streams(console, waiting.rows) as (show, say),
+            looking(waiting, say),
+        ):
             for name, value in _SETTINGS.items():
                 spark.conf.set(name, value)
             register(spark)
@@ -222,7 +229,7 @@ def _wanted(
     if options.subscriptions is not None:
         source = FileSubscriptions(spark, options.subscriptions)
     elif isinstance(place, Cluster):
-        source = ClusterSubscriptions(spark, place, say)
+        source = ClusterSubscriptions(spark, BrokerTables(place, say))
     else:
         source = ArchiveSubscriptions(spark, options.archive or "")
     known: Callable[[], tuple[Space, ...]] = lambda: spaces or ()  # noqa: E731
@@ -233,7 +240,10 @@ def _wanted(
 
 def _warn_of_rounds(prefix: str, cluster: Cluster, say: Say) -> None:
     query = {"topic": f"{prefix}/1"}
-    report = fetch_as(cluster.login, cluster.urls[0], "/route", RouteReport, query)
+    try:
+        report = fetch_as(cluster.login, cluster.urls[0], "/route", RouteReport, query)
+    except NoAnswerError:
+        return  # another one has answered, and nothing hangs on it
     if report.is_archived:
         say(
             f"Brokers archive what is below {prefix}/, too: the stream reads what it has published "

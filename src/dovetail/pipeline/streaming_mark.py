@@ -56,7 +56,8 @@ class TableMark(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def locked(checkpoint: Path) -> Iterator[None]:
-    """For this run alone; a kill ends it."""
+    """For this run alone; a kill ends it. A new folder goes again if nothing else comes into it."""
+    is_new = not checkpoint.is_dir()
     with write_errors(checkpoint, "--checkpoint"):
         _check_ours(checkpoint)
         checkpoint.mkdir(parents=True, exist_ok=True)
@@ -72,6 +73,10 @@ def locked(checkpoint: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+        if is_new and [one.name for one in checkpoint.iterdir()] == [_LOCK]:
+            # It was refused: nothing is left behind.
+            (checkpoint / _LOCK).unlink()
+            checkpoint.rmdir()
 
 
 def _check_ours(checkpoint: Path) -> None:

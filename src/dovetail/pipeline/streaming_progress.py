@@ -5,13 +5,13 @@ A note (`say`) stays on the screen above it.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 
 from dovetail.pipeline.progress import LINE_SECONDS
 from dovetail.pipeline.streaming import Stream
-from dovetail.pipeline.streaming_tally import lines
+from dovetail.pipeline.streaming_tally import line
 
 Show = Callable[[Sequence[Stream]], None]
 Say = Callable[[str], None]
@@ -19,26 +19,27 @@ Say = Callable[[str], None]
 
 @contextlib.contextmanager
 def show_streams(
-    console: Console, clock: Callable[[], float] = time.monotonic
+    console: Console, waiting: Mapping[str, int], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[tuple[Show, Say]]:
+    """`waiting`: by stream, the rows that are there to be read, as far as that is known."""
+
+    def text_of(streams: Sequence[Stream]) -> str:
+        return "; ".join(line(one.name, one.tally, waiting.get(one.name)) for one in streams)
+
     def say(text: str) -> None:
         console.print(text, markup=False)
 
     if console.is_terminal:
         with console.status("starting") as status:
-            yield lambda streams: status.update(_line(streams)), say
+            yield lambda streams: status.update(text_of(streams)), say
         return
     shown, shown_at = "", clock() - LINE_SECONDS
 
     def show(streams: Sequence[Stream]) -> None:
         nonlocal shown, shown_at
-        text = _line(streams)
+        text = text_of(streams)
         if text != shown and clock() - shown_at >= LINE_SECONDS:
             shown, shown_at = text, clock()
             console.out(text, highlight=False)
 
     yield show, say
-
-
-def _line(streams: Sequence[Stream]) -> str:
-    return lines([(one.name, one.tally) for one in streams])

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sql
 
 from dovetail.config import STREAM_TABLE_SECONDS
+from dovetail.pipeline.checkpoints import last_batch
 from dovetail.pipeline.matching import match_boxes
 from dovetail.pipeline.matching_job import check_all_there
 from dovetail.pipeline.reading import local
@@ -50,6 +51,7 @@ class TableOutput:
         self._checkpoint: Path | None = None
         self._mark: Mark | None = None
         self._found: TableMark | None = None
+        self._begun: int | None = None
         self._wanted: Wanted | None = None
 
     def check(self, checkpoint: Path, source: Source) -> None:
@@ -59,6 +61,7 @@ class TableOutput:
         if self._folder is not None:
             self._found = check_table(self._folder, checkpoint, self.name, mark)
         self._checkpoint, self._mark = checkpoint, mark
+        self._begun = last_batch(checkpoint / self.name)
 
     def begin(self, wanted: Wanted) -> None:
         assert self._checkpoint is not None
@@ -74,7 +77,9 @@ class TableOutput:
     def take(self, rows: DataFrame, number: int) -> Done:
         if self._folder is None:
             found, seen = self._matched(rows)
-            found.write.mode("overwrite").parquet(f"{self._out}/{batch_name(number)}")
+            # Only what a kill has left of this very batch is replaced.
+            mode = "overwrite" if number == self._begun else "errorifexists"
+            found.write.mode(mode).parquet(f"{self._out}/{batch_name(number)}")
             return done_of(*seen)
         place = self._folder / batch_name(number)
         if place.is_dir():

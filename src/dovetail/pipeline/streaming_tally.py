@@ -3,7 +3,6 @@
 Rows are those of this run: what an earlier one had done is not counted again.
 """
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -54,21 +53,20 @@ class Tally(NamedTuple):
         return max(self.done_at - newest.timestamp(), 0.0)
 
 
-def line(name: str, tally: Tally) -> str:
+def line(name: str, tally: Tally, waiting: int | None = None) -> str:
+    """`waiting`: rows that are there to be read."""
     if not tally.batches:
-        return f"{name}: waiting for rows"
+        return f"{name}: {waiting:,} rows wait" if waiting else f"{name}: waiting for rows"
     behind = tally.behind_seconds
     parts = [
         f"{name}: {tally.rows_in:,} rows in, {tally.rows_out:,} out",
         f"{tally.rows_per_second:,.0f} rows/s",
     ]
     if behind is not None:
-        parts.append(f"{_span(behind)} behind")
+        parts.append(f"newest {_span(behind)} old")
+    if waiting:
+        parts.append(f"{waiting:,} rows wait")
     return ", ".join(parts)
-
-
-def lines(tallies: Sequence[tuple[str, Tally]]) -> str:
-    return "; ".join(line(name, tally) for name, tally in tallies)
 
 
 def _span(seconds: float) -> str:
