@@ -36,6 +36,10 @@ def ratio(slow: Sequence[float], fast: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(slow, fast, strict=True))
 
 
+def median_and_range(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
 def nanoseconds(seconds: Sequence[float], items: int) -> float:
     return statistics.median(seconds) / items * 1e9
 

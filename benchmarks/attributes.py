@@ -18,120 +18,42 @@ CPU seconds are the processes' own: where the time goes. All of them share the m
 import argparse
 import asyncio
 import os
-import re
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
 from _attributes_front import BareFront
-from _load_contenders import free_port
+from _attributes_process import (
+    NAMES,
+    PATIENCE_SECONDS,
+    READ_BYTES,
+    Client,
+    free_ports,
+    progress,
+    service,
+    subscribe,
+)
 from _measure import ratio, table
 from dovetail.attributes import workload
 from dovetail.attributes.space import Dimension, Space
 from dovetail.broker import codec
 from dovetail.broker.packets import (
     MQTT_5,
-    Connect,
     PacketType,
     Publish,
-    Reasons,
-    Subscribe,
-    SubscriptionRequest,
 )
 from dovetail.broker.properties import forwardable_properties
 from dovetail.cluster.secret import make_secret, read_secret
 from dovetail.matcher.layout import layout_of
 
-NAMES = "abcd"
 TOPIC = b"bench/point"
 WINDOW = 500
 QUESTIONS_UNDER_WAY = 16
-FILTERS_AT_ONCE = 20
-READ_BYTES = 1 << 20
-PATIENCE_SECONDS = 120.0
 WIDTHS = {"BlueDove's": workload.WIDTH, "narrow": 60.0}
-CONFIG = """
-[[listeners]]
-kind = "tcp"
-[http]
-port = 0
-[spaces.bench]
-topics = "bench/#"
-[spaces.bench.dimensions]
-"""
 PAPER_RATE = 114_000
 """Of BlueDove's 20 matchers, 80 cores."""
-
-_STARTED = time.monotonic()
-
-
-def progress(what: str) -> None:
-    print(f"[{time.monotonic() - _STARTED:4.0f} s] {what}", file=sys.stderr, flush=True)
-
-
-class Client:
-    """A connection that is waited on; packets go in and come out."""
-
-    def __init__(self, port: int, name: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = b""
-        self.send(codec.encode(MQTT_5, Connect(MQTT_5, name)))
-        self.take(1)
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
-
-    def take(self, count: int) -> list[tuple[int, bytes]]:
-        """At least so many packets: first bytes and bodies."""
-        found: list[tuple[int, bytes]] = []
-        while True:
-            at = 0
-            while at + 1 < len(self._buffer):
-                length = codec.decode_length(self._buffer, at + 1)
-                if length is None or length[1] + length[0] > len(self._buffer):
-                    break
-                end = length[1] + length[0]
-                found.append((self._buffer[at], self._buffer[length[1] : end]))
-                at = end
-            self._buffer = self._buffer[at:]
-            if len(found) >= count:
-                return found
-            more = self.socket.recv(READ_BYTES)
-            if not more:
-                raise SystemExit("the broker has closed a connection")
-            self._buffer += more
-
-    def close(self) -> None:
-        self.socket.close()
-
-
-def clause(low: float, high: float, name: str) -> str:
-    return f"{name}>={low:.3f}&{name}<{high:.3f}"
-
-
-def subscribe(client: Client, boxes: int, width: float) -> None:
-    lows, highs = workload.boxes(boxes, width=width)
-    filters = [
-        "bench/#?" + "&".join(map(clause, low, high, NAMES))
-        for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
-    ]
-    for first in range(0, boxes, FILTERS_AT_ONCE):
-        requests = [SubscriptionRequest(text) for text in filters[first : first + FILTERS_AT_ONCE]]
-        client.send(codec.encode(MQTT_5, Subscribe(1, requests)))
-        ((kind, body),) = client.take(1)
-        answer = codec.decode(MQTT_5, kind, body)
-        assert isinstance(answer, Reasons)
-        assert not any(answer.reasons), answer
-        if first % 10_000 == 0 and first:
-            progress(f"{first:,} of {boxes:,} boxes")
 
 
 def packets(count: int, qos: int) -> list[bytes]:
@@ -191,62 +113,6 @@ def response_times(
             pass  # something that was published before
         seconds.append(time.perf_counter() - began)
     return seconds
-
-
-class Service:
-    """A command of ours, with a folder of its own."""
-
-    def __init__(self, folder: Path, *arguments: object, head: str = CONFIG) -> None:
-        config = folder / "dovetail.toml"
-        dimensions = "".join(f"{name} = [0, {workload.LENGTH:g}]\n" for name in NAMES)
-        config.write_text(f"{head}{dimensions}")
-        program = Path(sys.executable).with_name("dovetail")
-        self._output = folder / "output"
-        with self._output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [str(program), *map(str, arguments), "--config", str(config)],
-                stdout=output,
-                stderr=output,
-                cwd=folder,
-            )
-        self._wait()
-
-    def _wait(self) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while " up" not in self._output.read_text():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"it did not start:\n{self._output.read_text()}")
-            time.sleep(0.05)
-
-    def http(self) -> str:
-        """Of the first node."""
-        found = re.search(r"http://[\d.:]+", self._output.read_text())
-        assert found, self._output.read_text()
-        return found[0]
-
-    def cpu_seconds(self) -> dict[str, float]:
-        """Of the process that was started, and of those that it has started, in their order."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        ticks = os.sysconf("SC_CLK_TCK")
-        found = {}
-        for number, child in enumerate((self.process.pid, *map(int, children.split()))):
-            fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-            found[f"{number}"] = (int(fields[11]) + int(fields[12])) / ticks
-        return found
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(PATIENCE_SECONDS)
-
-
-@contextmanager
-def service(*arguments: object, head: str = CONFIG) -> Iterator[Service]:
-    with tempfile.TemporaryDirectory(prefix="dovetail-bench-") as folder:
-        running = Service(Path(folder), *arguments, head=head)
-        try:
-            yield running
-        finally:
-            running.stop()
 
 
 def microseconds(before: dict[str, float], after: dict[str, float], count: int) -> list[str]:
@@ -350,11 +216,11 @@ def measured(
     brokers: int, matchers: int, width: float, sent: list[bytes], options: argparse.Namespace
 ) -> tuple[list[float], list[float], list[str]]:
     """Seconds of rounds, response times, and CPU µs by process."""
-    port = free_port()
+    port = free_ports(brokers)
     counts = ["--brokers", brokers] * (brokers > 1) + ["--matchers", matchers] * (matchers > 0)
     with service("up", "--port", port, "--data", "data", *counts) as running:
         subscriber = Client(port + brokers - 1, "subscriber")
-        subscribe(subscriber, options.boxes, width)
+        subscribe(subscriber, *workload.boxes(options.boxes, width=width))
         publisher = Client(port, "publisher")
         publish(publisher, sent[: len(sent) // 10])
         before = running.cpu_seconds()

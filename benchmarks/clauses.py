@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
+from _attributes_process import NAMES, Client, Service, progress
 from _load_contenders import free_port
 from _measure import finish, in_turn, ratio, table, verdict
-from attributes import NAMES, Client, Service, packets, progress, publish
+from attributes import packets, publish
 from dovetail.attributes import workload
 from dovetail.attributes.where import parse, parse_fully
 from dovetail.broker import codec

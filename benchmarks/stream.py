@@ -20,9 +20,10 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import SparkSession
 
+from _attributes_process import CONFIG, NAMES, Client, clause_of, progress, service
 from _load_contenders import free_port
 from _measure import finish, table
-from attributes import CONFIG, NAMES, TOPIC, Client, clause, progress, publish, service
+from attributes import TOPIC, publish
 from dovetail.attributes import workload
 from dovetail.broker import codec
 from dovetail.broker.packets import (
@@ -55,7 +56,7 @@ class Subscriber(threading.Thread):
         self._client = Client(port, f"subscriber-{number}")
         lows, highs = boxes
         filters = [
-            "bench/#?" + "&".join(map(clause, low, high, NAMES))
+            f"bench/#?{clause_of(low, high)}"
             for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
         ]
         for first in range(0, len(filters), FILTERS_AT_ONCE):
@@ -192,7 +193,7 @@ def cluster(engine: str, options: argparse.Namespace) -> Iterator[tuple[int, str
         'topics = "bench/#"\n', f'topics = "bench/#"\nengine = "{engine}"\n'
     ).replace("[spaces.bench]", '[archive]\nfolder = "archive"\n[spaces.bench]')
     with service("up", "--port", port, "--data", "data", *counts, *matchers, head=head) as running:
-        yield port, running.http()
+        yield port, running.url()
 
 
 def measured(engine: str, spark: SparkSession | None, options: argparse.Namespace) -> Run:

@@ -71,9 +71,19 @@ def test_a_seed_replays() -> None:
     assert rows[0] != rows[2]
 
 
-@pytest.mark.parametrize("name", ["adaptive", "subscription-amount"])
-def test_queues_alone_are_as_busy_as_in_the_whole_plane(name: str) -> None:
-    setting = Setting(matchers=4, boxes=400, costs=Costs(1e-4, 1e-4, 2.5e-4))
+PLANE = Setting(matchers=4, boxes=400, costs=Costs(1e-4, 1e-4, 2.5e-4))
+PLACES = ((0.0,) * 4, (100.0, 700.0, 300.0, 200.0), (600.0, 400.0, 100.0, 900.0), (500.0,) * 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("adaptive", PLANE),
+        ("subscription-amount", PLANE),
+        ("subscription-amount", replace(PLANE, ranged=2, boxes=200, places=PLACES)),
+    ],
+)
+def test_queues_alone_are_as_busy_as_in_the_whole_plane(name: str, setting: Setting) -> None:
     search = Search(seconds_min=5.0, publications_min=1)
     busy = []
     for make in (Queues, Plane):
@@ -106,6 +116,23 @@ def test_skewed_points_follow_the_boxes() -> None:
             np.histogram(one[:, column], 10, (0.0, workload.LENGTH))[0] for one in (points, centres)
         )
         assert ours == pytest.approx(theirs, rel=0.15, abs=40)
+
+
+def test_values_that_fill_little_of_their_bounds_are_in_one_quarter_of_them() -> None:
+    setting = Setting(matchers=4, filled=0.01)
+    layout = setting.layout(SYSTEMS["adaptive"].scheme)
+    assert all(bound.high - bound.low == 100 * workload.LENGTH for bound in layout.bounds)
+    table = setting.placement(layout).table
+    for value in (0.0, workload.LENGTH - 1):
+        assert {*table.candidates([value] * workload.DIMENSIONS)} == {"matcher-002"}
+    assert Setting().layout(SYSTEMS["adaptive"].scheme).bounds == ((0.0, workload.LENGTH),) * 4
+
+
+def test_boxes_have_ranges_in_turn() -> None:
+    lows, highs = Setting(boxes=8, ranged=2).drawn_boxes(1)
+    is_open = np.isneginf(lows) & np.isposinf(highs)
+    assert (~is_open).sum(axis=1).tolist() == [2] * 8
+    assert (~is_open).sum(axis=0).tolist() == [4] * workload.DIMENSIONS
 
 
 def test_boxes_held_are_those_that_saturate_at_the_rate() -> None:

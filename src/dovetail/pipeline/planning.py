@@ -9,8 +9,9 @@
 3. Points are dealt out over these places as brokers would (planning_load.py). How much is asked
    along each dimension, and where, comes out, and with that it is cut again, some times.
 
-The best by the load of the busiest matcher is the plan; even borders are among those tried, so it
-is never estimated worse than they are.
+What takes the highest rate is the plan, and even borders stay unless that is clearly more. Where
+points have a choice of matchers, even ones often do as well, and the estimate may be wrong by
+`GAIN_MIN_CHOICE`; who moves for less may lose by it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,10 @@ CELLS = 1_024
 ROUNDS = 4
 """Of cutting and dealing out."""
 
+GAIN_MIN, GAIN_MIN_CHOICE = 0.05, 0.25
+"""What other borders have to add to what matchers take with even ones; and where points have a
+choice."""
+
 
 class Planned(NamedTuple):
     places: list[Tokens]
@@ -43,7 +48,7 @@ def even_places(sample: Sample, matchers: int) -> list[Tokens]:
 def plan(sample: Sample, matchers: int, costs: Costs, rounds: int = ROUNDS) -> Planned:
     """The best places that were found."""
     places = even_places(sample, matchers)
-    best = Planned(places, load_of(sample, places, costs))
+    even = best = Planned(places, load_of(sample, places, costs))
     if matchers == 1 or not len(sample.points):
         return best
     edges = [_edges(sample, dimension, matchers) for dimension in range(sample.layout.searchable)]
@@ -56,17 +61,18 @@ def plan(sample: Sample, matchers: int, costs: Costs, rounds: int = ROUNDS) -> P
         tried = [
             Planned(places, load_of(sample, places, costs)) for places in _paired(segments, best)
         ]
-        found = min(tried, key=_busiest)
-        if _busiest(found) < _busiest(best):
-            best = found
+        found = max(tried, key=_taken)
+        best = max(best, found, key=_taken)
         if np.array_equal(found.load.asked, asked):
             break
         asked = found.load.asked
-    return best
+    wanted = GAIN_MIN if best.load.is_exact and even.load.is_exact else GAIN_MIN_CHOICE
+    return best if best.load.capacity > (1 + wanted) * even.load.capacity else even
 
 
-def _busiest(one: Planned) -> tuple[float, float]:
-    return float(one.load.seconds.max()), float(one.load.seconds.sum())
+def _taken(one: Planned) -> tuple[float, float]:
+    """What matchers take; of the same, who spend less on it."""
+    return one.load.capacity, -float(one.load.seconds.sum())
 
 
 def _edges(sample: Sample, dimension: int, matchers: int) -> Floats:

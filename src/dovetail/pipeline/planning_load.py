@@ -1,10 +1,8 @@
 """What matchers would have to do with these places: points are dealt out as brokers do it.
 
-No Spark. Candidates and questions are the service's own (matcher/tables.py, matcher/choosing.py).
-What the loads that matchers tell come to where they are busy is put in the place of clock and
-queues: of the candidates of a point, the one that would be done with it first. So at the rate where
-the busiest matcher has no time left, which is what is asked for, work is where the adaptive policy
-has it; at lower rates it sends to whoever is fastest, and it does not matter.
+No Spark. Who is a point's candidate is the service's own table (matcher/tables.py); dealing out is
+planning_dealing.py, at the highest rate that matchers can take: there work is where the adaptive
+policy has it when it matters.
 
 What a point costs a matcher, in seconds of its core, is a fixed part, and some for each box that it
 holds (along whichever dimension: a matcher has one index of all) and for each match. The figures
@@ -23,15 +21,12 @@ import numpy.typing as npt
 from dovetail.attributes.index import BoxIndex
 from dovetail.attributes.partition import Tokens
 from dovetail.attributes.sharing import Scheme
-from dovetail.matcher.choosing import choose
 from dovetail.matcher.layout import Layout
 from dovetail.matcher.tables import Placement
+from dovetail.pipeline.planning_dealing import Dealing
 
 Floats = npt.NDArray[np.float64]
 Kinds = npt.NDArray[np.uint16]
-
-CHUNK = 32
-"""Points that are dealt out by the same knowledge of loads, as between two reports."""
 
 
 class Costs(NamedTuple):
@@ -101,18 +96,16 @@ class Load(NamedTuple):
     along: Floats
     """Seconds of each matcher along each dimension."""
     points: int
+    capacity: float
+    """Publications a second, above which somebody's queue grows."""
+    is_exact: bool
+    """That follows from the sample alone: no point has a choice of matchers."""
 
     @property
     def unevenness(self) -> float:
         """The busiest matcher's share, by an even one."""
         mean = float(self.seconds.mean())
         return float(self.seconds.max()) / mean if mean else 1.0
-
-    @property
-    def capacity(self) -> float:
-        """Publications a second at which the busiest has no time left."""
-        busiest = float(self.seconds.max())
-        return self.points / busiest if busiest else float("inf")
 
     @property
     def questions(self) -> float:
@@ -137,23 +130,11 @@ def load_of(sample: Sample, places: Sequence[Tokens], costs: Costs) -> Load:
         each = np.array([(one[:, np.newaxis] >> bits & 1).sum(axis=0) for one in held])
         each = each * sample.box_scale
     each = costs.box_seconds * each
-    dimensions = np.arange(layout.searchable)
-    seconds = np.zeros(len(places))
-    along = np.zeros((len(places), layout.searchable))
-    asked = np.zeros(values.shape, np.bool_)
     kinds = sample.asked_kinds if layout.scheme is Scheme.MPARTITION else frozenset({1})
-    for first in range(0, len(values), CHUNK):
-        chosen = candidates[first : first + CHUNK]
-        own = spent[first : first + CHUNK]
-        price = seconds[chosen] + each[chosen, dimensions] + own[:, np.newaxis]
-        for choice in choose(chosen, kinds, price).asked:
-            owners = chosen[choice.rows, choice.dimension]
-            work = own[choice.rows] + each[owners, choice.dimension]
-            done = np.bincount(owners, work, len(places))
-            seconds += done
-            along[:, choice.dimension] += done
-            asked[first + choice.rows, choice.dimension] = True
-    return Load(seconds, asked, spent, boxes, along, len(values))
+    best = Dealing(candidates, kinds, spent, each).best_rate()
+    asked, along = best.dealt.asked, best.dealt.along
+    seconds = along.sum(axis=1)
+    return Load(seconds, asked, spent, boxes, along, len(values), best.rate, best.is_exact)
 
 
 def copies(sample: Sample, places: Sequence[Tokens]) -> float:

@@ -4,8 +4,8 @@ Segments of a dimension lie in a row, so a range overlaps a run of them, and a r
 So millions of boxes and thousands of matchers are counted in seconds; `Layout.along`, which the
 service decides by, looks at each box for each matcher. A test holds one against the other.
 
-The runs of a box's dimensions are joined as runs, too: matchers have to stand in the same order
-along each dimension, as those do whose segments are even.
+To count what a matcher holds at all, the runs of a box's dimensions are joined as runs, too: there
+matchers have to stand in the same order along each dimension, as those do whose segments are even.
 """
 
 from typing import NamedTuple
@@ -38,11 +38,29 @@ class Holdings(NamedTuple):
         return Holdings(self.along + other.along, self.held + other.held)
 
 
+def along(placement: Placement, lows: Floats, highs: Floats) -> Counts:
+    """Boxes held along each searchable dimension, by matcher."""
+    names = placement.names
+    if placement.layout.is_copied:
+        return np.full((len(names), 1), len(lows))
+    return _along(placement, *_runs(placement, lows, highs))
+
+
 def count(placement: Placement, lows: Floats, highs: Floats) -> Holdings:
-    layout, names = placement.layout, placement.names
-    if layout.is_copied:
-        everybody = np.full(len(names), len(lows))
-        return Holdings(everybody[:, np.newaxis], everybody)
+    names = placement.names
+    if placement.layout.is_copied:
+        return Holdings(along(placement, lows, highs), np.full(len(names), len(lows)))
+    first, last = _runs(placement, lows, highs)
+    owners = {segments.owners for segments in placement.table.dimensions}
+    assert len(owners) == 1, "matchers stand in the same order along each dimension"
+    held = np.zeros(len(names), np.int64)
+    held[_order(placement, placement.table.dimensions[0])] = _held(first, last, len(names))
+    return Holdings(_along(placement, first, last), held)
+
+
+def _runs(placement: Placement, lows: Floats, highs: Floats) -> tuple[Counts, Counts]:
+    """By box and dimension, the first and the last segment that it overlaps."""
+    layout = placement.layout
     kinds = layout.kinds(lows, highs)
     first = np.empty((len(lows), layout.searchable), np.int64)
     last = np.empty_like(first)
@@ -52,15 +70,16 @@ def count(placement: Placement, lows: Floats, highs: Floats) -> Holdings:
         # A range ends before its upper border.
         last[:, dimension] = segments.places(np.nextafter(highs[:, column], -np.inf))
         last[kinds >> dimension & 1 == 0, dimension] = -1
-    found = Holdings.none(len(names), layout.searchable)
+    return first, last
+
+
+def _along(placement: Placement, first: Counts, last: Counts) -> Counts:
+    names = placement.names
+    found = np.zeros((len(names), first.shape[1]), np.int64)
     for dimension, segments in enumerate(placement.table.dimensions):
-        own = found.along[:, dimension]
-        own[_order(placement, segments)] = _overlaps(
+        found[_order(placement, segments), dimension] = _overlaps(
             first[:, dimension], last[:, dimension], len(names)
         )
-    owners = {segments.owners for segments in placement.table.dimensions}
-    assert len(owners) == 1, "matchers stand in the same order along each dimension"
-    found.held[_order(placement, placement.table.dimensions[0])] = _held(first, last, len(names))
     return found
 
 

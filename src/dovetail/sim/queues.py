@@ -21,6 +21,7 @@ import numpy as np
 from dovetail.attributes import forwarding
 from dovetail.attributes.forwarding import Load, Loads, Meter
 from dovetail.config import LOAD_WINDOW_SECONDS
+from dovetail.matcher.choosing import choose
 from dovetail.matcher.layout import Floats
 from dovetail.sim import holdings
 from dovetail.sim.clock import Clock
@@ -82,10 +83,14 @@ class Queues:
         self._random = Random(seed)
         self.clock = Clock()
         lows, highs = setting.drawn_boxes(seed)
-        held = holdings.count(placement, lows, highs)
+        kinds = layout.kinds(lows, highs)
+        self._kinds = frozenset(np.unique(kinds).tolist()) - {0}
+        self._is_one_enough = self._kinds <= {(1 << layout.searchable) - 1}
         self._matchers = {
             name: _Matcher(name, along)
-            for name, along in zip(placement.names, held.along.tolist(), strict=True)
+            for name, along in zip(
+                placement.names, holdings.along(placement, lows, highs).tolist(), strict=True
+            )
         }
         self._brokers = [
             Loads(system.policy, Random(self._random.random())) for _ in range(setting.brokers)
@@ -117,8 +122,8 @@ class Queues:
         known: dict[Asked, float] = {}
         questions: dict[Asked, int] = {}
         for candidates in points:
-            best = self._best(candidates or self._anybody(), loads, known)
-            questions[best] = questions.get(best, 0) + 1
+            for asked in self._asked(candidates or self._anybody(), loads, known):
+                questions[asked] = questions.get(asked, 0) + 1
             if loads.policy is forwarding.random:  # for each point anew
                 known.clear()
         for (name, dimension), count in questions.items():
@@ -129,18 +134,33 @@ class Queues:
     def _anybody(self) -> Candidates:
         return ((self._random.choice(self._placement.names), 0),)
 
+    def _asked(
+        self, candidates: Candidates, loads: Loads, known: dict[Asked, float]
+    ) -> Sequence[Asked]:
+        """One where all boxes are narrow everywhere, and otherwise one for each kind of box."""
+        if self._is_one_enough:
+            return (self._best(candidates, loads, known),)
+        costs = np.array([[self._cost(one, loads, known) for one in candidates]])
+        chosen = choose(np.zeros(costs.shape, np.int64), self._kinds, costs)
+        return [candidates[choice.dimension] for choice in chosen.asked]
+
     def _best(self, candidates: Candidates, loads: Loads, known: dict[Asked, float]) -> Asked:
-        """The first of the cheapest; `known` has what those cost that were asked about before."""
-        now, best, least = self.clock.now, candidates[0], math.inf
+        """The first of the cheapest."""
+        best, least = candidates[0], math.inf
         for asked in candidates:
-            cost = known.get(asked)
-            if cost is None:
-                name, dimension = asked
-                cost = loads.cost(name, dimension, now) or _UNKNOWN_COST * self._random.random()
-                known[asked] = cost
+            cost = known.get(asked) or self._cost(asked, loads, known)
             if cost < least:
                 best, least = asked, cost
         return best
+
+    def _cost(self, asked: Asked, loads: Loads, known: dict[Asked, float]) -> float:
+        """`known` has what those cost that were asked about before."""
+        cost = known.get(asked)
+        if cost is None:
+            name, dimension = asked
+            cost = loads.cost(name, dimension, self.clock.now)
+            cost = known[asked] = cost or _UNKNOWN_COST * self._random.random()
+        return cost
 
     def _come(self, matcher: _Matcher, dimension: int, points: int) -> None:
         matcher.meters[dimension].came(points)

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from dovetail.attributes import forwarding, workload
 from dovetail.attributes.forwarding import Policy
-from dovetail.attributes.partition import Bounds, even_tokens
+from dovetail.attributes.partition import Bounds, Tokens, even_tokens
 from dovetail.attributes.sharing import Scheme
 from dovetail.config import WIDE_SHARE
 from dovetail.matcher.layout import Floats, Layout
@@ -48,6 +50,12 @@ class Setting:
     """Dimensions that boxes are placed by, of all that they have."""
     along: int = 0
     """The one dimension of p2p."""
+    filled: float = 1.0
+    """Share of each dimension's bounds that values come in, somewhere in the third quarter."""
+    ranged: int = workload.DIMENSIONS
+    """Dimensions that a box has a range on, in turn; on the others it is open."""
+    places: tuple[Tokens, ...] = ()
+    """Of matchers, if their segments are not even ones."""
     costs: Costs = LINEAR
     job_points_max: int = 1
     """Points that a matcher matches together."""
@@ -55,16 +63,29 @@ class Setting:
     """That a broker reads together, and asks about by what it knows then."""
 
     def layout(self, scheme: Scheme) -> Layout:
-        bounds = (Bounds(0.0, workload.LENGTH),) * workload.DIMENSIONS
+        bounds = tuple(self._bounds(spot) for spot in workload.hot_spots().tolist())
         if scheme is Scheme.MPARTITION:
             return Layout("s", bounds, tuple(range(self.searchable)), scheme, WIDE_SHARE)
         # In the baselines the width of a range decides nothing.
         return Layout("s", bounds, (self.along,), scheme, 1.0)
 
+    def _bounds(self, hot_spot: float) -> Bounds:
+        """Where values fill little of them, they lie at another place of each dimension."""
+        unused = workload.LENGTH / self.filled - workload.LENGTH
+        low = -unused * (0.5 + hot_spot / workload.LENGTH / 4)
+        return Bounds(low, low + unused + workload.LENGTH)
+
     def placement(self, layout: Layout) -> Placement:
-        """Even segments, as of matchers that began together."""
+        """Even segments, as of matchers that began together, where no places are given."""
         names = [f"matcher-{number:03d}" for number in range(self.matchers)]
+        if self.places:
+            return Placement(layout, dict(zip(names, self.places, strict=True)))
         return Placement(layout, even_tokens(names, layout.bounds))
 
     def drawn_boxes(self, seed: int) -> tuple[Floats, Floats]:
-        return workload.boxes(self.boxes, seed, spread=self.spread, width=self.width)
+        lows, highs = workload.boxes(self.boxes, seed, spread=self.spread, width=self.width)
+        if self.ranged < workload.DIMENSIONS:
+            turn = np.arange(len(lows))[:, np.newaxis] - np.arange(workload.DIMENSIONS)
+            is_open = turn % workload.DIMENSIONS >= self.ranged
+            lows[is_open], highs[is_open] = -np.inf, np.inf
+        return lows, highs
