@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--matchers", type=int, default=20, help="simulated ones")
     parser.add_argument("--seeds", type=int, default=3, help="of simulations")
     parser.add_argument("--boxes", type=int, default=8_000, help="of the live cluster")
-    parser.add_argument("--publications", type=int, default=20_000, help="the same")
+    parser.add_argument("--publications", type=int, default=40_000, help="the same")
     options = parser.parse_args()
     parts = options.part or ["simulated", "live"]
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dovetail.attributes.index import BoxIndex
+from dovetail.attributes.kernels.ascending import make_ascending
 from dovetail.attributes.space import Space
 from dovetail.config import TOPIC_BYTES_MAX
 from dovetail.pipeline.matching_boxes import NO_SPACE
@@ -60,7 +61,8 @@ class Matcher:
         numbers, first = np.unique(boxes["number"].to_numpy(), return_index=True)
         self.ids: pa.Array = whole(boxes["id"].take(pa.array(first)))
         self._owners = np.searchsorted(numbers, boxes["number"].to_numpy())
-        self.may_repeat = len(numbers) < len(boxes)
+        self._words = np.zeros(-(-len(numbers) // 64), np.uint64)
+        self._summary = np.zeros(-(-len(self._words) // 64), np.uint64)
         self._entries = _Entries(whole(boxes["filter"]))
         self._rows_next = ROWS_FIRST
         space_of = boxes["space"].to_numpy()
@@ -79,26 +81,35 @@ class Matcher:
         start = 0
         while start < len(messages):
             rows = messages.slice(start, self._rows_next)
-            keys = self._pairs(rows)
-            offsets = np.searchsorted(keys >> 32, np.arange(len(rows) + 1))
-            yield start, offsets, keys & 0xFFFF_FFFF
+            offsets, places = self._ascending(self._pairs(rows), len(rows))
+            yield start, offsets, places
             start += len(rows)
-            wanted = PAIRS_WANTED * len(rows) // max(len(keys), 1)
+            wanted = PAIRS_WANTED * len(rows) // max(len(places), 1)
             self._rows_next = int(np.clip(wanted, 1, _GROWTH * len(rows)))
 
     def _pairs(self, messages: pa.RecordBatch) -> Ints:
-        """Row and owner as one number each, ascending, each once."""
+        """Row and owner as one number each."""
         of_topic, topic_of = self._entries.matching(messages["topic"])
         rows, entries = of_topic.expand(topic_of)
         in_rows, boxes = self._plain.joined(rows, entries)
         found = [in_rows << 32 | self._owners[boxes]]
         for space in self._spaces:
             found += space.matching(messages, rows, entries)
-        keys = np.concatenate(found) if len(found) > 1 else found[0]
-        keys.sort()
-        if self.may_repeat and len(keys):
-            keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))]
-        return keys
+        found = [keys for keys in found if len(keys)] or found[:1]
+        return np.concatenate(found) if len(found) > 1 else found[0]
+
+    def _ascending(self, keys: Ints, rows: int) -> tuple[Ints, Ints]:
+        """Owners by row, ascending, each once."""
+        of_keys = keys >> 32
+        if (of_keys[1:] < of_keys[:-1]).any():
+            # Of several filters: each has its rows in their order, and so these are long runs.
+            keys = np.sort(keys, kind="stable")
+            of_keys = keys >> 32
+        starts = np.searchsorted(of_keys, np.arange(rows + 1))
+        places = keys & 0xFFFF_FFFF
+        offsets = np.zeros(rows + 1, np.int64)
+        last = make_ascending(starts, places, self._words, self._summary, offsets)
+        return offsets, places[:last]
 
 
 def arrays(

@@ -1,0 +1,48 @@
+"""Lists of small numbers made ascending, each number once.
+
+The numbers of a list are bits of a set, which are then read in their order; a second set has a bit
+for each word of the first that has any. So a number costs a few steps however many there can be,
+where sorting costs some for each doubling of the list.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.attributes.kernels.lanes import trailing_zeros
+from dovetail.compiling import kernel
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+_ONE = np.uint64(1)
+_NONE = np.uint64(0)
+
+
+@kernel
+def make_ascending(starts: Ints, numbers: Ints, words: Words, summary: Words, ends: Ints) -> int:
+    """In place: list i is numbers[starts[i]:starts[i + 1]], and then numbers[ends[i]:ends[i + 1]].
+
+    `words` has a bit for each number that there can be, `summary` one for each of its words; all
+    are 0 before and after. Returns where the last list ends.
+    """
+    at = 0
+    for i in range(len(starts) - 1):
+        for k in range(starts[i], starts[i + 1]):
+            number = numbers[k]
+            word = number >> 6
+            words[word] |= _ONE << np.uint64(number & 63)
+            summary[word >> 6] |= _ONE << np.uint64(word & 63)
+        for group in range(len(summary)):
+            used = summary[group]
+            summary[group] = _NONE
+            while used != _NONE:
+                word = (group << 6) + np.int64(trailing_zeros(used))
+                used &= used - _ONE
+                bits = words[word]
+                words[word] = _NONE
+                while bits != _NONE:
+                    numbers[at] = (word << 6) + np.int64(trailing_zeros(bits))
+                    bits &= bits - _ONE
+                    at += 1
+        ends[i + 1] = at
+    return at
