@@ -3,7 +3,10 @@
     ranges     BlueDove's 40,000 boxes against Spark SQL's range join: CPU and wall time a message
     topics     10,000 filters with wildcards against a join by regular expressions
     scaling    messages, subscriptions and cores (1 and 2), by messages a second
-    memory     the most that a Python worker has held
+    large      sets of subscriptions that no worker has whole
+    evenness   whether a task of a set that is cut has more to do than others
+
+After each, the most that a Python worker has held is told.
 
 The slow ones get fewer messages; a ratio is that of times a message, within a round. Reading
 clauses is no part of the query for either side: boxes are prepared, as the join's columns are.
@@ -14,122 +17,23 @@ tells less of it than of the clock; both are shown.
 import argparse
 import os
 import statistics
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from _match_engines import _children, _cpu_seconds
 from _measure import PAPER, filters, finish, table, verdict
+from _spark_cut import cut, tasks_of
+from _spark_tables import NAMES, SPACE, Meter, boxes_table, done, kept, messages_table, ours
 from dovetail.attributes import workload
-from dovetail.attributes.space import Dimension, Space
-from dovetail.pipeline.matching import Shipped, match_batches, packed
-from dovetail.pipeline.matching_boxes import boxes_of, boxes_schema
+from dovetail.pipeline.matching_boxes import boxes_of
 from dovetail.pipeline.session import open_session
 
 TIMES_MIN = 25
-SPACE = Space("paper", "p/#", tuple(Dimension(f"x{i}", 0, 1_000) for i in range(4)))
-NAMES = [one.name for one in SPACE.dimensions]
-
-
-def boxes_table(count: int, seed: int) -> pa.Table:
-    """The paper's boxes as `matching_boxes` would read them."""
-    lows, highs = workload.boxes(count, seed)
-    numbers = pa.array(np.arange(count))
-    return pa.table(
-        {
-            "number": numbers,
-            "id": numbers,
-            "filter": pa.array(["p/#"] * count),
-            "space": pa.array(np.zeros(count, np.int32)),
-            "lows": pa.array(list(lows), pa.list_(pa.float64())),
-            "highs": pa.array(list(highs), pa.list_(pa.float64())),
-            "texts": pa.nulls(count, pa.string()),
-        },
-        boxes_schema(pa.int64()),
-    )
-
-
-def messages_table(count: int, seed: int, skewed: int = 0) -> pa.Table:
-    points = workload.points(count, seed, skewed=skewed)
-    width = len(NAMES)
-    offsets = pa.array(np.arange(0, width * count + 1, width), pa.int32())
-    attributes = pa.MapArray.from_arrays(
-        offsets, pa.array(NAMES * count), pa.array(points.reshape(-1))
-    )
-    columns: dict[str, Any] = {
-        "id": pa.array(np.arange(count)),
-        "topic": pa.array(["p/a"] * count),
-        "attributes": attributes,
-    }
-    columns |= {name: pa.array(points[:, i]) for i, name in enumerate(NAMES)}
-    return pa.table(columns)
-
-
-class Meter:
-    """Seconds of the clock and of CPUs, and the largest worker."""
-
-    def __init__(self) -> None:
-        self.worker_bytes = 0
-
-    def run(self, work: Callable[[], object]) -> tuple[float, float]:
-        before = _cpu_all()
-        started = time.perf_counter()
-        work()
-        seconds = time.perf_counter() - started
-        self.look()
-        return seconds, _cpu_all() - before
-
-    def look(self) -> None:
-        for pid in _children():
-            try:
-                if "pyspark" not in Path(f"/proc/{pid}/cmdline").read_text():
-                    continue
-                status = Path(f"/proc/{pid}/status").read_text()
-            except OSError:
-                continue
-            peak = [line for line in status.splitlines() if line.startswith("VmHWM")]
-            name = status.partition("\n")[0]
-            if peak and "java" not in name:
-                self.worker_bytes = max(self.worker_bytes, int(peak[0].split()[1]) * 1024)
-
-
-def _cpu_all() -> float:
-    total = time.process_time()
-    for pid in _children():
-        try:
-            total += _cpu_seconds(pid)
-        except OSError:
-            continue
-    return total
-
-
-def kept(spark: Any, given: pa.Table, parts: int) -> Any:  # noqa: ANN401
-    frame = spark.createDataFrame(given).repartition(parts).cache()
-    frame.count()
-    return frame
-
-
-def done(frame: Any) -> None:  # noqa: ANN401
-    frame.write.format("noop").mode("overwrite").save()
-
-
-def ours(
-    messages: Any,  # noqa: ANN401
-    boxes: pa.Table,
-    spaces: tuple[Space, ...] = (),
-    *,
-    as_pairs: bool = False,
-) -> Any:  # noqa: ANN401
-    """What `match` does once it has read the subscriptions."""
-    result = "subscription long" if as_pairs else "subscriptions array<long>"
-    do = partial(match_batches, shipped=Shipped(packed(boxes), spaces), as_pairs=as_pairs)
-    return messages.mapInArrow(do, f"message long, {result}")
+TASK_TIMES_MAX = 2
+TASKS = 32
+PARTS = ["ranges", "topics", "scaling", "large", "evenness"]
 
 
 def compare(
@@ -255,9 +159,10 @@ def as_pattern(topic_filter: str) -> str:
 
 
 def scaling(options: argparse.Namespace, meter: Meter) -> None:
+    """More messages, more boxes, another core."""
     rows = []
     for cores in (1, 2):
-        with session(cores) as spark:
+        with open_session(f"local[{cores}]") as spark:
             for boxes_count, count in (
                 (workload.BOXES, options.messages // 4),
                 (workload.BOXES, options.messages),
@@ -272,24 +177,59 @@ def scaling(options: argparse.Namespace, meter: Meter) -> None:
                 )
                 done(matched)
                 seconds, cpu = meter.run(lambda frame=matched: done(frame))
-                rows.append(
-                    [
-                        str(cores),
-                        f"{boxes_count:,}",
-                        f"{count:,}",
-                        f"{count / seconds:,.0f}",
-                        f"{cpu / count * 1e6:,.1f}",
-                    ]
-                )
+                rows.append([str(cores), *cells(boxes_count, count, seconds, cpu)])
                 messages.unpersist()
     head = ["cores", "boxes", "messages", "messages/s", "CPU µs/message"]
     table("Scaling, one go each after one that does not count", head, rows)
 
 
-@contextmanager
-def session(cores: int) -> Iterator[Any]:
-    with open_session(f"local[{cores}]") as spark:
-        yield spark
+def cells(boxes: int, messages: int, seconds: float, cpu: float) -> list[str]:
+    return [
+        f"{boxes:,}",
+        f"{messages:,}",
+        f"{messages / seconds:,.0f}",
+        f"{cpu / messages * 1e6:,.1f}",
+    ]
+
+
+def large(options: argparse.Namespace, meter: Meter) -> None:
+    """Sets that are cut: boxes so much narrower that a message is in as many as of the paper's."""
+    rows = []
+    with open_session("local[2]") as spark:
+        for count in options.boxes:
+            width = workload.WIDTH * (workload.BOXES / count) ** (1 / len(NAMES))
+            boxes = kept(spark, boxes_table(count, options.seed, width), 8)
+            messages = kept(spark, messages_table(options.messages, options.seed), 8)
+            wanted = messages.select("id", "topic", "attributes")
+            found = cut(wanted, boxes, TASKS)
+            seconds, cpu = meter.run(lambda frame=found: done(frame))
+            rows.append(cells(count, options.messages, seconds, cpu))
+            for frame in (boxes, messages):
+                frame.unpersist()
+    head = ["boxes", "messages", "messages/s", "CPU µs/message"]
+    table(f"Large sets, cut into about {TASKS} tasks, boxes dealt out and indexed each", head, rows)
+
+
+def evenness(options: argparse.Namespace) -> None:
+    """Tasks of a cut set: how much each has to do, and how long its worker's processor took."""
+    rows = []
+    with open_session("local[2]") as spark:
+        for skewed in (0, 4):
+            boxes = kept(spark, boxes_table(workload.BOXES, options.seed), 8)
+            messages = kept(spark, messages_table(options.messages, options.seed, skewed), 8)
+            found = tasks_of(messages.select("id", "topic", "attributes"), boxes, TASKS)
+            for what, values in (
+                ("counted work", [one.work for one in found]),
+                ("CPU time", [one.cpu_seconds for one in found]),
+            ):
+                most = max(values) / statistics.median(values)
+                rows.append([str(skewed), what, str(len(found)), f"{most:.2f}"])
+                if skewed:
+                    name = f"skewed workload, {what} of the busiest task by the median"
+                    verdict(name, most, TASK_TIMES_MAX, at_most=True)
+            for frame in (boxes, messages):
+                frame.unpersist()
+    table("Tasks", ["skewed dimensions", "by", "tasks", "busiest by median"], rows)
 
 
 def main() -> None:
@@ -299,15 +239,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--part", action="append", choices=["ranges", "topics", "scaling"], help="only these"
+        "--boxes", type=int, nargs="+", default=[600_000, 2_000_000], help="of large sets"
     )
+    parser.add_argument("--part", action="append", choices=PARTS, help="only these")
     options = parser.parse_args()
-    parts = options.part or ["ranges", "topics", "scaling"]
+    parts = options.part or PARTS
     meter = Meter()
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
     print(f"{os.cpu_count()} cores, load {load} before")
     if {"ranges", "topics"} & {*parts}:
-        with session(2) as spark:
+        with open_session("local[2]") as spark:
             if "ranges" in parts:
                 ranges(spark, options, 2, meter)
             if "topics" in parts:
@@ -315,6 +256,12 @@ def main() -> None:
     if "scaling" in parts:
         scaling(options, meter)
     print(f"\nA Python worker held at most {meter.worker_bytes / 1e6:,.0f} MB.")
+    if "large" in parts:
+        meter.worker_bytes = 0
+        large(options, meter)
+        print(f"\nA Python worker held at most {meter.worker_bytes / 1e6:,.0f} MB.")
+    if "evenness" in parts:
+        evenness(options)
     finish()
 
 

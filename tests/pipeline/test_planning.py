@@ -11,6 +11,7 @@ from dovetail.attributes import workload
 from dovetail.attributes.partition import Bounds, Segments
 from dovetail.matcher.layout import Layout
 from dovetail.pipeline.planning import even_places, plan
+from dovetail.pipeline.planning_costs import measure
 from dovetail.pipeline.planning_cut import (
     Cells,
     begins_and_ends,
@@ -20,6 +21,7 @@ from dovetail.pipeline.planning_cut import (
     least_bound,
 )
 from dovetail.pipeline.planning_load import Costs, Floats, Sample, copies, load_of
+from dovetail.pipeline.planning_making import NOBODY, Counted, SpaceCounted, space_figures
 
 BOUNDS = (Bounds(0.0, workload.LENGTH),) * 4
 COSTS = Costs()
@@ -149,3 +151,16 @@ def test_copies_of_a_box() -> None:
     sample = Sample(Layout("s", BOUNDS, (0,)), np.zeros((0, 4)), lows, highs)
     assert copies(sample, even_places(sample, 4)) == 1.5
     assert plan(sample, 4, COSTS).places == even_places(sample, 4)
+
+
+def test_a_space_that_nobody_has_subscribed_to_with_a_clause() -> None:
+    none = np.zeros((0, 4))
+    layout = Layout("s", BOUNDS, (0, 1), names=tuple("abcd"))
+    sample = Sample(layout, workload.points(50), none, none)
+    edges = np.array([0.0, workload.LENGTH])
+    empty = Counted(edges, np.array([50.0]), np.zeros(1), np.zeros(1))
+    figures = space_figures(SpaceCounted(sample, 50, 0, [empty] * 4), 50, 3, measure(sample).costs)
+    assert figures.why == NOBODY
+    assert figures.planned == figures.even
+    assert figures.planned.capacity is None
+    assert [*figures.places] == even_places(sample, 3)

@@ -39,6 +39,17 @@ def match_spread(
     result: str,
 ) -> tuple[DataFrame, int]:
     """What is found, in how many tasks. `plain` are the boxes without borders, for all tasks."""
+    dealt, count = deal(messages, boxes, spaces, tasks)
+    answer = partial(
+        match_part, plain=plain, spaces=tuple(spaces), answer=pairs if as_pairs else arrays
+    )
+    return dealt.mapInArrow(answer, result), count
+
+
+def deal(
+    messages: DataFrame, boxes: DataFrame, spaces: Sequence[Space], tasks: int
+) -> tuple[DataFrame, int]:
+    """Boxes with borders, and messages behind them, in parts that are tasks; how many there are."""
     bordered = boxes.where("space >= 0")
     made = plan_for(messages, bordered, spaces, tasks)
     to_task = "task int, " + ", ".join(
@@ -60,10 +71,7 @@ def match_spread(
         allowMissingColumns=True,
     )
     ordered = both.repartitionById(made.tasks, "task").sortWithinPartitions("is_message")
-    answer = partial(
-        _match_part, plain=plain, spaces=tuple(spaces), answer=pairs if as_pairs else arrays
-    )
-    return ordered.mapInArrow(answer, result), made.tasks
+    return ordered, made.tasks
 
 
 def plan_for(messages: DataFrame, boxes: DataFrame, spaces: Sequence[Space], tasks: int) -> Plan:
@@ -133,7 +141,7 @@ def _with_task(batch: pa.RecordBatch, tasks: Ints) -> pa.RecordBatch:
     )
 
 
-def _match_part(
+def match_part(
     batches: Batches,
     *,
     plain: pa.Table,

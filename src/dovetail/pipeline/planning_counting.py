@@ -163,7 +163,7 @@ def _sample(
         values,
         matrix(boxes["lows"].take(held), width),
         matrix(boxes["highs"].take(held), width),
-        boxes_in / max(len(held), 1),
+        boxes_in / len(held) if len(held) else 1.0,
     )
 
 

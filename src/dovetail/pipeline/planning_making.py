@@ -40,6 +40,8 @@ RATES = (0.01, 0.001, 0.0001)
 MATCHERS_TRIED_MAX = 256
 """When it is asked how many a rate needs."""
 
+NOBODY = "Nobody has subscribed there with a where-clause: matchers have nothing to do."
+
 NEED_POINTS, NEED_BOXES = 1_500, 2_000
 """Of the sample, that this is judged by."""
 
@@ -111,7 +113,7 @@ def space_figures(
         ),
         sets=tuple(_set(one, names) for one in judged),
         recommended=tuple(names[column] for column in best.columns),
-        why=why(best, present, names, matchers) + _idle(sample, names),
+        why=why(best, present, names, matchers) + _idle(sample, names) if counted.boxes else NOBODY,
         even=_load(sample, even, load_of(sample, even, costs)),
         now=None if not now else _load(sample, now, load_of(sample, now, costs)),
         planned=_load(sample, planned.places, planned.load),

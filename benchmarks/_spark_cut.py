@@ -1,0 +1,69 @@
+"""A set of boxes that is cut into tasks, and what each of them has to do.
+
+Counted work is what messages cost by boxes held and matches (matching_cut.py). CPU time is that of
+the Python worker: making the index of the task's boxes, and matching.
+"""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from _spark_tables import SPACE
+from dovetail.pipeline.matching_boxes import boxes_schema
+from dovetail.pipeline.matching_core import arrays
+from dovetail.pipeline.matching_cut import COST_BOXES, COST_MATCH_BOXES
+from dovetail.pipeline.matching_spread import deal, match_part, match_spread
+
+# Workers do not have this folder among those that they import from.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+RESULT = "message long, subscriptions array<long>"
+PLAIN = boxes_schema(pa.int64()).empty_table()
+
+
+class Task(NamedTuple):
+    boxes: int
+    messages: int
+    matches: int
+    cpu_seconds: float
+
+    @property
+    def work(self) -> int:
+        return self.messages * (COST_BOXES + self.boxes) + COST_MATCH_BOXES * self.matches
+
+
+def cut(messages: Any, boxes: Any, tasks: int) -> Any:  # noqa: ANN401
+    """As `match` does with more boxes than go to every worker."""
+    found, _ = match_spread(
+        messages, boxes, (SPACE,), tasks=tasks, plain=PLAIN, as_pairs=False, result=RESULT
+    )
+    return found
+
+
+def tasks_of(messages: Any, boxes: Any, tasks: int) -> list[Task]:  # noqa: ANN401
+    dealt, _ = deal(messages, boxes, (SPACE,), tasks)
+    counted = dealt.mapInArrow(_count, "boxes long, messages long, matches long, cpu double")
+    return [Task(*row) for row in counted.collect()]
+
+
+def _count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    seen = {"boxes": 0, "messages": 0}
+
+    def passing() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            messages = batch["is_message"].true_count
+            seen["messages"] += messages
+            seen["boxes"] += len(batch) - messages
+            yield batch
+
+    began = time.thread_time()
+    matches = 0
+    for found in match_part(passing(), plain=PLAIN, spaces=(SPACE,), answer=arrays):
+        matches += len(found["subscriptions"].flatten())
+    spent = time.thread_time() - began
+    row = {**seen, "matches": matches, "cpu": spent}
+    yield pa.RecordBatch.from_pylist([row])
