@@ -11,7 +11,7 @@ ours do, where a point costs about the same whatever is held.
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from itertools import islice, product
+from itertools import chain, islice, product
 from multiprocessing import get_context
 from typing import NamedTuple
 
@@ -61,7 +61,9 @@ class Row(NamedTuple):
 
 def places(setting: Setting, seed: int) -> list[Tokens]:
     """A plan of a sample."""
-    points = np.array([*islice(points_of(setting, seed + EARLIER), POINTS_SAMPLED)])
+    points = np.array(
+        [*islice(chain.from_iterable(points_of(setting, seed + EARLIER)), POINTS_SAMPLED)]
+    )
     lows, highs = setting.drawn_boxes(seed)
     some = np.random.default_rng(seed).permutation(len(lows))[:BOXES_SAMPLED]
     sample = Sample(

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ SEARCH = Search(first_rate=150.0, precision=0.06, seconds_min=5.0, publications_
 
 
 def sample_of(setting: Setting) -> Sample:
-    points = np.array([*islice(points_of(setting, 9), 1_500)])
+    points = np.array([*islice(chain.from_iterable(points_of(setting, 9)), 1_500)])
     return Sample(setting.layout(Scheme.MPARTITION), points, *setting.drawn_boxes(1))
 
 
