@@ -313,11 +313,12 @@ SERVE_BATCH_ROWS_MAX = 100_000
 """Publications that a stream which serves spaces looks at in one batch, unless it is told
 otherwise."""
 
-SERVE_BODY_MATCHES_MAX = 20_000
-"""Of one request of it to a broker, publications and ids together: about a second's work."""
+SERVE_BODY_MATCHES_MAX = 5_000
+"""Of one request of it to a broker, publications and ids together: some tenths of a second's
+work."""
 
-SERVE_ANSWER_SECONDS = 60.0
-"""For the answer to such a request."""
+SERVE_ANSWER_SECONDS = 10.0
+"""For the answer to such a request: a broker that hangs holds up others so long, once."""
 
 SERVE_WAIT_SECONDS = 10.0
 """A batch waits so long for a broker that is away, unless it is told otherwise, and goes on without
