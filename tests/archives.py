@@ -21,6 +21,21 @@ BEGIN = 1_794_848_400_000_000
 HOUR = 3_600_000_000
 
 
+SETTINGS = """
+name = "one"
+[[listeners]]
+kind = "tcp"
+port = 0
+[http]
+port = 0
+[archive]
+topics = ["a/#"]
+folder = "archive"
+delay_seconds = 0.1
+"""
+"""Of a broker that archives what is below a/."""
+
+
 def row(
     time: int = BEGIN, topic: bytes = b"a/1", payload: bytes = b"", properties: bytes = b""
 ) -> ArchiveRow:

@@ -10,22 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from archives import Publisher, read
+from archives import SETTINGS, Publisher, read
 from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
 from wire_client import WireClient
-
-SETTINGS = """
-name = "one"
-[[listeners]]
-kind = "tcp"
-port = 0
-[http]
-port = 0
-[archive]
-topics = ["a/#"]
-folder = "archive"
-delay_seconds = 0.1
-"""
 
 
 def rows_of(broker: BrokerProcess, after: int, **query: int) -> tuple[list[dict[str, object]], int]:

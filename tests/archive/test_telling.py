@@ -5,22 +5,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from archives import SETTINGS
 from broker_process import WAIT_SECONDS, BrokerProcess
 from dovetail.archive.subscriptions import SCHEMA
 from wire_client import WireClient
-
-SETTINGS = """
-name = "one"
-[[listeners]]
-kind = "tcp"
-port = 0
-[http]
-port = 0
-[archive]
-topics = ["a/#"]
-folder = "archive"
-subscriptions_seconds = 0
-"""
 
 
 def told(broker: BrokerProcess, known: str = "") -> tuple[int, list[dict[str, object]], str]:

@@ -1,9 +1,9 @@
 """`match` from files to files, on a real Spark."""
 
-import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,12 +45,8 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def own_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextlib.contextmanager
-    def open_session(_master: str | None) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(matching_job, "open_session", open_session)
+def own_spark(lend: Callable[[ModuleType], None]) -> None:
+    lend(matching_job)
 
 
 def run(files: Path, **options: object) -> None:

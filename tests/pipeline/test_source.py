@@ -6,26 +6,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from archives import BEGIN, Publisher, read, rows_of
+from archives import BEGIN, SETTINGS, Publisher, read, rows_of
 from broker_process import BrokerProcess, wait_until
 from dovetail.archive.compacting import compact
 from dovetail.archive.writing import ArchiveWriter
 from dovetail.broker.spaces import Spaces
 from dovetail.pipeline import register
 from dovetail.pipeline.checkpoints import last_batch, offsets_of_batch
-
-SETTINGS = """
-name = "one"
-[[listeners]]
-kind = "tcp"
-port = 0
-[http]
-port = 0
-[archive]
-topics = ["a/#"]
-folder = "archive"
-delay_seconds = 0.1
-"""
 
 
 @pytest.fixture(scope="module")

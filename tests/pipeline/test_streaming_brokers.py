@@ -4,24 +4,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from archives import SETTINGS
 from broker_process import BrokerProcess
 from dovetail.archive.subscriptions import SubscriptionRow, batch_of
 from dovetail.pipeline.places import Cluster
 from dovetail.pipeline.streaming_brokers import BrokerTables, each_once
 from wire_client import WireClient
-
-SETTINGS = """
-name = "one"
-[[listeners]]
-kind = "tcp"
-port = 0
-[http]
-port = 0
-[archive]
-topics = ["a/#"]
-folder = "archive"
-subscriptions_seconds = 0
-"""
 
 
 def test_a_broker_is_asked_again_and_again(tmp_path: Path) -> None:

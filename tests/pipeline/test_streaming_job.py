@@ -1,20 +1,21 @@
 """`dovetail stream` over an archive, on a real Spark; and what is refused."""
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from archives import BEGIN, row
 from dovetail.archive.subscriptions import SubscriptionFile, SubscriptionRow, id_of
 from dovetail.archive.writing import ArchiveWriter
 from dovetail.broker.spaces import Spaces
 from dovetail.errors import ConfigError, DovetailError
-from dovetail.pipeline import streaming_job
+from dovetail.pipeline import streaming_job, streaming_wanted
+from dovetail.pipeline.matching import read_boxes
 from dovetail.pipeline.streaming_job import StreamOptions, stream
 from mounts import small_disk
 
@@ -44,12 +45,8 @@ def subscribe(folder: Path, now: float, rows: list[SubscriptionRow]) -> None:
 
 
 @pytest.fixture
-def own_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextlib.contextmanager
-    def open_session(_master: str | None) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(streaming_job, "open_session", open_session)
+def own_spark(lend: Callable[[ModuleType], None]) -> None:
+    lend(streaming_job)
 
 
 def run(folder: Path, **options: object) -> None:
@@ -114,7 +111,12 @@ def test_a_stream_goes_on_with_what_is_new_and_who_is_new(
 
 
 @pytest.mark.usefixtures("own_spark")
-def test_pairs_of_files_and_clauses(archive: Path) -> None:
+@pytest.mark.parametrize("boxes_shipped_max", [1_000, 1], ids=["shipped", "cut"])
+def test_pairs_of_files_and_clauses(
+    archive: Path, boxes_shipped_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = partial(read_boxes, boxes_shipped_max=boxes_shipped_max)
+    monkeypatch.setattr(streaming_wanted, "read_boxes", few)
     (archive.parent / "s.csv").write_text("id,filter,where\nx,a/1,speed < 3\ny,a/+,\n")
     (archive.parent / "dovetail.toml").write_text(
         '[spaces.a]\ntopics = "a/#"\ndimensions = { speed = [0, 9] }\n'

@@ -5,25 +5,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from archives import read
+from archives import SETTINGS, read
 from broker_process import BrokerProcess, OwnProcess, wait_until
 from dovetail.archive.subscriptions import SubscriptionRow, id_of
 from dovetail.topics.names import matches
 from wire_client import WireClient
 
-SETTINGS = """
-name = "one"
-[[listeners]]
-kind = "tcp"
-port = 0
-[http]
-port = 0
-[archive]
-topics = ["a/#"]
-folder = "archive"
-delay_seconds = 0.1
-subscriptions_seconds = 0
-"""
 ROWS = 500
 SECONDS = 120
 """Java starts in this time, also on a machine with much else to do."""

@@ -1,11 +1,10 @@
 """Matches into a real cluster: what a subscriber of them gets, and that it does not go round."""
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
-from pyspark.sql import SparkSession
 
 from broker_process import BrokerProcess
 from dovetail.archive.subscriptions import SubscriptionRow, id_of
@@ -39,12 +38,8 @@ speed = [0, 200]
 
 
 @pytest.fixture
-def own_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextlib.contextmanager
-    def open_session(_master: str | None) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(streaming_job, "open_session", open_session)
+def own_spark(lend: Callable[[ModuleType], None]) -> None:
+    lend(streaming_job)
 
 
 def publish(broker: BrokerProcess, *messages: Outgoing) -> None:

@@ -92,10 +92,7 @@ def drain(
     ] = None,
     password_file: Annotated[
         Path | None,
-        option.file(
-            "A file whose first line is the user's password. Default: the variable "
-            "DOVETAIL_PASSWORD."
-        ),
+        option.password_file(),
     ] = None,
 ) -> None:
     """Have a matcher hand over what it answers for, and leave; wait until it is gone.

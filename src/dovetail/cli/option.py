@@ -50,6 +50,16 @@ def expiry(name: str, says: str) -> object:
     return seconds(name, says, most=2**32 - 1)
 
 
+def password_file() -> object:
+    return file(
+        "A file whose first line is the user's password. Default: the variable DOVETAIL_PASSWORD."
+    )
+
+
+def master() -> object:
+    return value("The Spark master, such as spark://host:7077. Default: this machine.", "URL")
+
+
 def pairs(name: str, texts: list[str] | None, example: str) -> tuple[tuple[str, str], ...]:
     """Of an option that takes NAME=VALUE, as often as it comes."""
     found = [text.partition("=") for text in texts or ()]

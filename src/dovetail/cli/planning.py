@@ -64,14 +64,11 @@ def plan(
     ] = None,
     password_file: Annotated[
         Path | None,
-        option.file(
-            "A file whose first line is the user's password. Default: the variable "
-            "DOVETAIL_PASSWORD."
-        ),
+        option.password_file(),
     ] = None,
     master: Annotated[
         str | None,
-        option.value("The Spark master, such as spark://host:7077. Default: this machine.", "URL"),
+        option.master(),
     ] = None,
 ) -> None:
     """Plan sketches, dimensions and segments from an archive and its subscriptions, on Spark.

@@ -37,7 +37,7 @@ def wildcard(
     seed: Annotated[int, option.number("The same seed gives the same figures.")] = 1,
     master: Annotated[
         str | None,
-        option.value("The Spark master, such as spark://host:7077. Default: this machine.", "URL"),
+        option.master(),
     ] = None,
     out: Annotated[
         Path | None, option.folder("A folder for the results. Default: wildcard-results.")
@@ -109,7 +109,7 @@ def bluedove(
     seed: Annotated[int, option.number("The same seed gives the same figures.")] = 1,
     master: Annotated[
         str | None,
-        option.value("The Spark master, such as spark://host:7077. Default: this machine.", "URL"),
+        option.master(),
     ] = None,
     out: Annotated[
         Path | None, option.folder("A folder for the results. Default: bluedove-results.")

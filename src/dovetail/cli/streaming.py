@@ -98,14 +98,11 @@ def stream(
     ] = None,
     password_file: Annotated[
         Path | None,
-        option.file(
-            "A file whose first line is the user's password. Default: the variable "
-            "DOVETAIL_PASSWORD."
-        ),
+        option.password_file(),
     ] = None,
     master: Annotated[
         str | None,
-        option.value("The Spark master, such as spark://host:7077. Default: this machine.", "URL"),
+        option.master(),
     ] = None,
 ) -> None:
     """Match messages with subscriptions as they come, on Spark, until Ctrl-C.

@@ -27,7 +27,8 @@ from dovetail.errors import ConfigError
 from dovetail.looking.fetching import Login, NoAnswerError, fetch_as
 from dovetail.pipeline import connecting, register
 from dovetail.pipeline.matching import spaces_of
-from dovetail.pipeline.place import announce
+from dovetail.pipeline.matching_job import TASKS_CUT_PER_CORE
+from dovetail.pipeline.place import announce, cores_of
 from dovetail.pipeline.places import Cluster, Folder
 from dovetail.pipeline.reading import check_path
 from dovetail.pipeline.serving import QUERY_NAME, serving
@@ -235,7 +236,7 @@ def _wanted(
     known: Callable[[], tuple[Space, ...]] = lambda: spaces or ()  # noqa: E731
     if spaces is None and isinstance(place, Cluster):
         known = ClusterSpaces(place)
-    return Wanted(source, known, say)
+    return Wanted(source, known, say, TASKS_CUT_PER_CORE * cores_of(spark))
 
 
 def _warn_of_rounds(prefix: str, cluster: Cluster, say: Say) -> None:

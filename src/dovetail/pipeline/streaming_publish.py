@@ -16,7 +16,6 @@ from pyspark.sql import functions as sql
 
 from dovetail.config import STREAM_PUBLISH_SECONDS
 from dovetail.errors import ClientError, ConfigError
-from dovetail.pipeline.matching import match_boxes
 from dovetail.pipeline.sink import writer_options
 from dovetail.pipeline.streaming_mark import Mark, Query, check_query, write_query
 from dovetail.pipeline.streaming_messages import done_of, messages_of, observed
@@ -64,7 +63,7 @@ class PublishOutput:
         messages = messages_of(
             rows.where(~is_of_a_stream()), "payload", "attributes", "texts", "properties"
         )
-        found = match_boxes(observed(messages, given), self._wanted.boxes(), as_pairs=True).found
+        found = self._wanted.match(observed(messages, given), as_pairs=True)
         count = sql.count(sql.lit(1))
         publications_of(found, self._prefix).observe(
             out, count.alias("rows"), count.alias("pairs")

@@ -18,7 +18,6 @@ from pyspark.sql import functions as sql
 
 from dovetail.config import STREAM_TABLE_SECONDS
 from dovetail.pipeline.checkpoints import last_batch
-from dovetail.pipeline.matching import match_boxes
 from dovetail.pipeline.matching_job import check_all_there
 from dovetail.pipeline.reading import local
 from dovetail.pipeline.sinks import result_folder, write_errors
@@ -98,9 +97,7 @@ class TableOutput:
         given, out = Observation("given"), Observation("out")
         # Who wants them is asked when it is settled which rows there are: whoever subscribed before
         # one of them was published is known.
-        found = match_boxes(
-            observed(messages_of(rows), given), self._wanted.boxes(), as_pairs=self._as_pairs
-        ).found
+        found = self._wanted.match(observed(messages_of(rows), given), as_pairs=self._as_pairs)
         answer = "subscription" if self._as_pairs else "subscriptions"
         size = sql.lit(1) if self._as_pairs else sql.size(answer)
         flat = found.select("message.message", "message.time", "message.topic", answer)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from dovetail.attributes.space import Space
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline.failures import explained
-from dovetail.pipeline.matching import Boxes, read_boxes
+from dovetail.pipeline.matching import Boxes, match_boxes, read_boxes
 
 
 class Subscriptions(Protocol):
@@ -37,11 +37,13 @@ class Wanted:
         source: Subscriptions,
         spaces: Callable[[], tuple[Space, ...]],
         say: Callable[[str], None],
+        tasks: int | None = None,
     ) -> None:
-        """`spaces` are asked for whenever the source is looked at."""
+        """`spaces` are asked for whenever the source is looked at; `tasks` as in `match`."""
         self._source = source
         self._spaces = spaces
         self._say = say
+        self._tasks = tasks
         self._seen: Hashable = None
         self._boxes: Boxes | None = None
         self._is_failing = False
@@ -60,6 +62,10 @@ class Wanted:
                 self._is_failing = True
             assert self._boxes is not None
             return self._boxes
+
+    def match(self, messages: DataFrame, *, as_pairs: bool) -> DataFrame:
+        """Who wants these messages, as of now."""
+        return match_boxes(messages, self.boxes(), as_pairs=as_pairs, tasks=self._tasks).found
 
     @property
     def id_type(self) -> str:
