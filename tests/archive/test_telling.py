@@ -8,6 +8,7 @@ import pyarrow as pa
 from archives import SETTINGS
 from broker_process import WAIT_SECONDS, BrokerProcess
 from dovetail.archive.subscriptions import SCHEMA
+from dovetail.broker.packets import Reasons, Subscribe, SubscriptionRequest
 from wire_client import WireClient
 
 
@@ -32,8 +33,10 @@ def test_who_knows_a_version_is_told_nothing_until_there_is_another(tmp_path: Pa
     assert told(broker, version) == (204, [], version)
     with WireClient(broker.port, "client") as client:
         filters = [f"a/{number}" for number in range(3_000)]  # more than are gathered at once
-        for one in filters:
-            client.subscribe(one, 1)
+        client.send(Subscribe(1, [SubscriptionRequest(one, 1) for one in filters]))
+        answer = client.receive()
+        assert isinstance(answer, Reasons)
+        assert answer.reasons == [1] * len(filters)
         status, rows, later = told(broker, version)
         assert (status, sorted(filters)) == (200, sorted(str(row["filter"]) for row in rows))
         assert {(row["client"], row["qos"], row["broker"]) for row in rows} == {

@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+from archives import SETTINGS
 from broker_process import BrokerProcess
 from dovetail.archive.subscriptions import SubscriptionRow, id_of
 from dovetail.broker.clauses import key_of
@@ -17,17 +18,7 @@ from dovetail.pipeline import streaming_job
 from dovetail.pipeline.streaming_job import StreamOptions, stream
 from wire_client import WireClient
 
-SETTINGS = """
-name = "one"
-[[listeners]]
-kind = "tcp"
-port = 0
-[http]
-port = 0
-[archive]
-topics = ["#"]
-folder = "archive"
-delay_seconds = 0.1
+SPACES = """
 [spaces.traffic]
 topics = "traffic/#"
 texts = ["road"]
@@ -58,7 +49,8 @@ def seen(message: Publish) -> tuple[str, bytes, set[tuple[str, str]]]:
 def test_each_match_is_published_and_none_goes_round(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with BrokerProcess(tmp_path, SETTINGS) as broker, WireClient(broker.port, "reader") as reader:
+    settings = SETTINGS.replace('"a/#"', '"#"') + SPACES
+    with BrokerProcess(tmp_path, settings) as broker, WireClient(broker.port, "reader") as reader:
         clause = key_of("traffic/#", 'road == "A1" and speed < 25')
         rows = [SubscriptionRow("drivers", "#", 1), SubscriptionRow("drivers", clause, 1)]
         with WireClient(broker.port, "drivers", kept=True) as drivers:
