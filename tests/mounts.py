@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import wait_until
-
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
@@ -33,15 +31,9 @@ def read_only(path: Path) -> Iterator[None]:
 
 
 def unmount(path: Path) -> None:
-    """A program that was refused room may have a file open there for a moment longer."""
-
-    def is_done() -> bool:
-        done = subprocess.run(["umount", str(path)], capture_output=True, text=True, check=False)
-        if done.returncode and "busy" not in done.stderr:
-            pytest.fail(done.stderr)
-        return not done.returncode
-
-    wait_until(is_done, f"nobody has a file of {path} open")
+    """Java may have a file open there that it was refused room for, until it is tidied away."""
+    if subprocess.run(["umount", str(path)], capture_output=True, check=False).returncode:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 def mount(*arguments: str) -> None:

@@ -3,7 +3,9 @@
 import math
 from random import Random
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from dovetail.errors import ClientError
 from dovetail.pipeline import matching_core
 from dovetail.pipeline.matching_boxes import Reader, RefusedError, boxes_of
 from dovetail.pipeline.matching_core import Matcher, arrays, pairs
+from dovetail.pipeline.matching_cut import Grid, plan
 from match_oracle import (
     Sent,
     Wanted,
@@ -96,6 +99,40 @@ def test_same_as_looking_at_all(
 ) -> None:
     found = answer(messages, subscriptions, SPACES, least)
     assert found == by_looking(messages, subscriptions, SPACES)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(sent(), min_size=1, max_size=12),
+    st.lists(wanted(), max_size=12),
+    st.integers(1, 6),
+    st.integers(1, 9),
+)
+def test_same_when_cut(
+    messages: list[Sent], subscriptions: list[Wanted], segments: int, tasks: int
+) -> None:
+    """Each message at its one task, with the boxes of this task and those without borders."""
+    boxes = boxes_of(subscriptions_table(subscriptions), SPACES)
+    bordered = boxes.filter(pc.field("space") >= 0).combine_chunks()
+    plain = boxes.filter(pc.field("space") < 0)
+    grid = Grid(SPACES, segments=segments)
+    own = bordered.to_batches()[0] if len(bordered) else None
+    counts = np.zeros(grid.cells, np.int64) if own is None else grid.count_boxes(own)
+    made = plan(grid, counts, np.ones(grid.cells), tasks)
+    given = messages_table(messages)
+    task_of = made.task_of_messages(given, 0)
+    rows, task_of_box = (np.zeros(0, np.int64),) * 2 if own is None else made.tasks_of_boxes(own)
+    found: dict[int, list[str]] = {}
+    for task in range(made.tasks):
+        held = bordered.take(pa.array(rows[task_of_box == task], pa.int64()))
+        matcher = Matcher(pa.concat_tables([plain, held]), SPACES, 2)
+        asked = given.take(pa.array(np.flatnonzero(task_of == task), pa.int64()))
+        for batch in arrays(matcher, asked, pa.string()):
+            found |= dict(zip(*map(pa.Array.to_pylist, batch.columns), strict=True))
+    order = {f"s{number}": number for number in range(len(subscriptions))}
+    assert [sorted(found[number], key=order.__getitem__) for number in range(len(messages))] == (
+        by_looking(messages, subscriptions, SPACES)
+    )
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])

@@ -7,7 +7,7 @@ is there already is replaced, as a plan is made again and again.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -24,9 +24,11 @@ from dovetail.pipeline.planning_document import (
     SCHEMA,
     CostFigures,
     PlanDocument,
+    SpaceFigures,
     order_of,
     to_json,
 )
+from dovetail.pipeline.planning_load import Costs
 from dovetail.pipeline.planning_making import (
     SpaceCounted,
     matchers_in,
@@ -35,6 +37,7 @@ from dovetail.pipeline.planning_making import (
     space_figures,
 )
 from dovetail.pipeline.planning_report import matchers_words, rate_words, report
+from dovetail.pipeline.progress import show_progress, show_steps
 from dovetail.pipeline.reading import check_path, read_messages, read_subscriptions
 from dovetail.pipeline.session import check_master, open_session
 from dovetail.pipeline.sinks import write_errors
@@ -73,10 +76,13 @@ def plan_files(
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     with open_session(master) as spark:
         announce(spark, console)
-        console.print("Counting messages and subscriptions", markup=False)
-        counted = count(read_messages(spark, messages), read_subscriptions(spark, wanted), spaces)
-    console.print(f"Planning for {planned_for} matchers", markup=False)
-    document = make(counted, spaces, planned_for, rate, cluster)
+        with show_progress(spark, "Counting messages and subscriptions", None, console):
+            given = read_messages(spark, messages)
+            counted = count(given, read_subscriptions(spark, wanted), spaces)
+    # What it costs to match is measured first, and then there is a step for each space.
+    title, steps = f"Planning for {planned_for} matchers", len(spaces) + 1
+    with show_steps(title, steps, console) as step:
+        document = make(counted, spaces, planned_for, rate, cluster, step)
     beside = out.with_suffix(".json")
     _write_whole(out, report(document).encode())
     _write_whole(beside, to_json(document))
@@ -105,6 +111,7 @@ def make(
     matchers: int,
     rate: float | None,
     cluster: ClusterReport | None,
+    step: Callable[[], None],
 ) -> PlanDocument:
     """Where every matcher has all of a space, or a stream serves it, there is nothing to share."""
     shared = [
@@ -117,23 +124,21 @@ def make(
     if rate is not None and measured is not None:
         shares = [(own.sample, own.messages / max(counted.messages, 1)) for own in shared]
         need = need_figures(shares, rate, measured.costs)
+    step()
+
+    def figures(own: SpaceCounted, costs: Costs) -> SpaceFigures:
+        now = None if cluster is None else places_now(cluster, own.sample.layout)
+        found = space_figures(own, counted.messages, matchers, costs, now)
+        step()
+        return found
+
     return PlanDocument(
         schema=SCHEMA,
         version=__version__,
         messages=counted.messages,
         subscriptions=counted.subscriptions,
         matchers=matchers,
-        spaces=tuple(
-            space_figures(
-                own,
-                counted.messages,
-                matchers,
-                measured.costs,
-                None if cluster is None else places_now(cluster, own.sample.layout),
-            )
-            for own in shared
-            if measured is not None
-        ),
+        spaces=tuple(figures(own, measured.costs) for own in shared if measured is not None),
         need=need,
         costs=None if measured is None else _costs(measured),
         sketches=counted.sketches,

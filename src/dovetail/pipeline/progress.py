@@ -2,8 +2,8 @@
 
 A thread asks Spark's status tracker a few times a second; the job itself knows nothing of it. What
 is counted is the tasks of the stage that does the work, known by their number. The stages around it
-only move rows: they are short, and Spark may skip them. Work that needs no Spark says itself how
-far it is (`show_steps`).
+only move rows: they are short, and Spark may skip them. Of several jobs in a row all tasks are
+counted that are known so far. Work that needs no Spark says itself how far it is (`show_steps`).
 """
 
 import contextlib
@@ -41,12 +41,15 @@ class Tally:
     total: int
 
 
-def count_tasks(tracker: StatusTracker, group: str, total: int) -> Tally:
-    """Over the stages with this number of tasks, of every job of the group."""
+def count_tasks(tracker: StatusTracker, group: str, total: int | None) -> Tally:
+    """Over the stages with this number of tasks, or all, of every job of the group."""
     jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
     numbers = {stage for job in jobs if job is not None for stage in job.stageIds}
     stages = (tracker.getStageInfo(stage) for stage in numbers)
-    working = [stage for stage in stages if stage is not None and stage.numTasks == total]
+    there = [stage for stage in stages if stage is not None]
+    working = there if total is None else [one for one in there if one.numTasks == total]
+    if total is None:
+        total = max(sum(stage.numTasks for stage in working), 1)
     return Tally(
         min(sum(stage.numCompletedTasks for stage in working), total),
         sum(stage.numActiveTasks for stage in working),
@@ -60,9 +63,12 @@ def seconds_left(done: int, total: int, elapsed_seconds: float) -> float | None:
 
 @contextlib.contextmanager
 def show_progress(
-    spark: SparkSession, title: str, tasks: int, console: Console | None = None
+    spark: SparkSession, title: str, tasks: int | None, console: Console | None = None
 ) -> Iterator[None]:
-    """Show how the jobs started inside the block get on; the working stage has so many tasks."""
+    """Show how the jobs started inside the block get on; the working stage has so many tasks.
+
+    None: there are several jobs, and all of their tasks count.
+    """
     console = console or Console(stderr=True)
     if is_remote():
         with _told_by_server(spark, title, tasks, console):
@@ -90,7 +96,7 @@ def show_progress(
 
 @contextlib.contextmanager
 def _told_by_server(
-    spark: SparkSession, title: str, tasks: int, console: Console
+    spark: SparkSession, title: str, tasks: int | None, console: Console
 ) -> Iterator[None]:
     """A Spark Connect server says by itself how far it is, and the client hands it on."""
     started = time.monotonic()
@@ -103,7 +109,7 @@ def _told_by_server(
             working = [stage for stage in there if stage.num_tasks == tasks] or there
             done = sum(stage.num_completed_tasks for stage in working)
             total = sum(stage.num_tasks for stage in working)
-            show(Tally(done, inflight_tasks, total or tasks), time.monotonic() - started)
+            show(Tally(done, inflight_tasks, total or tasks or 1), time.monotonic() - started)
 
         handler = cast("ProgressHandler", told)
         spark.registerProgressHandler(handler)
@@ -143,7 +149,7 @@ def _watch(count: Callable[[], Tally], show: Show, ended: threading.Event) -> No
 
 
 @contextlib.contextmanager
-def _bar(console: Console, title: str, tasks: int) -> Iterator[Show]:
+def _bar(console: Console, title: str, tasks: int | None) -> Iterator[Show]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -162,7 +168,7 @@ def _bar(console: Console, title: str, tasks: int) -> Iterator[Show]:
 
 
 @contextlib.contextmanager
-def _lines(console: Console, title: str, _tasks: int) -> Iterator[Show]:
+def _lines(console: Console, title: str, _tasks: int | None) -> Iterator[Show]:
     shown_seconds = 0.0
 
     def show(tally: Tally, elapsed_seconds: float) -> None:

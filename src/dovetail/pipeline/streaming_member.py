@@ -26,7 +26,7 @@ from dovetail.pipeline.streaming_job import StreamOptions, stream
 from dovetail.streams import StreamMember
 from dovetail.supervised import ERROR, UP
 
-log = logging.getLogger("dovetail.stream")
+log = logging.getLogger("dovetail.up")
 
 _INPUT = 0
 
