@@ -166,8 +166,9 @@ def scaling(options: argparse.Namespace, meter: Meter) -> None:
             for boxes_count, count in (
                 (workload.BOXES, options.messages // 4),
                 (workload.BOXES, options.messages),
+                (workload.BOXES, 10 * options.messages),
                 (workload.BOXES // 4, options.messages),
-                (workload.BOXES * 4, options.messages // 4),
+                (workload.BOXES * 4, options.messages),
             ):
                 messages = kept(spark, messages_table(count, options.seed), 2 * cores)
                 matched = ours(

@@ -11,7 +11,15 @@ from dovetail.attributes import workload
 from dovetail.attributes.space import Dimension, Space
 from dovetail.pipeline.matching_boxes import boxes_schema
 from dovetail.pipeline.matching_core import Matcher
-from dovetail.pipeline.matching_cut import Grid, plan, work_of
+from dovetail.pipeline.matching_cut import (
+    COST_HELD,
+    COST_MATCH,
+    COST_MESSAGE,
+    COST_MESSAGE_BOX,
+    Grid,
+    plan,
+    work_of,
+)
 
 NAMES = ("x0", "x1", "x2", "x3")
 PAPER = Space("paper", "p/#", tuple(Dimension(name, 0, 1_000) for name in NAMES))
@@ -65,15 +73,17 @@ def test_no_task_has_twice_the_median(skewed: int) -> None:
     matched = matches_of(Matcher(pa.Table.from_batches([boxes]), (PAPER,)), messages)
     counts = np.array([len(one) for one in matched])
     some = np.arange(0, len(messages), 3)
-    made = plan(grid, boxes_in, work_of(cells[some], counts[some], boxes_in, 1.0, grid.cells), 24)
+    work = 3 * work_of(cells[some], counts[some], boxes_in, 1.0, grid.cells)
+    made = plan(grid, boxes_in, work, 24)
     tasks = made.task_of_messages(messages, 0)
-    each = 10_000 + boxes_in[cells] + 200 * counts
-    work = np.bincount(tasks, weights=each, minlength=made.tasks)
+    rows, box_tasks = made.tasks_of_boxes(boxes)
+    held = [set(rows[box_tasks == task].tolist()) for task in range(made.tasks)]
+    sizes = np.array([*map(len, held)])
+    each = COST_MESSAGE + COST_MESSAGE_BOX * sizes[tasks] + COST_MATCH * counts
+    work = COST_HELD * sizes + np.bincount(tasks, weights=each, minlength=made.tasks)
     assert work.max() <= 2 * np.median(work)
     assert 20 <= made.tasks <= 48
     # A message's task has every box that the message is in.
-    rows, box_tasks = made.tasks_of_boxes(boxes)
-    held = [set(rows[box_tasks == task].tolist()) for task in range(made.tasks)]
     assert all(found <= held[task] for found, task in zip(matched, tasks.tolist(), strict=True))
     # And not all boxes are everywhere.
     assert sum(map(len, held)) < 0.7 * made.tasks * len(boxes)

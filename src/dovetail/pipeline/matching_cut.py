@@ -7,11 +7,12 @@ goes to the one with the fewest boxes (BlueDove III-B). A message without any of
 any: what it can match is open everywhere, and so in every cell. Messages outside all spaces are
 dealt out among all tasks.
 
-Cells are no tasks yet, as some get most of the messages. From a sample follows how much work each
-has: for a message so much, and more for each box held and for each match to be expected. A cell
-with more work than a task should have becomes several tasks with the same boxes, among which its
-messages are dealt out; cells with little share a task, which has the boxes of all, each once. More
-boxes than a message needs do no harm.
+Cells are no tasks yet, as some get most of the messages, and some most of the boxes. A task makes
+an index of its boxes, whatever comes then; a message costs so much, and more for each box in the
+index and for each match, which a sample tells. A cell with more work than a task should have
+becomes several tasks with the same boxes, among which its messages are dealt out; cells with little
+share a task, which has the boxes of all, each once. No task can be smaller than the index of the
+largest cell, so none should be: then all are at least half as large, but for one.
 
 Subscriptions without a clause are not cut: they go to every task.
 """
@@ -33,11 +34,20 @@ from dovetail.pipeline.matching_columns import Floats, Ints, Lists, matrix, poin
 SEGMENTS = 16
 """Of a dimension. More make cells smaller only as long as they are wider than boxes are."""
 
-COST_BOXES = 10_000
-"""Looking for a message's boxes costs as much as this many boxes more in the index do."""
+COST_MESSAGE = 1.0
+"""Looking for a message's boxes, about a microsecond here; the others are in proportion to it."""
 
-COST_MATCH_BOXES = 200
-"""And listing one match costs as much as this many."""
+COST_MESSAGE_BOX = 5e-5
+"""For each box that is in the index, more."""
+
+COST_MATCH = 0.017
+"""For each that is found."""
+
+COST_HELD = 1.0
+"""A box that a task holds: bringing it there, and its place in the index."""
+
+_LARGEST_TIMES = 1.25
+"""A task may cost so many times what holding the largest cell does: it has messages, too."""
 
 
 class Cells(NamedTuple):
@@ -190,25 +200,29 @@ class Plan:
 
 
 def plan(grid: Grid, boxes_in: Ints, work: Floats, tasks: int) -> Plan:
-    """Cells shared out so that tasks have about the same work; at least one for each space."""
-    target = max(float(work.sum()) / tasks, 1e-9)
-    order = np.argsort(-work, kind="stable")
+    """Cells shared out so that tasks have about the same to do; `work` is that of all messages.
+
+    There are at most about so many `tasks`.
+    """
+    held = COST_HELD * boxes_in
+    cost = work + held
+    target = max(float(cost.sum()) / tasks, _LARGEST_TIMES * float(held.max(initial=0.0)), 1e-9)
     tasks_of: list[tuple[int, ...]] = [()] * grid.cells
     loads: list[float] = []
-    for cell in order.tolist():
-        share = int(np.ceil(work[cell] / target))
-        if share > 1:
+    for cell in np.argsort(-cost, kind="stable").tolist():
+        if cost[cell] > target:
+            share = int(np.ceil(work[cell] / (target - held[cell])))
             tasks_of[cell] = tuple(range(len(loads), len(loads) + share))
-            loads += [work[cell] / share] * share
+            loads += [work[cell] / share + held[cell]] * share
             continue
         # The fullest task that has room, so that few stay half empty.
-        room = [(load, number) for number, load in enumerate(loads) if load + work[cell] <= target]
+        room = [(load, number) for number, load in enumerate(loads) if load + cost[cell] <= target]
         if room:
             _, number = max(room)
         else:
             number = len(loads)
             loads.append(0.0)
-        loads[number] += float(work[cell])
+        loads[number] += float(cost[cell])
         tasks_of[cell] = (number,)
     return Plan(grid, boxes_in, max(len(loads), 1), tuple(tasks_of))
 
@@ -216,5 +230,6 @@ def plan(grid: Grid, boxes_in: Ints, work: Floats, tasks: int) -> Plan:
 def work_of(cells: Ints, matches: Ints, boxes_in: Ints, scale: float, count: int) -> Floats:
     """What messages of a sample cost, by cell, where one match stands for `scale` of them."""
     governed = cells >= 0
-    each = COST_BOXES + boxes_in[cells[governed]] + COST_MATCH_BOXES * scale * matches[governed]
+    each = COST_MESSAGE + COST_MESSAGE_BOX * boxes_in[cells[governed]]
+    each += COST_MATCH * scale * matches[governed]
     return np.bincount(cells[governed], each, count).astype(np.float64)

@@ -90,7 +90,7 @@ def plan_for(messages: DataFrame, boxes: DataFrame, spaces: Sequence[Space], tas
         seen, work = _sums(weighed, grid.cells)
         if seen >= MESSAGES_SAMPLED_MIN:
             break
-    return plan(grid, boxes_in, work, tasks)
+    return plan(grid, boxes_in, work / fraction, tasks)
 
 
 def _sums(table: pa.Table, cells: int) -> tuple[int, Floats]:
