@@ -58,7 +58,7 @@ BROKERS = 2
 SAMPLE_POINTS = 10_000
 WARM_UP = 2_000
 CHUNK = 500
-WINDOW = 1_500
+WINDOW = 500
 """Publications that have no PUBACK yet: brokers ask about as many together as they read."""
 TOPIC = b"bench/point"
 PACKET_IDS = 65_000
