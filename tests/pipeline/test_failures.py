@@ -106,3 +106,11 @@ LOST = (
 )
 def test_words(text: str, said: str) -> None:
     assert explained(Py4JError(text)).message.startswith(said)
+
+
+def test_a_query_that_is_wrong_is_told_once(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(DovetailError, match="`nothing` cannot be resolved"), spark_errors():
+        spark.range(1).select("nothing")
+    assert "QueryContextLogger" not in capfd.readouterr().err

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline import matching_job
 from dovetail.pipeline.matching_job import check_all_there, match_files
-from dovetail.pipeline.reading import check_path, read_messages
+from dovetail.pipeline.reading import check_messages, check_path, read_messages
 
 CONFIG = """
 [spaces.traffic]
@@ -153,3 +153,12 @@ def test_archive(spark: SparkSession, tmp_path: Path) -> None:
         pq.write_table(pa.table(rows), hour / f"b1-{first}-{last}.parquet")
     read = read_messages(spark, str(tmp_path)).select("id", "topic").collect()
     assert sorted(map(tuple, read)) == [("b1-5", "a"), ("b1-6", "a")]
+
+
+def test_an_archive_without_messages_yet(tmp_path: Path) -> None:
+    table = tmp_path / "subscriptions" / "version=1" / "b1.parquet"
+    table.parent.mkdir(parents=True)
+    table.touch()
+    check_path(str(tmp_path))
+    with pytest.raises(ConfigError, match="has no messages yet, but subscriptions"):
+        check_messages(str(tmp_path))

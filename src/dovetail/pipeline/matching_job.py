@@ -21,7 +21,13 @@ from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline.matching import prepare, spaces_of
 from dovetail.pipeline.place import announce, cores_of, parts_of
 from dovetail.pipeline.progress import show_progress
-from dovetail.pipeline.reading import check_path, local, read_messages, read_subscriptions
+from dovetail.pipeline.reading import (
+    check_messages,
+    check_path,
+    local,
+    read_messages,
+    read_subscriptions,
+)
 from dovetail.pipeline.session import check_master, open_session
 from dovetail.pipeline.sinks import result_folder
 
@@ -55,8 +61,8 @@ def match_files(
     if master is not None:
         check_master(master)
     spaces = () if config is None else spaces_of(config)
-    for path in (messages, subscriptions):
-        check_path(path)
+    check_messages(messages)
+    check_path(subscriptions)
     started = time.monotonic()
     with _result(out) as target, open_session(master) as spark:
         console = Console(stderr=True, highlight=False, soft_wrap=True)

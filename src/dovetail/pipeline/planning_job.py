@@ -38,7 +38,12 @@ from dovetail.pipeline.planning_making import (
 )
 from dovetail.pipeline.planning_report import matchers_words, rate_words, report
 from dovetail.pipeline.progress import show_progress, show_steps
-from dovetail.pipeline.reading import check_path, read_messages, read_subscriptions
+from dovetail.pipeline.reading import (
+    check_messages,
+    check_path,
+    read_messages,
+    read_subscriptions,
+)
 from dovetail.pipeline.session import check_master, open_session
 from dovetail.pipeline.sinks import write_errors
 from dovetail.reports import ClusterReport, PlanOrder
@@ -69,8 +74,8 @@ def plan_files(
         raise ConfigError(f"--out {out}: it takes the name of a page, such as plan.html.")
     spaces = () if config is None else spaces_of(config)
     wanted = messages if subscriptions is None else subscriptions
-    for path in (messages, wanted):
-        check_path(path)
+    check_messages(messages)
+    check_path(wanted)
     planned_for = _matchers(matchers, cluster, must_fit=is_applied)
     started = time.monotonic()
     console = Console(stderr=True, highlight=False, soft_wrap=True)

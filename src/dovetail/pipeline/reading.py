@@ -34,6 +34,16 @@ def check_path(path: str) -> None:
     _format(path)
 
 
+def check_messages(path: str) -> None:
+    """The same of what messages are in: an archive may have none yet."""
+    check_path(path)
+    if _is_folder(path) and subscriptions_of(path) and not files_of(path):
+        raise ConfigError(
+            f"the archive {path} has no messages yet, but subscriptions.",
+            hint="What is published on archive.topics is in it a second later.",
+        )
+
+
 def read_messages(spark: SparkSession, path: str) -> DataFrame:
     """A broker's archive has no `id`: there it is the broker and the sequence, as in `b1-17`."""
     read = _read(spark, path, _MAPS)

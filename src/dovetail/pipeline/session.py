@@ -24,6 +24,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from dovetail.errors import ConfigError, DovetailError
@@ -39,6 +40,9 @@ LOOPBACK = "127.0.0.1"
 
 DRIVER_MEMORY = "1g"
 """The driver only plans and collects results; the arrays are in the Python workers."""
+
+LOCAL_PARTITIONS = 32
+"""Of a shuffle on this machine: Spark's usual 200 cost more than the work of most tables here."""
 
 CONNECT_TIMEOUT_SECONDS = 5
 """For a try at a standalone master. Spark itself would go on trying for a minute."""
@@ -145,9 +149,17 @@ def _own_interrupt_handler() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_bridge() -> Iterator[None]:
-    """Py4J logs a traceback for each call that it could not finish; it is raised as well."""
+    """Py4J logs a traceback for each call that it could not finish; it is raised as well.
+
+    So does PySpark, as JSON, for what is wrong with a query.
+    """
     root, own = logging.getLogger(), logging.getLogger("py4j")
     level = own.level
+    queries = [
+        PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("DataFrame", "SQL")
+    ]
+    for logger in queries:
+        logger.disabled = True
 
     def is_other(record: logging.LogRecord) -> bool:
         return Path(record.pathname).parent.name != "py4j"
@@ -159,6 +171,8 @@ def _quiet_bridge() -> Iterator[None]:
     finally:
         root.removeFilter(is_other)
         own.setLevel(level)
+        for logger in queries:
+            logger.disabled = False
 
 
 @contextlib.contextmanager
@@ -271,6 +285,7 @@ def _settings(master: str, scratch: Path) -> Mapping[str, str]:
             "spark.driver.bindAddress": LOOPBACK,
             "spark.driver.host": LOOPBACK,
             "spark.local.dir": str(scratch),
+            "spark.sql.shuffle.partitions": str(LOCAL_PARTITIONS),
         }
     return settings
 
