@@ -5,7 +5,6 @@ space, `bench`.
 """
 
 import os
-import random
 import re
 import socket
 import subprocess
@@ -50,18 +49,6 @@ _STARTED = time.monotonic()
 
 def progress(what: str) -> None:
     print(f"[{time.monotonic() - _STARTED:4.0f} s] {what}", file=sys.stderr, flush=True)
-
-
-def free_ports(count: int) -> int:
-    """The first of so many, one behind the other, that no client is given."""
-    while True:
-        first = random.randrange(20_000, 32_000)
-        try:
-            for port in range(first, first + count):
-                socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return first
 
 
 class Client:

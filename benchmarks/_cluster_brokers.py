@@ -13,7 +13,8 @@ from typing import Any
 
 from _cluster_clients import passes
 from _load import HOST, LoadError
-from _load_contenders import END_SECONDS_MAX, find_program, free_port
+from _load_contenders import END_SECONDS_MAX, find_program
+from _ports import reserve
 
 BROKERS = 3
 SYNCHRONIZE_SECONDS_MAX = 300.0
@@ -26,7 +27,7 @@ class Processes:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="dovetail-bench-")
         self.folder = Path(self._folder.name)
-        self.ports = [free_port() for _ in range(BROKERS)]
+        self.ports = [reserve() for _ in range(BROKERS)]
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, command: list[str]) -> None:
@@ -67,7 +68,7 @@ class Brokers(Processes):
     def __init__(self, way: str, kind: str, each: int) -> None:
         super().__init__()
         script = str(Path(__file__).with_name("_cluster_process.py"))
-        node_ports = [free_port() for _ in range(BROKERS)]
+        node_ports = [reserve() for _ in range(BROKERS)]
         try:
             for number in range(BROKERS):
                 options = {

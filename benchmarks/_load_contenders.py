@@ -13,7 +13,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Literal
 
 import _load_wire as wire
 from _load import HOST, Client, LoadError
+from _ports import reserve
 
 ROOT = Path(__file__).parent.parent
 START_SECONDS_MAX = 90.0
@@ -54,12 +54,6 @@ class Contender:
 
 def find_program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join(PROGRAM_FOLDERS))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 # Dovetail, Mosquitto, and the generator alone -----------------------------------------------------
@@ -161,7 +155,7 @@ def nats() -> Contender:
     def prepare(port: int, folder: Path, _purpose: Purpose) -> list[str]:
         configuration = folder / "nats.conf"
         configuration.write_text(
-            f'host: "{HOST}"\nport: {free_port()}\nserver_name: bench\n'
+            f'host: "{HOST}"\nport: {reserve()}\nserver_name: bench\n'
             f'jetstream {{ store_dir: "{folder}" }}\n'
             f'mqtt {{ host: "{HOST}", port: {port}, max_ack_pending: 65535 }}\n'
             f'log_file: "{folder}/nats.log"\n'
@@ -183,19 +177,19 @@ def rabbitmq() -> Contender:
 
     def prepare(port: int, folder: Path, _purpose: Purpose) -> list[str]:
         (folder / "rabbitmq.conf").write_text(
-            f"listeners.tcp.1 = {HOST}:{free_port()}\n"
+            f"listeners.tcp.1 = {HOST}:{reserve()}\n"
             f"mqtt.listeners.tcp.1 = {HOST}:{port}\n"
             "mqtt.allow_anonymous = true\n"
             "mqtt.prefetch = 1000\n"
         )
         (folder / "plugins").write_text("[rabbitmq_mqtt].\n")
-        mapper_port = free_port()
+        mapper_port = reserve()
         settings = {
             "HOME": folder,  # for Erlang's cookie
             "ERL_EPMD_ADDRESS": HOST,
             "ERL_EPMD_PORT": mapper_port,
             "RABBITMQ_NODENAME": f"bench-{port}@localhost",
-            "RABBITMQ_DIST_PORT": free_port(),
+            "RABBITMQ_DIST_PORT": reserve(),
             "RABBITMQ_CONFIG_FILE": folder / "rabbitmq.conf",
             "RABBITMQ_CONF_ENV_FILE": folder / "none",
             "RABBITMQ_ENABLED_PLUGINS_FILE": folder / "plugins",
@@ -255,7 +249,7 @@ class Server:
 
     def __init__(self, contender: Contender, purpose: Purpose) -> None:
         self.contender = contender
-        self.port = free_port()
+        self.port = reserve()
         self.next_number = 0
         self._folder = tempfile.TemporaryDirectory(prefix="dovetail-bench-")
         folder = Path(self._folder.name)

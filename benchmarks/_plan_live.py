@@ -30,12 +30,12 @@ from _attributes_process import (
     PATIENCE_SECONDS,
     Client,
     Service,
-    free_ports,
     progress,
     service,
     subscribe,
 )
 from _measure import table, verdict
+from _ports import reserve
 from dovetail.attributes import workload
 from dovetail.attributes.index import BoxIndex
 from dovetail.attributes.partition import Bounds, Tokens
@@ -235,7 +235,7 @@ def compared(
     sample = Sample(layout_of(space), earlier, lows, highs)
     planned = plan(sample, setting.matchers, measure(sample).costs).places
     even = even_places(sample, setting.matchers)
-    port = free_ports(BROKERS)
+    port = reserve(BROKERS)
     arguments = ("--brokers", BROKERS, "--matchers", setting.matchers)
     with service("up", "--port", port, "--data", "data", *arguments, bounds=bounds) as running:
         progress(f"{name}: {setting.boxes:,} boxes")

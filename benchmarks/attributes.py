@@ -30,12 +30,12 @@ from _attributes_process import (
     PATIENCE_SECONDS,
     READ_BYTES,
     Client,
-    free_ports,
     progress,
     service,
     subscribe,
 )
 from _measure import ratio, table
+from _ports import reserve
 from dovetail.attributes import workload
 from dovetail.attributes.space import Dimension, Space
 from dovetail.broker import codec
@@ -216,7 +216,7 @@ def measured(
     brokers: int, matchers: int, width: float, sent: list[bytes], options: argparse.Namespace
 ) -> tuple[list[float], list[float], list[str]]:
     """Seconds of rounds, response times, and CPU µs by process."""
-    port = free_ports(brokers)
+    port = reserve(brokers)
     counts = ["--brokers", brokers] * (brokers > 1) + ["--matchers", matchers] * (matchers > 0)
     with service("up", "--port", port, "--data", "data", *counts) as running:
         subscriber = Client(port + brokers - 1, "subscriber")

@@ -18,8 +18,8 @@ from pathlib import Path
 from random import Random
 
 from _attributes_process import NAMES, Client, Service, progress
-from _load_contenders import free_port
 from _measure import finish, in_turn, ratio, table, verdict
+from _ports import reserve
 from attributes import packets, publish
 from dovetail.attributes import workload
 from dovetail.attributes.where import parse, parse_fully
@@ -147,7 +147,7 @@ def served(fill: Callable[[Path], None]) -> Iterator[tuple[Service, int]]:
     with tempfile.TemporaryDirectory(prefix="dovetail-bench-") as name:
         folder = Path(name)
         fill(folder / "data")
-        port = free_port()
+        port = reserve()
         service = Service(folder, "up", "--port", port, "--data", folder / "data")
         try:
             yield service, port

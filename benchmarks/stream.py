@@ -21,8 +21,8 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from _attributes_process import CONFIG, NAMES, Client, clause_of, progress, service
-from _load_contenders import free_port
 from _measure import finish, table
+from _ports import reserve
 from attributes import TOPIC, publish
 from dovetail.attributes import workload
 from dovetail.broker import codec
@@ -186,7 +186,7 @@ def source(run: Run, spark: SparkSession, url: str) -> None:
 @contextmanager
 def cluster(engine: str, options: argparse.Namespace) -> Iterator[tuple[int, str]]:
     """The port of the first broker, and its HTTP."""
-    port = free_port()
+    port = reserve(options.brokers)
     counts = ["--brokers", options.brokers] * (options.brokers > 1)
     matchers = ["--matchers", options.matchers] * (engine == "live" and options.matchers > 0)
     head = CONFIG.replace(

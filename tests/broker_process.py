@@ -7,7 +7,6 @@ something in vain.
 import itertools
 import json
 import os
-import random
 import re
 import signal
 import socket
@@ -22,15 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from ports import ReservedPort
+
 WAIT_SECONDS = 60
 """For anything that a slow, shared machine may take its time for."""
 
 START_SECONDS = 180
 """Where kernels have changed since the last start, it compiles them."""
-
-# Below the ports that systems give to clients: one that tries again and again to reach a broker
-# that is down could otherwise be given the broker's own port, and keep it from coming back.
-_PORTS = range(30_001, 32_768)
 
 _ADDRESSES = {
     "tcp": r"^  MQTT +\S+:(\d+)",
@@ -39,17 +36,6 @@ _ADDRESSES = {
     "secure-websocket": r"^  WebSocket +wss://\S+:(\d+)/",
     "http": r"^  HTTP +http://\S+:(\d+) ",
 }
-
-
-def free_port() -> int:
-    """A port that nobody listens on, and that no client is given."""
-    while True:
-        port = random.choice(_PORTS)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return port
 
 
 def wait_until(
@@ -181,7 +167,7 @@ class OwnProcess:
 
 
 class BrokerProcess(OwnProcess):
-    """One broker with its data folder, started as often as a test wants, always on one port.
+    """One broker with its data folder, started as often as a test wants, always on its own port.
 
     `configuration` is the text of its file; the listeners in it should have port 0. Without one it
     listens for MQTT over TCP, and serves HTTP.
@@ -193,7 +179,8 @@ class BrokerProcess(OwnProcess):
         super().__init__()
         self.data = data or folder / "data"
         self.file = folder / "dovetail.toml"
-        self.port = 0
+        self._reserved = ReservedPort()
+        self.port = self._reserved.port
         self._ports: dict[str, int] = {}
         if configuration is None:
             configuration = '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n'
@@ -222,7 +209,6 @@ class BrokerProcess(OwnProcess):
 
     def launch(self, *options: object) -> None:
         """Without waiting for anything."""
-        self.port = self.port or free_port()
         self.run("up", "--config", self.file, "--port", self.port, "--data", self.data, *options)
 
     def accepts(self) -> bool:

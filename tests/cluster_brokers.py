@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from broker_process import START_SECONDS, free_port
+from broker_process import START_SECONDS
 from cluster_network import ClusterNetwork
+from ports import ReservedPort
 
 _SCRIPT = Path(__file__).with_name("cluster_process.py")
 
@@ -21,12 +22,16 @@ class ClusterBrokers:
 
     def __init__(self, folder: Path, *names: str, network: ClusterNetwork | None = None) -> None:
         self.folder = folder
-        self.ports = {name: free_port() for name in names}
-        self._node_ports = (
-            {name: free_port() for name in names} if network is None else network.node_ports
-        )
+        self._reserved = [ReservedPort() for _ in names]
+        self.ports = {name: one.port for name, one in zip(names, self._reserved, strict=True)}
+        self._node_ports = self._reserve_links() if network is None else network.node_ports
         self._dialed_ports = self._node_ports if network is None else network.ports
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def _reserve_links(self) -> dict[str, int]:
+        by_name = {name: ReservedPort() for name in self.ports}
+        self._reserved += by_name.values()
+        return {name: one.port for name, one in by_name.items()}
 
     def __enter__(self) -> "ClusterBrokers":
         for name in self.ports:
@@ -42,6 +47,8 @@ class ClusterBrokers:
         for process in self._processes.values():
             process.kill()
             process.wait()
+        for reserved in self._reserved:
+            reserved.close()
         if error is not None:
             print(*(f"{name}: {self.log(name)}" for name in self.ports), sep="\n")
 

@@ -15,6 +15,7 @@ How a cut looks:
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Iterable
 from enum import Enum, auto
@@ -22,10 +23,11 @@ from typing import Self
 
 import msgspec
 
-from broker_process import WAIT_SECONDS, free_port
+from broker_process import WAIT_SECONDS
 from dovetail.cluster import frames
 from dovetail.cluster.handshake import MAGIC, Hello
 from held import Held
+from ports import ReservedPort
 
 HOST = "127.0.0.1"
 _PREFIX_BYTES = len(MAGIC) + 2
@@ -53,8 +55,10 @@ class ClusterNetwork(Held):
     """`ports`: where nodes dial each other, by the name of who is dialed."""
 
     def __init__(self, *names: str) -> None:
-        self.ports = {name: free_port() for name in names}
-        self.node_ports = {name: free_port() for name in names}
+        self._relays = {name: socket.create_server((HOST, 0)) for name in names}
+        self.ports = {name: int(one.getsockname()[1]) for name, one in self._relays.items()}
+        self._reserved = {name: ReservedPort() for name in names}
+        self.node_ports = {name: one.port for name, one in self._reserved.items()}
         """Where the nodes themselves listen."""
         self._how: Cut | None = None
         self._side: frozenset[str] = frozenset()
@@ -74,6 +78,8 @@ class ClusterNetwork(Held):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(WAIT_SECONDS)
         self._loop.close()
+        for reserved in self._reserved.values():
+            reserved.close()
 
     # For tests ------------------------------------------------------------------------------------
 
@@ -110,8 +116,8 @@ class ClusterNetwork(Held):
 
     async def _open(self) -> None:
         self._servers = [
-            await asyncio.start_server(self._relay_to(name), HOST, port)
-            for name, port in self.ports.items()
+            await asyncio.start_server(self._relay_to(name), sock=listening)
+            for name, listening in self._relays.items()
         ]
 
     async def _close(self) -> None:

@@ -5,11 +5,10 @@ All are up when `start` returns. What they print and log is kept, and shown when
 
 import json
 import re
-import socket
 import urllib.request
 from pathlib import Path
 
-from broker_process import WAIT_SECONDS, OwnProcess, free_port
+from broker_process import WAIT_SECONDS, OwnProcess
 
 ANY_PORTS = """
 [[listeners]]
@@ -79,15 +78,3 @@ def is_there(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
-
-
-def free_block(count: int) -> int:
-    """The first of so many free ports, one behind the other."""
-    while True:
-        first = free_port()
-        try:
-            for port in range(first, first + count):
-                socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return first

@@ -1,7 +1,6 @@
 """A real broker of other make, for tests of clients and of what brokers are known to do."""
 
 import os
-import socket
 import subprocess
 import threading
 from collections.abc import Callable
@@ -10,22 +9,21 @@ from types import TracebackType
 
 import pytest
 
+from ports import ReservedPort
 from servers import program
 
-_STARTS_MAX = 5
 _WAIT_SECONDS = 30
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
 class Mosquitto:
-    """A Mosquitto on a loopback port. `configuration` is what its file has besides the listener."""
+    """A Mosquitto on a loopback port, the same after each start.
+
+    `configuration` is what its file has besides the listener.
+    """
 
     def __init__(self, folder: Path, *configuration: str, anonymous: bool = True) -> None:
-        self.port = 0
+        self._reserved = ReservedPort()
+        self.port = self._reserved.port
         self._folder = folder
         self._configuration = [f"allow_anonymous {str(anonymous).lower()}", *configuration]
         self._log: list[str] = []
@@ -49,14 +47,11 @@ class Mosquitto:
     ) -> None:
         self.stop()
 
-    def start(self, port: int | None = None) -> None:
-        for _ in range(_STARTS_MAX):
-            self.port = port or free_port()
-            self._start()
-            if self.wait_for_log(lambda line: " running" in line or line == ""):
-                return
-            self.stop()  # somebody else was faster, and has the port
-        pytest.fail("\n".join(self._log))
+    def start(self) -> None:
+        self._start()
+        if not self.wait_for_log(lambda line: " running" in line or line == ""):
+            self.stop()
+            pytest.fail("\n".join(self._log))
 
     def _start(self) -> None:
         file = self._folder / "mosquitto.conf"

@@ -5,7 +5,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-SOURCE = Path(__file__).parent.parent / "src" / "dovetail"
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "dovetail"
 
 
 def imported_packages(file: Path) -> Iterator[str]:
@@ -42,3 +45,57 @@ def test_every_limit_has_a_name_of_its_own() -> None:
     names = [line.partition(" = ")[0] for line in lines if re.match(r"[A-Z0-9_]+ = ", line)]
     assert len(names) > 30
     assert sorted(names) == sorted(set(names))
+
+
+# Ports of tests and benchmarks --------------------------------------------------------------------
+
+
+def released_ports(text: str) -> Iterator[int]:
+    """Lines that choose a port, release it, and hope that it is still free when it is used."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if re.match("_?(free|unused|pick)(_tcp)?_(port|block)", node.name):
+                yield node.lineno
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            if any(is_socket(item.context_expr) for item in node.items):
+                yield from (
+                    inner.lineno
+                    for inner in ast.walk(node)
+                    if isinstance(inner, ast.Return) and "getsockname" in ast.unparse(inner)
+                )
+        elif isinstance(node, ast.Attribute) and node.attr == "close" and is_socket(node.value):
+            yield node.lineno
+
+
+def is_socket(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in {
+        "create_server",
+        "socket.create_server",
+        "socket.socket",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "with socket.create_server((HOST, 0)) as one:\n    return one.getsockname()[1]",
+        "with socket.socket() as one:\n    one.bind(A)\n    return int(one.getsockname()[1])",
+        "port = random.choice(PORTS)\nsocket.create_server((HOST, port)).close()",
+        "def free_port(): ...",
+        "def unused_tcp_port(): ...",
+    ],
+)
+def test_a_port_that_is_released_is_found(text: str) -> None:
+    indented = "".join(f"    {line}\n" for line in text.splitlines())
+    assert [*released_ports(f"def choose():\n{indented}")] != []
+
+
+def test_ports_are_reserved_and_not_hoped_for() -> None:
+    """tests/ports.py reserves one; a server may also take any (0), and tell which."""
+    offenders = [
+        f"{file.relative_to(ROOT)}:{line}"
+        for folder in ("tests", "benchmarks", "examples")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for line in released_ports(file.read_text())
+    ]
+    assert offenders == []

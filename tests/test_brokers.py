@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from broker_process import TCP_AND_TLS, WAIT_SECONDS, free_port, wait_until
+from broker_process import TCP_AND_TLS, WAIT_SECONDS, wait_until
 from certificates import Authority
-from fleet_process import FleetProcess, free_block, is_there
+from fleet_process import FleetProcess, is_there
+from ports import ReservedPort, ReservedPorts
 from wire_client import WireClient, certificate_serial
 
 
@@ -214,12 +215,13 @@ def test_none_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
 
 
 def test_what_is_owed_outlives_all_of_them(tmp_path: Path) -> None:
-    port = free_block(2)
-    with FleetProcess(
-        tmp_path, "up", "--brokers", 2, *any_ports(tmp_path), "--port", port
-    ) as brokers:
+    arguments = ("up", "--brokers", 2, *any_ports(tmp_path), "--port")
+    with (
+        ReservedPorts(2) as reserved,
+        FleetProcess(tmp_path, *arguments, reserved.first) as brokers,
+    ):
         first, second = brokers.ports("MQTT")
-        assert (first, second) == (port, port + 1)
+        assert (first, second) == (reserved.first, reserved.first + 1)
         with WireClient(second, "away", kept=True) as client:
             client.subscribe("owed", 2)
         with WireClient(first) as publisher:
@@ -463,6 +465,7 @@ def test_who_does_not_answer_is_shown_so(three: FleetProcess) -> None:
 def test_what_cannot_be_shown(three: FleetProcess, tmp_path: Path) -> None:
     url = ("--url", f"http://127.0.0.1:{three.ports('HTTP')[0]}")
     assert "'+' is a wildcard" in refusal(tmp_path, "route", "a/+", *url)
-    assert "no node answers at" in refusal(tmp_path, "status", "--url", f"127.0.0.1:{free_port()}")
-    mqtt = f"127.0.0.1:{three.ports('MQTT')[0]}"
-    assert "no node answers at" in refusal(tmp_path, "status", "--url", mqtt)
+    with ReservedPort() as nobody:
+        for port in (nobody.port, three.ports("MQTT")[0]):
+            message = refusal(tmp_path, "status", "--url", f"127.0.0.1:{port}")
+            assert "no node answers at" in message

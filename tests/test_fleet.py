@@ -14,8 +14,9 @@ from dovetail.cluster.part import secret_file_of
 from dovetail.errors import ConfigError
 from dovetail.fleet import Fleet, check_folders, plan, settings_of_member
 from dovetail.settings import Options, Settings, check_files, settings_of
-from fleet_process import free_block
+from fleet_process import ANY_PORTS
 from nobody import told_to_nobody
+from ports import ReservedPort, ReservedPorts
 
 
 @contextmanager
@@ -71,12 +72,14 @@ def test_matchers_come_after_the_brokers(
 
 
 def test_each_has_its_own(tmp_path: Path) -> None:
-    options = Options(port=free_block(3), data=str(tmp_path), is_node=True, name="n")
-    with planned(options) as fleet:
-        settings = [settings_of_member(member) for member in fleet.members]
+    with ReservedPorts(3) as reserved:
+        first = reserved.first
+        options = Options(port=first, data=str(tmp_path), is_node=True, name="n")
+        with planned(options) as fleet:
+            settings = [settings_of_member(member) for member in fleet.members]
     assert [one.name for one in settings] == ["n-1", "n-2", "n-3"]
     assert [one.data for one in settings] == [str(tmp_path / f"broker-{i}") for i in (1, 2, 3)]
-    assert [one.listeners[0].port for one in settings] == [options.port + i for i in range(3)]  # type: ignore[operator]
+    assert [one.listeners[0].port for one in settings] == [first + i for i in range(3)]
     ports = [
         port
         for one in settings
@@ -104,27 +107,51 @@ def test_ports_that_are_shared_are_held_against_others(tmp_path: Path) -> None:
                 plan(taken, settings_of(taken), 2, shares_ports=True)
 
 
+def test_ports_of_each_are_held_for_its_broker(tmp_path: Path) -> None:
+    """Also where they were any free ones, and while their broker is away."""
+    file = tmp_path / "f"
+    file.write_text(ANY_PORTS)
+    options = Options(config=str(file), data=str(tmp_path))
+    with planned(options, 2) as fleet:
+        ports = [
+            port
+            for one in fleet.members
+            for port in (*one.listener_ports, one.http_port, one.cluster_port)
+        ]
+        assert len({*ports}) == 6
+        for port in ports:
+            with pytest.raises(OSError, match="in use"):
+                ReservedPort(port)
+            for _ in range(2):  # its broker starts, and starts again
+                with socket.create_server(("127.0.0.1", port)):
+                    pass
+    for port in ports:
+        ReservedPort(port).close()
+
+
 def sharing(port: int) -> socket.socket:
     """As a worker does."""
     return socket.create_server(("127.0.0.1", port), reuse_port=True)
 
 
 def test_ports_that_somebody_chose_are_not_moved(tmp_path: Path) -> None:
-    first = free_block(3)
-    with socket.create_server(("127.0.0.1", first + 1)):
-        options = Options(port=first, data=str(tmp_path))
-        with pytest.raises(ConfigError, match=f"port {first + 1} \\(tcp\\): the port is taken"):
+    with ReservedPorts(3) as reserved, socket.create_server(("127.0.0.1", reserved.first + 1)):
+        options = Options(port=reserved.first, data=str(tmp_path))
+        expected = f"port {reserved.first + 1} \\(tcp\\): the port is taken"
+        with pytest.raises(ConfigError, match=expected):
             plan(options, settings_of(options), 3, shares_ports=False)
 
 
 def test_those_of_http_behind_the_first_are_the_next_free_ones(tmp_path: Path) -> None:
     """So that a file with the default ports can have any number of workers."""
-    first = free_block(4)
     file = tmp_path / "f"
-    file.write_text(f'[[listeners]]\nkind = "tcp"\nport = {first + 1}\n[http]\nport = {first}\n')
     options = Options(config=str(file), data=str(tmp_path))
-    with planned(options, 3, shares_ports=True) as fleet:
-        ports = [member.http_port for member in fleet.members]
+    with ReservedPorts(4) as reserved:
+        first = reserved.first
+        listener = f'[[listeners]]\nkind = "tcp"\nport = {first + 1}\n'
+        file.write_text(f"{listener}[http]\nport = {first}\n")
+        with planned(options, 3, shares_ports=True) as fleet:
+            ports = [member.http_port for member in fleet.members]
     assert ports[0] == first
     assert first + 1 not in ports
     assert ports == sorted(set(ports))
@@ -139,17 +166,18 @@ def test_no_port_behind_the_last(tmp_path: Path) -> None:
 def test_what_others_are_told_goes_up_too(tmp_path: Path) -> None:
     secret = tmp_path / "s"
     secret.write_text("0123456789abcdef")
-    options = Options(
-        is_node=True,
-        port=0,
-        data=str(tmp_path),
-        listen=f"0.0.0.0:{free_block(2)}",
-        advertise="a:5",
-        join=("b:6",),
-        secret_file=str(secret),
-    )
-    with planned(options, 2, shares_ports=True) as fleet:
-        settings = [settings_of_member(member) for member in fleet.members]
+    with ReservedPorts(2) as reserved:
+        options = Options(
+            is_node=True,
+            port=0,
+            data=str(tmp_path),
+            listen=f"0.0.0.0:{reserved.first}",
+            advertise="a:5",
+            join=("b:6",),
+            secret_file=str(secret),
+        )
+        with planned(options, 2, shares_ports=True) as fleet:
+            settings = [settings_of_member(member) for member in fleet.members]
     assert [one.cluster.advertise for one in settings] == ["a:5", "a:6"]
     assert all(one.cluster.join[-1] == "b:6" for one in settings)
     assert all(one.cluster.join[0].startswith("127.0.0.1:") for one in settings)
@@ -220,15 +248,16 @@ def test_a_folder_that_may_not_be_entered(tmp_path: Path) -> None:
 
 
 def test_ports_of_listeners_that_overlap(tmp_path: Path) -> None:
-    first = free_block(3)
     file = tmp_path / "f"
-    file.write_text(
-        f'[[listeners]]\nkind = "tcp"\nport = {first}\n'
-        f'[[listeners]]\nkind = "websocket"\nport = {first + 1}\n[http]\nport = 0\n'
-    )
     options = Options(config=str(file), data=str(tmp_path))
-    with pytest.raises(ConfigError) as caught:
-        plan(options, settings_of(options), 2, shares_ports=False)
+    with ReservedPorts(3) as reserved:
+        first = reserved.first
+        file.write_text(
+            f'[[listeners]]\nkind = "tcp"\nport = {first}\n'
+            f'[[listeners]]\nkind = "websocket"\nport = {first + 1}\n[http]\nport = 0\n'
+        )
+        with pytest.raises(ConfigError) as caught:
+            plan(options, settings_of(options), 2, shares_ports=False)
     assert str(caught.value) == (
         f"the ports of these brokers overlap: 2 of them need ports {first + 1} to {first + 2} for "
         f"websocket, and {first + 1} is one for tcp.\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import WAIT_SECONDS, BrokerProcess, free_port
+from broker_process import WAIT_SECONDS, BrokerProcess
 from certificates import Authority
 from dovetail import __version__
 from dovetail.broker.packets import MQTT_3_1_1
@@ -121,8 +121,8 @@ def test_quiet_is_quiet(tmp_path: Path) -> None:
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path) -> None:
-    port = free_port()
-    with socket.create_server(("127.0.0.1", port)):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
         message = refusal(up("--port", port, "--data", tmp_path / "data"))
     assert message == (
         f"cannot listen on 127.0.0.1, port {port} (tcp): the port is taken by another program\n"
@@ -131,16 +131,15 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path) -> N
 
 
 def test_ports_that_nobody_asked_for_move(tmp_path: Path) -> None:
-    """Held by the test, or by whoever has them already."""
-    with held(1883), held(8083), held(8080):
+    with held(1883, 8083, 8080) as ours:
         broker = BrokerProcess(tmp_path)
         broker.start_plainly()
         try:
-            assert broker.port_of("tcp") > 1883
-            assert broker.port_of("websocket") > 8083
-            assert broker.port_of("http") != 8080
-            assert broker.printed().count("is taken by another program") == 2
-            assert "HTTP moved to port" in broker.log()
+            chosen = [broker.port_of(kind) for kind in ("tcp", "websocket", "http")]
+            moved = [port != own for port, own in zip(chosen, (1883, 8083, 8080), strict=True)]
+            assert not ours & {*chosen}
+            assert broker.printed().count("is taken by another program") == sum(moved[:2])
+            assert ("HTTP moved to port" in broker.log()) == moved[2]
             with WireClient(broker.port_of("tcp")) as client:
                 assert client.connack.reason == ReasonCode.SUCCESS
         finally:
@@ -149,23 +148,30 @@ def test_ports_that_nobody_asked_for_move(tmp_path: Path) -> None:
 
 def test_ports_that_move_do_not_meet(tmp_path: Path) -> None:
     """Beside three brokers of this machine the next free port is the same for two of them."""
-    with contextlib.ExitStack() as stack:
-        for port in (1883, *range(8080, 8086)):
-            stack.enter_context(held(port))
+    with held(1883, *range(8080, 8086)) as ours:
         broker = BrokerProcess(tmp_path)
         broker.start_plainly()
         try:
-            assert broker.port_of("websocket") > 8085
-            assert broker.port_of("http") not in {*range(8080, 8086), broker.port_of("websocket")}
+            chosen = {broker.port_of(kind) for kind in ("tcp", "websocket", "http")}
+            assert len(chosen) == 3
+            assert not ours & chosen
         finally:
             broker.stop()
 
 
-def held(port: int) -> socket.socket:
-    try:
-        return socket.create_server(("127.0.0.1", port))
-    except OSError:
-        return socket.socket()  # another program has it: as good
+@contextlib.contextmanager
+def held(*ports: int) -> Iterator[set[int]]:
+    """Those that the test has now. Another test may have them too, and go at any time.
+
+    What another program has may be free again before the broker asks for it.
+    """
+    ours = set()
+    with contextlib.ExitStack() as stack:
+        for port in ports:
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.create_server(("127.0.0.1", port), reuse_port=True))
+                ours.add(port)
+        yield ours
 
 
 def test_a_mistake_in_the_configuration_is_told_with_its_line(tmp_path: Path) -> None:

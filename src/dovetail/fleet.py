@@ -8,7 +8,7 @@ places from the start.
 Rules:
 
 - Ports are chosen once, before the first broker starts: one that starts again comes back where it
-  was.
+  was. Where the system lets a broker listen at a port that we hold, we hold it until all end.
 - A folder is within the data folder, under the broker's number. Sessions live in these folders, so
   a start that would leave one of them out is refused: whoever had a session there would miss it.
   Folders where nothing was ever stored are in nobody's way.
@@ -18,6 +18,7 @@ import errno
 import re
 import shlex
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -61,7 +62,7 @@ class Fleet(Struct, frozen=True):
     settings: Settings
     """What they have in common."""
     held: ExitStack
-    """Sockets that keep shared ports ours while brokers come and go."""
+    """Sockets that keep ports ours while brokers come and go."""
 
     @property
     def brokers(self) -> tuple[Member, ...]:
@@ -130,7 +131,7 @@ def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool
     cluster_ports = ports.several(cluster.host, cluster.port, nodes, "cluster", may_move=may_move)
     host = "127.0.0.1" if is_unspecified(cluster.host) else cluster.host
     beside = tuple(str(Address(host, port)) for port in cluster_ports)
-    ports.close()
+    ports.settle()
     name = settings.name or socket.gethostname()
     members = tuple(
         Member(
@@ -220,14 +221,16 @@ class _Ports:
         self._tried = ExitStack()
         self.held = ExitStack()
 
-    def close(self) -> None:
-        """All are chosen: their brokers may have them."""
+    def settle(self) -> None:
+        """Brokers may have those that are chosen, and nobody else."""
+        if sys.platform == "linux":  # elsewhere a bound port is ours alone
+            self.held.push(self._tried.pop_all())
         self._tried.close()
 
     def shared(self, host: str, port: int, what: str, *, may_move: bool) -> int:
         """One for all brokers, which is held from now on."""
         (chosen,) = self.several(host, port, 1, what, may_move=may_move)
-        self._tried.close()
+        self.settle()
         return int(self.held.enter_context(_bound(host, chosen, shares=True)).getsockname()[1])
 
     def several(
@@ -270,11 +273,12 @@ def _bound(host: str, port: int, *, shares: bool = False) -> socket.socket:
     bound = socket.socket(family, kind, protocol)
     try:
         # As listeners do: connections of an earlier process that fade away are no obstacle. But
-        # any free port has to be one that nobody has.
+        # any free port has to be one that nobody has, until it is ours.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(bool(port)))
         if shares:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind(address)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     except BaseException:
         bound.close()
         raise

@@ -10,19 +10,21 @@ from certificates import Authority
 from client_commands import refusal, run
 from dovetail.client import connection
 from dovetail.client.connection import in_words
-from mosquitto import Mosquitto, free_port
+from mosquitto import Mosquitto
+from ports import ReservedPort
 from scripted_server import CLOSE, ScriptedServer
 from servers import program
 
 
 def test_nobody_there() -> None:
-    port = free_port()
-    message = refusal(run("pub", "a", "b", "--host", "127.0.0.1", "--port", port))
-    assert message == (
-        f"cannot connect to 127.0.0.1:{port}: Connection refused.\n"
-        "Is a broker running there? `dovetail up` starts one.\n"
-    )
-    assert f"127.0.0.1:{port}" in refusal(run("sub", "a", "--host", "127.0.0.1", "--port", port))
+    with ReservedPort() as nobody:
+        place = ["--host", "127.0.0.1", "--port", nobody.port]
+        message = refusal(run("pub", "a", "b", *place))
+        assert message == (
+            f"cannot connect to 127.0.0.1:{nobody.port}: Connection refused.\n"
+            "Is a broker running there? `dovetail up` starts one.\n"
+        )
+        assert f"127.0.0.1:{nobody.port}" in refusal(run("sub", "a", *place))
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 100, "a..b"])
@@ -104,11 +106,11 @@ def secure(
     """A broker that speaks TLS, and on a second port wants to see certificates."""
     certificate, key = authority.issue("server")
     tls = [f"cafile {authority.file}", f"certfile {certificate}", f"keyfile {key}"]
-    strict_port = free_port()
-    strict = [f"listener {strict_port} 127.0.0.1", *tls, "require_certificate true"]
     folder = tmp_path_factory.mktemp("mosquitto")
-    with Mosquitto(folder, *tls, *strict) as broker:
-        yield broker, strict_port
+    with ReservedPort() as second:
+        strict = [f"listener {second.port} 127.0.0.1", *tls, "require_certificate true"]
+        with Mosquitto(folder, *tls, *strict) as broker:
+            yield broker, second.port
 
 
 def test_tls(secure: tuple[Mosquitto, int], authority: Authority, tmp_path: Path) -> None:
@@ -150,13 +152,13 @@ def test_websockets(secured: bool, authority: Authority, tmp_path: Path) -> None
     certificate, key = authority.issue("server")
     tls = [f"cafile {authority.file}", f"certfile {certificate}", f"keyfile {key}"]
     trust = ["--ca", authority.file] if secured else []
-    port = free_port()
-    # Besides the one for TCP: Mosquitto does not start with a websocket alone.
-    listener = [f"listener {port} 127.0.0.1", "protocol websockets", *(tls if secured else [])]
-    with Mosquitto(tmp_path, *listener):
-        options = ["--host", "127.0.0.1", "--port", port, "--websocket", *trust]
-        assert run("pub", "a", "b" * 10_000, "--qos", "2", "--retain", *options).text == ""
-        assert run("sub", "a", "--count", "1", *options).text == "b" * 10_000 + "\n"
+    with ReservedPort() as second:
+        # Besides the one for TCP: Mosquitto does not start with a websocket alone.
+        listener = [f"listener {second.port} 127.0.0.1", "protocol websockets"]
+        with Mosquitto(tmp_path, *listener, *(tls if secured else [])):
+            options = ["--host", "127.0.0.1", "--port", second.port, "--websocket", *trust]
+            assert run("pub", "a", "b" * 10_000, "--qos", "2", "--retain", *options).text == ""
+            assert run("sub", "a", "--count", "1", *options).text == "b" * 10_000 + "\n"
 
 
 def test_no_websocket_there(mosquitto: Mosquitto) -> None:

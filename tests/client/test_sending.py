@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker_process import free_port
 from dovetail.client.connection import ConnectError, LostError, RefusedError
 from dovetail.client.options import ConnectionOptions
 from dovetail.client.sending import Outgoing, Sender
+from ports import ReservedPort
 from scripted_server import CLOSE, CONNACK, ScriptedServer
 
 
@@ -60,8 +60,8 @@ def test_messages_of_another_qos_wait_for_all_before() -> None:
 
 
 def test_a_server_that_is_away_is_not_waited_for_for_ever() -> None:
-    with pytest.raises(ConnectError, match="cannot connect"):
-        sender(free_port(), wait_seconds=0).send(messages(b"1")[0])
+    with ReservedPort() as nobody, pytest.raises(ConnectError, match="cannot connect"):
+        sender(nobody.port, wait_seconds=0).send(messages(b"1")[0])
     taken_over = b"\xe0\x01\x8e"
     with ScriptedServer([CONNACK, taken_over]) as server:
         sending = sender(server.port)

@@ -178,7 +178,7 @@ def test_a_lost_connection_is_made_again(tmp_path: Path, monkeypatch: pytest.Mon
             broker.wait_for_log(lambda line: "Received PUBACK from again" in line)
             if text == "before":
                 broker.stop()
-                broker.start(broker.port)
+                broker.start()
         thread.join(WAIT_SECONDS)
     assert (done[0].returncode, done[0].output) == (0, b"before\nafter\n")
     address = f"localhost:{broker.port}"

@@ -8,11 +8,11 @@ from typing import cast
 import msgspec
 import pytest
 
-from broker_process import free_port
 from dovetail.errors import DovetailError
 from dovetail.looking import draining
 from dovetail.reports import ClusterReport, DrainReport, MatcherReport, NodeEntry, State
 from http_answers import Answers, answering
+from ports import ReservedPort
 from web_views import MATCHER, cluster
 
 OTHER = NodeEntry("other", "", "alive", MATCHER, "matcher")
@@ -145,5 +145,5 @@ def test_what_the_broker_says_against_it() -> None:
 
 
 def test_nobody_is_there() -> None:
-    with pytest.raises(DovetailError, match="no node answers at"):
-        draining.drain(f"127.0.0.1:{free_port()}", "m")
+    with ReservedPort() as nobody, pytest.raises(DovetailError, match="no node answers at"):
+        draining.drain(f"127.0.0.1:{nobody.port}", "m")

@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager
 import pytest
 
 import http_answers
-from broker_process import free_port
 from dovetail.errors import DovetailError
 from dovetail.looking.fetching import NoAnswerError, RefusalError, fetch
 from dovetail.reports import ClusterReport, RouteReport
 from http_answers import Answers
+from ports import ReservedPort
 
 
 def answering(status: int, body: bytes) -> AbstractContextManager[str]:
@@ -27,11 +27,12 @@ def refusal(url: str, **query: str) -> str:
 
 
 def test_nobody_is_there() -> None:
-    port = free_port()
-    assert refusal(f"http://127.0.0.1:{port}/") == (
-        f"no node answers at http://127.0.0.1:{port}/: Connection refused.\n"
-        "`dovetail up` says at its start where its HTTP is; --url takes that."
-    )
+    with ReservedPort() as nobody:
+        place = f"http://127.0.0.1:{nobody.port}/"
+        assert refusal(place) == (
+            f"no node answers at {place}: Connection refused.\n"
+            "`dovetail up` says at its start where its HTTP is; --url takes that."
+        )
 
 
 @pytest.mark.parametrize("url", ["http://", "ftp://127.0.0.1", "http://[", "http://a b"])

@@ -24,6 +24,7 @@ from dovetail.errors import DovetailError
 from dovetail.reports import ClusterReport, RouteReport, SpacesReport
 from dovetail.stats import Counters, Gauges
 from dovetail.web import HttpServer, serving
+from ports import ReservedPort
 from web_views import cluster, route, spaces, views
 
 WAIT_SECONDS = 30
@@ -66,13 +67,13 @@ class Answer:
 
 
 @asynccontextmanager
-async def serve(host: str = "127.0.0.1", **other: object) -> AsyncIterator[Node]:
+async def serve(host: str = "127.0.0.1", *, port: int = 0, **other: object) -> AsyncIterator[Node]:
     """`other`: views."""
     node = Node()
     node_views = views(
         stats=lambda: (node.counters, node.gauges), health=lambda: node.health, **other
     )
-    server = HttpServer(host, 0, node_views)
+    server = HttpServer(host, port, node_views)
     _, node.port = await server.start()
     try:
         yield node
@@ -284,11 +285,13 @@ async def test_signals_stay_as_they_were() -> None:
 
 @in_loop
 async def test_the_port_is_free_after_the_end_and_idle_connections_do_not_hold_it() -> None:
-    async with serve() as node:
-        reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-    socket.create_server(("127.0.0.1", node.port)).close()
+    with ReservedPort() as reserved:
+        async with serve(port=reserved.port) as node:
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        with socket.create_server(("127.0.0.1", reserved.port)):
+            pass
     writer.close()
 
 
