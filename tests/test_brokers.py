@@ -17,9 +17,14 @@ import pytest
 
 from broker_process import TCP_AND_TLS, WAIT_SECONDS, wait_until
 from certificates import Authority
+from dovetail.config import MEMBER_HANDSHAKES_MAX, STRANGER_HANDSHAKES_MAX
 from fleet_process import FleetProcess, is_there
+from flooding import Flood
 from ports import ReservedPort, ReservedPorts
 from wire_client import WireClient, certificate_serial
+
+FLOODED = 2 * (MEMBER_HANDSHAKES_MAX + STRANGER_HANDSHAKES_MAX)
+"""Connections that fill two nodes."""
 
 
 def refusal(folder: Path, *arguments: object) -> str:
@@ -95,6 +100,22 @@ def test_who_is_killed_is_started_again(three: FleetProcess) -> None:
     assert victim not in three.children()
     first, second, _ = three.ports("MQTT")
     passes(second, first, "again")
+
+
+def test_a_broker_that_starts_again_gets_in_while_idle_connections_flood_the_others(
+    three: FleetProcess,
+) -> None:
+    first, _, third = three.ports("links")
+    known = three.log().count("is up again")
+    victim = three.children()[1]
+    with Flood([first, third], 2 * FLOODED) as flood:
+        wait_until(lambda: flood.closed > FLOODED, "the flood has taken all slots")
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: three.log().count("is up again") > known, "it is started again")
+        ports = three.ports("MQTT")
+        for other in (ports[0], ports[2]):
+            passes(ports[1], other, f"flood/from/{other}")
+            passes(other, ports[1], f"flood/to/{other}")
 
 
 def test_a_fourth_one_joins(three: FleetProcess) -> None:

@@ -678,8 +678,18 @@ HANDSHAKE_BYTES_MAX = 4_096
 HANDSHAKE_SECONDS_MAX = 5.0
 """From the opening of a connection between nodes, TLS included, to its last proof."""
 
-HANDSHAKES_MAX = 128
-"""Connections from peers that have not proven themselves; who comes beyond is closed."""
+MEMBER_HANDSHAKES_MAX = 64
+"""Connections that have not proven themselves, from addresses where a member is. A handshake takes
+milliseconds: half of them would have to arrive in that time before an honest one is evicted."""
+
+STRANGER_HANDSHAKES_MAX = 64
+"""The same from all other addresses together..."""
+
+STRANGER_HANDSHAKES_PER_ADDRESS_MAX = 16
+"""...and from one of them (of IPv6: one /64 prefix)."""
+
+MEMBER_ADDRESSES_MAX = 4_000
+"""Addresses of members that are remembered: four for each node of the largest cluster."""
 
 REFUSAL_CHARACTERS_MAX = 300
 """Of the sentence in which a peer says why it refuses us; the rest is not read."""

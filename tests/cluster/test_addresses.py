@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cluster.addresses import Address, is_loopback, is_unspecified, parse_address
+from dovetail.cluster.addresses import (
+    Address,
+    is_loopback,
+    is_unspecified,
+    network_of,
+    parse_address,
+)
 from dovetail.errors import ConfigError
 
 
@@ -45,3 +51,19 @@ def test_which_are_of_this_machine() -> None:
     assert not any(map(is_loopback, ["", "10.0.0.1", "localhost", "::", "::ffff:10.0.0.1", "?"]))
     assert all(map(is_unspecified, ["", "0.0.0.0", "::"]))  # noqa: S104
     assert not any(map(is_unspecified, ["127.0.0.1", "::1", "localhost"]))
+
+
+@pytest.mark.parametrize(
+    ("host", "network"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("a.example", "a.example"),
+        ("local", "local"),
+    ],
+)
+def test_what_one_party_has_to_itself(host: str, network: str) -> None:
+    assert network_of(host) == network

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import os
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from cluster_nodes import (
     ANSWER,
     ASK,
+    KEY,
     WAIT_SECONDS,
     HandMade,
     Node,
@@ -631,21 +633,79 @@ def test_a_handshake_that_does_not_end_is_closed(caplog: Log) -> None:
     assert "its handshake took more than 0.1 s" in caplog.text
 
 
-def test_not_more_handshakes_at_once_than_allowed(caplog: Log) -> None:
+def test_the_oldest_silent_connection_gives_way_to_a_newcomer(caplog: Log) -> None:
     async def work() -> None:
-        async with nodes(links("a", handshakes_max=2), links("b")) as (a, b):
+        async with nodes(links("a", member_handshakes_max=3), links("b")) as (a, b):
             await connect(b, a)  # who has proven itself does not count
-            async with dialed(a.address), dialed(a.address) as second:
+            async with dialed(a.address) as first, dialed(a.address) as second:
                 await until(lambda: len(a.transport._links) == 3)
-                async with dialed(a.address) as third:
-                    await third.closed()
-                second.writer.close()
-                await until(lambda: len(a.transport._links) == 2)
+                first.writer.write(dialer(named("d")).begin())
+                await first.next_frame()  # it has said who it is
+                async with dialed(a.address), dialed(a.address):
+                    await second.closed()
+                    await until(lambda: len(a.transport._links) == 4)
             async with nodes(links("c")) as (c,):
                 await connect(c, a)
 
     run(work())
-    assert "too many connections are in their handshake" in caplog.text
+    assert "did not let 127.0.0.1 in: newer connections needed its slot" in warnings(caplog)
+
+
+@asynccontextmanager
+async def flooded(address: Address, count: int) -> AsyncIterator[Callable[[], int]]:
+    """So many idle connections at any time: for each that is closed another one comes.
+
+    Gives how many were closed.
+    """
+    closed = 0
+
+    async def keep() -> None:
+        nonlocal closed
+        while True:
+            with suppress(ConnectionError):
+                async with dialed(address) as silent:
+                    await silent.closed()
+            closed += 1
+
+    tasks = [asyncio.create_task(keep()) for _ in range(count)]
+    try:
+        yield lambda: closed
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_node_gets_in_though_its_address_floods_us_with_idle_connections() -> None:
+    async def work() -> None:
+        async with nodes(links("a", handshake_seconds_max=3_600)) as (a,):
+            slots = a.transport.links.stranger_handshakes_max
+            async with flooded(a.address, 4 * slots) as closed:
+                await until(lambda: closed() > slots)
+                async with nodes(links("b")) as (b,):
+                    await connect(b, a)  # as a stranger
+                    assert a.transport._members == {"127.0.0.1": None}
+                async with nodes(links("b")) as (b,):
+                    await connect(b, a)  # and as a member
+
+    run(work())
+
+
+def test_strangers_do_not_take_the_slots_of_members() -> None:
+    async def work() -> None:
+        async with nodes(links("a", member_handshakes_max=1, stranger_handshakes_max=2)) as (a,):
+            a.transport.connect_to(None, Address("127.0.0.1", 1))  # a seed is a member
+            async with dialed(a.address) as member:
+                await until(lambda: len(a.transport._links) == 1)
+                for _ in range(5):
+                    _, writer = await asyncio.open_connection(
+                        *a.address, local_addr=("127.0.0.2", 0)
+                    )
+                    writer.close()
+                await member.shake_hands(dialer(named("b"), KEY))
+                await a.told("accepted", "b")
+
+    run(work())
 
 
 def test_a_peer_that_accepts_and_says_nothing_is_given_up(caplog: Log) -> None:

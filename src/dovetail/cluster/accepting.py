@@ -1,8 +1,10 @@
 """The door of a node: other nodes' connections, from TCP through TLS to a proof.
 
-Everything that a stranger can hold here is bounded: `handshakes_max` connections, each for
-`handshake_seconds_max`, each with a frame of `HANDSHAKE_BYTES_MAX` at most. asyncio's own server
-would do TLS with any number of them before we hear of one; so we accept by ourselves.
+Everything that a stranger can hold here is bounded: so many connections (slots.py says which one
+gives way to a newcomer), each for `handshake_seconds_max`, each with a frame of
+`HANDSHAKE_BYTES_MAX` at most. Addresses of members have slots of their own, which strangers cannot
+take. asyncio's own server would do TLS with any number of them before we hear of one; so we accept
+by ourselves.
 """
 
 import asyncio
@@ -10,17 +12,18 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
-from functools import partial
 
-from dovetail.cluster.addresses import Address
+from dovetail.cluster.addresses import Address, network_of
 from dovetail.cluster.link import Link, explain
 from dovetail.cluster.links import ClusterLinks
 from dovetail.config import PORTS_TRIED_MAX
 from dovetail.errors import ConfigError
+from dovetail.slots import Slots
 
 _BACKLOG = 128
 _PAUSE_SECONDS = 1.0
 """After the machine had no room for another connection."""
+_EVICTED = "newer connections needed its slot"
 
 
 class Door:
@@ -31,17 +34,28 @@ class Door:
         links: ClusterLinks,
         context: ssl.SSLContext | None,
         make_link: Callable[[], Link],
+        is_member: Callable[[str], bool],
         complain: Callable[[str, Link | None, str], None],
     ) -> None:
-        """`complain` is told who has not come in, the link if there is one, and why."""
+        """`complain` is told who has not come in, the link if there is one, and why.
+
+        `is_member`: is a node of the cluster at this address, of IPv6 at this /64 prefix?
+        """
         self._links = links
         self._context = context
         self._make_link = make_link
+        self._is_member = is_member
         self._complain = complain
         self._loop = asyncio.get_running_loop()
         self._socket = _listen(links)
+        members_max, strangers_max = links.member_handshakes_max, links.stranger_handshakes_max
+        # Members may share one address, and so do those who flood it on one machine.
+        self._members: Slots[Link] = Slots(members_max, members_max)
+        self._strangers: Slots[Link] = Slots(
+            strangers_max, links.stranger_handshakes_per_address_max
+        )
+        self._guests: dict[Link, asyncio.Task[None]] = {}
         self._task = self._loop.create_task(self._accept())
-        self._guests: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> Address:
@@ -54,7 +68,7 @@ class Door:
 
     async def close(self) -> None:
         """Who has not proven itself yet is gone when this returns."""
-        tasks = [self._task, *self._guests]
+        tasks = [self._task, *self._guests.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -68,22 +82,37 @@ class Door:
                 self._complain("anybody", None, f"no connection can be taken: {explain(error)}")
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            who = str(address[0])
-            if len(self._guests) >= self._links.handshakes_max:
-                connection.close()
-                self._complain(who, None, "too many connections are in their handshake")
-                continue
-            guest = self._loop.create_task(self._admit(connection, who))
-            self._guests.add(guest)
-            guest.add_done_callback(partial(self._admitted, connection))
+            self._take(connection, str(address[0]))
+            # More may wait already: those who are in go on with their handshakes meanwhile.
+            await asyncio.sleep(0)
 
-    def _admitted(self, connection: socket.socket, guest: asyncio.Task[None]) -> None:
-        self._guests.discard(guest)
-        if guest.cancelled():
-            connection.close()  # it may not even have begun
-
-    async def _admit(self, connection: socket.socket, who: str) -> None:
+    def _take(self, connection: socket.socket, host: str) -> None:
+        network = network_of(host)
+        slots = self._members if self._is_member(network) else self._strangers
+        for known in self._guests:
+            if known.has_spoken:
+                slots.speak(known)
         link = self._make_link()
+        evicted = slots.enter(link, network)
+        assert evicted is not link, "nobody is held here, so somebody always gives way"
+        # One that has proven itself just now leaves its slot by itself.
+        if evicted is not None and not evicted.is_ready:
+            evicted.abort(_EVICTED)
+            self._guests[evicted].cancel()
+        task = self._loop.create_task(self._admit(link, connection, host))
+        self._guests[link] = task
+
+        def left(done: asyncio.Task[None]) -> None:
+            del self._guests[link]
+            slots.leave(link)
+            if done.cancelled():
+                connection.close()  # it may not even have begun
+            if link.why_gone == _EVICTED:
+                self._complain(host, link, _EVICTED)
+
+        task.add_done_callback(left)
+
+    async def _admit(self, link: Link, connection: socket.socket, host: str) -> None:
         seconds = self._links.handshake_seconds_max
         try:
             async with asyncio.timeout(seconds):
@@ -99,7 +128,7 @@ class Door:
             if not link.is_ready:
                 link.give_up("we stop")
         if not link.is_ready:
-            self._complain(who, link, link.why_gone)
+            self._complain(host, link, link.why_gone)
 
 
 def _listen(links: ClusterLinks) -> socket.socket:

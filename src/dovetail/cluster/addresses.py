@@ -44,6 +44,18 @@ def is_loopback(host: str) -> bool:
     return mapped is not None and mapped.is_loopback
 
 
+def network_of(host: str) -> str:
+    """The part of an address that one party has to itself: of IPv6 the /64 prefix.
+
+    An IPv4 address is itself, however it is written; so is what is no address.
+    """
+    address = _literal(host)
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    if isinstance(mapped, ipaddress.IPv6Address):
+        return str(ipaddress.IPv6Network((mapped, 64), strict=False))
+    return host if mapped is None else str(mapped)
+
+
 def is_unspecified(host: str) -> bool:
     """Is it every address of this machine, and so none that others could dial?"""
     address = _literal(host)

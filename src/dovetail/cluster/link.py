@@ -101,6 +101,11 @@ class Link(asyncio.Protocol):
         return self.dial is not None
 
     @property
+    def has_spoken(self) -> bool:
+        """Has the peer said who it is, proven or not?"""
+        return self.handshake is not None and self.handshake.peer is not None
+
+    @property
     def is_open(self) -> bool:
         """May something be sent?"""
         return self.is_ready and self._closed_at is None

@@ -11,14 +11,16 @@ from dovetail.config import (
     DIAL_SECONDS_MAX,
     DIAL_SECONDS_MIN,
     HANDSHAKE_SECONDS_MAX,
-    HANDSHAKES_MAX,
     LINK_PING_SECONDS,
     LINK_SILENCE_SECONDS_MAX,
     LINK_STEADY_SECONDS,
+    MEMBER_HANDSHAKES_MAX,
     NODE_NAME_BYTES_MAX,
     PEER_BACKLOG_BYTES_MAX,
     PEER_FRAME_BYTES_MAX,
     PEER_STALL_SECONDS_MAX,
+    STRANGER_HANDSHAKES_MAX,
+    STRANGER_HANDSHAKES_PER_ADDRESS_MAX,
 )
 from dovetail.errors import ConfigError
 from dovetail.reports import NodeRole
@@ -70,7 +72,9 @@ class ClusterLinks:
     silence_seconds_max: float = LINK_SILENCE_SECONDS_MAX
     steady_seconds: float = LINK_STEADY_SECONDS
     handshake_seconds_max: float = HANDSHAKE_SECONDS_MAX
-    handshakes_max: int = HANDSHAKES_MAX
+    member_handshakes_max: int = MEMBER_HANDSHAKES_MAX
+    stranger_handshakes_max: int = STRANGER_HANDSHAKES_MAX
+    stranger_handshakes_per_address_max: int = STRANGER_HANDSHAKES_PER_ADDRESS_MAX
     dial_seconds_min: float = DIAL_SECONDS_MIN
     dial_seconds_max: float = DIAL_SECONDS_MAX
 

@@ -28,7 +28,7 @@ from contextlib import suppress
 from random import Random
 
 from dovetail.cluster.accepting import Door
-from dovetail.cluster.addresses import Address, is_loopback
+from dovetail.cluster.addresses import Address, is_loopback, network_of
 from dovetail.cluster.dialing import Dial, Grievances, pause_seconds
 from dovetail.cluster.handshake import (
     INSTANCE_BYTES,
@@ -48,6 +48,7 @@ from dovetail.config import (
     DIAL_FAILURES_QUIET,
     GRIEVANCE_SECONDS,
     GRIEVANCES_MAX,
+    MEMBER_ADDRESSES_MAX,
 )
 
 log = logging.getLogger("dovetail.cluster")
@@ -103,6 +104,8 @@ class Transport:
         self._links: set[Link] = set()
         self._dialed: dict[str, Link] = {}
         self._accepted: dict[str, set[Link]] = {}
+        self._members: dict[str, None] = {}
+        """Addresses where nodes of the cluster are, or were; the latest is the last."""
         self._dirty: list[Link] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._grievances = Grievances(GRIEVANCES_MAX, GRIEVANCE_SECONDS)
@@ -116,7 +119,9 @@ class Transport:
     async def start(self) -> None:
         """Listen. Who is dialed is said by `connect_to`."""
         context = None if self._tls is None else self._tls.accepting
-        self._door = Door(self.links, context, lambda: Link(self), self._refused)
+        self._door = Door(
+            self.links, context, lambda: Link(self), self._members.__contains__, self._refused
+        )
         self._ticked_at = self.clock()
         self._ticker = self._loop.call_later(self.links.ping_seconds, self._tick)
 
@@ -137,6 +142,7 @@ class Transport:
         A seed has no name. For a node that is dialed already this is its address from the next
         attempt on, which comes at once if it is waiting.
         """
+        self._is_at(address.host)
         dial = (self._dial_of(name) if name is not None else None) or self._seed_at(address, name)
         if dial is None:
             if len(self._dials) >= CLUSTER_NODES_MAX:
@@ -319,6 +325,7 @@ class Transport:
             link.flush()
 
     def ready(self, link: Link) -> None:
+        self._is_at(link.address.host)
         if self._is_stopped:
             link.close("we stop")
         elif link.dial is not None:
@@ -414,6 +421,17 @@ class Transport:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def _is_at(self, host: str) -> None:
+        """A node of the cluster: whoever comes from there gets a slot that strangers cannot take.
+
+        It stays one when the node leaves, since one that is only started anew leaves too.
+        """
+        network = network_of(host)
+        self._members.pop(network, None)
+        self._members[network] = None
+        if len(self._members) > MEMBER_ADDRESSES_MAX:
+            del self._members[next(iter(self._members))]
 
     def _dial_of(self, name: str) -> Dial | None:
         link = self._dialed.get(name)
