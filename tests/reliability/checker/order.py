@@ -1,0 +1,74 @@
+"""Messages of one publisher on one topic, at one QoS, arrive in order. Pure.
+
+Judged: the first arrival of each message at each client. MQTT allows that a message at QoS 1 comes
+again later, so repetitions do not count.
+
+Excused, as docs/cluster.md says:
+
+- a client that had two sessions gets what the other one had later;
+- a publisher that moved from one broker to another while a broker was disturbed: what its former
+  broker keeps for a broker that it cannot reach comes later than what the publisher sends now.
+"""
+
+from collections import defaultdict
+
+from reliability.history import Delivered
+from reliability.promises import ORDER
+from reliability.record import Client, Publication, Record
+from reliability.verdict import Verdict
+
+Arrival = tuple[Delivered, Publication]
+
+
+def check(record: Record) -> list[Verdict]:
+    verdict = Verdict(ORDER)
+    for client in record.clients.values():
+        if any(one.group for one in client.subscriptions):
+            continue  # the other messages go to other members
+        for arrivals in first_arrivals(record, client).values():
+            _judge(record, verdict, client, arrivals)
+    return [verdict]
+
+
+def first_arrivals(record: Record, client: Client) -> dict[tuple[str, str, int], list[Arrival]]:
+    """Return what arrived, by publisher, topic and QoS, each message once."""
+    flows: dict[tuple[str, str, int], list[Arrival]] = defaultdict(list)
+    for message, arrivals in client.arrivals.items():
+        publication = record.publications.get(message)
+        if publication is not None:
+            key = (publication.publisher, publication.topic, publication.qos)
+            flows[key].append((arrivals[0], publication))
+    return flows
+
+
+def _judge(record: Record, verdict: Verdict, client: Client, arrivals: list[Arrival]) -> None:
+    latest: Arrival | None = None
+    for arrival in arrivals:
+        if latest is None or arrival[1].number > latest[1].number:
+            verdict.judged += latest is not None
+            latest = arrival
+            continue
+        verdict.judged += 1
+        reason = _excuse(record, client, arrival, latest)
+        if reason:
+            verdict.excused[reason] += 1
+        else:
+            (delivery, publication), (overtaker, _) = arrival, latest
+            verdict.violate(
+                delivery.at,
+                f"{client.name} got {publication.message} ({publication.topic}, QoS "
+                f"{publication.qos}) from {delivery.node} after {overtaker.message}",
+                client=client.name,
+                message=publication.message,
+            )
+
+
+def _excuse(record: Record, client: Client, late: Arrival, overtaker: Arrival) -> str:
+    delivery, publication = late
+    if client.may_repeat(publication, delivery.at):
+        return "the client had two sessions"
+    if publication.nodes != overtaker[1].nodes and any(
+        record.disturbed(publication.invoked_at, delivery.at)
+    ):
+        return "the publisher moved while a broker was disturbed"
+    return ""

@@ -1,0 +1,62 @@
+"""QoS 2 arrives once; QoS 1 and 0 are not repeated without a reason. Pure.
+
+Judged: every message at every client. The lower of the publisher's and the subscriber's QoS counts.
+
+Excused: a repetition at a client that had two sessions (docs/cluster.md: what both of them got
+comes twice). At QoS 1 MQTT itself allows more: a message comes again if its publisher sent it
+again, if the subscriber connected again, or if a broker on the way was disturbed. Handles get a
+message until they acknowledge it, so handle.py judges them.
+"""
+
+from itertools import pairwise
+
+from reliability.history import Delivered
+from reliability.promises import ONCE, REPEATED
+from reliability.record import Client, Publication, Record
+from reliability.verdict import Verdict
+
+
+def check(record: Record) -> list[Verdict]:
+    once, repeated = Verdict(ONCE), Verdict(REPEATED)
+    for client in record.clients.values():
+        if any(one.is_handle for one in client.subscriptions):
+            continue
+        for message, arrivals in client.arrivals.items():
+            publication = record.publications.get(message)
+            if publication is None:
+                continue
+            verdict = once if arrivals[0].qos == 2 else repeated
+            verdict.judged += 1
+            for earlier, later in pairwise(arrivals):
+                reason = _excuse(record, client, publication, earlier, later)
+                if reason:
+                    verdict.excused[reason] += 1
+                else:
+                    verdict.violate(
+                        later.at,
+                        f"{client.name} got {message} ({later.topic}, QoS {later.qos}) at "
+                        f"{earlier.at:.3f} s from {earlier.node}, and again from {later.node}",
+                        client=client.name,
+                        message=message,
+                    )
+    return [once, repeated]
+
+
+def _excuse(
+    record: Record,
+    client: Client,
+    publication: Publication,
+    earlier: Delivered,
+    later: Delivered,
+) -> str:
+    if client.may_repeat(publication, later.at):
+        return "the client had two sessions"
+    if later.qos != 1:
+        return ""
+    if publication.sends > 1:
+        return "QoS 1: the publisher sent it again"
+    if earlier.connection != later.connection:
+        return "QoS 1: the subscriber connected again"
+    if any(record.disturbed(publication.invoked_at, later.at)):
+        return "QoS 1: a broker was disturbed"
+    return ""

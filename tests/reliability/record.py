@@ -1,0 +1,219 @@
+"""What a history says about each message, client and fault: the view that checkers work on.
+
+Pure. Terms:
+
+- A **disturbance** is a fault together with its aftermath: it lasts until the tool next saw the
+  cluster whole.
+- A subscription is **established** when every broker knows it: with SUBACK in a calm cluster, and
+  otherwise when the cluster was next seen whole.
+- A client's session is **split** when a broker lets the client in while another broker that may
+  have its session is down or cut off. The client then has two sessions, until the cluster is whole.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+
+from reliability.boxes import contains
+from reliability.history import Box, Delivered, Exited, Outcome, Phase, Run
+from reliability.topics import matches
+
+HARMLESS = frozenset({"clock", "disk"})
+"""Faults that let brokers talk to each other: no session has to be split for them."""
+
+MERGE_SECONDS = 5.0
+"""For the two sessions of a client to become one, once the cluster is whole."""
+
+
+@dataclass
+class Publication:
+    message: str
+    publisher: str
+    number: int
+    topic: str
+    qos: int
+    node: str
+    invoked_at: float
+    retain: bool = False
+    clears: bool = False
+    attributes: dict[str, float] = field(default_factory=dict)
+    is_will: bool = False
+    outcome: Outcome = "unknown"
+    reason: int = 0
+    completed_at: float = inf
+    sends: int = 1
+    nodes: tuple[str, ...] = ()
+    """Where it was sent, in order."""
+
+    @property
+    def is_acknowledged(self) -> bool:
+        return self.outcome == "ok" and self.qos > 0
+
+
+@dataclass
+class Connection:
+    number: int
+    client: str
+    node: str
+    invoked_at: float
+    tried_since: float
+    """When the client first sent CONNECT since it was last connected."""
+    clean_start: bool
+    expiry_seconds: int
+    will: str = ""
+    outcome: Outcome = "unknown"
+    reason: int = 0
+    connected_at: float = inf
+    session_present: bool = False
+    disconnect_at: float = inf
+    """When the client sent DISCONNECT."""
+    disconnect_outcome: Outcome = "unknown"
+    disconnect_with_will: bool = False
+    ended_at: float = inf
+    lost: bool = False
+
+    @property
+    def is_up(self) -> bool:
+        return self.outcome == "ok"
+
+
+@dataclass
+class Subscription:
+    """One filter of one client, from SUBSCRIBE until it was left or its session began anew."""
+
+    client: str
+    node: str
+    filter: str
+    qos: int
+    asked_at: float
+    no_local: bool = False
+    group: str = ""
+    where: Box | None = None
+    is_handle: bool = False
+    granted_at: float = inf
+    established_at: float = inf
+    owed_until: float = inf
+    """What is acknowledged by then is owed."""
+    left_at: float = inf
+    """What is published from then on must not come any more."""
+
+    def wants(self, publication: Publication) -> bool:
+        return (
+            matches(self.filter, publication.topic)
+            and contains(self.where, publication.attributes)
+            and not (self.no_local and publication.publisher == self.client)
+        )
+
+    def is_owed(self, publication: Publication) -> bool:
+        """Return whether an acknowledged publication has to arrive, if the filter matches."""
+        return (
+            self.established_at <= publication.invoked_at
+            and publication.completed_at <= self.owed_until
+        )
+
+
+@dataclass
+class Client:
+    name: str
+    connections: list[Connection] = field(default_factory=list)
+    subscriptions: list[Subscription] = field(default_factory=list)
+    deliveries: list[Delivered] = field(default_factory=list)
+    splits: list[tuple[float, float]] = field(default_factory=list)
+    """From the first CONNECT of a split until its sessions have become one."""
+
+    @cached_property
+    def arrivals(self) -> dict[str, list[Delivered]]:
+        """Deliveries by message, without retained messages that a SUBSCRIBE asked for."""
+        arrivals: dict[str, list[Delivered]] = defaultdict(list)
+        for delivery in self.deliveries:
+            if not delivery.retain:
+                arrivals[delivery.message].append(delivery)
+        return dict(arrivals)
+
+    @property
+    def is_persistent(self) -> bool:
+        """Return whether its session outlives its connections."""
+        return all(one.expiry_seconds for one in self.connections)
+
+    def by_filter(self) -> dict[str, list[Subscription]]:
+        subscriptions: dict[str, list[Subscription]] = defaultdict(list)
+        for subscription in self.subscriptions:
+            subscriptions[subscription.filter].append(subscription)
+        return dict(subscriptions)
+
+    def was_away(self, since: float, until: float) -> bool:
+        """Return whether one of its connections began or ended in this time."""
+        return any(
+            since <= one.ended_at <= until or since <= one.connected_at <= until
+            for one in self.connections
+        )
+
+    def may_repeat(self, publication: Publication, at: float) -> bool:
+        """Return whether two sessions may both have had what arrives at this time."""
+        return any(since <= at and publication.invoked_at <= until for since, until in self.splits)
+
+
+@dataclass
+class Disturbance:
+    number: int
+    fault: str
+    nodes: tuple[str, ...]
+    detail: str
+    began_at: float
+    ended_at: float = inf
+    """The fault was taken back."""
+    over_at: float = inf
+    """The cluster was whole again."""
+
+    def overlaps(self, since: float, until: float) -> bool:
+        return self.began_at <= until and since <= self.over_at
+
+
+@dataclass
+class Reading:
+    topic: str
+    node: str
+    at: float
+    message: str
+    outcome: Outcome
+
+
+@dataclass
+class Record:
+    run: Run | None = None
+    publications: dict[str, Publication] = field(default_factory=dict)
+    wills: dict[str, tuple[Publication, Connection]] = field(default_factory=dict)
+    clients: dict[str, Client] = field(default_factory=dict)
+    disturbances: list[Disturbance] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    acknowledgements: list[tuple[str, float, tuple[str, ...]]] = field(default_factory=list)
+    """Of handles: which, when, and what."""
+    refusals: list[tuple[str, float, int]] = field(default_factory=list)
+    """Requests for handles that failed: whose, when, and the status."""
+    exits: list[Exited] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
+    operations: int = 0
+    until: float = 0.0
+
+    def disturbed(
+        self, since: float, until: float, *nodes: str, harmless: bool = True
+    ) -> Iterator[Disturbance]:
+        """Yield disturbances of this time; with `nodes`, those that touch one of them."""
+        for one in self.disturbances:
+            if (
+                one.overlaps(since, until)
+                and (harmless or one.fault not in HARMLESS)
+                and (not nodes or not one.nodes or set(nodes) & set(one.nodes))
+            ):
+                yield one
+
+    def whole_after(self, at: float) -> float:
+        index = bisect_left(self.whole, at)
+        return self.whole[index] if index < len(self.whole) else inf
+
+    def has_reached(self, phase: str) -> bool:
+        return any(one.name == phase for one in self.phases)
