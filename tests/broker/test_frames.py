@@ -59,7 +59,7 @@ def test_as_the_codec_encodes(
 
 @pytest.mark.parametrize(
     ("expires_at", "left"),
-    [(None, None), (NOW + 10, 10), (NOW + 9.5, 9), (NOW, 0), (NOW - 10, 0)],
+    [(None, None), (NOW + 10, 10), (NOW + 9.5, 10), (NOW + 0.001, 1), (NOW, 0), (NOW - 10, 0)],
 )
 def test_remaining_seconds(expires_at: float | None, left: int | None) -> None:
     assert remaining_seconds(Message(b"t", b"", expires_at=expires_at), NOW) == left

@@ -235,7 +235,7 @@ def test_what_a_publisher_says_of_a_message() -> None:
         content_type="text/plain",
         response_topic="answer",
         correlation_data="AP8=",
-        expires_in_seconds=10,
+        expires_in_seconds=11,
     )
 
 

@@ -524,6 +524,16 @@ def test_time_spent_waiting_is_taken_from_the_expiry(qos: int) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_that_is_sent_has_a_second_left(qos: int) -> None:
+    """Until it has expired: a receiver may throw one with 0 away."""
+    world = World()
+    subscriber = waiting(world, qos, expiry_seconds=1)
+    world.pass_time(0.05)
+    (message,) = arrivals(subscriber)
+    assert message.expiry_seconds == 1
+
+
+@pytest.mark.parametrize("qos", [1, 2])
 def test_a_message_that_has_expired_is_not_sent(qos: int) -> None:
     world = World()
     subscriber = waiting(world, qos, expiry_seconds=30)

@@ -4,6 +4,8 @@ A fan-out sends the same message to many; what differs is the packet identifier 
 the last frame is kept, and the next one of its kind is that with another identifier.
 """
 
+import math
+
 from dovetail.broker.codec import encode_publish
 from dovetail.broker.packets import MQTT_5
 from dovetail.messages import Message
@@ -83,8 +85,11 @@ def tail_bytes(version: int, message: Message) -> int:
 
 
 def remaining_seconds(message: Message, now: float) -> int | None:
-    """What is left of the expiry interval [MQTT-3.3.2-6]."""
+    """Return what is left of the expiry interval, rounded up [MQTT-3.3.2-6].
+
+    0 is only for what has expired: a receiver may throw such a message away.
+    """
     if message.expires_at is None:
         return None
     # A clock may have been set back since.
-    return min(max(int(message.expires_at - now), 0), _EXPIRY_MAX)
+    return min(max(math.ceil(message.expires_at - now), 0), _EXPIRY_MAX)
