@@ -17,6 +17,7 @@ import pytest
 
 from broker_process import TCP_AND_TLS, WAIT_SECONDS, wait_until
 from certificates import Authority
+from dovetail.broker.packets import Disconnect
 from dovetail.config import MEMBER_HANDSHAKES_MAX, STRANGER_HANDSHAKES_MAX
 from fleet_process import FleetProcess, is_there
 from flooding import Flood
@@ -294,6 +295,19 @@ def test_workers_share_every_port(tmp_path: Path) -> None:
             client.close()
         with_one = refusal(tmp_path, *arguments, "--workers", 1)
         assert "Another Dovetail uses the data folder" in with_one
+
+
+def test_workers_do_not_look_for_sessions_that_were_dropped(tmp_path: Path) -> None:
+    """Who waits in vain for one that is said to be on its way is refused in the end."""
+    reasons = []
+    with FleetProcess(tmp_path, "up", "--workers", 2, *any_ports(tmp_path)) as workers:
+        (port,) = workers.ports("MQTT")
+        for number in range(30):
+            for expiry_seconds in (None, None, None, 0, None, 0):
+                with WireClient(port, f"c{number}", kept=True) as client:
+                    reasons.append(client.connack.reason)
+                    client.send(Disconnect(session_expiry_seconds=expiry_seconds))
+    assert set(reasons) == {0}
 
 
 def test_a_reload_reaches_all_workers(tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ class Lifetimes:
         """How many sessions of each of those."""
         self.kept: Callable[[str, bool], None] | None = None
         """Told of a client whose session outlives its connection, and of its end."""
+        self.ended: Callable[[Session], None] | None = None
+        """Told of a session's end, in the batch that takes it from the disk."""
         self.will_changed: Callable[[Session], None] | None = None
         """Told whenever a session's will may be another, or its client has come or gone."""
         self.wills_restored_seconds = 0.0
@@ -240,6 +242,8 @@ class Lifetimes:
         session.discard()
         if self.kept is not None:
             self.kept(session.client_id, False)
+        if self.ended is not None:
+            self.ended(session)
         if session.was_kept:
             self._leave_disk(session.client_id)
         if will is not None:

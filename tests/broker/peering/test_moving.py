@@ -12,6 +12,7 @@ from dovetail.broker.packets import Connack, Publish, Will
 from dovetail.broker.peering import bodies, settling
 from dovetail.broker.peering.bodies import ClaimBody, ClaimedBody, decoded, encode
 from dovetail.broker.peering.claims import MOVED, MOVES, NEWER, NOTHING
+from dovetail.broker.peering.detours import NEVER_BEGUN
 from dovetail.broker.peering.exchange import Exchange
 from dovetail.broker.peering.items import (
     ITEM_TOPIC,
@@ -251,7 +252,7 @@ def test_who_asks_for_an_earlier_connection_is_told_so() -> None:
     kept_client(member)
     (answer,) = member.claimed("c", stamp=1)
     assert (answer.verdict, answer.is_void) == (NEWER, False)
-    assert answer.newer == member.broker.sessions["c"].stamp
+    assert answer.connection == member.broker.sessions["c"].stamp
     assert member.sent_items() == []
 
 
@@ -363,6 +364,38 @@ def test_a_session_that_ends_while_it_arrives_leaves_nothing_behind() -> None:
     member.sent_items()
     member.pass_time(SETTLE_AGAIN_SECONDS)
     assert member.sent_items() == []
+
+
+def test_brokers_hear_that_a_session_has_ended_that_they_handed_over() -> None:
+    member = Member()
+    arrived(member)
+    client = member.client("c", **KEPT)
+    member.sent_items()
+    client.disconnect(session_expiry_seconds=0)
+    (answer,) = member.claimed("c", LATEST)
+    ended = answer.connection
+    assert (answer.verdict, ended >= LATER) == (NOTHING, True)
+    member.take(entry(b"comes too late"))
+    assert "c" not in member.broker.sessions
+    assert Note("c", ended, "here", True, None) in member.sent_items()
+    (answer,) = member.claimed("c", LATEST + 1)
+    assert (answer.verdict, answer.connection) == (NOTHING, NEVER_BEGUN)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_nothing_is_handed_on_for_a_session_that_has_ended(crashes: bool) -> None:
+    member = Member()
+    client = kept_client(member)
+    client.subscribe("$share/g/a", qos=1)
+    assert [answer.verdict for answer in member.claimed("c")] == [MOVES]
+    member.sent_items()
+    member.take(Note("c", LATER, "peer", True, None))
+    if crashes:
+        member = Member(member.disk, now=member.now)
+    assert member.mesh.moving.ghosts == {}
+    assert member.mesh.moving._traces._clients == set()
+    member.client("q").publish("a", b"for nobody", 1)
+    assert not any(isinstance(item, Entry) for item in member.sent_items())
 
 
 @pytest.mark.parametrize(

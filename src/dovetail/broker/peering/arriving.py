@@ -161,7 +161,10 @@ class Arriving:
         to = self._detours.following(item.client_id, item.stamp) or session
         to = to or self._detours.ghost_after(item.client_id, item.stamp)
         if to is None:
-            self._adopt(item)
+            if self._detours.has_ended_here(item.client_id, item.stamp):
+                self._shared.counters.publishes_dropped += 1
+            else:
+                self._adopt(item)
         elif to.user != item.user or item.stamp < to.void_before:
             self._shared.counters.publishes_dropped += 1
         elif to is session:

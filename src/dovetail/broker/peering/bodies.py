@@ -159,8 +159,9 @@ class ClaimedBody(Struct, frozen=True, array_like=True):
     client_id: ClientId
     stamp: Stamp
     verdict: int
-    newer: Stamp = 0
-    """The stamp of a later connection, if there is one."""
+    connection: Stamp = -1
+    """A connection's stamp. NEWER: of the later one. MOVED: of the one that the session followed.
+    NOTHING: of the last one whose session came here and has ended, if that is news to others."""
     owner: str = ""
     """Where the session went before, if it may still be on its way."""
     is_void: bool = False

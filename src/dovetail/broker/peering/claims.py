@@ -16,6 +16,9 @@ Rules:
   changed. Others may know more, and say so.
 - A broker that is down is told once where its client is, however often that comes and goes; when it
   is back, what was the last. A clean start is told at once if it is the first.
+- Who has handed a session over says where it went until it has come there. Who has it not, and had
+  it, says so: a session that has ended is not waited for. Who says neither may be waiting for it:
+  it is asked again, and whoever handed it over, too. So is who says that it went to us.
 - A session that is on its way is waited for; if it does not come the client is turned away for now.
   It must not begin without what it is owed. If a part of it has come, and its last broker is down,
   the client begins anew here: what has come is for it, and the rest will be.
@@ -55,6 +58,20 @@ Act = Callable[[int], None]
 """Called once: with the stamp of the connection, or with 0 if it cannot be let in now."""
 
 
+class _Place:
+    """Where a session is on its way to, as one of the brokers says."""
+
+    __slots__ = ("has_come", "source", "stamp")
+
+    def __init__(self, source: str, stamp: int) -> None:
+        self.source = source
+        """Who says so; empty: we do."""
+        self.stamp = stamp
+        """Of the connection that it follows there."""
+        self.has_come = False
+        """It is there, or was, before that broker is asked again."""
+
+
 class Claim:
     """One client's."""
 
@@ -67,14 +84,14 @@ class Claim:
         self.act = act
         self.asked: set[str] = set()
         """Who has not answered."""
-        self.heard: set[str] = set()
-        """Who has."""
+        self.answers: dict[str, ClaimedBody] = {}
+        """What the others have said last."""
         self.coming: set[str] = set()
         """From whom a session is on its way."""
         self.ready: set[str] = set()
         """From whom it has come. Items and answers take different connections."""
-        self.elsewhere: dict[str, str] = {}
-        """To whom it is on its way, and from whom; empty: from here."""
+        self.elsewhere: dict[str, _Place] = {}
+        """By broker: it may be on its way there."""
         self.innocent: set[str] = set()
         """Brokers that are down, and have nothing, as somebody knows."""
         self.suspects: set[str] = set()
@@ -87,6 +104,53 @@ class Claim:
     @property
     def is_waiting(self) -> bool:
         return bool(self.asked or self.coming or self.settling)
+
+    def forget_answers(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.answers.pop(name, None)
+
+    def heed(self, name: str, answer: ClaimedBody) -> None:
+        """A broker has answered."""
+        said = self.answers.get(name)
+        if said is not None and (said.verdict, answer.verdict) == (MOVED, NOTHING):
+            self.coming.discard(name)  # it came here before
+        self.asked.discard(name)
+        self.answers[name] = answer
+        self.innocent.update(answer.innocent)
+        self.suspects.update(answer.suspects)
+        place = self.elsewhere.get(name)
+        if place is not None and (place.has_come or _is_past(name, answer, place.stamp)):
+            del self.elsewhere[name]
+
+    def is_at(self, owner: str, source: str, stamp: int) -> None:
+        """The session is on its way there. The owner may say that it has nothing until it comes."""
+        said = self.answers.get(owner)
+        if said is None or not _is_past(owner, said, stamp):
+            self.elsewhere[owner] = _Place(source, stamp)
+            self.deadline = max(self.deadline, self.began_at + MOVE_SECONDS_MAX)
+
+    def in_doubt(self) -> set[str]:
+        """Those who say that it is on its way here, and may not have heard that it came."""
+        said = self.answers
+        return {name for name in self.coming if name in said and said[name].verdict == MOVED}
+
+    def look_where(self, last_move: tuple[str, int] | None) -> set[str]:
+        """Brokers to ask again. `last_move`: whom we handed it to ourselves, if to anybody."""
+        for owner, place in self.elsewhere.items():
+            said = self.answers.get(place.source)
+            if not place.source:
+                place.has_come = last_move is None or last_move[0] != owner
+            elif said is not None:
+                place.has_come = (said.verdict, said.owner) != (MOVED, owner)
+        return {*self.elsewhere, *(place.source for place in self.elsewhere.values())} - {""}
+
+
+def _is_past(name: str, answer: ClaimedBody, stamp: int) -> bool:
+    """Has a broker given up, or ended, the session that followed its client's connection there?"""
+    if answer.verdict == MOVES:
+        return True
+    is_gone = answer.verdict == NOTHING or (answer.verdict == MOVED and answer.owner != name)
+    return is_gone and stamp <= answer.connection
 
 
 class _Told:
@@ -164,8 +228,9 @@ class Claims:
         session = self._lifetimes.sessions.get(client_id)
         if session is not None and session.detour is not None:
             self._await_rest(claim, session)
-        elif owner := self._detours.last_owner(client_id):
-            self._is_elsewhere(claim, owner, "")
+        elif last := self._detours.last_move(client_id):
+            owner, stamp = last
+            claim.is_at(owner, "", stamp)
         claim.asked = self._ask(client_id, claim, self._detours.members())
         self._look(client_id, claim)
 
@@ -181,28 +246,24 @@ class Claims:
         if claim is None or claim.stamp != answer.stamp:
             self._heed_newer(name, answer)
             return
-        claim.asked.discard(name)
-        claim.heard.add(name)
-        claim.innocent.update(answer.innocent)
-        claim.suspects.update(answer.suspects)
+        claim.heed(name, answer)
         if answer.verdict == NEWER:
             self._refuse(client_id)
             return
-        is_here = client_id in self._lifetimes.sessions
-        is_mine = answer.verdict == MOVED and answer.owner == self._name
-        if answer.verdict == MOVES:
-            claim.elsewhere.pop(name, None)
-        if name not in claim.ready and (answer.verdict == MOVES or (is_mine and not is_here)):
-            self._await(claim, (name,))
-        elif answer.verdict == MOVED and not is_mine and not claim.settling:
-            self._is_elsewhere(claim, answer.owner, name)
+        if answer.verdict == MOVES or (answer.verdict == MOVED and answer.owner == self._name):
+            if name not in claim.ready and not self._has_come(answer):
+                self._await(claim, (name,))
+        elif answer.verdict == MOVED and not claim.settling:
+            claim.is_at(answer.owner, name, answer.connection)
         self._look(client_id, claim)
 
-    @staticmethod
-    def _is_elsewhere(claim: Claim, owner: str, name: str) -> None:
-        """The new owner may say that it has nothing, because it has not come there yet."""
-        claim.elsewhere[owner] = name
-        claim.deadline = max(claim.deadline, claim.began_at + MOVE_SECONDS_MAX)
+    def _has_come(self, answer: ClaimedBody) -> bool:
+        """A peer says that it has handed the session over to us: is it here, or was it?"""
+        client_id = answer.client_id
+        return answer.verdict == MOVED and (
+            client_id in self._lifetimes.sessions
+            or self._detours.was_here(client_id, answer.connection)
+        )
 
     def _heed_newer(self, name: str, answer: ClaimedBody) -> None:
         """The answer to an inquiry, if it is one."""
@@ -223,7 +284,7 @@ class Claims:
             self._inquiries[client_id] = (again_at, times + 1)
         else:
             # What is published now reaches the client there already.
-            self._departing.hand_over(session, name, answer.newer, sources=set())
+            self._departing.hand_over(session, name, answer.connection, sources=set())
 
     def _await(self, claim: Claim, names: Iterable[str]) -> None:
         """The session is on its way from there."""
@@ -259,15 +320,16 @@ class Claims:
         """Is there anything left to wait for?"""
         if claim.is_waiting:
             return
-        silent = {name for name in self._detours.members() if name not in claim.heard}
+        silent = {name for name in self._detours.members() if name not in claim.answers}
         if silent:
             silent &= {*self._traces.who_may_have(client_id)}
             silent -= claim.innocent - {*self._traces.known(silent)}
             silent |= self._suspects(claim)
         if client_id not in self._lifetimes.sessions:
-            if any(owner in claim.heard for owner in claim.elsewhere):
+            if any(owner in claim.answers for owner in claim.elsewhere):
                 return  # they are asked again
-            silent |= {*claim.elsewhere, *claim.elsewhere.values()} - {""}
+            sources = {place.source for place in claim.elsewhere.values()}
+            silent |= {*claim.elsewhere, *sources} - {""}
         if not claim.begins and self._would_begin(client_id, silent):
             self._refuse(client_id)
             return
@@ -279,7 +341,7 @@ class Claims:
 
     def _suspects(self, claim: Claim) -> set[str]:
         """Those who may have a session as others know, and have not been heard."""
-        return {*self._detours.known(claim.suspects)} - claim.heard
+        return {*self._detours.known(claim.suspects)} - claim.answers.keys()
 
     def _would_begin(self, client_id: str, silent: set[str]) -> bool:
         """Let in now, would the client be without what brokers that are down may have?"""
@@ -375,7 +437,7 @@ class Claims:
             claim.deadline = longest
         elif not claim.coming and (claim.asked or claim.elsewhere):
             claim.asked.clear()
-            claim.heard -= set(claim.elsewhere)
+            claim.forget_answers(claim.elsewhere)
             self._look(client_id, claim)
         else:
             self._refuse(client_id)
@@ -396,13 +458,14 @@ class Claims:
             return
         self._refuse(client_id)
         if self._detours.is_unready(client_id):
-            answer(ClaimedBody(client_id, body.stamp, MOVED, owner=self._name))
+            answer(ClaimedBody(client_id, body.stamp, MOVED, newest, self._name))
         elif self._departing.give_way(
             client_id, body.user, name, body.stamp, is_clean=body.is_clean
         ):
             answer(ClaimedBody(client_id, body.stamp, MOVES))
-        elif owner := self._detours.last_owner(client_id):
-            answer(ClaimedBody(client_id, body.stamp, MOVED, owner=owner))
+        elif last := self._detours.last_move(client_id):
+            owner, stamp = last
+            answer(ClaimedBody(client_id, body.stamp, MOVED, stamp, owner))
         elif self._lifetimes.is_leaving(client_id):
             self._answer_when_gone(client_id, body.stamp, answer)
         else:
@@ -415,8 +478,14 @@ class Claims:
         if down:
             down = {*self._traces.known(down)}
             suspects = down & {*self._traces.who_may_have(client_id)}
-        innocent = sorted(down - suspects)
-        return ClaimedBody(client_id, stamp, NOTHING, innocent=innocent, suspects=sorted(suspects))
+        return ClaimedBody(
+            client_id,
+            stamp,
+            NOTHING,
+            self._detours.ended.get(client_id, NEVER_BEGUN),
+            innocent=sorted(down - suspects),
+            suspects=sorted(suspects),
+        )
 
     def _newer(self, name: str, body: ClaimBody, newest: int) -> ClaimedBody:
         client_id = body.client_id
@@ -434,10 +503,11 @@ class Claims:
     ) -> None:
         """A session that has ended is still on disk, and a crash would bring it back."""
         journal = self._shared.journal
+        nothing = self._nothing(client_id, stamp)
 
         def act(stored: bool) -> None:
             if stored:
-                answer(self._nothing(client_id, stamp))
+                answer(nothing)
             else:
                 journal.wait_on(act)
 
@@ -488,10 +558,12 @@ class Claims:
             if claim.deadline <= now:
                 self._give_up(client_id, claim)
             elif not claim.is_waiting:
-                # Whom the session was on its way to.
-                claim.heard -= set(claim.elsewhere)
-                claim.asked = self._ask(client_id, claim, claim.elsewhere)
+                names = claim.look_where(self._detours.last_move(client_id))
+                claim.forget_answers(names)
+                claim.asked = self._ask(client_id, claim, names)
                 self._look(client_id, claim)
+            elif not claim.asked:
+                claim.asked = self._ask(client_id, claim, claim.in_doubt())
         for client_id, (again_at, times) in list(self._inquiries.items()):
             session = self._lifetimes.sessions.get(client_id)
             if session is None or session.link is not None:

@@ -20,6 +20,9 @@ Rules:
 - Until its new broker has said that it has the session, whoever asks for it finds it here: a trace
   of it stays in our sketch (traces.py).
 - A session may arrive and move on again before it has arrived: then its ghost has a guard, too.
+- A session that ends before all have written their Notes is over at the brokers that it came from,
+  too: a Note that is clean says so, and their ghosts hand on nothing more. Until they have it we
+  remember the end (`ended`): who hears of them that the session is on its way here can ask us.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +32,7 @@ from msgspec import Struct
 
 from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.outgoing import ARRIVED_SEQUENCES, Outgoing
-from dovetail.broker.peering.items import End, Entry, Move, packed
+from dovetail.broker.peering.items import End, Entry, Move, Note, packed
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.session import Session
 from dovetail.broker.state import GROUP_SOURCE, Shared
@@ -181,6 +184,7 @@ class Detours:
 
     def __init__(
         self,
+        name: str,
         shared: Shared,
         lifetimes: Lifetimes,
         *,
@@ -198,11 +202,16 @@ class Detours:
         self.arriving: set[Session] = set()
         self.holding: set[Session] = set()
         """Those, and ghosts, that hold back what comes straight."""
+        self.ended: dict[str, int] = {}
+        """By client identifier the last connection whose session came here and has ended, until
+        the brokers that it came from know."""
+        self._name = name
         self._lifetimes = lifetimes
         self._post = post
         self._is_live = is_live
         self._trace = trace
         lifetimes.kept = self._kept
+        lifetimes.ended = self._ended
 
     def begin(self, session: Session) -> Detour:
         """The session's; a new one if it has none."""
@@ -294,13 +303,13 @@ class Detours:
                 return ghost
         return None
 
-    def last_owner(self, client_id: str) -> str:
-        """Where its session went from here, if it may still be on its way."""
+    def last_move(self, client_id: str) -> tuple[str, int] | None:
+        """Where its session went from here, and behind which connection, if it may not be there."""
         ghosts = self.ghosts.get(client_id)
         if not ghosts:
-            return ""
+            return None
         last = detour_of(ghosts[-1])
-        return last.owner if last.is_on_its_way else ""
+        return (last.owner, last.moved_stamp) if last.is_on_its_way else None
 
     def of_client(self, client_id: str) -> list[Session]:
         """All sessions of the client that have one."""
@@ -345,6 +354,57 @@ class Detours:
         detour = detour_of(ghost)
         item = entry_item(ghost, detour.moved_stamp, entry)
         self._post(detour.owner, packed(item), False, None)
+
+    # The end --------------------------------------------------------------------------------------
+
+    def _ended(self, session: Session) -> None:
+        """The brokers that it came from need not hand on to it, nor look for it here."""
+        if session.detour is None:
+            return
+        client_id = session.client_id
+        detour = detour_of(session)
+        stamp = max(session.stamp, detour.guard_stamp)
+        self.void(client_id, stamp)
+        if detour.is_fresh:
+            return  # it did not come from them: they were down
+        note = Note(client_id, stamp, self._name, True, session.user)
+        ticket = Ticket()
+        for name in self.known(detour.holders):
+            self._post(name, packed(note), True, ticket)
+        self.ended[client_id] = stamp
+
+        def told(_taken: bool) -> None:
+            if self.ended.get(client_id) == stamp:
+                del self.ended[client_id]
+
+        ticket.close(told)
+
+    def has_ended_here(self, client_id: str, stamp: int) -> bool:
+        """Did the session come that followed this connection, and end since?"""
+        ended = self.ended.get(client_id)
+        return ended is not None and stamp <= ended
+
+    def was_here(self, client_id: str, stamp: int) -> bool:
+        """Did it come, and end or move on since?"""
+        ghosts = self.ghosts.get(client_id, ())
+        return self.has_ended_here(client_id, stamp) or any(
+            stamp <= ghost.stamp for ghost in ghosts
+        )
+
+    def void(self, client_id: str, stamp: int) -> None:
+        """The session that followed its client there has ended: nothing is handed on any more.
+
+        A ghost stays while others may say that its session is on its way here.
+        """
+        for ghost in list(self.ghosts.get(client_id, ())):
+            detour = detour_of(ghost)
+            if detour.moved_stamp <= stamp:
+                self._lifetimes.unsubscribe_all(ghost)
+                ghost.empty()
+                detour.open.clear()
+                detour.holds = False
+                detour.has_ended = True
+                self.changed(ghost)
 
     # Step by step ---------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ class Moving:
         self._round_again_at = 0.0
         self._traces = Traces(exchange)
         self._detours = Detours(
+            name,
             shared,
             lifetimes,
             post=post,

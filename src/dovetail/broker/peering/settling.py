@@ -148,6 +148,8 @@ class Settling:
             self._departing.give_way(
                 client_id, note.user, note.owner, note.stamp, is_clean=note.is_clean
             )
+        if note.is_clean:
+            detours.void(client_id, note.stamp)
         for session in detours.of_client(client_id):
             detour = detour_of(session)
             if detour.owner and session.stamp < note.stamp:
