@@ -84,21 +84,6 @@ def test_qos_2_ends_with_its_pubcomp(version: int) -> None:
     assert world.disk.tables["deliveries"] == world.disk.tables["messages"] == {}
 
 
-@both
-def test_the_wrong_acknowledgement_ends_nothing(version: int) -> None:
-    world = World()
-    client = subscriber(world, version)
-    publish(world, b"two", qos=2)
-    publish(world, b"one", qos=1)
-    two, one = client.messages()
-    client.send(Ack(PUBACK, two.packet_id), Ack(PUBCOMP, two.packet_id))
-    client.send(Ack(PUBCOMP, one.packet_id))
-    assert len(world.disk.tables["deliveries"]) == 2
-    client.lose()
-    client.connect()
-    assert sorted(texts(client.early)) == [b"one", b"two"]
-
-
 def test_a_refused_message_is_not_sent_again() -> None:
     world = World()
     client = subscriber(world)

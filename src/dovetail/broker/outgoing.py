@@ -25,6 +25,7 @@ class Outgoing:
         "qos",
         "released",
         "retain",
+        "sent",
         "sequence",
     )
 
@@ -37,6 +38,7 @@ class Outgoing:
         self.identifiers = identifiers
         self.sequence = sequence
         self.packet_id = 0
+        self.sent = False  # may the client know it under this packet identifier?
         self.released = False
         self.first_batch = 0  # of the journal; 0: not on disk
         self.group: Group | None = None  # which picked this session; not on disk

@@ -9,6 +9,9 @@ Messages go through three states, each a place:
     offer -> queue -> [window] -> PUBLISH -> PUBACK  -> gone        QoS 1
                                   PUBLISH -> PUBREC -> PUBREL -> PUBCOMP -> gone    QoS 2
 
+An acknowledgement of another kind than the next one in its row ends the connection; a PUBREC may
+come again. One of a packet identifier that the client cannot know of changes nothing.
+
 A session that ends with its connection never sends a message again, so of one that is passed on at
 once it keeps the packet identifier only (`light`), and how far the exchange is.
 
@@ -25,7 +28,7 @@ from typing import TYPE_CHECKING
 from dovetail.broker.codec import encode_ack
 from dovetail.broker.outgoing import ARRIVED_SEQUENCES, Detour, Outgoing, Receiver
 from dovetail.broker.packets import PacketType
-from dovetail.errors import ReasonCode
+from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
 
 if TYPE_CHECKING:
@@ -37,6 +40,11 @@ _FAILURE = 0x80  # reason codes from here on are refusals
 _PUBREL = b"\x62\x02"
 # What a light exchange waits for. The first two are its QoS.
 _LIGHT_PUBACK, _LIGHT_PUBREC, _LIGHT_PUBCOMP = 1, 2, 3
+_AWAITED = {
+    _LIGHT_PUBACK: PacketType.PUBACK,
+    _LIGHT_PUBREC: PacketType.PUBREC,
+    _LIGHT_PUBCOMP: PacketType.PUBCOMP,
+}
 
 
 class Sending:
@@ -140,13 +148,11 @@ class Sending:
             journal = self.shared.journal
             journal.save_delivery(self.number, entry.sequence, entry.row())
             if entry.qos == 2:
-                journal.when_stored(self._sender(entry, link, duplicate=False))
+                journal.when_stored(self._sender(entry, link))
                 return
-        self._send(entry, link, duplicate=False)
+        self._send(entry, link)
 
-    def _sender(
-        self, entry: Outgoing, link: Receiver, *, duplicate: bool
-    ) -> Callable[[bool], None]:
+    def _sender(self, entry: Outgoing, link: Receiver) -> Callable[[bool], None]:
         """Sends a QoS 2 message when its packet identifier is on disk."""
 
         def send(stored: bool) -> None:
@@ -156,15 +162,17 @@ class Sending:
             if not stored:
                 self.shared.journal.wait_on(send)
             elif not entry.released:
-                self._send(entry, link, duplicate=duplicate)
+                self._send(entry, link)
                 if self.queue or self.resending:
                     self.pump(self.shared.now)
 
         return send
 
-    def _send(self, entry: Outgoing, link: Receiver, *, duplicate: bool) -> None:
+    def _send(self, entry: Outgoing, link: Receiver) -> None:
+        again = entry.sent  # [MQTT-3.3.1-1]
+        entry.sent = True
         if not link.send_publish(
-            entry.message, entry.qos, entry.retain, entry.packet_id, entry.identifiers, duplicate
+            entry.message, entry.qos, entry.retain, entry.packet_id, entry.identifiers, again
         ):
             # Too large for this client: as if it had been delivered [MQTT-3.1.2-25].
             self.shared.counters.publishes_dropped += 1
@@ -182,11 +190,10 @@ class Sending:
                 if self.inflight.get(entry.packet_id) is not entry:
                     continue
                 self.outstanding += 1
-                # [MQTT-4.4.0-1], [MQTT-3.3.1-1]
                 if entry.qos == 2 and entry.first_batch:
-                    self.shared.journal.when_stored(self._sender(entry, link, duplicate=True))
+                    self.shared.journal.when_stored(self._sender(entry, link))
                 else:
-                    self._send(entry, link, duplicate=True)
+                    self._send(entry, link)
             elif self.queue:
                 if (
                     self.detour is not None
@@ -255,12 +262,13 @@ class Sending:
             self.pump(now)
 
     def acknowledged(self, packet_id: int, now: float) -> bool:
-        """PUBACK; False if nothing waits for it."""
+        """PUBACK; False if nothing is known under this packet identifier."""
         if self.light.get(packet_id) == _LIGHT_PUBACK:
             self._finish_light(packet_id, now)
             return True
         entry = self.inflight.get(packet_id)
         if entry is None or entry.qos != 1:
+            self._refuse_of_known(PacketType.PUBACK, packet_id)
             return False
         self._finish(entry, now)
         return True
@@ -277,7 +285,8 @@ class Sending:
                 link.send(_PUBREL + packet_id.to_bytes(2))
             return
         entry = self.inflight.get(packet_id)
-        if entry is None or entry.qos != 2:
+        if entry is None or entry.qos != 2 or not entry.sent:
+            self._refuse_of_known(PacketType.PUBREC, packet_id)
             # [MQTT-4.3.3-4] holds for messages we sent; this one we do not know.
             if reason < _FAILURE:
                 link.send(
@@ -325,6 +334,24 @@ class Sending:
         entry = self.inflight.get(packet_id)
         if entry is not None and entry.released:
             self._finish(entry, now)
+        else:
+            self._refuse_of_known(PacketType.PUBCOMP, packet_id)
+
+    def _refuse_of_known(self, kind: PacketType, packet_id: int) -> None:
+        """Raise if a message that the client has waits for another acknowledgement [MQTT-4.13.1-1].
+
+        Ignored, it would take a place in the window for as long as the connection lasts.
+        """
+        awaited = self.light.get(packet_id)
+        entry = self.inflight.get(packet_id)
+        if entry is not None and entry.sent:
+            awaited = _LIGHT_PUBCOMP if entry.released else entry.qos
+        if awaited is not None:
+            raise ClientError(
+                ReasonCode.PROTOCOL_ERROR,
+                f"{kind.name} for packet identifier {packet_id}, "
+                f"which waits for {_AWAITED[awaited].name}",
+            )
 
     def _finish(self, entry: Outgoing, now: float) -> None:
         """It is out of the window, which may have room for another."""
@@ -340,9 +367,7 @@ class Sending:
     def cancel(self, entry: Outgoing) -> None:
         """Take back what could not be stored, if it has not been sent."""
         if entry.packet_id:
-            # Only what has to be on disk first has not been sent.
-            waits = entry.qos == 2 and entry.first_batch
-            if waits and self.inflight.get(entry.packet_id) is entry:
+            if not entry.sent and self.inflight.get(entry.packet_id) is entry:
                 self._finish(entry, self.shared.now)
         elif entry in self.queue:
             self.queue.remove(entry)

@@ -95,6 +95,7 @@ class Session(Sending):
     def restore(self, entry: Outgoing) -> None:
         """An entry that was found on disk; they come in the order of their sequence numbers."""
         if entry.packet_id:
+            entry.sent = True
             self.inflight[entry.packet_id] = entry
             self.next_packet_id = entry.packet_id % PACKET_ID_MAX + 1
         else:
@@ -124,6 +125,7 @@ class Session(Sending):
         self.shared.gauges.queued_bytes += message.size
         if packet_id:
             entry.packet_id = packet_id
+            entry.sent = True
             entry.released = released
             self.inflight[packet_id] = entry
         else:
@@ -147,6 +149,7 @@ class Session(Sending):
                 self._forget(entry)
                 continue
             entry.packet_id = 0
+            entry.sent = False
             self.queue.appendleft(entry)
             if entry.first_batch:
                 self.shared.journal.save_delivery(self.number, entry.sequence, entry.row())
