@@ -190,12 +190,36 @@ def test_ping_is_answered(version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "level"), [(b"MQIsdp", 3), (b"MQTT", 3), (b"MQTT", 0), (b"MQTT", 6)]
+    ("name", "level"), [(b"MQIsdp", 3), (b"MQTT", 3), (b"MQTT", 0), (b"MQTT", 0x84)]
 )
 def test_other_versions_get_the_return_code_for_it(name: bytes, level: int) -> None:
     client = say(World(), MQTT_3_1_1, raw_connect(name, level, b"\2\0\x3c\0\1c"))
     assert client.is_closed
     assert answer(client) == b"\x20\x02\0\x01"
+
+
+@pytest.mark.parametrize("level", [6, 7, 0x7F, 0x85, 0xFF])
+@pytest.mark.parametrize(
+    "rest",
+    [b"\2\0\x3c\0\0\1c", b"", b"\xff", b"\xff" * 300, b"\2\0\x3c\0\1c"],
+    ids=["as in 5", "nothing", "a byte", "noise", "as in 3.1.1"],
+)
+@pytest.mark.parametrize("pieces", [1, 7, 1_000])
+def test_later_versions_get_their_reason_in_version_5(level: int, rest: bytes, pieces: int) -> None:
+    """Whatever stands behind the version, and however large it is."""
+    world = World(packet_bytes_max=256)
+    client = Client(world, version=MQTT_5)
+    client.open()
+    data = raw_connect(b"MQTT", level, rest)
+    for at in range(0, len(data), pieces):
+        client.send_bytes(data[at : at + pieces])
+        if client.is_closed:
+            break
+    assert client.is_closed
+    packet = client.take_one()
+    assert isinstance(packet, Connack)
+    assert packet.reason == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
+    assert world.shared.counters.connections_refused == 1
 
 
 def test_another_protocol_is_not_spoken() -> None:
@@ -261,7 +285,7 @@ def test_a_connect_is_smaller_than_other_packets() -> None:
     data = codec.encode(MQTT_5, packet)
     assert len(data) < CONNECT_BYTES_MAX < world.shared.limits.packet_bytes_max
     assert not say(world, MQTT_5, data).is_closed
-    head = b"\x10" + codec.encode_length(CONNECT_BYTES_MAX)
+    head = b"\x10" + codec.encode_length(CONNECT_BYTES_MAX) + b"\0\4MQTT\5"
     assert say(world, MQTT_5, head).is_closed
 
 

@@ -469,10 +469,14 @@ def test_a_publication_with_everything() -> None:
         (connect(version=4), 4),
         (connect(version=4)[:7], 4),
         (connect(flags=0xFF), 5),
-        (connect(version=4)[:6], 0),
-        (connect(version=3), 0),
-        (connect(name=b"MQIsdp", version=4), 0),
-        (b"", 0),
+        (connect(version=4)[:6], 4),
+        (connect(version=3), 4),
+        (connect(version=6), 5),
+        (connect(version=255), 5),
+        (connect(version=0x84), 4),
+        (connect(name=b"MQIsdp", version=4), 4),
+        (connect(name=b"MQIsdp", version=6), 4),
+        (b"", 4),
     ],
 )
 def test_connect_version(body: bytes, version: int) -> None:

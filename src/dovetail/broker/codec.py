@@ -7,11 +7,18 @@ Clauses of 3.1.1 are tagged [MQTT3-...] where 5.0 has no equal.
 """
 
 from dovetail.broker.datatypes import decode_length, encode_length
-from dovetail.broker.decoding import connect_version, decode, decode_publish
+from dovetail.broker.decoding import (
+    CONNECT_HEAD_BYTES,
+    connect_version,
+    decode,
+    decode_publish,
+    is_unknown_version,
+)
 from dovetail.broker.encoding import encode, encode_ack, encode_publish
 from dovetail.broker.properties import forwardable_properties, user_properties
 
 __all__ = [
+    "CONNECT_HEAD_BYTES",
     "connect_version",
     "decode",
     "decode_length",
@@ -21,5 +28,6 @@ __all__ = [
     "encode_length",
     "encode_publish",
     "forwardable_properties",
+    "is_unknown_version",
     "user_properties",
 ]

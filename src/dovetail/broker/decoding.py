@@ -50,6 +50,13 @@ _ACK_TYPES: Final = {
     for packet_type in (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP)
 }
 
+_HEAD_NAME: Final = write_binary(PROTOCOL_NAME)
+_LEVEL_AT: Final = len(_HEAD_NAME)
+CONNECT_HEAD_BYTES: Final = _LEVEL_AT + 1
+"""Of a CONNECT's body: the name and level of its protocol."""
+VERSIONS: Final = frozenset({MQTT_3_1_1, MQTT_5})
+_BRIDGE_FLAG: Final = 0x80
+
 # QoS, retain and duplicate by the low half of a PUBLISH's first byte; None where they cannot be.
 _PUBLISH_FLAGS: Final = tuple(
     None
@@ -136,13 +143,23 @@ def _publish_flags_refused(first_byte: int) -> ClientError:
     return protocol_error("what has QoS 0 cannot be a duplicate")  # [MQTT-3.3.1-2]
 
 
-def connect_version(body: bytes) -> int:
-    """The version that a CONNECT speaks, 0 if none that we do: what to answer in if it is refused.
+def connect_version(head: bytes) -> int:
+    """The version to refuse a CONNECT in that begins with `head`: what its client can read.
 
-    Nothing but the protocol's name and level is looked at.
+    Nothing but the protocol's name and level is looked at. Bridges of 3.1.1 set the level's highest
+    bit, and go on without it after the return code 1 of 3.1.1.
     """
-    level = body[6] if body[:6] == write_binary(PROTOCOL_NAME) and len(body) > 6 else 0
-    return level if level in {MQTT_3_1_1, MQTT_5} else 0
+    level = head[_LEVEL_AT] & ~_BRIDGE_FLAG if _speaks_mqtt(head) else 0
+    return MQTT_5 if level >= MQTT_5 else MQTT_3_1_1
+
+
+def is_unknown_version(head: bytes) -> bool:
+    """Is it a CONNECT of a version that is not spoken here? Then what follows can be anything."""
+    return _speaks_mqtt(head) and head[_LEVEL_AT] not in VERSIONS
+
+
+def _speaks_mqtt(head: bytes) -> bool:
+    return len(head) >= CONNECT_HEAD_BYTES and head.startswith(_HEAD_NAME)
 
 
 def _first_byte_refused(first_byte: int) -> ClientError:
@@ -163,7 +180,7 @@ def _decode_connect(_version: int, _packet_type: int, body: bytes) -> Connect:
     reader = Reader(body)
     name = reader.binary("the protocol name")
     version = reader.byte("the protocol version")
-    if name != PROTOCOL_NAME or version not in {MQTT_3_1_1, MQTT_5}:
+    if name != PROTOCOL_NAME or version not in VERSIONS:
         # [MQTT-3.1.2-1], [MQTT-3.1.2-2]
         raise ClientError(
             ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,

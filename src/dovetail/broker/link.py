@@ -276,8 +276,13 @@ class Link(Intake):
                 self._keep(data, 0, 0)
                 return
             body, end = length[1], length[0] + length[1]
-            if end > self.broker.connect_bytes_max:
-                self.version = codec.connect_version(data[body:]) or MQTT_3_1_1
+            head_end = min(body + codec.CONNECT_HEAD_BYTES, end)
+            if len(data) < head_end:
+                self._keep(data, 0, head_end)
+            elif codec.is_unknown_version(data[body:head_end]):
+                self._introduce(data, body, end)
+            elif end > self.broker.connect_bytes_max:
+                self.version = codec.connect_version(data[body:head_end])
                 self.refuse(ReasonCode.PACKET_TOO_LARGE, None)
             elif end > len(data):
                 self._keep(data, 0, end)
@@ -285,12 +290,12 @@ class Link(Intake):
                 self._introduce(data, body, end)
 
     def _introduce(self, data: bytes, body: int, end: int) -> None:
-        """A whole CONNECT, and what came behind it."""
+        """A CONNECT, whole or of a version that we do not speak, and what came behind it."""
         self._shared.counters.packets_received += 1
         try:
             packet = codec.decode(MQTT_5, data[0], data[body:end])
         except ClientError as error:
-            self.version = codec.connect_version(data[body:end]) or MQTT_3_1_1
+            self.version = codec.connect_version(data[body:end])
             self.refuse(error.reason, error.message)
             return
         assert isinstance(packet, Connect)
