@@ -4,10 +4,13 @@ from collections.abc import Callable
 from string import ascii_letters, digits
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker_harness import KEPT, Client, World
 from dovetail.broker import codec
 from dovetail.broker.access import AccessRules
+from dovetail.broker.keep_alive import LATE_SECONDS_MAX, TICK_SECONDS_MAX
 from dovetail.broker.link import Link
 from dovetail.broker.packets import (
     MQTT_3_1_1,
@@ -32,9 +35,6 @@ from dovetail.errors import ReasonCode
 from dovetail.settings import Rule
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
-
-CLOCK_SECONDS = 1
-"""What the broker's clock may lag behind."""
 
 FROM_CLIENTS: dict[str, Packet] = {
     "PUBLISH": Publish(b"a", b""),
@@ -578,8 +578,65 @@ def test_silence_of_one_and_a_half_keep_alives_ends_it(version: int) -> None:
     client = world.client("c", version=version, keep_alive_seconds=10)
     world.pass_time(15)
     assert not client.is_closed
-    world.pass_time(CLOCK_SECONDS)
+    world.pass_time(TICK_SECONDS_MAX)
     client.assert_ended(ReasonCode.KEEP_ALIVE_TIMEOUT)
+
+
+@given(
+    keep_alive=st.integers(1, 100),
+    silences=st.lists(st.floats(0, 1.5), max_size=3),
+    tick_seconds=st.floats(0.02, TICK_SECONDS_MAX),
+    late=st.none() | st.floats(0, 160),
+    packet=st.sampled_from([Ping(PacketType.PINGREQ), Publish(b"t", b"")]),
+)
+def test_the_time_of_a_silent_client(
+    keep_alive: int, silences: list[float], tick_seconds: float, late: float | None, packet: Packet
+) -> None:
+    """Never closed before one and a half keep alives, and soon after them.
+
+    If the broker was held up, once and for longer than that, soon after that.
+    """
+    world = World()
+    client = world.client("c", keep_alive_seconds=keep_alive)
+    client.send(packet)
+    client.send(packet)  # the topic is known from here on
+    said_at = world.now
+    ticked_at = world.now
+
+    def tick_until(when: float) -> None:
+        nonlocal ticked_at
+        while ticked_at + tick_seconds <= when and not client.is_closed:
+            ticked_at += tick_seconds
+            world.now = ticked_at
+            world.broker.tick(ticked_at)
+        world.now = when
+
+    for silence in silences:
+        said_at += silence * keep_alive
+        tick_until(said_at)
+        client.send(packet)
+        assert not client.is_closed
+    end = said_at + 1.5 * keep_alive
+    if late is not None:
+        ticked_at = max(ticked_at, said_at + late)
+        world.now = ticked_at
+        world.broker.tick(ticked_at)
+        assert not client.is_closed
+        end = max(end, ticked_at)
+    tick_until(end - 1e-6)
+    assert not client.is_closed
+    tick_until(end + LATE_SECONDS_MAX)
+    assert client.is_closed
+
+
+def test_what_waits_in_a_socket_while_the_broker_is_held_up_counts() -> None:
+    world = World()
+    client = world.client("c", keep_alive_seconds=1)
+    world.now += 10
+    world.broker.tick(world.now)
+    client.send(Ping(PacketType.PINGREQ))
+    world.pass_time(1)
+    assert not client.is_closed
 
 
 @both
@@ -597,7 +654,7 @@ def test_the_servers_keep_alive_counts_where_it_was_told() -> None:
     clients = [world.client(f"c{asked}", keep_alive_seconds=asked) for asked in (0, 100, 8)]
     told = [client.connack.keep_alive_seconds for client in clients if client.connack]
     assert told == [10, 10, None]
-    world.pass_time(12 + CLOCK_SECONDS)
+    world.pass_time(12 + TICK_SECONDS_MAX)
     assert [client.is_closed for client in clients] == [False, False, True]
     world.pass_time(3)
     assert [client.is_closed for client in clients] == [True, True, True]

@@ -6,7 +6,7 @@ what an earlier process promised comes back through restoring.py.
 
 Two shells drive it: the live one (server.py) with sockets and a disk, and tests with neither. The
 shell gives `schedule` (something waits in `dirty` to be written), `authenticate` (ask who a client
-is, and call `admit` or `Link.refuse`), and calls `tick` at least once a second.
+is, and call `admit` or `Link.refuse`), and calls `tick` every TICK_SECONDS_MAX (keep_alive.py).
 """
 
 import logging
@@ -114,6 +114,7 @@ class Broker:
 
     def tick(self, now: float) -> None:
         self.shared.now = now
+        self._keep_alive.tick(now)
         self.timers.run(now)
         self.shared.expiring.tick(now)
         self.greetings.go_on_all()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dovetail.broker.sending import Sending
 
-_CHECKS_PER_TICK_MAX = 10_000
+_CHECKS_PER_TICK_MAX = 2_000
 """Entries, or sessions where nothing has expired; one queue is always looked at to its end."""
 
 

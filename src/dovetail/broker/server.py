@@ -21,6 +21,7 @@ from typing import Any, cast
 from dovetail.broker.access import AccessRules
 from dovetail.broker.core import Broker
 from dovetail.broker.journal import Batch
+from dovetail.broker.keep_alive import TICK_SECONDS_MAX
 from dovetail.broker.link import Link
 from dovetail.broker.outlet import Outlet, Peer, State
 from dovetail.broker.packets import Connect
@@ -47,7 +48,7 @@ from dovetail.settings import Listener
 
 log = logging.getLogger("dovetail.server")
 
-_TICK_SECONDS = 0.5
+_TICK_SECONDS = TICK_SECONDS_MAX / 2
 _GOODBYE_SECONDS = 1.0
 """What clients get to take their last packet when the broker stops."""
 
