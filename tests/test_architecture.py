@@ -99,3 +99,27 @@ def test_ports_are_reserved_and_not_hoped_for() -> None:
         for line in released_ports(file.read_text())
     ]
     assert offenders == []
+
+
+def test_only_one_module_prints() -> None:
+    """It makes text printable: what others wrote must not reach a terminal as it came."""
+    found = {
+        (str(file.relative_to(SOURCE)), way)
+        for file in SOURCE.rglob("*.py")
+        for way in ways_to_print(ast.parse(file.read_text(), file))
+        if file != SOURCE / "terminal.py"
+    }
+    assert found == {("client/subscribing.py", "sys.stdout.buffer")}, "see terminal.py"
+
+
+def ways_to_print(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if re.search(r"(^|\.)(print|pprint|secho|echo|print_exc|Console)$", name):
+                # A console that terminal.py has made is safe.
+                yield from () if name.endswith(".print") else (name,)
+        elif isinstance(node, ast.Attribute):
+            name = ast.unparse(node)
+            if re.search(r"\bstd(out|err)(__)?\.(write|writelines|buffer)$", name):
+                yield name

@@ -23,6 +23,7 @@ from dovetail.settings import Options, Settings, check_files, check_spaces, sett
 from dovetail.streams import MODULE, StreamMember
 from dovetail.supervised import Part
 from dovetail.supervising import Pool, supervise
+from dovetail.terminal import say
 
 if TYPE_CHECKING:
     from dovetail.both import BothRoles
@@ -132,7 +133,7 @@ def _announce_matcher(node: "MatcherNode") -> None:
     lines.append(f"  {'cluster':10} {settings.cluster.name}: {known}")
     lines.append(f"  {'spaces':10} {', '.join(settings.spaces)}")
     lines.append("Ctrl-C stops it, once others have what it answers for.")
-    print("\n".join(lines), flush=True)
+    say(*lines)
 
 
 def _announce_one(node: "Node", *more_lines: str) -> None:
@@ -155,7 +156,7 @@ def _announce_one(node: "Node", *more_lines: str) -> None:
     if plain is not None:
         lines.append(_try_line((plain.host, plain.port), (plain.host, plain.port)))
     lines.append("Ctrl-C stops it.")
-    print("\n".join(lines), flush=True)
+    say(*lines)
 
 
 # Several ------------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ def _run_fleet(fleet: Fleet, *, quiet: bool) -> None:
 
     def announce(said: dict[str, Any]) -> None:
         if not quiet:
-            print("\n".join(_fleet_lines(fleet, said, stream)), flush=True)
+            say(*_fleet_lines(fleet, said, stream))
 
     with fleet.held:
         if matchers.is_elastic:

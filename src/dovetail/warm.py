@@ -5,7 +5,6 @@ calls is not compiled, and one that somebody calls cannot be forgotten without a
 Compiling is all work for one core, so a set-up does it in two processes.
 """
 
-import sys
 import time
 from multiprocessing import get_context
 
@@ -19,6 +18,7 @@ from dovetail.broker.scanning import load_kernels
 from dovetail.compiling import remove_stale
 from dovetail.config import BANK_PLAIN_MAX
 from dovetail.matcher import holding
+from dovetail.terminal import say
 from dovetail.topics.bank import SketchBank
 from dovetail.topics.columns import Column
 from dovetail.topics.sketches import METHODS, LinesSketch, build_sketch
@@ -97,7 +97,7 @@ def main() -> None:
     # rest is done here. If one failed, it fails here again and says why.
     if not _warm_in_processes():
         warm()
-    sys.stdout.write(f"kernels are compiled ({time.monotonic() - started:.1f} s)\n")
+    say(f"kernels are compiled ({time.monotonic() - started:.1f} s)")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_a_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("5", b"\x20\x03\x00\x87\x00", "not authorised (0x87)\n--user and --password-file"),
         ("5", b"\x20\x09\x00\x8a\x06\x1f\x00\x03bad", "banned (0x8A): bad\n"),
-        ("5", b"\x20\x09\x00\x8a\x06\x1f\x00\x03\x1b[m", "banned (0x8A): ?[m\n"),
+        ("5", b"\x20\x09\x00\x8a\x06\x1f\x00\x03\x1b[m", "banned (0x8A): \\x1b[m\n"),
         ("5", b"\x20\x02\x00\x01", "unsupported protocol version (0x84)\nTry --mqtt 3.1.1."),
         ("3.1.1", b"\x20\x02\x00\x05", "not authorised (0x87)\n"),
         ("3.1.1", b"\x20\x02\x00\x03", "server unavailable (0x88)\n"),

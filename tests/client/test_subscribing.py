@@ -239,7 +239,7 @@ def test_a_reason_of_several_lines_is_shown_as_such() -> None:
     first, *more = done.errors.splitlines()
     assert first == (
         f"dovetail: error: 127.0.0.1:{server.port} refused the subscription to a/b: "
-        "implementation specific error (0x83): no attribute 'x?'"
+        "implementation specific error (0x83): no attribute 'x\\x1b'"
     )
     assert more == ["x < 1", "^"]
 

@@ -125,8 +125,8 @@ def sub(
     payload_format: Annotated[
         PayloadFormat,
         option.value(
-            "How messages are printed. text escapes what is not UTF-8; raw is the bytes "
-            "alone, without a line's end.",
+            "How messages are printed. text escapes what is not UTF-8 and, on a terminal, "
+            "control characters; raw is the bytes alone, without a line's end.",
             "text|hex|base64|raw",
             "--format",
         ),

@@ -24,6 +24,7 @@ from dovetail.cli import (
     upkeep,
 )
 from dovetail.errors import DovetailError
+from dovetail.terminal import complain, say
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -58,7 +59,7 @@ app.add_typer(sketch.app, name="sketch")
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        print(f"dovetail {__version__}")
+        say(f"dovetail {__version__}")
         raise typer.Exit
 
 
@@ -90,9 +91,9 @@ def main() -> None:
                 sys.stdout.flush()
     except DovetailError as error:
         if settings.debug:
-            traceback.print_exc()
+            complain(traceback.format_exc().rstrip())
         else:
-            print(f"dovetail: error: {error}", file=sys.stderr)
+            complain(f"dovetail: error: {error}")
         sys.exit(EXIT_ERROR)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
@@ -101,9 +102,9 @@ def main() -> None:
             raise  # a file is a command's business, and this a bug of it
         # Standard output. A reader that has gone (`dovetail ... | head`) is no error to speak of.
         if settings.debug:
-            traceback.print_exc()
+            complain(traceback.format_exc().rstrip())
         elif not isinstance(error, BrokenPipeError):
-            print(f"dovetail: error: cannot write to standard output: {error}", file=sys.stderr)
+            complain(f"dovetail: error: cannot write to standard output: {error}")
         # Python's own flush at exit must not complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -7,6 +7,7 @@ import typer
 
 from dovetail.cli import option
 from dovetail.config import SKETCH_FALSE_POSITIVE_RATE
+from dovetail.terminal import say
 
 app = typer.Typer(
     help="Build, look at and search sketches of topic filters.",
@@ -58,10 +59,10 @@ def search(
     from dovetail import sketching
 
     for topic, found, queries in sketching.search(file, topics):
-        print(f"{'maybe' if found else 'no':5}  {queries:4} queries  {topic}")
+        say(f"{'maybe' if found else 'no':5}  {queries:4} queries  {topic}")
 
 
 def _show_table(rows: list[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        print(f"{name:{width}}  {value}")
+        say(f"{name:{width}}  {value}")

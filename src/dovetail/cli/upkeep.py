@@ -10,6 +10,7 @@ import typer
 from dovetail.cli import option
 from dovetail.config import COMPACT_FILE_BYTES_MAX
 from dovetail.errors import ConfigError, MissingDependencyError
+from dovetail.terminal import say, say_text
 
 app = typer.Typer()
 
@@ -31,7 +32,7 @@ def config(
     if explain == (check is not None):
         raise ConfigError("it takes either --explain or --check FILE.")
     if check is None:
-        print(settings.explain(), end="")
+        say_text(settings.explain().removesuffix("\n"))
         return
     checked = settings.load_settings(check)
     settings.check_files(checked)
@@ -39,7 +40,7 @@ def config(
         PasswordFile.load(checked.access.password_file)
     if checked.cluster.secret_file:
         read_secret(checked.cluster.secret_file)
-    print(f"{check}: ok")
+    say(f"{check}: ok")
 
 
 @app.command(epilog="Example: dovetail passwd users.txt alice")
@@ -60,14 +61,14 @@ def passwd(
         if stdin or delete:
             raise ConfigError("name the user too: dovetail passwd FILE USER.")
         for name in passwords.PasswordFile.load(file).users:
-            print(name)
+            say(name)
     elif delete:
         passwords.delete_user(file, user)
-        print(f"{file}: {user} is deleted")
+        say(f"{file}: {user} is deleted")
     else:
         passwords.check_user(user)
         passwords.set_password(file, user, _first_line() if stdin else _ask_password(user))
-        print(f"{file}: the password of {user} is set")
+        say(f"{file}: the password of {user} is set")
 
 
 def _first_line() -> bytes:
@@ -102,7 +103,7 @@ def backup(
     from dovetail.broker import store
 
     store.backup(data, target)
-    print(f"{target}: {target.stat().st_size:,} bytes, a copy of {data}")
+    say(f"{target}: {target.stat().st_size:,} bytes, a copy of {data}")
 
 
 @app.command(epilog="Example: dovetail compact /srv/archive")
@@ -136,9 +137,9 @@ def compact(
     started = time.monotonic()
     done = compact_files(folder, time.time(), file_bytes_max=file_bytes, keep_seconds=keep)
     seconds = time.monotonic() - started
-    print(
+    say(
         f"{folder}: {done.sources:,} files with {done.rows:,} rows are {done.files:,} now "
         f"({seconds:.1f} s)"
     )
     if done.deleted or done.kept:
-        print(f"deleted: {done.deleted:,} files; left for the next run: {done.kept:,}")
+        say(f"deleted: {done.deleted:,} files; left for the next run: {done.kept:,}")

@@ -423,11 +423,9 @@ def _poll(connected: "SocketLike", events: int, seconds: float) -> None:
 
 
 def _said(properties: Properties | None) -> str | None:
-    """The server's own words, made harmless for a terminal; maybe several lines."""
+    """The server's own words; maybe several lines."""
     said: str | None = getattr(properties, "ReasonString", None)
-    if said is None:
-        return None
-    return "".join(one if one.isprintable() or one == "\n" else "?" for one in said)
+    return said
 
 
 class _Client(Client):

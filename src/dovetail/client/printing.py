@@ -1,12 +1,12 @@
 """What `dovetail sub` prints for a message: bytes for standard output, in one piece.
 
-Text is printed as it came. What is no text is escaped, and on a terminal so are control characters:
-a message is written by strangers, and a terminal obeys what it is told.
+Into a file or a pipe text goes as it came, byte by byte; what is no text is escaped. On a terminal
+unsafe characters are escaped too (terminal.py), in a payload all but line breaks and tabs: a
+message is written by strangers, and a terminal obeys what it is told. `raw` is raw everywhere.
 """
 
 import base64
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,8 +15,7 @@ from enum import StrEnum
 from paho.mqtt.client import MQTTMessage
 
 from dovetail.errors import DovetailError
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from dovetail.terminal import printable, printable_json
 
 
 class Format(StrEnum):
@@ -72,13 +71,14 @@ def render(message: Received, how: Format, *, verbose: bool, terminal: bool) -> 
     if how is Format.RAW:
         return message.payload
     if how is Format.JSON:
-        # Control characters can only be inside strings, where JSON has its own way to write them.
-        text = _escaped(_as_json(message), r"\u{:04x}") if terminal else _as_json(message)
-        return text.encode() + b"\n"
-    text = _PAYLOADS[how](message.payload)
+        text = _as_json(message)
+        return (printable_json(text) if terminal else text).encode() + b"\n"
+    topic, text = message.topic, _PAYLOADS[how](message.payload)
+    if terminal:
+        topic, text = printable(topic), printable(text, keep="\n\t")
     if verbose:
-        text = f"{message.topic} {text}"
-    return (_escaped(text, r"\x{:02x}") if terminal else text).encode() + b"\n"
+        text = f"{topic} {text}"
+    return text.encode() + b"\n"
 
 
 _PAYLOADS: Mapping[Format, Callable[[bytes], str]] = {
@@ -86,10 +86,6 @@ _PAYLOADS: Mapping[Format, Callable[[bytes], str]] = {
     Format.HEX: lambda payload: payload.hex(),
     Format.BASE64: lambda payload: base64.b64encode(payload).decode(),
 }
-
-
-def _escaped(text: str, form: str) -> str:
-    return _CONTROL.sub(lambda found: form.format(ord(found[0])), text)
 
 
 def _as_json(message: Received) -> str:

@@ -33,6 +33,7 @@ from dovetail.client.options import (
     read_failure,
 )
 from dovetail.errors import ConfigError, ReasonCode
+from dovetail.terminal import complain
 
 WINDOW_MESSAGES_MAX = 100
 """Sent and not acknowledged: enough to hide the way to the server and back."""
@@ -270,7 +271,7 @@ class _Publisher:
                 f"{self._publication.topic}: {in_words(reason, said)}",
             )
         elif reason == ReasonCode.NO_MATCHING_SUBSCRIBERS and self._verbose:
-            print(f"dovetail: note: {in_words(reason, said)}", file=sys.stderr)
+            complain(f"dovetail: note: {in_words(reason, said)}")
 
 
 def answer_seconds_max(on_the_way_bytes: int) -> float:

@@ -32,6 +32,7 @@ from dovetail.client.connection import (
 from dovetail.client.options import MQTT_5, ConnectionOptions, check_text
 from dovetail.client.printing import Format, Received, render
 from dovetail.errors import ClientError, ConfigError, DovetailError, WhereError
+from dovetail.terminal import complain
 from dovetail.topics.names import check_filter, split_shared
 
 RETRY_SECONDS_MIN = 1.0
@@ -289,4 +290,4 @@ class _Subscriber:
 
 
 def _note(text: str) -> None:
-    print(f"dovetail: {text}", file=sys.stderr, flush=True)
+    complain(f"dovetail: {text}")

@@ -7,18 +7,15 @@ what `dovetail status` shows: each one's segments.
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 from dovetail.attributes.partition import Segments
 from dovetail.config import PLAN_SECONDS_MAX
 from dovetail.errors import DovetailError
 from dovetail.looking.fetching import Login, fetch, post
 from dovetail.reports import ClusterReport, MatcherReport, PlanOrder, PlanReport, SegmentReport
-
-if TYPE_CHECKING:
-    from rich.status import Status
+from dovetail.terminal import console, moving_line, say
 
 _LOOK_SECONDS = 0.2
 
@@ -31,7 +28,7 @@ def apply(
 ) -> None:
     began_at = time.monotonic()
     told = post(url, "/plan", order, PlanReport, login)
-    print(first_words(told), flush=True)
+    say(first_words(told))
     wanted = planned_segments(told)
     before: tuple[str, ...] | None = None
     with _shown("matchers move") as shown:
@@ -45,12 +42,12 @@ def apply(
                 )
             words = f"{len(told.places) - len(missing)} of {len(told.places)} are there"
             if shown is not None:
-                shown.update(f"{words} ({passed:.0f} s)")
+                shown(f"{words} ({passed:.0f} s)")
             elif before != (before := tuple(missing)):
-                print(f"  {words}", flush=True)
+                say(f"  {words}")
             time.sleep(_LOOK_SECONDS)
     passed = time.monotonic() - began_at
-    print(f"All {len(told.places)} matchers are in their places after {passed:.1f} s.")
+    say(f"All {len(told.places)} matchers are in their places after {passed:.1f} s.")
 
 
 def first_words(told: PlanReport) -> str:
@@ -128,10 +125,6 @@ def _look(url: str) -> ClusterReport:
         ) from None
 
 
-def _shown(words: str) -> "AbstractContextManager[Status | None]":
+def _shown(words: str) -> AbstractContextManager[Callable[[str], None] | None]:
     """A line that moves, where somebody looks."""
-    if not sys.stdout.isatty():
-        return nullcontext()
-    from rich.console import Console
-
-    return Console().status(words)
+    return moving_line(console(), words) if sys.stdout.isatty() else nullcontext()

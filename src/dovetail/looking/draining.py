@@ -5,17 +5,14 @@ Nothing hangs on who watches: Ctrl-C ends that, and the matcher leaves all the s
 
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 from dovetail.config import DRAIN_SECONDS_MAX
 from dovetail.errors import DovetailError
 from dovetail.looking.fetching import Login, fetch, post
 from dovetail.reports import ClusterReport, DrainOrder, DrainReport, NodeEntry
-
-if TYPE_CHECKING:
-    from rich.status import Status
+from dovetail.terminal import console, moving_line, say
 
 _LOOK_SECONDS = 0.2
 _THERE = ("alive", "suspect")
@@ -24,10 +21,10 @@ _THERE = ("alive", "suspect")
 def drain(url: str, name: str, login: Login | None = None) -> None:
     began_at = time.monotonic()
     told = post(url, "/drain", DrainOrder(name), DrainReport, login)
-    print(first_words(told), flush=True)
+    say(first_words(told))
     with _shown(f"{name} leaves") as shown:
         last = _watch(url, name, began_at, shown)
-    print(last_words(last, name, time.monotonic() - began_at))
+    say(last_words(last, name, time.monotonic() - began_at))
 
 
 # Words --------------------------------------------------------------------------------------------
@@ -69,7 +66,9 @@ def _counted(others: Collection[str]) -> str:
 # Watching -----------------------------------------------------------------------------------------
 
 
-def _watch(url: str, name: str, began_at: float, shown: "Status | None") -> ClusterReport:
+def _watch(
+    url: str, name: str, began_at: float, shown: Callable[[str], None] | None
+) -> ClusterReport:
     """Until it is gone."""
     phase = None
     uptime_seconds = 0.0
@@ -93,9 +92,9 @@ def _watch(url: str, name: str, began_at: float, shown: "Status | None") -> Clus
                 hint="If it hangs, end its process: nothing is lost by that.",
             )
         if shown is not None:
-            shown.update(f"{words} ({passed:.0f} s)")
+            shown(f"{words} ({passed:.0f} s)")
         elif phase != (phase := words.partition(":")[0]):
-            print(f"  {words}", flush=True)
+            say(f"  {words}")
         time.sleep(_LOOK_SECONDS)
 
 
@@ -113,10 +112,6 @@ def _entry(report: ClusterReport, name: str) -> NodeEntry | None:
     return next((one for one in report.nodes if one.name == name), None)
 
 
-def _shown(words: str) -> "AbstractContextManager[Status | None]":
+def _shown(words: str) -> AbstractContextManager[Callable[[str], None] | None]:
     """A line that moves, where somebody looks."""
-    if not sys.stdout.isatty():
-        return nullcontext()
-    from rich.console import Console
-
-    return Console().status(words)
+    return moving_line(console(), words) if sys.stdout.isatty() else nullcontext()

@@ -7,6 +7,7 @@ import msgspec
 from dovetail.looking.fetching import fetch
 from dovetail.looking.matching import matching_sentences, subject_words, value_sentences
 from dovetail.reports import AttributesReport, FilterMatch, Matches, PeerRoute, RouteReport
+from dovetail.terminal import say, say_json
 
 _FILTERS_SHOWN = 10
 _SYS_PREFIX = "$SYS/"
@@ -18,9 +19,9 @@ def show_route(
     given = [f"{name}={value}" for name, value in attributes]
     report = fetch(url, "/route", RouteReport, topic=topic, attr=given)
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(report)).decode())
+        say_json(msgspec.json.format(msgspec.json.encode(report)).decode())
     else:
-        print("\n".join(sentences(report, has_attributes=bool(given))))
+        say(*sentences(report, has_attributes=bool(given)))
 
 
 def sentences(report: RouteReport, *, has_attributes: bool = False) -> Iterator[str]:

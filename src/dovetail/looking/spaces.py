@@ -6,14 +6,15 @@ import msgspec
 
 from dovetail.looking.fetching import fetch
 from dovetail.reports import DimensionReport, SpaceReport, SpacesReport
+from dovetail.terminal import say, say_json
 
 
 def show_spaces(url: str, *, as_json: bool) -> None:
     report = fetch(url, "/spaces", SpacesReport)
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(report)).decode())
+        say_json(msgspec.json.format(msgspec.json.encode(report)).decode())
     else:
-        print("\n".join(sentences(report)))
+        say(*sentences(report))
 
 
 def sentences(report: SpacesReport) -> Iterator[str]:

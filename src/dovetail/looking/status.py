@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from dovetail.errors import DovetailError
 from dovetail.looking.fetching import fetch
 from dovetail.looking.segments import segment_words
 from dovetail.reports import ClusterReport, NodeEntry, NodeReport, PartReport
+from dovetail.terminal import console, printable, say_json
 
 _RATES: Mapping[str, str] = {
     "in": "publishes_received",
@@ -54,19 +54,19 @@ def show_status(
     time.sleep(min(interval_seconds, _SAMPLE_SECONDS))
     now = _fetch(url)
     if as_json:
-        print(to_json(now, before))
+        say_json(to_json(now, before))
         return
     if once or not sys.stdout.isatty():
         width = None if sys.stdout.isatty() else _WIDTH  # a file has no edge
-        Console(width=width).print(tables(now, before, all_parts=all_parts))
+        console(width=width).print(tables(now, before, all_parts=all_parts))
         return
-    console = Console()
+    screen = console()
     try:
-        _follow(url, now, before, interval_seconds, console, all_parts=all_parts)
+        _follow(url, now, before, interval_seconds, screen, all_parts=all_parts)
     except KeyboardInterrupt:
         pass  # the way to end it
     finally:  # also if the word to end came while the first table was drawn
-        console.show_cursor()
+        screen.show_cursor()
 
 
 def _follow(
@@ -74,12 +74,12 @@ def _follow(
     now: ClusterReport,
     before: ClusterReport,
     interval_seconds: float,
-    console: Console,
+    screen: Console,
     *,
     all_parts: bool,
 ) -> None:
     shown: RenderableType = tables(now, before, all_parts=all_parts)
-    with Live(auto_refresh=False, console=console) as live:
+    with Live(auto_refresh=False, console=screen) as live:
         while True:
             live.update(shown, refresh=True)
             time.sleep(interval_seconds)
@@ -176,11 +176,11 @@ def archive_table(reports: Iterable[NodeReport | None]) -> Table:
         is_failing = report.gauges.get("archive_failing", 0)
         dropped = report.counters.get("archive_rows_dropped", 0)
         shown.add_row(
-            escape(report.name),
-            "[red]takes no files[/]" if is_failing else "[green]well[/]",
+            _text(report.name),
+            Text("takes no files", "red") if is_failing else Text("well", "green"),
             _count(report.counters.get("archive_rows", 0)),
             _count(report.gauges.get("archive_rows_waiting", 0)),
-            f"[red]{_count(dropped)}[/]" if dropped else "0",
+            Text(_count(dropped), "red") if dropped else "0",
         )
     return shown
 
@@ -217,10 +217,10 @@ def part_table(parts: Iterable[tuple[str, PartReport]]) -> Table:
         shown.add_column(name, justify="right", no_wrap=True)
     for name, part in sorted(parts, key=_place):
         shown.add_row(
-            escape(part.space),
-            escape(part.dimension) or "-",
+            _text(part.space),
+            _text(part.dimension or "-"),
             segment_words(part.segment),
-            escape(name),
+            _text(name),
             *map(_count, (part.boxes, part.queue, part.arrival_rate)),
             _count(part.matching_rate) if part.matching_rate else "-",
         )
@@ -248,11 +248,11 @@ def _empty(title: str) -> Table:
 
 def _titled(title: str) -> Table:
     """A title may be wider than what stands below it."""
-    text = Text(title, no_wrap=True, overflow="ignore")
+    text = Text(printable(title), no_wrap=True, overflow="ignore")
     return Table(title=text, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
 
 
-def _cells(entry: NodeEntry, now: ClusterReport, before: ClusterReport) -> Iterator[str]:
+def _cells(entry: NodeEntry, now: ClusterReport, before: ClusterReport) -> Iterator[str | Text]:
     yield from _who(entry)
     yield from _own_words(entry.report)
     per_second = rates(entry, before)
@@ -262,13 +262,13 @@ def _cells(entry: NodeEntry, now: ClusterReport, before: ClusterReport) -> Itera
     yield f"{_count(messages)} ({_count(size)}B)" if messages else "0"
 
 
-def _matcher_cells(entry: NodeEntry, before: ClusterReport) -> Iterator[str]:
+def _matcher_cells(entry: NodeEntry, before: ClusterReport) -> Iterator[str | Text]:
     yield from _who(entry)
     matcher = None if entry.report is None else entry.report.matcher
     if matcher is None:
         yield from "-" * (4 + len(_MATCHER_RATES))
         return
-    yield "moving" if matcher.is_moving else matcher.phase
+    yield "moving" if matcher.is_moving else _text(matcher.phase)
     yield _count(matcher.boxes)
     per_second = rates(entry, before)
     for name in _MATCHER_RATES.values():
@@ -277,13 +277,13 @@ def _matcher_cells(entry: NodeEntry, before: ClusterReport) -> Iterator[str]:
     yield f"{matcher.busy_share:.0%}"
 
 
-def _who(entry: NodeEntry) -> Iterator[str]:
-    yield entry.name
+def _who(entry: NodeEntry) -> Iterator[str | Text]:
+    yield _text(entry.name)
     is_matcher = entry.role == "matcher"
     yield "?" if entry.report is None and not is_matcher else entry.role
     is_silent = entry.report is None and entry.state in ("alive", "suspect")
     state = "no answer" if is_silent else entry.state
-    yield f"[{_COLOURS[state]}]{state}[/]"
+    yield Text(state, _COLOURS[state])
 
 
 def _own_words(report: NodeReport | None) -> Iterator[str]:
@@ -298,6 +298,11 @@ def _own_words(report: NodeReport | None) -> Iterator[str]:
     else:
         yield f"{sketch.fill:.1%}"
         yield f"{sketch.false_positive_rate:.1g}"
+
+
+def _text(text: str) -> Text:
+    """What a node says, which is no markup."""
+    return Text(printable(text))
 
 
 def _count(number: float) -> str:

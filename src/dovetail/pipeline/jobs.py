@@ -14,9 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from rich.console import Console
 
-from dovetail import __version__
+from dovetail import __version__, terminal
 from dovetail.errors import ConfigError
 from dovetail.pipeline.bluedove_report import BlueDoveRun, render_bluedove
 from dovetail.pipeline.broker_report import BrokerRun, render_broker
@@ -82,7 +81,7 @@ def reproduce_wildcard(
         with write_errors(out):
             pq.write_table(rows, folder / TABLE_NAME)
             (folder / REPORT_NAME).write_text(render(run, measured, comparisons), "utf-8")
-    print(summary(rows.num_rows, time.monotonic() - started, out, comparisons))
+    terminal.say_text(summary(rows.num_rows, time.monotonic() - started, out, comparisons))
 
 
 def check_options(figures: Sequence[int], trials: int, seed: int) -> tuple[int, ...]:
@@ -106,7 +105,7 @@ def measure_wildcard(
     spark: SparkSession, figures: Sequence[int], trials: int, seed: int
 ) -> pa.Table:
     """The sweep as one Spark job; the whole table comes back, a few megabytes at most."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     announce(spark, console)
     cells = wildcard.cells(figures, trials)
     partitions = min(cells.num_rows, TASKS_PER_CORE * cores_of(spark))
@@ -144,14 +143,14 @@ def reproduce_broker(
             pq.write_table(rows, folder / TABLE_NAME)
             page = render_broker(run, measured, timings, comparisons)
             (folder / REPORT_NAME).write_text(page, "utf-8")
-    print(summary(rows.num_rows, time.monotonic() - started, out, comparisons))
+    terminal.say_text(summary(rows.num_rows, time.monotonic() - started, out, comparisons))
 
 
 def measure_broker(
     points: Sequence[broker.Point], rounds: int, seconds: float, seed: int
 ) -> pa.Table:
     """Every point once a round, one after the other: they share the machine."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     rows: list[dict[str, object]] = []
     with (
         prepared(seed) as bench,
@@ -193,7 +192,7 @@ def reproduce_bluedove(
             pq.write_table(rows, folder / TABLE_NAME)
             page = render_bluedove(run, measured, comparisons)
             (folder / REPORT_NAME).write_text(page, "utf-8")
-    print(summary(rows.num_rows, time.monotonic() - started, out, comparisons))
+    terminal.say_text(summary(rows.num_rows, time.monotonic() - started, out, comparisons))
 
 
 def measure_bluedove(
@@ -204,7 +203,7 @@ def measure_bluedove(
     effort: bluedove.Effort,
 ) -> pa.Table:
     """One Spark task for each configuration and trial."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     announce(spark, console)
     wanted = [one for figure in figures for one in figure.configurations]
     cells = bluedove_cells.cells(wanted, trials)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 from rich.console import Console
 
+from dovetail import terminal
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline.matching import prepare, spaces_of
 from dovetail.pipeline.place import announce, cores_of, parts_of
@@ -65,7 +66,7 @@ def match_files(
     check_path(subscriptions)
     started = time.monotonic()
     with _result(out) as target, open_session(master) as spark:
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
         announce(spark, console)
         seen = {name: Observation(name) for name in ("messages", "out")}
         given = read_messages(spark, messages)
@@ -74,7 +75,7 @@ def match_files(
         if tasks < cores:
             tasks = TASKS_PER_CORE * cores
             given = given.repartition(tasks)
-        console.print("Reading subscriptions", markup=False)
+        console.print("Reading subscriptions")
         wanted = read_subscriptions(spark, subscriptions)
         # Not on the way: a large set is not read to its end at first.
         wanted_count = wanted.count()
@@ -100,7 +101,7 @@ def match_files(
             rows,
             seen["out"].get["pairs"] or 0,
         )
-    print(summary(counts, time.monotonic() - started, out))
+    terminal.say_text(summary(counts, time.monotonic() - started, out))
 
 
 def _write(

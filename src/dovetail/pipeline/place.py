@@ -15,9 +15,9 @@ _CORES_COUNTED_MAX = 1_000
 def announce(spark: SparkSession, console: Console) -> None:
     """Say where the run can be watched."""
     if is_remote():
-        console.print("Spark's page for this run: the one of the Connect server", markup=False)
+        console.print("Spark's page for this run: the one of the Connect server")
     elif spark.sparkContext.uiWebUrl:
-        console.print(f"Spark's page for this run: {spark.sparkContext.uiWebUrl}", markup=False)
+        console.print(f"Spark's page for this run: {spark.sparkContext.uiWebUrl}")
 
 
 def cores_of(spark: SparkSession) -> int:

@@ -10,9 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-from dovetail import __version__
+from dovetail import __version__, terminal
 from dovetail.attributes.sharing import Scheme
 from dovetail.attributes.space import Space
 from dovetail.errors import ConfigError
@@ -78,7 +76,7 @@ def plan_files(
     check_path(wanted)
     planned_for = _matchers(matchers, cluster, must_fit=is_applied)
     started = time.monotonic()
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     with open_session(master) as spark:
         announce(spark, console)
         with show_progress(spark, "Counting messages and subscriptions", None, console):
@@ -91,7 +89,7 @@ def plan_files(
     beside = out.with_suffix(".json")
     _write_whole(out, report(document).encode())
     _write_whole(beside, to_json(document))
-    print(summary(document, time.monotonic() - started, out, beside))
+    terminal.say_text(summary(document, time.monotonic() - started, out, beside))
     return order_of(document) if is_applied else None
 
 

@@ -21,6 +21,8 @@ from pyspark.sql.utils import is_remote
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from dovetail import terminal
+
 if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import ProgressHandler
 
@@ -69,7 +71,7 @@ def show_progress(
 
     None: there are several jobs, and all of their tasks count.
     """
-    console = console or Console(stderr=True)
+    console = console or terminal.console(stderr=True)
     if is_remote():
         with _told_by_server(spark, title, tasks, console):
             yield
@@ -124,7 +126,7 @@ def show_steps(
     title: str, steps: int, console: Console | None = None
 ) -> Iterator[Callable[[], None]]:
     """For work of our own: the block calls what it is given after each step."""
-    console = console or Console(stderr=True)
+    console = console or terminal.console(stderr=True)
     started = time.monotonic()
     done = 0
     with (_bar if console.is_terminal else _lines)(console, title, steps) as show:
@@ -151,11 +153,11 @@ def _watch(count: Callable[[], Tally], show: Show, ended: threading.Event) -> No
 @contextlib.contextmanager
 def _bar(console: Console, title: str, tasks: int | None) -> Iterator[Show]:
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task(title, total=tasks, note="")

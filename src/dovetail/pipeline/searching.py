@@ -34,6 +34,7 @@ from dovetail.broker.state import Shared
 from dovetail.errors import DovetailError
 from dovetail.pipeline.experiments.broker import Point, search_of
 from dovetail.settings import Listener, Mqtt
+from dovetail.terminal import say
 from dovetail.topics.columns import Column
 
 END_SECONDS_MAX = 10.0
@@ -84,10 +85,10 @@ async def run(seed: int) -> None:
     # As a node does: what was made until now stays.
     gc.collect()
     gc.freeze()
-    print(json.dumps({"port": listening.port}), flush=True)
+    say(json.dumps({"port": listening.port}))
     while line := await orders.readline():
         searched = search.change(search_of(Point(**json.loads(line)), seed))
-        print(json.dumps(asdict(searched)), flush=True)
+        say(json.dumps(asdict(searched)))
     listening.server.close()
     await server.stop()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from dovetail import terminal
 from dovetail.attributes.space import Space
 from dovetail.config import (
     SERVE_BATCH_ROWS_MAX,
@@ -101,7 +102,7 @@ def stream(
     spaces = None if options.config is None else spaces_of(options.config)
     outputs = _outputs(options)
     checkpoint = _checkpoint(options)
-    console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+    console = console or terminal.console(stderr=True, highlight=False, soft_wrap=True)
     with locked(checkpoint):
         for output in outputs:
             output.check(checkpoint, _source(options))
@@ -126,7 +127,7 @@ def stream(
                 streams.append(_serving(spark, options, checkpoint))
             run(streams, show, None if begun is None else partial(begun, spark))
     tallies = [one.tally for one in streams]
-    print(summary(outputs, tallies, checkpoint, time.monotonic() - started))
+    terminal.say_text(summary(outputs, tallies, checkpoint, time.monotonic() - started))
 
 
 # Before Spark starts ------------------------------------------------------------------------------

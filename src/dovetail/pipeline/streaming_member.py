@@ -17,8 +17,8 @@ from typing import IO, cast
 
 import msgspec
 from pyspark.sql import SparkSession
-from rich.console import Console
 
+from dovetail import terminal
 from dovetail.client.options import PASSWORD_VARIABLE
 from dovetail.errors import DovetailError
 from dovetail.logs import set_up_logging
@@ -50,13 +50,13 @@ def main() -> None:
     threading.Thread(target=_heed, daemon=True).start()
 
     def say(what: dict[str, object]) -> None:
-        print(json.dumps(what), file=answers, flush=True)
+        terminal.say(json.dumps(what), stream=answers)
 
     def begun(spark: SparkSession) -> None:
         say({UP: [("Spark", spark.sparkContext.uiWebUrl), ("table", member.out)]})
 
     try:
-        console = Console(file=cast("IO[str]", _LogLines()), soft_wrap=True)
+        console = terminal.console(file=cast("IO[str]", _LogLines()), soft_wrap=True)
         stream(options_of(member), console=console, begun=begun)
     except DovetailError as error:
         say({ERROR: str(error)})

@@ -12,6 +12,7 @@ from rich.console import Console
 from dovetail.pipeline.progress import LINE_SECONDS
 from dovetail.pipeline.streaming import Stream
 from dovetail.pipeline.streaming_tally import line
+from dovetail.terminal import moving_line
 
 Show = Callable[[Sequence[Stream]], None]
 Say = Callable[[str], None]
@@ -27,11 +28,11 @@ def show_streams(
         return "; ".join(line(one.name, one.tally, waiting.get(one.name)) for one in streams)
 
     def say(text: str) -> None:
-        console.print(text, markup=False)
+        console.print(text)
 
     if console.is_terminal:
-        with console.status("starting") as status:
-            yield lambda streams: status.update(text_of(streams)), say
+        with moving_line(console, "starting") as update:
+            yield lambda streams: update(text_of(streams)), say
         return
     shown, shown_at = "", clock() - LINE_SECONDS
 
