@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail import __version__
+from dovetail.engines import MEDIA_TYPE
 from dovetail.errors import DovetailError
 from dovetail.reports import ClusterReport, RouteReport, SpacesReport
 from dovetail.stats import Counters, Gauges
@@ -191,14 +193,114 @@ async def test_garbage_is_answered_and_not_logged(caplog: pytest.LogCaptureFixtu
 
 
 @in_loop
-async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_idle_connection_gives_way_to_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(serving, "CONNECTIONS_MAX", 3)
-    async with serve() as node:
-        held = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(3)]
-        reader, refused = await asyncio.open_connection("127.0.0.1", node.port)
-        assert await ended(reader)
-        for _, writer in (*held, (reader, refused)):
+    monkeypatch.setattr(serving, "REQUEST_SECONDS_MAX", 3_600)
+    began, end = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> ClusterReport:
+        began.set()
+        await end.wait()
+        return cluster()
+
+    async with serve(cluster=slow) as node:
+        asking = asyncio.create_task(node.ask("/cluster"))
+        await began.wait()
+        idle = []
+        for _ in range(5):
+            idle.append(await asyncio.open_connection("127.0.0.1", node.port))
+            idle[-1][1].write(b"GET / HTTP/1.1\r\nHost: a\r\nX-")
+        for reader, _ in idle[:3]:
+            assert await ended(reader)
+        assert (await node.ask("/healthz")).status == 200
+        for _, writer in idle:
             writer.close()
+        end.set()
+        assert (await asking).status == 200  # it was at work all the time
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /drain HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"POST /drain HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        b"POST /drain HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+@in_loop
+async def test_a_length_that_is_said_in_two_ways(head: bytes) -> None:
+    async with serve() as node:
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+        writer.write(head + b"Host: a\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), WAIT_SECONDS)  # to its end
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.count(b"HTTP/1.1") == 1
+        assert b"a request has Transfer-Encoding or " in answer
+        writer.close()
+
+
+@pytest.mark.parametrize("path", ["/drain", "/engine/deliveries", "/subscriptions"])
+@in_loop
+async def test_who_leaves_in_the_middle_of_a_body_is_not_logged(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    kind = MEDIA_TYPE if path.startswith("/engine") else "application/json"
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\nContent-Length: 9\r\n\r\n"
+    judged = asyncio.Event()
+
+    async def judge(*_: object) -> None:
+        judged.set()
+
+    nobody = SimpleNamespace(take=None, subscribe=None)
+    async with serve(administer=judge, log_in=judge, engine=nobody, handles=nobody) as node:
+        _, writer = await asyncio.open_connection("127.0.0.1", node.port)
+        writer.write(head.encode() + b"{")
+        await judged.wait()
+        writer.close()
+        await node.ask("/healthz")
+    assert [record for record in caplog.records if record.name.startswith("uvicorn")] == []
+
+
+READ = {"GET", "HEAD"}
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/", READ),
+        ("/healthz", READ),
+        ("/metrics", READ),
+        ("/cluster", READ),
+        ("/route", READ),
+        ("/spaces", READ),
+        ("/archive", READ),
+        ("/archive/rows", READ),
+        ("/archive/subscriptions", READ),
+        ("/openapi.json", READ),
+        ("/drain", {"POST"}),
+        ("/plan", {"POST"}),
+        ("/engine/subscriptions", {"POST"}),
+        ("/engine/deliveries", {"POST"}),
+        ("/subscriptions", {"POST"}),
+        ("/subscriptions/x", READ | {"DELETE"}),
+        ("/subscriptions/x/messages", READ),
+        ("/subscriptions/x/acknowledgements", {"POST"}),
+    ],
+)
+@in_loop
+async def test_another_method_is_told_which_there_are(path: str, methods: set[str]) -> None:
+    async with serve() as node:
+        for method in ("OPTIONS", "PUT", "PATCH", "TRACE", "GET", "HEAD", "POST", "DELETE"):
+            if method not in methods:
+                refused = await node.ask(path, method)
+                assert (refused.status, method) == (405, method)
+                assert set(refused.headers["allow"].split(", ")) == methods
+                assert method == "HEAD" or json.loads(refused.body) == {
+                    "error": "Method Not Allowed"
+                }
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ Rules:
 
 import base64
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from dovetail.config import HTTP_BODY_BYTES_MAX
 from dovetail.errors import ClientError, ReasonCode
@@ -67,7 +68,26 @@ async def _fault(_request: Request, error: Exception) -> Response:
     return reply(Fault(error.detail), error.status_code, error.headers)
 
 
-FAULT_HANDLERS: Mapping[Any, Any] = {ClientError: _fault, HTTPException: _fault}
+async def _left(_request: Request, _error: Exception) -> Response:
+    """The client went in the middle of its request: nobody reads this."""
+    return Response(status_code=400)
+
+
+FAULT_HANDLERS: Mapping[Any, Any] = {
+    ClientError: _fault,
+    HTTPException: _fault,
+    ClientDisconnect: _left,
+}
+
+
+def resource(path: str, **endpoints: Callable[[Request], Awaitable[Response]]) -> Route:
+    """All methods of a path in one route: the answer to another method names them in `Allow`."""
+
+    async def serve(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        return await endpoints[method](request)
+
+    return Route(path, serve, methods=[*endpoints])
 
 
 # Requests ---------------------------------------------------------------------------------------

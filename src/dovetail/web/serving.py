@@ -1,5 +1,12 @@
 """uvicorn, fitted into a broker: no signals, no log of its own, and a bound on connections.
 
+A newcomer beyond the bound takes the slot of a connection that brings no request (slots.py): one
+that dribbles its headers or its body, or waits with nothing to ask. A connection whose request is
+at work keeps its slot.
+
+A request whose length is said in two ways is refused: another server on its way may have read the
+other one, and have taken its rest for the next request (RFC 9112, 6.1 and 11.2).
+
 The slow imports begin here, so this module is itself imported late.
 """
 
@@ -8,9 +15,14 @@ import contextlib
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from dovetail.cluster.addresses import network_of
 from dovetail.config import HTTP_BODY_BYTES_MAX
+from dovetail.handles import Fault
+from dovetail.slots import Slots
+from dovetail.web.requests import reply
 
 CONNECTIONS_MAX = 64
 """Besides polls. Prometheus and a few watchers need a handful; the broker's clients need the file
@@ -20,6 +32,9 @@ REQUEST_SECONDS_MAX = 10.0
 """A connection that brings no new request for so long is ended: uvicorn would let one that sends
 half a request, or does not read its answer, stay for good. One may stay whose request we have not
 begun to answer, as polls wait, and one that goes on reading."""
+
+BACKLOG = 128
+"""Connections that the loop accepts at once, before they need a slot."""
 
 STOP_SECONDS_MAX = 2
 """What a request under way gets to finish when the node stops."""
@@ -34,7 +49,8 @@ them takes as long as a message: a body without end would keep the broker from i
 class Protocol(H11Protocol):
     """One connection, bounded."""
 
-    polls_max = 0
+    slots: "Slots[Protocol]"
+    """Of the server: all its connections are in it."""
     _counted: RequestResponseCycle | None = None
     _bytes = 0
 
@@ -49,13 +65,48 @@ class Protocol(H11Protocol):
         elif cycle is None or not cycle.response_complete:
             self.transport.abort()
         # Else it goes on though it was answered: it may read why until it is idle for too long.
+        self._settle()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS_MAX + self.polls_max:
-            transport.abort()
-        else:
+        # The loop accepts many at once. What they have sent is read first, so that a request which
+        # is here already does not give way to those behind it.
+        self.loop.call_soon(self.loop.call_soon, self._enter)
+
+    def _enter(self) -> None:
+        if self not in self.connections:
+            return  # it has gone already
+        evicted = self.slots.enter(self, network_of(self.client[0] if self.client else "local"))
+        if evicted is not None:
+            evicted.transport.abort()
+        if evicted is not self:
+            self._settle()
             self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.slots.leave(self)
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._settle()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._settle()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Is it our turn, or the client's?"""
+        if self.cycle is not None:
+            self.slots.speak(self)
+        if self._waits_for_us:
+            self.slots.hold(self)
+        else:
+            self.slots.release(self)
 
     def _watch(self) -> None:
         unread = self.transport.get_write_buffer_size()
@@ -71,9 +122,14 @@ class Protocol(H11Protocol):
 
     @property
     def _waits_for_us(self) -> bool:
-        """A whole request is here, and nothing of its answer has gone out."""
+        """A whole request is here, and nothing of its answer has gone out, though it could."""
         cycle: RequestResponseCycle | None = self.cycle
-        return cycle is not None and not cycle.more_body and not cycle.response_started
+        return (
+            cycle is not None
+            and not cycle.more_body
+            and not cycle.response_started
+            and not self.flow.write_paused
+        )
 
     def _reads_on(self, unread: int) -> bool:
         """Has it read something since, with more to come?"""
@@ -87,13 +143,31 @@ class Server(uvicorn.Server):
         return contextlib.nullcontext()
 
 
-def make_server(application: Starlette, polls_max: int = 0) -> Server:
-    class Bounded(Protocol):
-        pass
+class Unambiguous:
+    """An application that is only asked what everybody on the way has read alike."""
 
-    Bounded.polls_max = polls_max
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = {name for name, _ in scope["headers"]}
+        is_old = scope["http_version"] == "1.0"
+        answer: ASGIApp = self._application
+        if b"transfer-encoding" in names and (is_old or b"content-length" in names):
+            what = "HTTP/1.0" if is_old else "Content-Length"
+            fault = Fault(f"a request has Transfer-Encoding or {what}, and not both")
+            answer = reply(fault, 400, {"connection": "close"})
+        await answer(scope, receive, send)
+
+
+def make_server(application: Starlette, polls_max: int = 0) -> Server:
+    count_max = CONNECTIONS_MAX + polls_max
+
+    class Bounded(Protocol):
+        slots = Slots(count_max, count_max)
+
     config = uvicorn.Config(
-        application,
+        Unambiguous(application),
         loop="none",
         http=Bounded,
         ws="none",
@@ -104,6 +178,7 @@ def make_server(application: Starlette, polls_max: int = 0) -> Server:
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=STOP_SECONDS_MAX,
         h11_max_incomplete_event_size=REQUEST_HEAD_BYTES_MAX,
     )

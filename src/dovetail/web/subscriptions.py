@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from dovetail.handles import Acknowledgements, Order, PollQuery
 from dovetail.web.openapi import DOCUMENT
-from dovetail.web.requests import body_of, claim_of, query_of, reply
+from dovetail.web.requests import body_of, claim_of, query_of, reply, resource
 from dovetail.web.views import Views
 
 
@@ -59,12 +59,11 @@ def subscription_routes(views: Views) -> list[Route]:
 
     handle = "/subscriptions/{handle}"
     return [
-        Route("/openapi.json", openapi),
-        Route("/subscriptions", subscribe, methods=["POST"]),
-        Route(handle, describe, methods=["GET"]),
-        Route(handle, unsubscribe, methods=["DELETE"]),
-        Route(f"{handle}/messages", poll, methods=["GET"]),
-        Route(f"{handle}/acknowledgements", acknowledge, methods=["POST"]),
+        resource("/openapi.json", GET=openapi),
+        resource("/subscriptions", POST=subscribe),
+        resource(handle, GET=describe, DELETE=unsubscribe),
+        resource(f"{handle}/messages", GET=poll),
+        resource(f"{handle}/acknowledgements", POST=acknowledge),
     ]
 
 
