@@ -68,12 +68,12 @@ class Scene:
 
     def poll(self, name: str, count: int, *, acknowledged: bool = True) -> list[str]:
         """So many messages, however many polls they take."""
-        found: dict[int, str] = {}
+        found: dict[tuple[int, str], None] = {}  # an id may be another's once it is acknowledged
         while len(found) < count:
             mailbox = self.open(name)
             assert mailbox.error is None
             self.until(partial(bool, mailbox.messages))
-            found |= {one.id: one.payload for one in mailbox.messages}
+            found |= {(one.id, one.payload): None for one in mailbox.messages}
             session = mailbox.session
             assert session is not None
             for one in mailbox.messages:
@@ -81,7 +81,7 @@ class Scene:
                     session.acknowledged(one.id, self.cluster.nodes[name].now)
             self.close(mailbox, name)
             self.cluster.run(0.1)
-        return list(found.values())
+        return [payload for _, payload in found]
 
     def refusal(self, name: str) -> ReasonCode:
         error = self.open(name).error
