@@ -6,7 +6,7 @@ gone on over another. Who is alive is known a while after it is so; how
 that is found out is tested with gossip (test_gossiping.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -106,9 +106,11 @@ class Node(World):
         self._committing = False
         self.is_open = False
         """Are clients let in? Not before the broker knows what the others have subscribed to."""
-        super().__init__(
-            disk, now=_EPOCH + cluster.clock.now, spaces=cluster.spaces, auto_commit=False
-        )
+        super().__init__(disk, now=self._time(), spaces=cluster.spaces, auto_commit=False)
+
+    def _time(self) -> float:
+        """Of day, as this broker's clock has it."""
+        return _EPOCH + self.cluster.clock.now + self.cluster.ahead_seconds.get(self.name, 0.0)
 
     def prepare(self) -> None:
         """Called by the world before it restores what is on disk."""
@@ -155,7 +157,7 @@ class Node(World):
             self.cluster.clock.after(delay, stored)
 
     def wake(self) -> None:
-        self.now = _EPOCH + self.cluster.clock.now
+        self.now = self._time()
         self.shared.now = self.now
 
     def tick(self) -> None:
@@ -193,8 +195,16 @@ def hash_of(name: str) -> int:
 class Cluster:
     """Nodes by name. Each dials all others, again and again."""
 
-    def __init__(self, seed: int, *names: str, spaces: Sequence[Space] = ()) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *names: str,
+        spaces: Sequence[Space] = (),
+        ahead_seconds: Mapping[str, float] | None = None,
+    ) -> None:
+        """`ahead_seconds`: by name, clocks that are not right."""
         self.random = Random(seed)
+        self.ahead_seconds = ahead_seconds or {}
         self.clock = Clock()
         self.spaces = spaces
         self.wires: dict[tuple[str, str], Wire] = {}

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from math import inf, nan
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -557,7 +558,7 @@ def test_times_that_are_none_are_refused(seconds: float) -> None:
         "c", 1, None, b"a", b"", 1, False, b"", seconds * 2.0**32, "", 1, False, 0, False, ()
     )
     with pytest.raises(PeerError):
-        items.unpacked(items.packed(entry).payload)
+        items.unpacked(msgspec.msgpack.encode(entry))
 
 
 def test_time_that_is_left_is_told_within_bounds_though_our_clock_was_set_back() -> None:

@@ -815,6 +815,16 @@ def test_what_a_broker_with_other_rules_let_in_is_dropped_alone() -> None:
     assert member.shared.counters.publishes_dropped == 3
 
 
+def test_an_item_in_an_outbox_of_version_0_1_is_read() -> None:
+    """There what expires had a time of day."""
+    old = entry(b"x", expires_at=2e6)
+    assert unpacked(msgspec.msgpack.encode(old)) == old
+    carrier = packed(old)
+    assert carrier.expires_at == 2e6
+    assert unpacked(carrier.payload) == entry(b"x")
+    assert unpacked(carrier.payload, 3e6) == entry(b"x", expires_at=3e6)
+
+
 def test_a_packet_identifier_comes_once() -> None:
     member = Member()
     member.take(header(), entry(b"1", qos=2, packet_id=3), entry(b"2", qos=2, packet_id=3))

@@ -232,6 +232,19 @@ def test_what_has_expired_is_not_sent() -> None:
     assert (sender.outbox.count, sender.outbox.nbytes, disk.state().messages) == (0, 0, {})
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_has_to_go_does_though_what_it_brings_has_expired(crashes: bool) -> None:
+    """What was under way to a client is known under its packet identifier."""
+    sender = Sender(Disk(), 1)
+    sender.outbox.put(1, Message(ITEM_TOPIC, b"", 2, expires_at=10.0), must=True)
+    sender.commit()
+    if crashes:
+        sender = Sender(sender.disk, 2)
+    sender.shared.now = 11.0
+    sender.outbox.peer_is_up(0)
+    assert [sequence for sequence, _ in sender.wire] == [1]
+
+
 def test_what_has_expired_gives_way() -> None:
     sender = Sender(Disk(), 1, messages_max=3)
     for sequence, end in enumerate([10.0, 30.0, 10.0], 1):

@@ -228,16 +228,21 @@ def publication_of(
     )
 
 
+def expires_at_of(publication: Publication, now: float) -> float | None:
+    """When it does, by the clock of who gets it."""
+    left = publication.expiry_seconds
+    return None if left is None else now + left
+
+
 def message_of(publication: Publication, now: float) -> Message:
     """And as it arrives."""
-    left = publication.expiry_seconds
     return Message(
         publication.topic,
         publication.payload,
         publication.qos,
         publication.retain,
         publication.properties,
-        None if left is None else now + left,
+        expires_at_of(publication, now),
         publication.origin,
         publication.stamp,
     )

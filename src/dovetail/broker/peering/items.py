@@ -3,6 +3,9 @@
 An item travels as a message whose topic no client can have. So it is on disk before it is sent,
 comes once and in its place among publications, and waits for a peer that is down. How sessions
 move by them is drawn in moving.py.
+
+Clocks of brokers differ. A message that an item brings expires with the message that the item
+travels as: on disk that has a time of day, and on its way the seconds that are left.
 """
 
 from typing import Annotated
@@ -57,7 +60,7 @@ class Filters(Struct, frozen=True, array_like=True, tag=2):
 
 
 class Entry(Struct, frozen=True, array_like=True, tag=3):
-    """A message that a session is owed. Times are Unix seconds."""
+    """A message that a session is owed."""
 
     client_id: ClientId
     stamp: Stamp
@@ -69,6 +72,8 @@ class Entry(Struct, frozen=True, array_like=True, tag=3):
     message_retain: bool
     properties: bytes
     expires_at: UnixSeconds | None
+    """By the clock of the broker that has the item. It does not travel, but in items that version
+    0.1 has left in an outbox."""
     origin: str
     qos: _QosKept
     retain: bool
@@ -150,12 +155,19 @@ _decoder = msgspec.msgpack.Decoder(Item)
 
 def packed(item: Item) -> Message:
     """QoS 2: on disk before it is sent, and taken once."""
-    return Message(ITEM_TOPIC, _encoder.encode(item), 2)
+    expires_at = None
+    if isinstance(item, Entry) and item.expires_at is not None:
+        expires_at = item.expires_at
+        item = msgspec.structs.replace(item, expires_at=None)
+    return Message(ITEM_TOPIC, _encoder.encode(item), 2, expires_at=expires_at)
 
 
-def unpacked(data: bytes) -> Item:
+def unpacked(data: bytes, expires_at: float | None = None) -> Item:
+    """`expires_at`: when the message does that it travelled as, by the clock of who has it now."""
     try:
         item: Item = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PeerError(f"an item that cannot be read: {error}") from error
+    if isinstance(item, Entry) and expires_at is not None:
+        item = msgspec.structs.replace(item, expires_at=expires_at)
     return item

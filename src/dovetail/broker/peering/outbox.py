@@ -21,7 +21,7 @@ Rules:
   ones at QoS 0 on its topic wait behind it, or they would overtake it. But not behind a long queue:
   they are not worth the room.
 - What has expired is not sent [MQTT-3.3.2-5], and gives way when there is no room. But a retained
-  message is: the peer has to forget the one that it replaced.
+  message is: the peer has to forget the one that it replaced. So is what has to go in any case.
 - What is too large for the peer is not sent. It is counted, and holds nothing up.
 - What does not fit any more is counted and not kept, and nobody waits for it either. What has to
   go in any case takes no room from publications.
@@ -84,6 +84,12 @@ class Owed:
         self.is_gone = False  # owed no more
         self.must_go = False  # and takes no room
         self.must_stay = message.retain  # though the disk refuses it
+
+    @property
+    def expires_at(self) -> float:
+        """After this it is not worth sending."""
+        expires_at = self.message.expires_at
+        return inf if expires_at is None or self.must_go or self.message.retain else expires_at
 
 
 class Outbox:
@@ -195,9 +201,7 @@ class Outbox:
         self._unsent.append(owed)
         if not owed.message.qos:
             self._note_waiting(owed.message.topic, 1)
-        expires_at = owed.message.expires_at
-        if expires_at is not None and expires_at < self._expires_next:
-            self._expires_next = expires_at
+        self._expires_next = min(self._expires_next, owed.expires_at)
         self._count(owed, 1)
 
     @property
@@ -326,9 +330,7 @@ class Outbox:
 
     def _has_expired(self, owed: Owed) -> bool:
         """Who says 0 s has it sent at once, or not at all."""
-        message = owed.message
-        expires_at = message.expires_at
-        return expires_at is not None and expires_at < self._shared.now and not message.retain
+        return owed.expires_at < self._shared.now
 
     def _expire(self, owed: Owed) -> None:
         self._shared.counters.publishes_expired += 1
@@ -345,8 +347,7 @@ class Outbox:
         gone = set(expired)
         self._owed = deque(owed for owed in self._owed if owed not in gone)
         self._set_unsent(owed for owed in self._unsent if owed not in gone)
-        ends = (owed.message.expires_at for owed in self._unsent if not owed.message.retain)
-        self._expires_next = min((end for end in ends if end is not None), default=inf)
+        self._expires_next = min((owed.expires_at for owed in self._unsent), default=inf)
 
     def acknowledged(self, sequence: int) -> None:
         """The peer has everything up to here."""

@@ -16,7 +16,14 @@ from collections.abc import Callable, Iterable
 from dovetail.broker.clauses import split_key
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
-from dovetail.broker.peering.bodies import Mark, Publication, decoded, mark_decoder, message_of
+from dovetail.broker.peering.bodies import (
+    Mark,
+    Publication,
+    decoded,
+    expires_at_of,
+    mark_decoder,
+    message_of,
+)
 from dovetail.broker.peering.forwarding import Forwarding
 from dovetail.broker.peering.items import ITEM_TOPIC, Item, unpacked
 from dovetail.broker.peering.stamps import Stamps
@@ -121,10 +128,11 @@ class Receiving:
 
     def take(self, name: str, publication: Publication) -> None:
         """A publication that was not taken before, or what travels among them."""
-        if publication.topic == ITEM_TOPIC:
-            self._take_item(name, unpacked(publication.payload))
-            return
         shared = self._shared
+        if publication.topic == ITEM_TOPIC:
+            expires_at = expires_at_of(publication, shared.now)
+            self._take_item(name, unpacked(publication.payload, expires_at))
+            return
         shared.counters.publishes_from_peers += 1
         mark = decoded(mark_decoder, publication.mark) if publication.mark else None
         self._stamps.saw(publication.stamp)
