@@ -1,4 +1,4 @@
-"""Connections that hold slots of a server and give nothing for them: idle, or slow.
+"""Connections that a server could do without: idle ones, slow ones, wrong passwords.
 
 A thread keeps so many of them open; for each that the server closes another one comes, so the
 server never has rest. Paced, so that a test leaves some of the machine to others.
@@ -17,12 +17,18 @@ PAUSE_SECONDS = 0.002
 
 
 class Flood:
-    """`count` connections to the ports, in turn; each says `words` and then nothing."""
+    """`count` connections to the ports, in turn; each says `words` and then nothing.
 
-    def __init__(self, ports: Iterable[int], count: int, words: bytes = b"") -> None:
+    They come from the address `source`.
+    """
+
+    def __init__(
+        self, ports: Iterable[int], count: int, words: bytes = b"", source: str = "127.0.0.1"
+    ) -> None:
         self._ports = [*ports]
         self._count = count
         self._words = words
+        self._source = source
         self._selector = selectors.DefaultSelector()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -56,7 +62,9 @@ class Flood:
 
     def _open(self, port: int) -> None:
         with suppress(OSError):  # a server that is down is tried again
-            connection = socket.create_connection(("127.0.0.1", port), timeout=1)
+            connection = socket.create_connection(
+                ("127.0.0.1", port), timeout=1, source_address=(self._source, 0)
+            )
             connection.setblocking(False)
             self._selector.register(connection, selectors.EVENT_READ, connection)
             connection.send(self._words)

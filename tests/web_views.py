@@ -24,7 +24,7 @@ from dovetail.reports import (
     SpacesReport,
 )
 from dovetail.stats import Counters, Gauges
-from dovetail.web import Views
+from dovetail.web import Claim, Views
 
 SKETCH = SketchReport(bits=80_000, elements=1_000, fill=0.25, false_positive_rate=0.001)
 PEER = PeerReport(
@@ -129,7 +129,7 @@ async def told_route(topic: str, _attributes: Mapping[str, str]) -> RouteReport:
     return route(topic)
 
 
-async def nobody(_user: str | None, _password: bytes | None, _is_local: bool) -> None:
+async def nobody(_claim: Claim) -> None:
     """Who logs in."""
 
 

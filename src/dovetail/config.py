@@ -170,9 +170,19 @@ EARLY_BYTES_MAX = 2 * 65_535 + 1_024
 FILTERS_PER_PACKET_MAX = 10_000
 """Of one SUBSCRIBE, so that nobody else waits long for it; those beyond get reason 0x97."""
 
-HASHES_WAITING_MAX = 100
+LOGINS_WAITING_MAX = 100
 """Passwords that wait to be checked. Each takes tens of milliseconds by design; who comes beyond is
 told to try again, rather than to wait until its time is over."""
+
+LOGIN_LANES_MAX = 10_000
+"""Addresses, and known users at one, whose wrong passwords are remembered; the latest ones."""
+
+KNOWN_LOGINS_FILE = "logins"
+"""In a data folder: which users have logged in from where."""
+
+KNOWN_LOGINS_MAX = 100_000
+"""Pairs of user and address that have logged in before, on disk: 1.6 MB, and twice that at most
+before the file is written anew."""
 
 CALM_SECONDS_MIN = 0.000_05
 """After so long without a read, a message is sent on at once and not at the end of the turn."""

@@ -11,7 +11,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -37,8 +37,9 @@ from dovetail.broker.state import Shared
 from dovetail.broker.store import Store
 from dovetail.broker.streaming import Streaming
 from dovetail.broker.sys_topics import SysTopics
+from dovetail.broker.verifier import REFUSALS, Decision, Verifier
 from dovetail.cluster.part import ClusterPart, part_of, renewed_tls
-from dovetail.config import HASHES_WAITING_MAX
+from dovetail.config import KNOWN_LOGINS_FILE
 from dovetail.errors import ClientError, DovetailError, ReasonCode
 from dovetail.matcher.assigning import no_matchers
 from dovetail.messages import Message
@@ -57,7 +58,7 @@ from dovetail.running import http_url, places_of, run_until_told
 from dovetail.settings import Listener, Settings, check_files
 from dovetail.stats import Counters, Gauges
 from dovetail.topics.names import check_name
-from dovetail.web import HttpServer, Views, bound_server
+from dovetail.web import Claim, HttpServer, Views, bound_server
 
 if TYPE_CHECKING:
     from dovetail.archive.agent import ArchiveAgent
@@ -72,7 +73,6 @@ _KINDS = {
     "websocket": "WebSocket",
     "secure-websocket": "WebSocket",
 }
-_LOGGING_IN = "too many clients are logging in at once"
 _NAME_TOPIC = b"$SYS/broker/dovetail/name"
 
 
@@ -109,8 +109,7 @@ class Node:
         self._http: HttpServer | None = None
         self._http_moved_because: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._hashes_waiting = 0
-        self._hashing = ThreadPoolExecutor(1, "hashing")
+        self._verifier: Verifier | None = None
 
     @property
     def name(self) -> str:
@@ -130,6 +129,9 @@ class Node:
         if settings.spaces:
             deliveries.load_kernels()
         self._store = Store.open(Path(settings.data), settings.durability)
+        self._verifier = Verifier(
+            Path(settings.data) / KNOWN_LOGINS_FILE, settings.access.failed_logins_per_minute_max
+        )
         state = self._store.load()
         highest_session, highest_message = self._store.highest_numbers()
         shared = Shared(
@@ -256,7 +258,8 @@ class Node:
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
-        self._hashing.shutdown(wait=False, cancel_futures=True)
+        if self._verifier is not None:
+            self._verifier.stop()
         for listening in self.listening:
             listening.server.close()
         if self.agent is not None:
@@ -293,7 +296,9 @@ class Node:
             log.error("not reloaded, all stays as it was: %s", error)
             return
         assert self._server is not None
+        assert self._verifier is not None
         self._authenticator = new_authenticator
+        self._verifier.limit(settings.access.failed_logins_per_minute_max)
         self._administrators = settings.access.administrators
         for listening, context in renewed:
             renew(listening, context)
@@ -320,90 +325,82 @@ class Node:
     # Who a client is ----------------------------------------------------------------------------
 
     def _authenticate(self, link: Link, packet: Connect) -> None:
-        server = self._server
+        server, verifier, authenticator = self._server, self._verifier, self._authenticator
         assert server is not None
-        authenticator = self._authenticator
+        assert verifier is not None
         connection = server.connection_of(link)
         broker = server.broker
+        peer = link.peer
+        decide = partial(
+            authenticator.decide,
+            packet.user,
+            packet.password,
+            loopback=peer.is_loopback,
+            certificate_name=peer.certificate_name,
+            listener=connection.listener,
+        )
 
-        def decide() -> Grant | ReasonCode:
-            return authenticator.decide(
-                packet.user,
-                packet.password,
-                loopback=link.peer.is_loopback,
-                certificate_name=link.peer.certificate_name,
-                listener=connection.listener,
-            )
-
-        def settle(decision: Grant | ReasonCode) -> None:
+        def settle(decision: Decision) -> None:
             if isinstance(decision, ReasonCode):
-                link.refuse(decision, None)
+                link.refuse(decision, REFUSALS.get(decision))
             else:
+                self._remember(decision, packet.password, peer.host)
                 broker.admit(link, packet, decision.user)
 
-        if not authenticator.needs_hash(packet.user, packet.password):
+        if not authenticator.needs_hash(
+            packet.user,
+            packet.password,
+            certificate_name=peer.certificate_name,
+            listener=connection.listener,
+        ):
             settle(decide())
             return
-        hashing = self._hash(decide)
-        if hashing is None:
-            link.refuse(ReasonCode.SERVER_BUSY, _LOGGING_IN)
-            return
 
-        def done(hashed: "asyncio.Future[Grant | ReasonCode]") -> None:
+        def done(decision: "asyncio.Future[Decision]") -> None:
             broker.shared.now = server.clock()
-            if not link.is_closed:
-                settle(hashed.result())
+            if not link.is_closed and not decision.cancelled():
+                settle(decision.result())
                 connection.answered()
 
-        hashing.add_done_callback(done)
+        verifier.verify(
+            packet.user or "", peer.host, decide, lambda: not link.is_closed
+        ).add_done_callback(done)
 
-    async def _log_in(self, user: str | None, password: bytes | None, is_local: bool) -> str | None:
+    async def _log_in(self, claim: Claim) -> str | None:
         """Who uses HTTP, by the same rules."""
-        authenticator = self._authenticator
-
-        def decide() -> Grant | ReasonCode:
-            return authenticator.decide(user, password, loopback=is_local)
-
-        if not authenticator.needs_hash(user, password):
-            decision = decide()
+        authenticator, verifier = self._authenticator, self._verifier
+        assert verifier is not None
+        decide = partial(authenticator.decide, claim.user, claim.password, loopback=claim.is_local)
+        if authenticator.needs_hash(claim.user, claim.password):
+            decision = await verifier.verify(claim.user or "", claim.host, decide)
         else:
-            hashing = self._hash(decide)
-            if hashing is None:
-                raise ClientError(ReasonCode.SERVER_BUSY, _LOGGING_IN)
-            decision = await hashing
+            decision = decide()
         if isinstance(decision, Grant):
+            self._remember(decision, claim.password, claim.host)
             return decision.user
+        if decision in REFUSALS:
+            raise ClientError(decision, REFUSALS[decision])
         why = "a name and its password are needed here"
         if decision == ReasonCode.BAD_USER_NAME_OR_PASSWORD:
             why = "the name or the password is wrong"
         raise ClientError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, why)
 
-    async def _administer(self, user: str | None, password: bytes | None, is_local: bool) -> None:
+    def _remember(self, grant: Grant, password: bytes | None, host: str) -> None:
+        assert self._verifier is not None
+        if grant.user is not None and password:
+            self._verifier.remember(grant.user, host)
+
+    async def _administer(self, claim: Claim) -> None:
         """An administrator; without any, who is on this machine and may log in."""
-        if not self._administrators and not is_local:
+        if not self._administrators and not claim.is_local:
             why = "without access.administrators this is taken from the broker's own machine only"
             raise ClientError(ReasonCode.NOT_AUTHORIZED, why)
-        proven = await self._log_in(user, password, is_local)
+        proven = await self._log_in(claim)
         if self._administrators and proven is None:
             why = "an administrator's name and password are needed here"
             raise ClientError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, why)
         if self._administrators and proven not in self._administrators:
             raise ClientError(ReasonCode.NOT_AUTHORIZED, f"{proven} is none of the administrators")
-
-    def _hash(
-        self, decide: Callable[[], Grant | ReasonCode]
-    ) -> "asyncio.Future[Grant | ReasonCode] | None":
-        """In a thread: it takes tens of milliseconds by design. None: too many wait for it."""
-        if self._hashes_waiting >= HASHES_WAITING_MAX:
-            return None
-        self._hashes_waiting += 1
-
-        def done(_hashed: object) -> None:
-            self._hashes_waiting -= 1
-
-        hashing = asyncio.get_running_loop().run_in_executor(self._hashing, decide)
-        hashing.add_done_callback(done)
-        return hashing
 
     # What the node says of itself ---------------------------------------------------------------
 

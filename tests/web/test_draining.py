@@ -10,25 +10,23 @@ import pytest
 
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.reports import Drained, DrainReport
-from dovetail.web import HttpServer
+from dovetail.web import Claim, HttpServer
 from web_views import views
 
 JSON = {"content-type": "application/json"}
 ORDER = b'{"name": "m"}'
-
-Asked = tuple[str | None, bytes | None, bool]
 
 
 def ask(
     *requests: tuple[bytes, dict[str, str]],
     verdict: Drained = "leaves",
     others: tuple[str, ...] = ("a", "b"),
-    administer: Callable[[Asked], None] = lambda _asked: None,
+    administer: Callable[[Claim], None] = lambda _claim: None,
 ) -> list[tuple[int, dict[str, object]]]:
     """Statuses and bodies of the answers."""
 
-    async def judge(user: str | None, password: bytes | None, is_local: bool) -> None:
-        administer((user, password, is_local))
+    async def judge(claim: Claim) -> None:
+        administer(claim)
 
     async def drain(name: str) -> DrainReport:
         return DrainReport(name, verdict, others)
@@ -59,11 +57,11 @@ def test_a_matcher_leaves() -> None:
 
 
 def test_who_asks_is_judged_first() -> None:
-    asked: list[Asked] = []
+    asked: list[Claim] = []
 
-    def judge(who: Asked) -> None:
-        asked.append(who)
-        if who[1] != b"secret":
+    def judge(claim: Claim) -> None:
+        asked.append(claim)
+        if claim.password != b"secret":
             raise ClientError(ReasonCode.NOT_AUTHORIZED, "not you")
 
     basic = {"authorization": "Basic YW5uYTpzZWNyZXQ="}
@@ -75,7 +73,12 @@ def test_who_asks_is_judged_first() -> None:
     )
     assert answers[:2] == [(403, {"error": "not you"})] * 2
     assert answers[2][0] == 202
-    assert asked == [(None, None, True), (None, None, False), ("anna", b"secret", True)]
+    here = "127.0.0.1"
+    assert asked == [
+        Claim(None, None, here, is_local=True),
+        Claim(None, None, here, is_local=False),
+        Claim("anna", b"secret", here, is_local=True),
+    ]
 
 
 def test_pages_in_browsers_cannot_ask() -> None:

@@ -14,7 +14,7 @@ from broker_process import BrokerProcess, wait_until
 from dovetail.broker.packets import Ack, Publish
 from dovetail.engines import MEDIA_TYPE, Handover, Listed, Matched, Question, Taken
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.web import HttpServer
+from dovetail.web import Claim, HttpServer
 from web_views import views
 from wire_client import WireClient
 
@@ -43,7 +43,7 @@ def ask(
     administer: Callable[[], None] = lambda: None,
     engine: Engine | None = None,
 ) -> list[tuple[int, bytes]]:
-    async def judge(_user: str | None, _password: bytes | None, _is_local: bool) -> None:
+    async def judge(_claim: Claim) -> None:
         administer()
 
     async def work() -> Sequence[tuple[int, bytes]]:

@@ -6,7 +6,7 @@ import json
 
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.reports import PlanOrder, PlanReport
-from dovetail.web import HttpServer
+from dovetail.web import Claim, HttpServer
 from web_views import views
 
 JSON = {"content-type": "application/json"}
@@ -14,7 +14,7 @@ ORDER = {"spaces": [{"space": "s", "layout": "s#1", "places": [[0.0], [5.0]]}]}
 
 
 def ask(*bodies: object, may: bool = True, refuses: str = "") -> list[tuple[int, object]]:
-    async def judge(_user: str | None, _password: bytes | None, _is_local: bool) -> None:
+    async def judge(_claim: Claim) -> None:
         if not may:
             raise ClientError(ReasonCode.NOT_AUTHORIZED, "not you")
 

@@ -31,7 +31,7 @@ from dovetail.config import GREETING_LOOKS_MAX, HTTP_BODY_BYTES_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
 from dovetail.settings import Mqtt, Rule
-from dovetail.web import HttpServer, serving
+from dovetail.web import Claim, HttpServer, serving
 from dovetail.web.openapi import DOCUMENT
 from dovetail.web.pages import make_application
 from dovetail.web.requests import STATUSES
@@ -136,12 +136,12 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def log_in(user: str | None, password: bytes | None, is_local: bool) -> str | None:
+async def log_in(claim: Claim) -> str | None:
     """Anna's password is secret; others on this machine need none."""
-    if user is None and is_local:
+    if claim.user is None and claim.is_local:
         return None
-    if (user, password) == ("anna", b"secret"):
-        return user
+    if (claim.user, claim.password) == ("anna", b"secret"):
+        return claim.user
     raise ClientError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the name or the password is wrong")
 
 

@@ -160,11 +160,19 @@ class Authenticator:
         self._anonymous = access.anonymous
         self._passwords = passwords
 
-    def needs_hash(self, user: str | None, password: bytes | None) -> bool:
+    def needs_hash(
+        self,
+        user: str | None,
+        password: bytes | None,
+        *,
+        certificate_name: str | None = None,
+        listener: Listener | None = None,
+    ) -> bool:
         return (
             self._passwords is not None
             and bool(user)
             and bool(password)
+            and not _is_named_by(certificate_name, listener)
             and not self._passwords.remembers(user or "", password or b"")
         )
 
@@ -183,7 +191,7 @@ class Authenticator:
         CONNECT has to be right where there is a password file; where there is none, nobody can
         prove a name, and who gives one is treated as anonymous.
         """
-        if certificate_name and listener is not None and listener.user_from_certificate:
+        if _is_named_by(certificate_name, listener):
             return Grant(certificate_name)
         if self._passwords is not None and (user or password):
             if user and password and self._passwords.verify(user, password):
@@ -192,6 +200,10 @@ class Authenticator:
         if self._anonymous == "always" or (self._anonymous == "loopback" and loopback):
             return Grant(None)
         return ReasonCode.NOT_AUTHORIZED
+
+
+def _is_named_by(certificate_name: str | None, listener: Listener | None) -> bool:
+    return bool(certificate_name) and listener is not None and listener.user_from_certificate
 
 
 def _permits(allowed: Iterable[Levels], denied: Iterable[Levels], levels: Sequence[str]) -> bool:

@@ -37,6 +37,7 @@ _REFUSALS_3_1_1 = frozenset(
         ReasonCode.SERVER_BUSY,
         ReasonCode.SERVER_SHUTTING_DOWN,
         ReasonCode.QUOTA_EXCEEDED,
+        ReasonCode.CONNECTION_RATE_EXCEEDED,
     }
 )
 """What a CONNACK of 3.1.1 can say; anything else is a connection that closes."""
@@ -58,6 +59,7 @@ class Peer(NamedTuple):
     is_loopback: bool = True
     certificate_name: str | None = None
     listener: str = ""
+    host: str = "?"
 
 
 class Acknowledgement:

@@ -493,7 +493,7 @@ def peer_of(transport: asyncio.BaseTransport, listener: str) -> Peer:
     except ValueError:
         is_loopback = True  # a socket file
     certificate = transport.get_extra_info("peercert")
-    return Peer(shown, is_loopback, common_name(certificate), listener)
+    return Peer(shown, is_loopback, common_name(certificate), listener, host)
 
 
 def common_name(certificate: dict[str, Any] | None) -> str | None:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from dovetail.settings.describing import about
+from dovetail.settings.describing import about, number
 
 
 class Rule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -69,6 +69,17 @@ class Access(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             "that gives a name has to give its password too. Empty: no user can log in."
         ),
     ] = ""
+    failed_logins_per_minute_max: Annotated[
+        int,
+        number(
+            0,
+            1_000_000,
+            "Wrong passwords from one address (of IPv6: one /64 prefix); further logins from there "
+            "are refused for a while. A user who has logged in from that address before is counted "
+            "apart from the others there. 0: as many as they like, which is for a proxy or a "
+            "translation of addresses behind which everybody has one address.",
+        ),
+    ] = 60
     administrators: Annotated[
         tuple[str, ...],
         about(

@@ -6,6 +6,6 @@ starts, beside the event loop, so that MQTT clients do not wait for it.
 """
 
 from dovetail.web.http import HttpServer, bound_server
-from dovetail.web.views import MatcherViews, Views
+from dovetail.web.views import Claim, MatcherViews, Views
 
-__all__ = ["HttpServer", "MatcherViews", "Views", "bound_server"]
+__all__ = ["Claim", "HttpServer", "MatcherViews", "Views", "bound_server"]

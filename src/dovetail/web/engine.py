@@ -24,11 +24,11 @@ def engine_routes(views: Views) -> list[Route]:
     engine = views.engine
 
     async def subscriptions(request: Request) -> Response:
-        await views.administer(*claim_of(request))
+        await views.administer(claim_of(request))
         return _reply(await engine.tell(await _body(request, Question)))
 
     async def deliveries(request: Request) -> Response:
-        await views.administer(*claim_of(request))
+        await views.administer(claim_of(request))
         return _reply(await engine.take(await _body(request, Handover)))
 
     return [

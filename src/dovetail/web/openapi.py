@@ -29,6 +29,7 @@ _FAULTS = {
     409: "Another request has taken the handle over.",
     413: "The body is too long.",
     415: "The body is not called application/json.",
+    429: "Too many wrong passwords came from this address. Try again later (`Retry-After`).",
     503: "Not now: a limit is met, the data folder fails, a broker stops or is away. Try again.",
 }
 
@@ -44,7 +45,7 @@ def _json(kind: type) -> dict[str, Any]:
 def _answers(success: dict[int, dict[str, Any]], *faults: int) -> dict[str, Any]:
     refused = {
         status: {"description": _FAULTS[status], **_json(Fault)}
-        for status in sorted({401, 403, *faults, 503})
+        for status in sorted({401, 403, *faults, 429, 503})
     }
     return {str(status): answer for status, answer in {**success, **refused}.items()}
 

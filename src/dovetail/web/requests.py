@@ -24,6 +24,7 @@ from starlette.routing import Route
 from dovetail.config import HTTP_BODY_BYTES_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.handles import Fault
+from dovetail.web.views import Claim
 
 T = TypeVar("T")
 
@@ -34,6 +35,7 @@ STATUSES: Mapping[ReasonCode, int] = {
     ReasonCode.SESSION_TAKEN_OVER: 409,
     ReasonCode.TOPIC_FILTER_INVALID: 400,
     ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: 400,
+    ReasonCode.CONNECTION_RATE_EXCEEDED: 429,
     ReasonCode.QUOTA_EXCEEDED: 503,
     ReasonCode.SERVER_BUSY: 503,
     ReasonCode.SERVER_UNAVAILABLE: 503,
@@ -41,7 +43,7 @@ STATUSES: Mapping[ReasonCode, int] = {
 }
 
 _CHALLENGE = {"www-authenticate": 'Basic realm="dovetail", charset="UTF-8"'}
-_LATER = {"retry-after": "1"}
+_LATER = {503: {"retry-after": "1"}, 429: {"retry-after": "60"}}
 _PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 
 
@@ -62,7 +64,7 @@ def reply(
 async def _fault(_request: Request, error: Exception) -> Response:
     if isinstance(error, ClientError):
         status = STATUSES.get(error.reason, 400)
-        headers = _CHALLENGE if status == 401 else _LATER if status == 503 else {}
+        headers = _CHALLENGE if status == 401 else _LATER.get(status, {})
         return reply(Fault(error.message), status, headers)
     assert isinstance(error, HTTPException)
     return reply(Fault(error.detail), error.status_code, error.headers)
@@ -93,11 +95,12 @@ def resource(path: str, **endpoints: Callable[[Request], Awaitable[Response]]) -
 # Requests ---------------------------------------------------------------------------------------
 
 
-def claim_of(request: Request) -> tuple[str | None, bytes | None, bool]:
-    """The name and password that are to be judged, and whether it comes from this machine."""
+def claim_of(request: Request) -> Claim:
+    """Who asks, to be judged."""
     if "origin" in request.headers:
         raise HTTPException(403, "requests of web pages are not taken")
-    return (*_credentials(request), _is_local(request))
+    host = "?" if request.client is None else request.client.host
+    return Claim(*_credentials(request), host, _is_local(request))
 
 
 def _credentials(request: Request) -> tuple[str | None, bytes | None]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dovetail.engines import Engine
 from dovetail.handles import Handles
@@ -20,6 +20,17 @@ from dovetail.reports import (
     SpacesReport,
 )
 from dovetail.stats import Counters, Gauges
+
+
+class Claim(NamedTuple):
+    """Who asks, as it says: a name and password to be judged, or none."""
+
+    user: str | None
+    password: bytes | None
+    host: str
+    """The address that the request comes from: its sender's, or the last proxy's."""
+    is_local: bool
+    """Does it come from this machine, and not through a proxy?"""
 
 
 class ArchiveView(Protocol):
@@ -61,10 +72,9 @@ class Views:
     route: Callable[[str, Mapping[str, str]], Awaitable[RouteReport]]
     """Of a topic and attributes. A ClientError if it is no name of one, or they cannot be read."""
     spaces: Callable[[], SpacesReport]
-    log_in: Callable[[str | None, bytes | None, bool], Awaitable[str | None]]
-    """The name that a user has proven, by name, password, and whether it is on this machine; None:
-    it may do without one. A ClientError if it may not."""
-    administer: Callable[[str | None, bytes | None, bool], Awaitable[None]]
+    log_in: Callable[[Claim], Awaitable[str | None]]
+    """The name that a user has proven; None: it may do without one. A ClientError if it may not."""
+    administer: Callable[[Claim], Awaitable[None]]
     """The same of who wants to change the cluster. A ClientError if it may not."""
     drain: Callable[[str], Awaitable[DrainReport]]
     """Have a matcher hand over and leave."""
