@@ -741,6 +741,13 @@ DIAL_FAILURES_QUIET = 5
 """Attempts in vain, some three seconds of them, before the log says so: nodes that are started
 together are not there at the same moment."""
 
+LOG_REPEAT_SECONDS = 1.0
+"""Of lines of a kind one is logged at once, and then one in so long, with their number."""
+
+LOG_KINDS_MAX = 256
+"""Kinds of lines that are told apart at a time; there are some hundred in the source, and those
+about nodes have a kind for each node. Those beyond are one kind."""
+
 GRIEVANCES_MAX = 1_000
 """Refusals that are remembered so that a peer's next attempt is not a line in the log again."""
 

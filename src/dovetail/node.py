@@ -41,6 +41,7 @@ from dovetail.broker.verifier import REFUSALS, Decision, Verifier
 from dovetail.cluster.part import ClusterPart, part_of, renewed_tls
 from dovetail.config import KNOWN_LOGINS_FILE
 from dovetail.errors import ClientError, DovetailError, ReasonCode
+from dovetail.logs import about
 from dovetail.matcher.assigning import no_matchers
 from dovetail.messages import Message
 from dovetail.reports import (
@@ -452,7 +453,9 @@ class Node:
         if self.agent is not None:
             report = await self.agent.asking.drain(name)
             if report.verdict == "leaves":
-                log.info("%s hands over and leaves, as was asked for over HTTP", name)
+                log.info(
+                    "%s hands over and leaves, as was asked for over HTTP", name, extra=about(name)
+                )
             return report
         return DrainReport(name, "broker" if name == self.name else "unknown", ())
 

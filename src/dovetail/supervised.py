@@ -20,6 +20,7 @@ from dovetail.config import (
     STOP_SECONDS_MAX,
 )
 from dovetail.errors import DovetailError
+from dovetail.logs import about
 from dovetail.matcher.scaling import Place, Standing
 
 log = logging.getLogger("dovetail.up")
@@ -84,7 +85,7 @@ class Supervised:
             self._load = None
             if self._is_drained or self._is_leaving:
                 why = "is drained, and stays away" if self._is_drained else "has left"
-                log.info("%s: %s", self.part.name, why)
+                log.info("%s: %s", self.part.name, why, extra=about(self.part.name))
                 if not self.said.done():
                     self.said.set_result([])
                 return
@@ -97,7 +98,7 @@ class Supervised:
                 words = f"cannot start, and tries again in {pause_seconds:g} s: {self._error}"
             else:
                 words = f"{self._ended(code)}; it starts again in {pause_seconds:g} s"
-            log.warning("%s: %s", self.part.name, words)
+            log.warning("%s: %s", self.part.name, words, extra=about(self.part.name))
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, RESTART_SECONDS_MAX)
 
@@ -143,7 +144,7 @@ class Supervised:
             if self._is_to_reload:
                 self.signal(signal.SIGHUP)
             if self.said.done():
-                log.warning("%s: is up again", self.part.name)
+                log.warning("%s: is up again", self.part.name, extra=about(self.part.name))
             else:
                 self.said.set_result(said[UP])
 

@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from dovetail.config import MATCHERS_LOOK_SECONDS, STOP_SECONDS_MAX
+from dovetail.logs import about
 from dovetail.matcher.scaling import Change, Place, Standing
 from dovetail.supervised import Part, Supervised
 
@@ -121,10 +122,15 @@ class _Supervisor:
             if change is None:
                 await asyncio.sleep(MATCHERS_LOOK_SECONDS)
             elif change.is_start:
-                log.info("%s: is started: %s", change.name, change.reason)
+                log.info("%s: is started: %s", change.name, change.reason, extra=about(change.name))
                 self._begin(Supervised(parts[change.name], is_first=False))
             else:
-                log.info("%s: hands over and leaves: %s", change.name, change.reason)
+                log.info(
+                    "%s: hands over and leaves: %s",
+                    change.name,
+                    change.reason,
+                    extra=about(change.name),
+                )
                 self._processes[change.name].leave()
 
     async def _stop(self) -> None:
@@ -161,7 +167,7 @@ class _Supervisor:
 def _say_up(name: str, said: asyncio.Future[Any]) -> None:
     if not said.cancelled():
         places = "; ".join(f"{kind} {where}" for kind, where in said.result())
-        log.info("%s: is up: %s", name, places or "it has nothing to tell")
+        log.info("%s: is up: %s", name, places or "it has nothing to tell", extra=about(name))
 
 
 async def _first_of(*futures: asyncio.Future[Any], seconds_max: float | None = None) -> None:

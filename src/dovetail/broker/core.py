@@ -38,6 +38,7 @@ from dovetail.broker.subscribing import Subscribing
 from dovetail.broker.timers import Timers
 from dovetail.config import CONNECT_BYTES_MAX
 from dovetail.errors import ReasonCode
+from dovetail.logs import about
 from dovetail.messages import Message
 
 log = logging.getLogger("dovetail.broker")
@@ -318,6 +319,7 @@ class Broker:
             link.peer.address,
             reason.name.lower().replace("_", " "),
             f" ({why})" if why else "",
+            extra=about(reason.name),
         )
 
     def note_failure(self, link: Outlet, reason: ReasonCode, why: str) -> None:
@@ -329,4 +331,5 @@ class Broker:
             link.peer.address,
             reason.name.lower().replace("_", " "),
             why,
+            extra=about(reason.name),
         )

@@ -28,6 +28,7 @@ from dovetail.client.connection import (
 from dovetail.client.options import ConnectionOptions
 from dovetail.client.publishing import answer_seconds_max
 from dovetail.errors import ReasonCode
+from dovetail.logs import about
 
 log = logging.getLogger("dovetail.client")
 
@@ -127,7 +128,12 @@ class Sender:
                 is_passing = not isinstance(error, RefusedError) or error.passing
                 if not is_passing or self._clock() - since >= self._wait_seconds:
                     raise
-                log.warning("%s is waited for: %s", self._options.address, error.message)
+                log.warning(
+                    "%s is waited for: %s",
+                    self._options.address,
+                    error.message,
+                    extra=about(self._options.address),
+                )
             else:
                 return
             if self._clock() - since >= self._wait_seconds:

@@ -33,6 +33,7 @@ from dovetail.cluster.part import ClusterPart
 from dovetail.cluster.transport import Transport
 from dovetail.config import LEFT_FORGET_SECONDS, PHI_SUSPECT
 from dovetail.errors import ConfigError
+from dovetail.logs import about
 from dovetail.reports import NodeRole, State
 
 log = logging.getLogger("dovetail.cluster")
@@ -252,7 +253,7 @@ class NodeAgent(ABC):
         is_new = event.is_new or name in self._unnamed
         self._unnamed.discard(name)
         if is_new or not is_alive:
-            log.info("%s %s", name, _WORDS[event.presence])
+            log.info("%s %s", name, _WORDS[event.presence], extra=about(name))
             self._silent.discard(name)
         if is_alive:
             self._is_heard(name)
@@ -270,7 +271,7 @@ class NodeAgent(ABC):
     def _is_heard(self, name: str) -> None:
         if name in self._silent:
             self._silent.discard(name)
-            log.info("%s is heard again", name)
+            log.info("%s is heard again", name, extra=about(name))
 
     def _dial(self, name: str, role: NodeRole) -> None:
         state = self.gossip.state(name)
@@ -290,7 +291,12 @@ class NodeAgent(ABC):
         except ConfigError as error:
             if self._bad_addresses.get(name) != text:
                 self._bad_addresses[name] = text
-                log.warning("ignored what is said of where %s is: %s", name, error.message)
+                log.warning(
+                    "ignored what is said of where %s is: %s",
+                    name,
+                    error.message,
+                    extra=about(name),
+                )
             return None
 
     # The transport's side -------------------------------------------------------------------------
@@ -303,7 +309,7 @@ class NodeAgent(ABC):
     def _refuse(self, link: Link, why: str) -> None:
         """A node that would be taken for another one."""
         name = link.name
-        log.error("%s is refused: %s", name, why)
+        log.error("%s is refused: %s", name, why, extra=about(name))
         self._refused[name] = (link.hello.instance, why)
         self.transport.forget(name)
         # What it says of itself must not come back through others either.
@@ -332,7 +338,7 @@ class NodeAgent(ABC):
         presence = self.gossip.presence(name)
         if presence is Presence.DEAD and name not in self._silent:
             self._silent.add(name)
-            log.info("%s %s", name, _WORDS[presence])
+            log.info("%s %s", name, _WORDS[presence], extra=about(name))
         _, role = self._met[name]
         self._went_down(name, role, is_alive=presence is Presence.ALIVE)
 

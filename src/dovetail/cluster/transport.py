@@ -50,6 +50,7 @@ from dovetail.config import (
     GRIEVANCES_MAX,
     MEMBER_ADDRESSES_MAX,
 )
+from dovetail.logs import about
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -275,14 +276,15 @@ class Transport:
                 link.give_up("it was forgotten")
         if link.is_ready:
             return link
-        what = f"cannot connect to {dial}: {link.why_gone}"
         refusal = None if link.handshake is None else link.handshake.refusal
         if refusal is not None and refusal.code not in _NOT_OF_US:
             self.refusal = refusal.sentence
         if link.handshake is None and dial.failures < DIAL_FAILURES_QUIET:
-            log.debug("%s", what)
-        else:
-            self._complain(str(dial), link, what)
+            log.debug("cannot connect to %s: %s", dial, link.why_gone)
+        elif self._is_news(str(dial), link, link.why_gone):
+            log.warning(
+                "cannot connect to %s: %s", dial, link.why_gone, extra=about(str(dial.address))
+            )
         return None
 
     # For links ------------------------------------------------------------------------------------
@@ -348,7 +350,7 @@ class Transport:
         else:
             self._dialed[name] = link
             self.refusal = None
-            log.info("connected to %s at %s", name, link.address)
+            log.info("connected to %s at %s", name, link.address, extra=about(name))
             self._on_connected(name, link.hello)
 
     def _ready_from(self, link: Link) -> None:
@@ -379,7 +381,7 @@ class Transport:
         if self._dialed.get(name) is link:
             del self._dialed[name]
             if not self._is_stopped:
-                log.info("lost %s at %s: %s", name, link.address, link.why_gone)
+                log.info("lost %s at %s: %s", name, link.address, link.why_gone, extra=about(name))
                 self._on_lost(name)
 
     def _check(self, hello: Hello) -> Refusal | None:
@@ -461,11 +463,12 @@ class Transport:
             dial.task.cancel()
 
     def _refused(self, who: str, link: Link | None, why: str) -> None:
-        self._complain(who, link, f"did not let {who} in: {why}")
+        if self._is_news(who, link, why):
+            log.warning("did not let %s in: %s", who, why)
 
-    def _complain(self, who: str, link: Link | None, what: str) -> None:
+    def _is_news(self, who: str, link: Link | None, why: str) -> bool:
         refusal = None if link is None or link.handshake is None else link.handshake.refusal
         if refusal is not None and refusal.code == Code.OURSELVES:
-            log.debug("%s", what)  # every node may have the same list of seeds, itself among them
-        elif self._grievances.is_news(who, what, self.clock()):
-            log.warning("%s", what)
+            log.debug("%s: %s", who, why)
+            return False  # every node may have the same list of seeds, itself among them
+        return self._grievances.is_news(who, why, self.clock())

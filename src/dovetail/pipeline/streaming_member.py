@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from dovetail import terminal
 from dovetail.client.options import PASSWORD_VARIABLE
 from dovetail.errors import DovetailError
-from dovetail.logs import set_up_logging
+from dovetail.logs import about, set_up_logging
 from dovetail.pipeline.streaming_job import StreamOptions, stream
 from dovetail.streams import StreamMember
 from dovetail.supervised import ERROR, UP
@@ -37,7 +37,7 @@ class _LogLines(io.TextIOBase):
     def write(self, text: str) -> int:
         for line in text.splitlines():
             if line.strip():
-                log.info("%s", line)
+                log.info("%s", line, extra=about(line))
         return len(text)
 
 

@@ -32,6 +32,7 @@ from dovetail.cluster.link import Link
 from dovetail.cluster.part import ClusterPart
 from dovetail.config import PEER_FRAME_EXTRA_BYTES
 from dovetail.errors import PeerError
+from dovetail.logs import about
 from dovetail.matcher.tables import MATCHER
 from dovetail.reports import NodeRole
 
@@ -171,10 +172,10 @@ class Agent(NodeAgent):
     def _is_forgotten(self, name: str) -> None:
         if name in self._matchers:
             self._forget_matcher(name)
-            log.info("forgot %s, a matcher", name)
+            log.info("forgot %s, a matcher", name, extra=about(name))
         else:
             lost = self.mesh.forget(name)
-            log.warning("forgot %s; it was owed %d publications", name, lost)
+            log.warning("forgot %s; it was owed %d publications", name, lost, extra=about(name))
 
     def _tell_of_matcher(self, name: str, *, is_alive: bool) -> None:
         state = self.gossip.state(name)

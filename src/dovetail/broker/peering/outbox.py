@@ -44,6 +44,7 @@ from dovetail.config import (
     PEER_FRAME_BYTES_MAX,
     PEER_FRAME_EXTRA_BYTES,
 )
+from dovetail.logs import about
 from dovetail.messages import Message
 
 log = logging.getLogger("dovetail.cluster")
@@ -185,6 +186,7 @@ class Outbox:
                 self.peer,
                 self.count - self._must_go_count,
                 self.nbytes - self._must_go_bytes,
+                extra=about(self.peer),
             )
         if done is not None:
             done(True)
@@ -264,7 +266,11 @@ class Outbox:
         oldest = self._owed[0].since
         if now - max(oldest, self._answered_at) > OUTBOX_WAIT_SECONDS_MAX:
             self.is_late = True
-            log.warning("%s does not take what it is sent; it is kept for it", self.peer)
+            log.warning(
+                "%s does not take what it is sent; it is kept for it",
+                self.peer,
+                extra=about(self.peer),
+            )
             self._count_on_disk()
         elif now - oldest > OUTBOX_WAIT_SECONDS_MAX and now >= self._spare_at:
             self._spare_at = now + _SPARE_SECONDS  # there may be many
@@ -321,6 +327,7 @@ class Outbox:
             "dropped a publication of %d bytes, which is too large for %s",
             owed.message.size,
             self.peer,
+            extra=about(self.peer),
         )
         self._shared.counters.peer_messages_dropped += 1
         self._pop_unsent()
