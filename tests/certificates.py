@@ -20,17 +20,19 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(name)
-        certificate = self._sign(self._name, self._key, x509.BasicConstraints(True, None))
+        since = datetime.now(UTC) - _LIFE
+        certificate = self._sign(self._name, self._key, x509.BasicConstraints(True, None), since)
         self.file.write_bytes(certificate)
 
-    def issue(self, name: str) -> tuple[Path, Path]:
+    def issue(self, name: str, *, has_expired: bool = False) -> tuple[Path, Path]:
         """Certificate and key of a server on this machine, or of a client of that name."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName(
             [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         )
         certificate_file = self._folder / f"{name}.crt"
-        certificate_file.write_bytes(self._sign(_name(name), key, names))
+        since = datetime.now(UTC) - (3 if has_expired else 1) * _LIFE
+        certificate_file.write_bytes(self._sign(_name(name), key, names, since))
         key_file = self._folder / f"{name}.key"
         key_file.write_bytes(
             key.private_bytes(
@@ -42,17 +44,20 @@ class Authority:
         return certificate_file, key_file
 
     def _sign(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, extension: x509.ExtensionType
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        extension: x509.ExtensionType,
+        since: datetime,
     ) -> bytes:
-        now = datetime.now(UTC)
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self._name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _LIFE)
-            .not_valid_after(now + _LIFE)
+            .not_valid_before(since)
+            .not_valid_after(since + 2 * _LIFE)
             .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
             .add_extension(
                 x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False

@@ -288,7 +288,7 @@ class Node:
             renewed = [
                 (listening, tls_context(as_named_now(listening.listener, settings)))
                 for listening in self.listening
-                if listening.context is not None
+                if listening.tls is not None
             ]
             tls = None
             if self.agent is not None:

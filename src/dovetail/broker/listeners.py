@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.broker.server import Connection, Server
+from dovetail.broker.tls import Tls, TlsProtocol
 from dovetail.broker.websocket import WebSocketConnection
 from dovetail.config import PORTS_TRIED_MAX
 from dovetail.errors import ConfigError
@@ -27,14 +28,14 @@ class Listening:
     host: str
     port: int
     server: asyncio.Server
-    context: ssl.SSLContext | None
+    tls: Tls | None
     moved_because: str | None = None
 
     @property
     def address(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         if self.listener.kind in WEBSOCKET_KINDS:
-            scheme = "wss" if self.context is not None else "ws"
+            scheme = "wss" if self.tls is not None else "ws"
             return f"{scheme}://{host}:{self.port}{self.listener.path}"
         return f"{host}:{self.port}"
 
@@ -47,8 +48,8 @@ async def listen(
     One that `may_move` takes a port behind its own if that one is taken; one that `shares_port` has
     it together with other brokers, and the system says who gets a client.
     """
-    context = tls_context(listener) if listener.kind in SECURE_KINDS else None
-    factory = connection_factory(server, listener)
+    tls = Tls(tls_context(listener)) if listener.kind in SECURE_KINDS else None
+    factory = connection_factory(server, listener, tls)
     ports = [listener.port]
     if may_move:
         ports += [*range(listener.port + 1, listener.port + PORTS_TRIED_MAX), 0]
@@ -59,13 +60,9 @@ async def listen(
                 factory,
                 listener.host or None,
                 port,
-                ssl=context,
                 backlog=_BACKLOG,
                 reuse_port=shares_port or None,
                 start_serving=False,
-                ssl_handshake_timeout=None
-                if context is None
-                else server.shared.limits.connect_timeout_seconds,
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE and port != ports[-1]:
@@ -73,7 +70,7 @@ async def listen(
                 continue
             raise _refused(listener, port, error) from None
         host, taken = opened.sockets[0].getsockname()[:2]
-        return Listening(listener, listener.host or host, taken, opened, context, reason)
+        return Listening(listener, listener.host or host, taken, opened, tls, reason)
     raise AssertionError("the last port is any free one")
 
 
@@ -103,16 +100,20 @@ def explain(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def connection_factory(server: Server, listener: Listener) -> Callable[[], asyncio.Protocol]:
+def connection_factory(
+    server: Server, listener: Listener, tls: Tls | None
+) -> Callable[[], asyncio.Protocol]:
     name = f"{listener.kind}:{listener.port}"
-    if listener.kind in WEBSOCKET_KINDS:
-        return lambda: WebSocketConnection(server, name, listener)
-    return lambda: Connection(server, name, listener)
+    kind = WebSocketConnection if listener.kind in WEBSOCKET_KINDS else Connection
+    if tls is None:
+        return lambda: kind(server, name, listener)
+    return lambda: TlsProtocol(server, name, tls, lambda: kind(server, name, listener))
 
 
 def tls_context(listener: Listener) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
     try:
         context.load_cert_chain(listener.certificate, listener.key or None)
     except (OSError, ssl.SSLError) as error:
@@ -135,17 +136,9 @@ def tls_context(listener: Listener) -> ssl.SSLContext:
 
 
 def renew(listening: Listening, context: ssl.SSLContext) -> None:
-    """Connections from now on get this certificate, and these client authorities alone.
-
-    A socket that listens keeps its context, and a context keeps every authority that it was ever
-    given. But it may pass a connection on to another one, as is done for servers of several names.
-    """
-
-    def switch(connection: ssl.SSLObject, _name: str, _listening: ssl.SSLContext) -> None:
-        connection.context = context
-
-    assert listening.context is not None
-    listening.context.sni_callback = switch
+    """Connections from now on get this certificate, and these client authorities alone."""
+    assert listening.tls is not None
+    listening.tls.context = context
 
 
 def _tls_reason(error: OSError) -> str:
