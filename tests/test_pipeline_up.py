@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +25,14 @@ engine = "spark"
 json_fields = true
 [spaces.traffic.dimensions]
 speed = [0, 200]
+[[access.rules]]
+client = "driver"
+subscribe = ["traffic/#"]
+[[access.rules]]
+client = "sensor"
+publish = ["#"]
 """
+"""With rules and without administrators: what the stream does is closed to all others."""
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +78,8 @@ def test_all_of_it_runs_and_ends(fleet: FleetProcess) -> None:
     table = fleet.folder / "dovetail-data" / "pipeline" / "matched"
     expected = [("other", 0), ("traffic/A1", 0), ("traffic/A1", 1), ("traffic/A1", 1)]
     wait_until(lambda: rows(table) == expected, "the table has all rows")
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        fleet.get("/archive")
     driver.close()
     sensor.close()
 

@@ -152,6 +152,7 @@ def views(**other: object) -> Views:
         "spaces": spaces,
         "log_in": nobody,
         "administer": nobody,
+        "inspect": nobody,
         "drain": drained,
         "plan": planned,
         "handles": None,

@@ -300,6 +300,10 @@ COMPACT_STALE_SECONDS = 3_600.0
 
 # Streams -----------------------------------------------------------------------------------------
 
+STREAM_USER = "#stream"
+"""As whom the stream of `up --pipeline` logs in at the brokers beside it, where they have no
+administrators: no user of a password file has such a name."""
+
 STREAM_BATCH_ROWS_MAX = 1_000_000
 """Rows that a stream reads of an archive in one batch, unless it is told otherwise."""
 

@@ -55,6 +55,8 @@ class Member(Struct, frozen=True, kw_only=True):
     role: NodeRole = "broker"
     tells_load: bool = False
     """A matcher, to who decides how many there are."""
+    stream_key: str = ""
+    """What the stream beside a broker proves itself with. Empty: there is none, or it logs in."""
 
 
 class Fleet(Struct, frozen=True):

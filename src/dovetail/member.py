@@ -42,6 +42,7 @@ def main() -> None:
             begin=_begin,
             announce=_announce,
             shares_ports=member.shares_ports,
+            stream_key=member.stream_key,
             log_name=member.name,
         )
     except DovetailError as error:

@@ -6,6 +6,7 @@ connections, DISCONNECT to those there are, queues on disk, HTTP last.
 
 import asyncio
 import gc
+import hmac
 import logging
 import secrets
 import socket
@@ -39,7 +40,7 @@ from dovetail.broker.streaming import Streaming
 from dovetail.broker.sys_topics import SysTopics
 from dovetail.broker.verifier import REFUSALS, Decision, Verifier
 from dovetail.cluster.part import ClusterPart, part_of, renewed_tls
-from dovetail.config import KNOWN_LOGINS_FILE
+from dovetail.config import KNOWN_LOGINS_FILE, STREAM_USER
 from dovetail.errors import ClientError, DovetailError, ReasonCode
 from dovetail.logs import about
 from dovetail.matcher.assigning import no_matchers
@@ -88,12 +89,14 @@ class Node:
         movable: frozenset[str] = frozenset(),
         cluster: ClusterPart | None = None,
         shares_ports: bool = False,
+        stream_key: str = "",
     ) -> None:
         """`load` gets the settings anew, for a reload.
 
         `movable`: kinds of listeners, "http" and "cluster", that take another port if theirs is
         taken. Without `cluster` the settings say whether there is one. `shares_ports`: of
-        listeners, with other brokers of the cluster.
+        listeners, with other brokers of the cluster. `stream_key`: what the stream that was started
+        with this broker proves itself with; empty: there is none.
         """
         self.settings = settings
         self._cluster = cluster
@@ -103,6 +106,7 @@ class Node:
         self._load = load
         self._movable = movable
         self._shares_ports = shares_ports
+        self._stream_key = stream_key.encode()
         self._stopped = asyncio.Event()
         self._server: Server | None = None
         self._store: Store | None = None
@@ -111,6 +115,8 @@ class Node:
         self._http_moved_because: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._verifier: Verifier | None = None
+        self._administrators: tuple[str, ...] = ()
+        self._is_restricted = False
 
     @property
     def name(self) -> str:
@@ -121,7 +127,7 @@ class Node:
         settings = self.settings
         check_files(settings)
         self._authenticator = authenticator(settings)
-        self._administrators = settings.access.administrators
+        self._heed_access(settings)
         if self._cluster is None and settings.cluster.enabled:
             self._cluster = part_of(settings, self.name, may_move="cluster" in self._movable)
         loop = asyncio.get_running_loop()
@@ -234,6 +240,7 @@ class Node:
             self._spaces,
             self._log_in,
             self._administer,
+            self._inspect,
             self._drain,
             self._plan,
             self._handles,
@@ -300,7 +307,7 @@ class Node:
         assert self._verifier is not None
         self._authenticator = new_authenticator
         self._verifier.limit(settings.access.failed_logins_per_minute_max)
-        self._administrators = settings.access.administrators
+        self._heed_access(settings)
         for listening, context in renewed:
             renew(listening, context)
         if tls is not None and self.agent is not None:
@@ -391,8 +398,36 @@ class Node:
         if grant.user is not None and password:
             self._verifier.remember(grant.user, host)
 
+    def _heed_access(self, settings: Settings) -> None:
+        """Who may do what over HTTP, and a line in the log where that leaves nobody."""
+        self._administrators = settings.access.administrators
+        was_closed, self._is_restricted = self._is_closed, settings.restricts_clients
+        if self._is_closed and not was_closed and settings.http.enabled:
+            log.info(
+                "HTTP is closed (403) for /archive, /drain, /engine, /plan and /route: there are "
+                "users, rules or client certificates, and access.administrators names nobody"
+            )
+
+    @property
+    def _is_closed(self) -> bool:
+        """Without administrators, what is for them is open to this machine, or to nobody."""
+        return self._is_restricted and not self._administrators
+
+    async def _inspect(self, claim: Claim) -> None:
+        """Everybody, where every client may do everything."""
+        if self._is_restricted:
+            await self._administer(claim)
+
     async def _administer(self, claim: Claim) -> None:
-        """An administrator; without any, who is on this machine and may log in."""
+        """An administrator; or who is on this machine, where every client may do everything."""
+        if self._is_stream(claim):
+            return
+        if self._is_closed:
+            why = (
+                "this is for administrators, as there are users, rules or client certificates, and "
+                "access.administrators in the broker's configuration names nobody"
+            )
+            raise ClientError(ReasonCode.NOT_AUTHORIZED, why)
         if not self._administrators and not claim.is_local:
             why = "without access.administrators this is taken from the broker's own machine only"
             raise ClientError(ReasonCode.NOT_AUTHORIZED, why)
@@ -402,6 +437,13 @@ class Node:
             raise ClientError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, why)
         if self._administrators and proven not in self._administrators:
             raise ClientError(ReasonCode.NOT_AUTHORIZED, f"{proven} is none of the administrators")
+
+    def _is_stream(self, claim: Claim) -> bool:
+        return (
+            bool(self._stream_key)
+            and claim.user == STREAM_USER
+            and hmac.compare_digest(claim.password or b"", self._stream_key)
+        )
 
     # What the node says of itself ---------------------------------------------------------------
 
@@ -499,13 +541,19 @@ def run_node(
     announce: Callable[[Node], None] | None = None,
     cluster: ClusterPart | None = None,
     shares_ports: bool = False,
+    stream_key: str = "",
     log_name: str | None = None,
 ) -> None:
     """Run until SIGINT or SIGTERM. `begin` is called before anything else, in the loop."""
 
     def make() -> Node:
         return Node(
-            settings, load=load, movable=movable, cluster=cluster, shares_ports=shares_ports
+            settings,
+            load=load,
+            movable=movable,
+            cluster=cluster,
+            shares_ports=shares_ports,
+            stream_key=stream_key,
         )
 
     run_until_told(

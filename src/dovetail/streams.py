@@ -20,5 +20,7 @@ class StreamMember(Struct, frozen=True, kw_only=True):
     is_serving: bool
     """Some space leaves its where-clauses to it."""
     user: str | None = None
-    """The password is in the environment."""
+    """An administrator, whose password is in the environment; None: there is none."""
+    key: str = ""
+    """What the brokers beside it know it by then."""
     log_level: str = "info"

@@ -1,6 +1,7 @@
 """`dovetail up` and `dovetail node`: from options and a file to running nodes and first words."""
 
 import os
+import secrets
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -166,7 +167,11 @@ def _run_fleet(fleet: Fleet, *, quiet: bool) -> None:
     set_up_logging(fleet.settings.log.level)
     matchers = fleet.settings.matchers
     stream = _stream(fleet) if fleet.members[0].options.pipeline else None
-    after = [] if stream is None else [Part(stream.name, MODULE, msgspec.json.encode(stream))]
+    after = []
+    if stream is not None:
+        after = [Part(stream.name, MODULE, msgspec.json.encode(stream))]
+        told = tuple(replace(member, stream_key=stream.key) for member in fleet.members)
+        fleet = replace(fleet, members=told)
 
     def announce(said: dict[str, Any]) -> None:
         if not quiet:
@@ -208,6 +213,7 @@ def _stream(fleet: Fleet) -> StreamMember:
         checkpoint=str(folder / "checkpoint"),
         is_serving=any(space.engine == "spark" for space in settings.spaces.values()),
         user=user,
+        key="" if user is not None else secrets.token_hex(32),
         log_level=settings.log.level,
     )
 

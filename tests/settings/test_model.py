@@ -16,7 +16,7 @@ from msgspec.inspect import (
     type_info,
 )
 
-from dovetail.settings import DEFAULT_PORTS, Http, Listener, Mqtt, Settings
+from dovetail.settings import DEFAULT_PORTS, Access, Http, Listener, Mqtt, Rule, Settings
 from dovetail.settings.explaining import description
 from dovetail.settings.listeners import ListenerKind
 from dovetail.settings.shape import bare
@@ -75,3 +75,18 @@ def test_a_changed_copy_keeps_the_rest() -> None:
     settings = msgspec.structs.replace(Settings(), http=Http(enabled=False))
     assert settings.mqtt == Mqtt()
     assert not settings.http.enabled
+
+
+@pytest.mark.parametrize(
+    ("settings", "restricts"),
+    [
+        (Settings(), False),
+        (Settings(access=Access(anonymous="always")), False),
+        (Settings(access=Access(rules=(Rule(subscribe=("#",)),))), True),
+        (Settings(access=Access(password_file="users")), True),
+        (Settings(listeners=(Listener(kind="tls", client_certificate="optional"),)), True),
+        (Settings(listeners=(Listener(kind="tls"),)), False),
+    ],
+)
+def test_what_restricts_clients(settings: Settings, restricts: bool) -> None:
+    assert settings.restricts_clients == restricts

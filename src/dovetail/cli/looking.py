@@ -14,6 +14,9 @@ Url = Annotated[
     str, option.value("Where a node serves HTTP; any one of the cluster will do.", "URL")
 ]
 
+User = Annotated[str | None, option.value("Who we are, where that has to be proven.", "NAME")]
+PasswordFile = Annotated[Path | None, option.password_file()]
+
 
 @app.command(epilog="Example: dovetail status --url http://127.0.0.1:8081 --once")
 def status(
@@ -58,16 +61,20 @@ def route(
     url: Annotated[
         str, option.value("Where a broker serves HTTP; any one of the cluster will do.", "URL")
     ] = HTTP_URL,
+    user: User = None,
+    password_file: PasswordFile = None,
     json: Annotated[bool, option.flag("--json", "Print it as JSON.")] = False,
 ) -> None:
     """Say where a publication would go in a running cluster, and why.
 
     With attributes also which clauses hold, and which matchers are asked. Nothing is published.
+    Where there are users, rules or certificates, a broker tells this to a user that
+    access.administrators in its configuration names (--user).
     """
     from dovetail.looking.route import show_route
 
     pairs = option.pairs("--attr", attributes, "lat=40.7")
-    show_route(url, topic, pairs, as_json=json)
+    show_route(url, topic, pairs, option.login(user, password_file), as_json=json)
 
 
 @app.command(epilog="Example: dovetail spaces --url http://127.0.0.1:8081")
@@ -87,25 +94,16 @@ def drain(
     url: Annotated[
         str, option.value("Where a broker serves HTTP; any one of the cluster will do.", "URL")
     ] = HTTP_URL,
-    user: Annotated[
-        str | None, option.value("Who we are, where that has to be proven.", "NAME")
-    ] = None,
-    password_file: Annotated[
-        Path | None,
-        option.password_file(),
-    ] = None,
+    user: User = None,
+    password_file: PasswordFile = None,
 ) -> None:
     """Have a matcher hand over what it answers for, and leave; wait until it is gone.
 
     No publication is missed or doubled: it answers until others have what it holds, and brokers
     look through where-clauses themselves if it was the last one. `dovetail up` does not start it
-    again. A broker takes this from its own machine, or of the users that access.administrators in
-    its configuration names.
+    again. A broker takes this from a user that access.administrators in its configuration names
+    (--user), or from its own machine if it has no users, rules or certificates.
     """
-    from dovetail.client.options import ConnectionOptions
     from dovetail.looking.draining import drain as run
 
-    options = ConnectionOptions(user=user, password_file=password_file)
-    options.check()
-    login = None if user is None else (user, options.read_password() or "")
-    run(url, name, login)
+    run(url, name, option.login(user, password_file))

@@ -3,6 +3,8 @@
 Each is what `Annotated` takes besides the type. `says` is the option's line of help.
 """
 
+from pathlib import Path
+
 import typer
 
 from dovetail.errors import ConfigError
@@ -54,6 +56,15 @@ def password_file() -> object:
     return file(
         "A file whose first line is the user's password. Default: the variable DOVETAIL_PASSWORD."
     )
+
+
+def login(user: str | None, password_file: Path | None) -> tuple[str, str] | None:
+    """The name and its password, as both options and the environment say; None: nobody's."""
+    from dovetail.client.options import ConnectionOptions
+
+    options = ConnectionOptions(user=user, password_file=password_file)
+    options.check()
+    return None if user is None else (user, options.read_password() or "")
 
 
 def master() -> object:

@@ -76,20 +76,17 @@ def plan(
     The report says where the borders of matchers' segments should be so that all have as much to
     do, what that gains over even ones, which dimensions to search and why, how many matchers a rate
     needs, and how large sketches get. With --apply matchers move there while publications flow, and
-    none is missed or doubled; a broker takes that from its own machine, or of the users that
-    access.administrators in its configuration names.
+    none is missed or doubled. A broker takes that from a user that access.administrators in its
+    configuration names (--user), or from its own machine if it has no users, rules or certificates.
     """
     require_spark()
-    from dovetail.client.options import ConnectionOptions
     from dovetail.looking.applying import apply as apply_plan
     from dovetail.looking.fetching import fetch
     from dovetail.pipeline import planning_job
     from dovetail.pipeline.planning_document import order_of, read_document
     from dovetail.reports import ClusterReport
 
-    options = ConnectionOptions(user=user, password_file=password_file)
-    options.check()
-    login = None if user is None else (user, options.read_password() or "")
+    login = option.login(user, password_file)
     if use is not None:
         if apply is None or messages is not None:
             raise ConfigError(

@@ -109,14 +109,12 @@ def stream(
 
     Messages are what brokers archive. Matches go to a table, each once whatever is killed; are
     published, each at least once; or go to the clients that wait for them. With the same
-    --checkpoint a stream goes on where it was.
+    --checkpoint a stream goes on where it was. At brokers that have users, rules or certificates,
+    --user is one that access.administrators in their configuration names.
     """
     require_spark()
-    from dovetail.client.options import ConnectionOptions
     from dovetail.pipeline import streaming_job
 
-    options = ConnectionOptions(user=user, password_file=password_file)
-    options.check()
     streaming_job.stream(
         streaming_job.StreamOptions(
             url=url,
@@ -135,7 +133,7 @@ def stream(
             batch_rows_max=rows_per_batch,
             start=start.value,
             fails_on_loss=not skip_lost,
-            login=None if user is None else (user, options.read_password() or ""),
+            login=option.login(user, password_file),
             master=master,
         )
     )

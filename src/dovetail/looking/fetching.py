@@ -15,7 +15,15 @@ from dovetail.errors import DovetailError
 
 _SECONDS_MAX = 10.0
 _BYTES_MAX = 64 << 20
-_LOGIN = "--user NAME says who you are, and --password-file or DOVETAIL_PASSWORD proves it."
+_LOGIN = (
+    "--user NAME says who you are, and --password-file or DOVETAIL_PASSWORD proves it; Spark's "
+    "source has the options user and password."
+)
+_ADMINISTRATORS = (
+    "access.administrators in the broker's configuration names users who may, of those in its "
+    f"access.password_file. {_LOGIN}"
+)
+_HINTS = {401: _LOGIN, 403: _ADMINISTRATORS}
 _LATER = 503
 _STOCK = ("Not Found", "Method Not Allowed")
 """What Starlette says of a page that there is not."""
@@ -164,8 +172,7 @@ def _refused(base: str, path: str, error: urllib.error.HTTPError) -> DovetailErr
     if error.code == _LATER:
         return NoAnswerError(f"{told or f'the node at {base} is busy'}.")
     if told is not None:
-        hint = _LOGIN if error.code == 401 else None
-        return RefusalError(f"{told}.", hint=hint, status=error.code)
+        return RefusalError(f"{told}.", hint=_HINTS.get(error.code), status=error.code)
     if error.code == 400:
         return DovetailError(f"the node at {base} cannot be asked that: it is too long.")
     if error.code in {404, 405}:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from dovetail.looking.fetching import fetch
+from dovetail.looking.fetching import Login, fetch_as
 from dovetail.looking.matching import matching_sentences, subject_words, value_sentences
 from dovetail.reports import AttributesReport, FilterMatch, Matches, PeerRoute, RouteReport
 from dovetail.terminal import say, say_json
@@ -14,10 +14,15 @@ _SYS_PREFIX = "$SYS/"
 
 
 def show_route(
-    url: str, topic: str, attributes: Sequence[tuple[str, str]] = (), *, as_json: bool
+    url: str,
+    topic: str,
+    attributes: Sequence[tuple[str, str]] = (),
+    login: Login | None = None,
+    *,
+    as_json: bool,
 ) -> None:
     given = [f"{name}={value}" for name, value in attributes]
-    report = fetch(url, "/route", RouteReport, topic=topic, attr=given)
+    report = fetch_as(login, url, "/route", RouteReport, {"topic": topic, "attr": given})
     if as_json:
         say_json(msgspec.json.format(msgspec.json.encode(report)).decode())
     else:

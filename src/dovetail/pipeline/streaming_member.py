@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from dovetail import terminal
 from dovetail.client.options import PASSWORD_VARIABLE
+from dovetail.config import STREAM_USER
 from dovetail.errors import DovetailError
 from dovetail.logs import about, set_up_logging
 from dovetail.pipeline.streaming_job import StreamOptions, stream
@@ -74,14 +75,16 @@ def _line() -> bytes:
 
 
 def options_of(member: StreamMember) -> StreamOptions:
-    password = os.environ.get(PASSWORD_VARIABLE, "")
+    login = STREAM_USER, member.key
+    if member.user is not None:
+        login = member.user, os.environ.get(PASSWORD_VARIABLE, "")
     return StreamOptions(
         url=",".join(member.urls),
         source="the brokers beside it",
         out=member.out,
         checkpoint=Path(member.checkpoint),
         is_serving=member.is_serving,
-        login=None if member.user is None else (member.user, password),
+        login=login,
     )
 
 

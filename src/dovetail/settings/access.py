@@ -83,8 +83,9 @@ class Access(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     administrators: Annotated[
         tuple[str, ...],
         about(
-            "Users who may change the cluster over HTTP (`dovetail drain`), from anywhere. Empty: "
-            "everyone on this machine who may log in may do that, and nobody else."
+            "Users who may change the cluster over HTTP (`dovetail drain`), read its archive, and "
+            "see what clients have subscribed to, from anywhere. Empty: programs on this machine "
+            "may, as long as there are no users, rules or client certificates, and then nobody."
         ),
     ] = ()
     rules: Annotated[

@@ -130,6 +130,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     log: Annotated[Log, about("What a node says about itself on standard error.")] = Log()
 
     @property
+    def restricts_clients(self) -> bool:
+        """Are there users, rules or client certificates, so that not every client may do all?"""
+        return bool(self.access.rules or self.access.password_file) or any(
+            listener.client_certificate != "none" for listener in self.listeners
+        )
+
+    @property
     def has_archive(self) -> bool:
         """For topics that are named there, or for a space that Spark serves."""
         return bool(self.archive.topics) or any(

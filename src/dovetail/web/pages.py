@@ -22,7 +22,7 @@ from dovetail.web.draining import drain_route
 from dovetail.web.engine import engine_routes
 from dovetail.web.metrics import make_registry
 from dovetail.web.planning import plan_route
-from dovetail.web.requests import FAULT_HANDLERS
+from dovetail.web.requests import FAULT_HANDLERS, claim_of
 from dovetail.web.subscriptions import subscription_routes
 from dovetail.web.views import Views
 
@@ -92,6 +92,7 @@ def make_application(views: Views) -> Starlette:
         return PlainTextResponse(_INDEX)
 
     async def route(request: Request) -> Response:
+        await views.inspect(claim_of(request))
         topic = request.query_params.get("topic", "")
         try:
             report = await views.route(topic, _attributes(request))

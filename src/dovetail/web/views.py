@@ -76,6 +76,8 @@ class Views:
     """The name that a user has proven; None: it may do without one. A ClientError if it may not."""
     administer: Callable[[Claim], Awaitable[None]]
     """The same of who wants to change the cluster. A ClientError if it may not."""
+    inspect: Callable[[Claim], Awaitable[None]]
+    """The same of who wants to see what clients have subscribed to."""
     drain: Callable[[str], Awaitable[DrainReport]]
     """Have a matcher hand over and leave."""
     plan: Callable[[PlanOrder], Awaitable[PlanReport]]
