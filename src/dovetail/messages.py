@@ -11,6 +11,7 @@ class Message:
 
     __slots__ = (
         "expires_at",
+        "is_orphan",
         "number",
         "ordinal",
         "origin",
@@ -34,6 +35,7 @@ class Message:
         expires_at: float | None = None,
         origin: str = "",
         stamp: int = 0,
+        is_orphan: bool = False,
     ) -> None:
         self.topic = topic
         self.payload = payload
@@ -45,6 +47,7 @@ class Message:
         self.expires_at = expires_at
         self.origin = origin  # the client id of the publisher, for No Local
         self.stamp = stamp  # of a retained message in a cluster (broker/peering/stamps.py)
+        self.is_orphan = is_orphan  # its publisher is gone: nobody is told if it is refused
         # The bytes that count against limits of queues.
         self.size = len(topic) + len(payload) + len(properties)
         self.number = 0  # on disk; 0: not there

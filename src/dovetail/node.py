@@ -90,15 +90,18 @@ class Node:
         cluster: ClusterPart | None = None,
         shares_ports: bool = False,
         stream_key: str = "",
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """`load` gets the settings anew, for a reload.
 
         `movable`: kinds of listeners, "http" and "cluster", that take another port if theirs is
         taken. Without `cluster` the settings say whether there is one. `shares_ports`: of
         listeners, with other brokers of the cluster. `stream_key`: what the stream that was started
-        with this broker proves itself with; empty: there is none.
+        with this broker proves itself with; empty: there is none. `wall_clock`: seconds since 1970;
+        tests let it jump.
         """
         self.settings = settings
+        self._wall_clock = wall_clock
         self._cluster = cluster
         self.agent: Agent | None = None
         self.listening: list[Listening] = []
@@ -131,7 +134,7 @@ class Node:
         if self._cluster is None and settings.cluster.enabled:
             self._cluster = part_of(settings, self.name, may_move="cluster" in self._movable)
         loop = asyncio.get_running_loop()
-        offset = time.time() - loop.time()
+        offset = self._wall_clock() - loop.time()
         load_kernels()
         if settings.spaces:
             deliveries.load_kernels()
@@ -162,7 +165,7 @@ class Node:
         self._reporter = Reporter(self._server.broker, self.name, self._server.clock())
         if self._cluster is not None:
             exchange.load_kernels()
-            stream, incarnation = self._store.begin_life(time.time())
+            stream, incarnation = self._store.begin_life(self._wall_clock())
             self.agent = Agent(
                 self._cluster,
                 self._server,
@@ -171,7 +174,7 @@ class Node:
                 incarnation=incarnation,
                 random=Random(secrets.randbits(128)),
             )
-        self._server.broker.restore(state, time.time())
+        self._server.broker.restore(state, self._wall_clock())
         # Ports are taken now, so that one which cannot be had troubles nobody else; clients are
         # let in when we know what is subscribed to elsewhere.
         for listener in settings.listeners:
@@ -214,7 +217,7 @@ class Node:
             server,
             self.settings.archive,
             self.name,
-            store.next_archived(time.time()),
+            store.next_archived(self._wall_clock()),
             Spaces(declared_spaces(self.settings.spaces)),
         )
         self._archive.start(waiting)
@@ -543,6 +546,7 @@ def run_node(
     shares_ports: bool = False,
     stream_key: str = "",
     log_name: str | None = None,
+    wall_clock: Callable[[], float] = time.time,
 ) -> None:
     """Run until SIGINT or SIGTERM. `begin` is called before anything else, in the loop."""
 
@@ -554,6 +558,7 @@ def run_node(
             cluster=cluster,
             shares_ports=shares_ports,
             stream_key=stream_key,
+            wall_clock=wall_clock,
         )
 
     run_until_told(

@@ -13,13 +13,15 @@ NAMES = ("a", "b", "c")
 class Scene:
     """A client with a will at a, and somebody at each broker who would hear of it."""
 
-    def __init__(self, seed: int, *, is_kept: bool, delay_seconds: int = 0) -> None:
+    def __init__(
+        self, seed: int, *, is_kept: bool, delay_seconds: int = 0, qos: int = 1
+    ) -> None:
         self.cluster = Cluster(seed, *NAMES)
-        self.will = Will(b"wills/x", b"gone", 1, delay_seconds=delay_seconds)
+        self.will = Will(b"wills/x", b"gone", qos, delay_seconds=delay_seconds)
         self.fields = {**(KEPT if is_kept else {}), "will": self.will}
         self.cluster.run(2)
         self.listener = self.connect("c", "listener", **KEPT)
-        self.listener.send(Subscribe(1, [Request("wills/#", 1)], 0))
+        self.listener.send(Subscribe(1, [Request("wills/#", qos)], 0))
         self.cluster.run(1)
         assert self.listener.take(), "no SUBACK"
         self.client = self.connect("a", "x", **self.fields)
@@ -99,6 +101,26 @@ def test_an_end_in_peace_takes_the_will_with_it() -> None:
     scene.cluster.run(1)
     scene.cluster.kill("a")
     assert scene.heard(30) == 0
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_will_waits_for_a_disk_that_is_full(qos: int, is_cut: bool) -> None:
+    """Nobody is there who could be told that it was refused."""
+    scene = Scene(qos, is_kept=False, qos=qos)
+    node = scene.cluster.nodes["a"]
+    node.disk_works = False
+    if is_cut:
+        scene.cluster.cut("c")
+    scene.cluster.run(1)
+    node.wake()
+    scene.client.lose()
+    scene.cluster.run(5)
+    node.disk_works = True
+    scene.cluster.run(5)
+    scene.cluster.heal()
+    heard = scene.listener.take()
+    assert sum(isinstance(packet, Publish) for packet in heard) + scene.heard(30) == 1
 
 
 class Replaced(Scene):

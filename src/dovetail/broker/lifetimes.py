@@ -328,4 +328,5 @@ def will_message(will: Will, client_id: str, now: float) -> Message:
         will.properties,
         None if expiry is None else now + expiry,
         client_id,
+        is_orphan=True,
     )

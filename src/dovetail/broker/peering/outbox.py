@@ -16,7 +16,8 @@ Rules:
   as down, but for being sent what it is owed. A peer that goes on answering is not late, however
   long the queue before it is; but nobody waits longer for it than for one that is silent.
 - What a disk refuses is not owed, and its publisher is told so. But a retained message stays, since
-  this broker has it, and what another broker counts on: that is tried until the disk is well.
+  this broker has it, and a will, since its publisher is gone, and what another broker counts on:
+  that is tried until the disk is well.
 - A retained publication at QoS 0 has its place among these. While it waits, as for our disk, later
   ones at QoS 0 on its topic wait behind it, or they would overtake it. But not behind a long queue:
   they are not worth the room.
@@ -162,7 +163,7 @@ class Outbox:
                 return
         owed = Owed(sequence, message, mark, done, self._shared.now)
         owed.must_go = must
-        owed.must_stay = keep or must or message.retain
+        owed.must_stay = keep or must or message.retain or message.is_orphan
         self._append(owed)
         if keep or message.qos == 2 or message.retain or not self.is_up or self.is_late:
             self._keep(owed)
