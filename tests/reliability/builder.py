@@ -37,6 +37,10 @@ from reliability.record import (
     Subscription,
 )
 
+SUBACK_SECONDS = 0.2
+"""For so long a broker waits with SUBACK for others that do not answer (docs/cluster.md). One that
+came sooner was answered by all."""
+
 HTTP_ERRORS = 400
 """Reasons from here on are statuses of HTTP: the client is a handle."""
 
@@ -58,6 +62,7 @@ class _Builder:
         self._current: dict[str, Connection] = {}
         """By client: the connection that it last had or tried."""
         self._tried_since: dict[str, float] = {}
+        self._tried_nodes: dict[str, tuple[str, ...]] = {}
         self._open: dict[str, dict[str, Subscription]] = defaultdict(dict)
         """By client and filter: subscriptions that were not left."""
         self._faults: dict[int, Disturbance] = {}
@@ -73,8 +78,8 @@ class _Builder:
                 self._complete(event)
             case Resent():
                 publication = self._by_operation[event.number]
-                publication.sends += 1
                 publication.nodes += (event.node,)
+                publication.sent_at += (event.at,)
             case Delivered():
                 self._client(event.client).deliveries.append(event)
             case Ended():
@@ -140,18 +145,24 @@ class _Builder:
             action.clears,
             action.attributes,
             nodes=(event.node,),
+            sent_at=(event.at,),
         )
         self._by_operation[event.number] = publication
         self.record.publications[action.message] = publication
 
     def _connect(self, client: Client, event: Invoked, action: Connect) -> None:
         since = self._tried_since.setdefault(event.client, event.at)
+        nodes = self._tried_nodes[event.client] = (
+            *self._tried_nodes.get(event.client, ()),
+            event.node,
+        )
         connection = Connection(
             event.number,
             event.client,
             event.node,
             event.at,
             since,
+            nodes,
             action.clean_start,
             action.expiry_seconds,
             action.will,
@@ -174,6 +185,7 @@ class _Builder:
                 event.at,
                 is_will=True,
                 nodes=(event.node,),
+                sent_at=(event.at,),
             )
             self.record.wills[action.will] = (will, connection)
 
@@ -235,6 +247,7 @@ class _Builder:
         connection.connected_at = event.at
         connection.session_present = event.session_present
         self._tried_since.pop(connection.client, None)
+        self._tried_nodes.pop(connection.client, None)
         open_now = self._open[connection.client]
         if connection.clean_start:
             for subscription in open_now.values():
@@ -268,8 +281,12 @@ class _Builder:
         granted = subscription.granted_at
         if granted == inf:
             return
-        is_calm = not any(self.record.disturbed(subscription.asked_at, granted, harmless=False))
-        subscription.established_at = granted if is_calm else self.record.whole_after(granted)
+        asked = subscription.asked_at
+        is_prompt = granted - asked < SUBACK_SECONDS
+        is_calm = not any(self.record.disturbed(asked, granted, harmless=False))
+        subscription.established_at = (
+            granted if is_prompt and is_calm else self.record.whole_after(granted)
+        )
 
     def _find_splits(self, client: Client) -> None:
         last: Connection | None = None
@@ -277,7 +294,7 @@ class _Builder:
             if not connection.is_up:
                 continue
             if last is not None and not connection.clean_start and last.expiry_seconds:
-                moved = {last.node, connection.node}
+                moved = {last.node, *connection.tried_nodes}
                 is_cut = len(moved) > 1 and any(
                     self.record.disturbed(
                         connection.tried_since, connection.connected_at, *moved, harmless=False

@@ -232,6 +232,10 @@ class Recorder:
         self.events.append(event)
         self._lines.write(encode(event) + b"\n")
 
+    def flush(self) -> None:
+        """Let other processes see what was recorded."""
+        self._lines.flush()
+
     def next_number(self) -> int:
         """Of an operation or a fault."""
         number = self._next_number

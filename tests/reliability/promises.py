@@ -14,6 +14,8 @@ class Promise:
     """Where it is made."""
     checker: str
     """The module below checker/ that judges it."""
+    is_eventual: bool = False
+    """It can be judged only when the run has come to its end."""
 
 
 DELIVERED = Promise(
@@ -22,6 +24,7 @@ DELIVERED = Promise(
     "established before, at any broker.",
     "docs/cluster.md",
     "loss",
+    is_eventual=True,
 )
 ONCE = Promise(
     "once",
@@ -63,6 +66,7 @@ GROUP = Promise(
     "once, at QoS 1 at least once.",
     "docs/cluster.md",
     "group",
+    is_eventual=True,
 )
 SESSION = Promise(
     "session",
@@ -76,12 +80,14 @@ RETAINED = Promise(
     "All brokers retain the same message on a topic, once the cluster is whole.",
     "docs/cluster.md",
     "retained",
+    is_eventual=True,
 )
 LATEST = Promise(
     "latest",
     "Of two retained messages on a topic the later one stays.",
     "docs/cluster.md",
     "retained",
+    is_eventual=True,
 )
 WILL = Promise(
     "will",
@@ -89,6 +95,7 @@ WILL = Promise(
     "will of a client that leaves is not published.",
     "docs/cluster.md",
     "will",
+    is_eventual=True,
 )
 HANDLE = Promise(
     "handle",

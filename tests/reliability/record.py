@@ -21,7 +21,7 @@ from reliability.boxes import contains
 from reliability.history import Box, Delivered, Exited, Outcome, Phase, Run
 from reliability.topics import matches
 
-HARMLESS = frozenset({"clock", "disk"})
+HARMLESS = frozenset({"disk"})
 """Faults that let brokers talk to each other: no session has to be split for them."""
 
 MERGE_SECONDS = 5.0
@@ -44,9 +44,15 @@ class Publication:
     outcome: Outcome = "unknown"
     reason: int = 0
     completed_at: float = inf
-    sends: int = 1
     nodes: tuple[str, ...] = ()
     """Where it was sent, in order."""
+    sent_at: tuple[float, ...] = ()
+    """When."""
+
+    @property
+    def sends(self) -> int:
+        """Return how often it was sent: at QoS 1 each of them may be delivered."""
+        return len(self.nodes)
 
     @property
     def is_acknowledged(self) -> bool:
@@ -61,6 +67,8 @@ class Connection:
     invoked_at: float
     tried_since: float
     """When the client first sent CONNECT since it was last connected."""
+    tried_nodes: tuple[str, ...]
+    """Where it sent CONNECT since it was last connected: its session may be at any of them."""
     clean_start: bool
     expiry_seconds: int
     will: str = ""
@@ -101,8 +109,10 @@ class Subscription:
     """What is published from then on must not come any more."""
 
     def wants(self, publication: Publication) -> bool:
+        """Return whether it gets a publication. What clears a retained message has no name."""
         return (
-            matches(self.filter, publication.topic)
+            not publication.clears
+            and matches(self.filter, publication.topic)
             and contains(self.where, publication.attributes)
             and not (self.no_local and publication.publisher == self.client)
         )
@@ -211,9 +221,24 @@ class Record:
             ):
                 yield one
 
+    def publications_of(self, publisher: str) -> list[Publication]:
+        return self._by_publisher.get(publisher, [])
+
+    @cached_property
+    def _by_publisher(self) -> dict[str, list[Publication]]:
+        publications: dict[str, list[Publication]] = defaultdict(list)
+        for publication in self.publications.values():
+            publications[publication.publisher].append(publication)
+        return dict(publications)
+
     def whole_after(self, at: float) -> float:
         index = bisect_left(self.whole, at)
         return self.whole[index] if index < len(self.whole) else inf
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether a run has not come to its end. A history made by hand has no phases."""
+        return bool(self.phases) and not self.has_reached("over")
 
     def has_reached(self, phase: str) -> bool:
         return any(one.name == phase for one in self.phases)

@@ -48,7 +48,11 @@ def check(events: Iterable[Event]) -> list[Verdict]:
 
 
 def check_record(record: Record) -> list[Verdict]:
+    """Leave out what cannot be judged yet, if the run was interrupted or is still under way."""
     verdicts = {
         verdict.promise.name: verdict for checker in CHECKERS for verdict in checker(record)
     }
-    return [verdicts[promise.name] for promise in PROMISES]
+    return [
+        Verdict(promise) if promise.is_eventual and record.is_partial else verdicts[promise.name]
+        for promise in PROMISES
+    ]

@@ -5,6 +5,8 @@ again later, so repetitions do not count.
 
 Excused, as docs/cluster.md says:
 
+- a message at QoS 1 that its publisher sent again, to a subscriber that could miss the first copy:
+  at QoS 0, or because it subscribed later. MQTT allows the second copy to come then;
 - a client that had two sessions gets what the other one had later;
 - a publisher that moved from one broker to another while a broker was disturbed: what its former
   broker keeps for a broker that it cannot reach comes later than what the publisher sends now.
@@ -30,13 +32,20 @@ def check(record: Record) -> list[Verdict]:
     return [verdict]
 
 
-def first_arrivals(record: Record, client: Client) -> dict[tuple[str, str, int], list[Arrival]]:
-    """Return what arrived, by publisher, topic and QoS, each message once."""
-    flows: dict[tuple[str, str, int], list[Arrival]] = defaultdict(list)
+Flow = tuple[str, str, int, int]
+
+
+def first_arrivals(record: Record, client: Client) -> dict[Flow, list[Arrival]]:
+    """Return what arrived, by publisher, topic, QoS and session, each message once.
+
+    The session of a client that is not persistent is its connection.
+    """
+    flows: dict[Flow, list[Arrival]] = defaultdict(list)
     for message, arrivals in client.arrivals.items():
         publication = record.publications.get(message)
         if publication is not None:
-            key = (publication.publisher, publication.topic, publication.qos)
+            session = 0 if client.is_persistent else arrivals[0].connection
+            key = (publication.publisher, publication.topic, publication.qos, session)
             flows[key].append((arrivals[0], publication))
     return flows
 
@@ -65,6 +74,8 @@ def _judge(record: Record, verdict: Verdict, client: Client, arrivals: list[Arri
 
 def _excuse(record: Record, client: Client, late: Arrival, overtaker: Arrival) -> str:
     delivery, publication = late
+    if publication.sent_at[-1] >= overtaker[1].invoked_at and _may_miss(client, publication):
+        return "QoS 1: the publisher sent it again"
     if client.may_repeat(publication, delivery.at):
         return "the client had two sessions"
     if publication.nodes != overtaker[1].nodes and any(
@@ -72,3 +83,12 @@ def _excuse(record: Record, client: Client, late: Arrival, overtaker: Arrival) -
     ):
         return "the publisher moved while a broker was disturbed"
     return ""
+
+
+def _may_miss(client: Client, publication: Publication) -> bool:
+    """Return whether the client may have missed what was sent first."""
+    return not any(
+        one.qos and one.established_at <= publication.invoked_at
+        for one in client.subscriptions
+        if one.wants(publication)
+    )

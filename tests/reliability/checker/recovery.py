@@ -1,7 +1,7 @@
 """Brokers end only when told, and the cluster becomes whole after each fault. Pure.
 
-Judged: every fault, and every end of a process. A run that was interrupted has not healed its
-faults, and is judged by the ends of processes alone.
+Judged: every end of a process; and in a run that came to its end every fault, and every publication
+at QoS 1 or 2, which a whole cluster has to answer.
 """
 
 from math import inf
@@ -17,10 +17,19 @@ def check(record: Record) -> list[Verdict]:
         verdict.violate(
             exited.at, f"{exited.node} ended with exit code {exited.code}. {exited.detail}"
         )
-    is_finished = record.has_reached("over")
+    verdict.judged += len(record.disturbances)
+    if not record.has_reached("over"):
+        return [verdict]
+    for publication in record.publications.values():
+        if publication.qos and publication.completed_at == inf:
+            verdict.violate(
+                publication.invoked_at,
+                f"{publication.message} (QoS {publication.qos}) was never answered",
+                client=publication.publisher,
+                message=publication.message,
+            )
     for one in record.disturbances:
-        verdict.judged += 1
-        if is_finished and one.over_at == inf:
+        if one.over_at == inf:
             verdict.violate(
                 one.began_at,
                 f"the cluster was not whole again after '{one.fault}' of "

@@ -28,6 +28,8 @@ def check(record: Record) -> list[Verdict]:
             verdict = once if arrivals[0].qos == 2 else repeated
             verdict.judged += 1
             for earlier, later in pairwise(arrivals):
+                if not client.is_persistent and earlier.connection != later.connection:
+                    continue  # another session
                 reason = _excuse(record, client, publication, earlier, later)
                 if reason:
                     verdict.excused[reason] += 1
@@ -51,10 +53,10 @@ def _excuse(
 ) -> str:
     if client.may_repeat(publication, later.at):
         return "the client had two sessions"
+    if publication.qos == 1 and publication.sends > 1:
+        return "QoS 1: the publisher sent it again"
     if later.qos != 1:
         return ""
-    if publication.sends > 1:
-        return "QoS 1: the publisher sent it again"
     if earlier.connection != later.connection:
         return "QoS 1: the subscriber connected again"
     if any(record.disturbed(publication.invoked_at, later.at)):

@@ -3,12 +3,13 @@
 Judged: every accepted CONNECT of a client that has a persistent session, for which session present
 has to be 1.
 
-Excused: the client's last broker, or the one that it comes to, was down or cut off
-(docs/cluster.md: the client begins anew).
+Excused, as docs/cluster.md says: the client's last broker, or the one that it comes to, was down or
+cut off, so that the client begins anew. And session present 0 is said again until the client has
+built on it, by a SUBSCRIBE or at QoS 2.
 """
 
 from reliability.promises import SESSION
-from reliability.record import Connection, Record
+from reliability.record import Client, Connection, Record
 from reliability.verdict import Verdict
 
 
@@ -20,19 +21,34 @@ def check(record: Record) -> list[Verdict]:
             if not connection.is_up:
                 continue
             if last is not None and last.expiry_seconds and not connection.clean_start:
-                _judge(record, verdict, last, connection)
+                has_built = last.session_present or _has_built(record, client, last, connection)
+                _judge(record, verdict, last, connection, has_built=has_built)
             last = connection
     return [verdict]
 
 
-def _judge(record: Record, verdict: Verdict, last: Connection, connection: Connection) -> None:
+def _has_built(record: Record, client: Client, last: Connection, connection: Connection) -> bool:
+    """Return whether the client relied on its session between two connections."""
+    since, until = last.connected_at, connection.tried_since
+    return any(since <= one.granted_at <= until for one in client.subscriptions) or any(
+        one.qos == 2 and since <= one.completed_at <= until
+        for one in record.publications_of(client.name)
+    )
+
+
+def _judge(
+    record: Record, verdict: Verdict, last: Connection, connection: Connection, *, has_built: bool
+) -> None:
     verdict.judged += 1
     if connection.session_present:
         return
-    nodes = (last.node, connection.node)
+    if not has_built:
+        verdict.excused["the client had not built on its last session"] += 1
+        return
+    nodes = {last.node, *connection.tried_nodes}
     since, until = connection.tried_since, connection.connected_at
-    if last.node != connection.node and any(record.disturbed(since, until, *nodes, harmless=False)):
-        verdict.excused["its last broker was away"] += 1
+    if len(nodes) > 1 and any(record.disturbed(since, until, *nodes, harmless=False)):
+        verdict.excused["a broker that may have had it was away"] += 1
         return
     verdict.violate(
         connection.connected_at,

@@ -5,8 +5,11 @@ QoS 2 that match the will's topic and were established before the connection beg
 
 Excused, as docs/cluster.md says: a broker that is stopped or cut off counts as down, so the others
 may publish the wills of clients that are connected to it. Such a will may come early, or once more.
-What a client meant that lost its connection while it sent DISCONNECT is unknown.
+A will that could not be stored because the disk was full is lost if its broker is killed before
+there is room. What a client meant that lost its connection while it sent DISCONNECT is unknown.
 """
+
+from math import inf
 
 from reliability.history import Delivered
 from reliability.promises import WILL
@@ -15,6 +18,10 @@ from reliability.verdict import Verdict
 
 COUNTS_AS_DOWN = frozenset({"stop", "cut", "one-way", "delay", "loss", "slow"})
 """Faults after which other brokers may take a broker for dead that is not."""
+
+ENDS_PROCESS = frozenset({"kill", "clock", "stop", "restart", "rolling"})
+STORE_SECONDS = 2.0
+"""After which a broker has stored what it could not while its disk was full."""
 
 
 def check(record: Record) -> list[Verdict]:
@@ -29,7 +36,7 @@ def check(record: Record) -> list[Verdict]:
                 and not one.group
                 and one.wants(publication)
                 and one.established_at <= publication.invoked_at
-                and one.owed_until == float("inf")
+                and one.owed_until == inf
                 for one in watcher.subscriptions
             ):
                 _judge(record, verdict, watcher, publication, connection)
@@ -45,7 +52,7 @@ def _judge(
 ) -> None:
     got = watcher.arrivals.get(publication.message, [])
     least, most, why = _expected(record, connection)
-    if connection.ended_at == float("inf"):
+    if connection.ended_at == inf:
         least, most = 0, 0  # it is still connected
     verdict.judged += 1
     is_doubtful = _is_doubtful(record, connection, got)
@@ -53,6 +60,9 @@ def _judge(
         return
     if len(got) >= least and is_doubtful:
         verdict.excused["its broker counted as down, and was not"] += 1
+        return
+    if not got and _was_killed_with_full_disk(record, connection):
+        verdict.excused["its broker was killed while its disk was full"] += 1
         return
     many = {0: "never", 1: "once"}.get(len(got), f"{len(got)} times")
     early = ", before its client was gone" if _is_early(connection, got) else ""
@@ -69,7 +79,7 @@ def _expected(record: Record, connection: Connection) -> tuple[int, int, str]:
     """Return how often the will may be published at least and at most, and why."""
     if not connection.is_up:
         return 0, 1, "its client may have been connected to"
-    if connection.disconnect_at == float("inf") or connection.disconnect_with_will:
+    if connection.disconnect_at == inf or connection.disconnect_with_will:
         return 1, 1, "its client lost its connection to"
     if connection.disconnect_outcome != "ok" or any(
         record.disturbed(connection.disconnect_at, connection.ended_at, connection.node)
@@ -81,6 +91,21 @@ def _expected(record: Record, connection: Connection) -> tuple[int, int, str]:
 def _is_early(connection: Connection, got: list[Delivered]) -> bool:
     over_at = min(connection.ended_at, connection.disconnect_at)
     return any(delivery.at < over_at for delivery in got)
+
+
+def _was_killed_with_full_disk(record: Record, connection: Connection) -> bool:
+    """Return whether the broker died before the will could be stored."""
+    node = connection.node
+    full = [one for one in record.disturbed(0, inf, node) if one.fault == "disk"]
+    ends = [one for one in record.disturbed(0, inf, node) if one.fault in ENDS_PROCESS]
+    return any(
+        disk.began_at <= end.began_at <= disk.ended_at + STORE_SECONDS
+        and connection.invoked_at <= disk.ended_at
+        and connection.ended_at >= disk.began_at
+        and connection.ended_at <= end.ended_at
+        for disk in full
+        for end in ends
+    )
 
 
 def _is_doubtful(record: Record, connection: Connection, got: list[Delivered]) -> bool:

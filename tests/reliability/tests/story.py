@@ -102,7 +102,8 @@ class Story:
 
     def subscribe(self, client: str, topic_filter: str, qos: int = 2, **fields: object) -> None:
         subscribe = Subscribe(topic_filter, qos, **fields)  # type: ignore[arg-type]
-        self.operate(client, self.node_of(client), subscribe, "ok")
+        number = self.operate(client, self.node_of(client), subscribe, None)
+        self.put(Completed(self.now - 0.4, number, "ok"))
         self._granted[client] = qos
 
     def granted(self, client: str) -> int:

@@ -203,6 +203,18 @@ def test_the_first_arrival_counts() -> None:
     assert story.broken() == []
 
 
+@pytest.mark.parametrize(("qos", "broken"), [(0, []), (1, ["order"])])
+def test_a_subscriber_at_qos_0_may_get_the_second_copy_first(qos: int, broken: list[str]) -> None:
+    story = Story()
+    story.subscriber("reader", "t/#", qos)
+    story.publish("writer:1", "t/1", 1)
+    story.publish("writer:2", "t/1", 1)
+    story.deliver("reader", "writer:2", qos=qos)
+    story.resend("writer:1", "one")
+    story.deliver("reader", "writer:1", qos=qos)
+    assert story.broken() == broken
+
+
 @pytest.mark.parametrize(("faulty", "broken"), [(True, []), (False, ["order"])])
 def test_a_publisher_may_overtake_itself_when_it_moves_in_a_disturbed_cluster(
     *, faulty: bool, broken: list[str]
@@ -216,6 +228,18 @@ def test_a_publisher_may_overtake_itself_when_it_moves_in_a_disturbed_cluster(
         story.heal(fault)
     story.deliver("reader", "writer:1")
     assert story.broken() == broken
+
+
+def test_a_client_without_a_session_begins_a_new_order_with_each_connection() -> None:
+    story = Story()
+    for number in (1, 2):
+        story.publish(f"writer:{number}", "t/1", 1)
+    for number in (2, 1):
+        story.connect("visitor", clean_start=True, expiry_seconds=0)
+        story.subscribe("visitor", "t/#", 1)
+        story.deliver("visitor", f"writer:{number}")
+        story.lose("visitor")
+    assert story.broken() == []
 
 
 # Receivers and contents ---------------------------------------------------------------------------
@@ -353,7 +377,7 @@ def test_after_a_fault_a_group_may_get_qos_1_again(qos: int, broken: list[str]) 
 
 def test_a_session_follows_its_client() -> None:
     story = Story()
-    story.connect("reader", "one")
+    story.subscriber("reader", "t")
     story.lose("reader")
     story.connect("reader", "two", present=True)
     assert story.broken() == []
@@ -368,14 +392,14 @@ def test_a_session_follows_its_client() -> None:
         ("kill", "one", []),
         ("cut", "two", []),
         ("kill", "three", ["session"]),
-        ("clock", "one", ["session"]),
+        ("disk", "one", ["session"]),
     ],
 )
 def test_a_session_may_be_missing_while_its_broker_is_away(
     fault: str, node: str, broken: list[str]
 ) -> None:
     story = Story()
-    story.connect("reader", "one")
+    story.subscriber("reader", "t")
     began = story.fault(fault, node)
     story.lose("reader")
     story.connect("reader", "two", present=False)
@@ -385,12 +409,25 @@ def test_a_session_may_be_missing_while_its_broker_is_away(
 
 def test_a_session_is_never_missing_at_its_own_broker() -> None:
     story = Story()
-    story.connect("reader", "one")
+    story.subscriber("reader", "t")
     began = story.fault("kill", "one")
     story.lose("reader")
     story.heal(began, whole=False)
     story.connect("reader", "one", present=False)
     story.whole()
+    assert story.broken() == ["session"]
+
+
+def test_no_session_is_said_again_until_the_client_has_built_on_it() -> None:
+    story = Story()
+    story.connect("writer", "one")
+    for _ in range(2):
+        story.lose("writer")
+        story.connect("writer", "two", present=False)
+    assert story.broken() == []
+    story.publish("writer:1", node="two")
+    story.lose("writer")
+    story.connect("writer", "two", present=False)
     assert story.broken() == ["session"]
 
 
@@ -515,6 +552,19 @@ def test_a_will_is_not_lost_in_a_fault(fault: str) -> None:
     story.lose("mortal")
     story.heal(began)
     assert story.broken() == ["will"]
+
+
+@pytest.mark.parametrize(("kills", "broken"), [(True, []), (False, ["will"])])
+def test_a_will_is_lost_only_if_its_broker_dies_with_a_full_disk(
+    *, kills: bool, broken: list[str]
+) -> None:
+    story = _with_will()
+    full = story.fault("disk", "two")
+    story.lose("mortal")
+    if kills:
+        story.heal(story.fault("kill", "two"), whole=False)
+    story.heal(full)
+    assert story.broken() == broken
 
 
 @pytest.mark.parametrize("times", [0, 1])

@@ -1,0 +1,148 @@
+"""The role of a publisher: it numbers its messages, and sends again what was not acknowledged.
+
+If its session is gone, it sends messages at QoS 1 again. It cannot know whether a message at QoS 2
+has arrived: the outcome is unknown, and it does not send that one again.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from reliability import boxes, mqtt, payload
+from reliability.clients.client import Client
+from reliability.history import Publish, Resent
+from reliability.mqtt import Packet
+from reliability.workload import MQTT_5, Publishing
+
+WINDOW_MESSAGES_MAX = 10
+_PACKET_IDS = 60_000
+_FIRST_PACKET_ID = 100
+_CLEARS_ONE_IN = 12
+"""Of retained messages."""
+
+
+@dataclass
+class _Outstanding:
+    number: int
+    action: Publish
+    is_received: bool = False
+    """QoS 2: PUBREC has come."""
+
+
+class Publisher:
+    def __init__(self, client: Client, plan: Publishing, share: float) -> None:
+        """`share`: of all publications of the run, from 0 to 1."""
+        self._client = client
+        self._plan = plan
+        self._share = share
+        self._sent = 0
+        self._outstanding: dict[int, _Outstanding] = {}
+        """By packet identifier, in the order in which they were sent first."""
+
+    @property
+    def is_done(self) -> bool:
+        return not self._outstanding
+
+    async def run(self) -> None:
+        """Publish at its rate until it is cancelled."""
+        client, random = self._client, self._client.random
+        while True:
+            rate = max(client.world.rate * self._share, 0.01)
+            await asyncio.sleep(random.uniform(0.2, 1.8) / rate)
+            if (
+                client.world.is_publishing
+                and client.connection is not None
+                and not client.connection.is_clogged
+                and len(self._outstanding) < WINDOW_MESSAGES_MAX
+            ):
+                self.publish()
+
+    def publish(self) -> None:
+        client, plan, random = self._client, self._plan, self._client.random
+        assert client.connection is not None
+        world = client.world
+        self._sent += 1
+        action = Publish(
+            f"{client.name}:{self._sent}",
+            random.choice(plan.topics),
+            plan.qos,
+            plan.retain,
+            clears=plan.retain and random.randrange(_CLEARS_ONE_IN) == 0,
+            attributes=boxes.draw_point(random) if plan.has_attributes else {},
+        )
+        number = world.invoke(client.name, client.connection.node, action)
+        world.published += 1
+        if not plan.qos:
+            self._send(action, 0)
+            world.complete(number, "ok")
+            return
+        packet_id = self._next_packet_id()
+        self._outstanding[packet_id] = _Outstanding(number, action)
+        self._send(action, packet_id)
+
+    def _next_packet_id(self) -> int:
+        return self._sent % _PACKET_IDS + _FIRST_PACKET_ID
+
+    def _send(self, action: Publish, packet_id: int, *, duplicate: bool = False) -> None:
+        """Attributes are user properties in MQTT 5, and in any case fields of the payload."""
+        client = self._client
+        pairs = [(name, f"{value:g}") for name, value in action.attributes.items()]
+        client.send(
+            mqtt.publish(
+                client.version,
+                action.topic,
+                b"" if action.clears else payload.encode(action.message, action.attributes),
+                action.qos,
+                packet_id=packet_id,
+                retain=action.retain,
+                duplicate=duplicate,
+                user_properties=pairs if client.version == MQTT_5 else (),
+            )
+        )
+
+    def connected(self, *, session_present: bool) -> None:
+        client = self._client
+        assert client.connection is not None
+        for packet_id, one in [*self._outstanding.items()]:
+            if session_present and one.is_received:
+                client.send(mqtt.acknowledgement(mqtt.PUBREL, packet_id))
+            elif session_present or one.action.qos == 1:
+                node = client.connection.node
+                client.world.record(Resent(client.world.now(), one.number, node))
+                self._send(one.action, packet_id, duplicate=session_present)
+            else:
+                if not one.is_received:
+                    client.world.complete(one.number, "unknown")
+                del self._outstanding[packet_id]
+
+    def lost(self) -> None:
+        pass
+
+    def take(self, packet: Packet) -> bool:
+        if packet.kind not in {mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBCOMP}:
+            return False
+        one = self._outstanding.get(packet.packet_id)
+        if one is None:
+            if packet.kind == mqtt.PUBREC:
+                self._client.send(mqtt.acknowledgement(mqtt.PUBREL, packet.packet_id))
+            return True
+        if packet.kind == mqtt.PUBCOMP:
+            # 0x92: the broker had its PUBREL before.
+            del self._outstanding[packet.packet_id]
+            return True
+        self._acknowledged(one, packet)
+        if packet.kind == mqtt.PUBREC and not packet.is_refusal:
+            one.is_received = True
+            self._client.send(mqtt.acknowledgement(mqtt.PUBREL, packet.packet_id))
+        else:
+            del self._outstanding[packet.packet_id]
+        return True
+
+    def _acknowledged(self, one: _Outstanding, packet: Packet) -> None:
+        if one.is_received:
+            return
+        world = self._client.world
+        if packet.is_refusal:
+            world.complete(one.number, "fail", packet.reason)
+        else:
+            world.acknowledged += 1
+            world.complete(one.number, "ok", packet.reason)
