@@ -13,9 +13,7 @@ NAMES = ("a", "b", "c")
 class Scene:
     """A client with a will at a, and somebody at each broker who would hear of it."""
 
-    def __init__(
-        self, seed: int, *, is_kept: bool, delay_seconds: int = 0, qos: int = 1
-    ) -> None:
+    def __init__(self, seed: int, *, is_kept: bool, delay_seconds: int = 0, qos: int = 1) -> None:
         self.cluster = Cluster(seed, *NAMES)
         self.will = Will(b"wills/x", b"gone", qos, delay_seconds=delay_seconds)
         self.fields = {**(KEPT if is_kept else {}), "will": self.will}
