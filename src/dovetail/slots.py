@@ -10,7 +10,7 @@ Rules:
 - A newcomer gets a slot as long as one connection may be evicted.
 - The address with the most connections gives way, so a flood costs the address that it comes from.
 - Within an address the oldest silent connection goes while more are silent than have spoken, and
-  the oldest of all otherwise. So silent connections never push out one that has spoken; and no
+  the oldest of all otherwise. So a silent flood does not push out the few that have spoken; and no
   kind of flood pushes a newcomer out before half as many others as the address has came after it.
 - A connection that is held is at work for us: it is never evicted.
 - Age is the order of arrival. There is no clock: a peer cannot stay young by sending bytes.
