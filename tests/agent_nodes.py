@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
+from broker_process import WAIT_SECONDS
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.agent import NodeAgent
 from dovetail.cluster.link import Link
@@ -14,8 +15,6 @@ from dovetail.cluster.part import ClusterPart
 from dovetail.node import Node
 from dovetail.reports import NodeRole
 from dovetail.settings import Http, Settings
-
-WAIT_SECONDS = 60
 
 
 async def until(condition: Callable[[], object], what: str) -> None:

@@ -23,10 +23,10 @@ from typing import IO, Self
 
 from ports import ReservedPort
 
-WAIT_SECONDS = 60
-"""For anything that a slow, shared machine may take its time for."""
+WAIT_SECONDS = 120
+"""For anything that a slow, shared machine may take its time for. Only a failure takes so long."""
 
-START_SECONDS = 180
+START_SECONDS = 240
 """Where kernels have changed since the last start, it compiles them."""
 
 _ADDRESSES = {

@@ -8,6 +8,7 @@ from random import Random
 
 import uvloop
 
+from broker_process import WAIT_SECONDS
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.frames import FrameReader, encode
 from dovetail.cluster.handshake import Handshake, Hello, State
@@ -17,7 +18,6 @@ from dovetail.cluster.secret import key_of
 from dovetail.cluster.transport import Transport
 from handshakes import acceptor, dialer, hello
 
-WAIT_SECONDS = 30.0
 SECRET = b"a secret of the tests"
 KEY = key_of(SECRET, "test")
 ASK = 20

@@ -9,10 +9,9 @@ from types import TracebackType
 
 import pytest
 
+from broker_process import WAIT_SECONDS
 from ports import ReservedPort
 from servers import program
-
-_WAIT_SECONDS = 30
 
 
 class Mosquitto:
@@ -83,7 +82,7 @@ class Mosquitto:
     def wait_for_log(self, wanted: Callable[[str], bool]) -> str:
         """The first such line; empty when Mosquitto ended."""
         with self._logged:
-            assert self._logged.wait_for(lambda: any(map(wanted, self._log)), _WAIT_SECONDS), (
+            assert self._logged.wait_for(lambda: any(map(wanted, self._log)), WAIT_SECONDS), (
                 "\n".join(self._log)
             )
             return next(filter(wanted, self._log))
@@ -95,16 +94,16 @@ class Mosquitto:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(_WAIT_SECONDS)
+            self._process.wait(WAIT_SECONDS)
             self._process = None
         if self._reader is not None:
-            self._reader.join(_WAIT_SECONDS)
+            self._reader.join(WAIT_SECONDS)
             self._reader = None
 
     def publish(self, topic: str, payload: bytes | str, *options: str) -> None:
         data = payload.encode() if isinstance(payload, str) else payload
         command = [str(program("mosquitto_pub")), "-p", str(self.port), "-t", topic, "-s", *options]
-        subprocess.run(command, input=data, check=True, timeout=_WAIT_SECONDS)
+        subprocess.run(command, input=data, check=True, timeout=WAIT_SECONDS)
 
     def subscriber(self, *options: str) -> "subprocess.Popen[str]":
         """A mosquitto_sub that is subscribed when this returns."""
@@ -116,7 +115,7 @@ class Mosquitto:
         )
         with self._logged:
             assert self._logged.wait_for(
-                lambda: any("Sending SUBACK" in line for line in self._log[known:]), _WAIT_SECONDS
+                lambda: any("Sending SUBACK" in line for line in self._log[known:]), WAIT_SECONDS
             )
         return process
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from io import BufferedReader
 from typing import Self
 
+from broker_process import WAIT_SECONDS
 from held import Held
 
 CONNACK = b"\x20\x03\x00\x00\x00"
@@ -14,8 +15,6 @@ DISCONNECT_OF_CLIENT = b"\xe0\x00"
 
 CLOSE = b""
 """As an answer: the connection is closed."""
-
-_WAIT_SECONDS = 30
 
 
 class ScriptedServer(Held):
@@ -35,7 +34,7 @@ class ScriptedServer(Held):
     def close(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        self._thread.join(_WAIT_SECONDS)
+        self._thread.join(WAIT_SECONDS)
 
     def _serve(self) -> None:
         for answers in self._connections:

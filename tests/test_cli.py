@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_process import WAIT_SECONDS
 from dovetail import __version__
 
 # Runs the command line in a process whose modules were tampered with first.
@@ -153,7 +154,7 @@ def test_a_signal_to_end_lets_commands_put_things_away(tmp_path: Path) -> None:
         assert process.stdout.readline() == "ready\n"
         assert len([*tmp_path.iterdir()]) == 1
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 143
     assert errors == ""
     assert [*tmp_path.iterdir()] == []
@@ -168,7 +169,7 @@ def test_interrupt_ends_quietly() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 130
     assert "Traceback" not in errors
 

@@ -33,7 +33,7 @@ def run(request: pytest.FixtureRequest) -> Run:
         command = [sys.executable, str(FOLDER / name), *more]
         if name in WITH_BROKER:
             command.append(str(request.getfixturevalue("broker").port))
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         return done.stdout
@@ -87,13 +87,13 @@ def test_a_walk_from_messages_to_a_plan(run: Run, tmp_path: Path) -> None:
 
 def test_a_walk_replaces_nothing(tmp_path: Path) -> None:
     command = [sys.executable, str(FOLDER / "pipeline" / "walk.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 1
     assert done.stderr == f"{tmp_path} is there already: name another folder, or remove it.\n"
 
 
 def test_an_example_without_its_broker_says_so() -> None:
     command = [sys.executable, str(ROOT / "examples" / "pubsub.py"), "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 1
     assert done.stderr == "Nobody listens on port 1: start a broker with ./dovetail up\n"

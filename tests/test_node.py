@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from broker_process import WAIT_SECONDS
 from dovetail.broker.passwords import set_password
 from dovetail.config import STREAM_USER
 from dovetail.engines import MEDIA_TYPE
@@ -86,7 +87,7 @@ def answers(
     """Of a node with an archive, to everybody on every page."""
 
     def ask(port: int, page: Page, asker: Asker) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
         headers = asker.headers()
         if page.kind is None:
             connection.request("GET", page.path, headers=headers)

@@ -6,14 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker_process import BrokerProcess, wait_until
+from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
 from client_commands import run, start
 from dovetail.fleet import plan, settings_of_member
 from dovetail.reports import SpacesReport
 from dovetail.settings import Options, settings_of
 from fleet_process import ANY_PORTS
 
-WAIT_SECONDS = 60
 CONFIGURATION = f"""
 {ANY_PORTS}
 [spaces.traffic]

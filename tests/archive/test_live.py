@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 import mounts
 from archives import Publisher, read
-from broker_process import BrokerProcess, wait_until
+from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
 from dovetail.archive.files import subscriptions_of
 from dovetail.errors import ReasonCode
 from fleet_process import ANY_PORTS, FleetProcess
@@ -186,7 +186,9 @@ def said_of(command: str, broker: BrokerProcess, *more: str) -> str:
         "--url",
         f"http://127.0.0.1:{broker.port_of('http')}",
     ]
-    return subprocess.run(ask, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(
+        ask, capture_output=True, text=True, check=True, timeout=WAIT_SECONDS
+    ).stdout
 
 
 def lead(link: Path, target: Path) -> None:

@@ -15,6 +15,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 import packet_strategies
+from broker_process import WAIT_SECONDS
 from dovetail.broker import codec
 from dovetail.broker.packets import (
     MQTT_3_1_1,
@@ -96,7 +97,7 @@ class Conversation:
         host, port = self._listener.getsockname()
         self.client.connect(host, port, keepalive=60, **options)
         self._connection, _ = self._listener.accept()
-        self._connection.settimeout(10)
+        self._connection.settimeout(WAIT_SECONDS)
 
     def hear(self) -> Packet:
         """The next packet that the client sends."""
@@ -117,7 +118,7 @@ class Conversation:
     def say(self, packet: Packet) -> MQTTErrorCode:
         assert self._connection is not None
         self._connection.sendall(codec.encode(self._version, packet))
-        return self.client.loop(timeout=10)
+        return self.client.loop(timeout=WAIT_SECONDS)
 
     def close(self) -> None:
         if self._connection is not None:

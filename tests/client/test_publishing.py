@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from broker_process import WAIT_SECONDS
 from client_commands import refusal, run, start
 from dovetail.client import connection
 from dovetail.client.publishing import answer_seconds_max
 from mosquitto import Mosquitto
 from scripted_server import CONNACK, ScriptedServer
-
-WAIT_SECONDS = 30
 
 
 def printed(subscriber: "subprocess.Popen[str]") -> list[str]:

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from broker_process import WAIT_SECONDS
 from client_commands import Done, refusal, run, start
 from dovetail.client import subscribing
 from mosquitto import Mosquitto
 from scripted_server import CLOSE, CONNACK, ScriptedServer
-
-WAIT_SECONDS = 30
 
 
 def subscribed(broker: Mosquitto, *arguments: object, name: str) -> "subprocess.Popen[str]":

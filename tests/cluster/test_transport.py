@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
+from broker_process import WAIT_SECONDS
 from cluster_nodes import (
     ANSWER,
     ASK,
     KEY,
-    WAIT_SECONDS,
     HandMade,
     Node,
     dialed,

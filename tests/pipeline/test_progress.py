@@ -1,12 +1,14 @@
 """Counting tasks, and the plain lines for logs."""
 
 import io
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from broker_process import WAIT_SECONDS
 from dovetail.pipeline import progress
 from dovetail.pipeline.progress import (
     Tally,
@@ -54,14 +56,39 @@ def test_line() -> None:
     )
 
 
+class Output(io.StringIO):
+    """Makes a file when the first line of tasks is written."""
+
+    def __init__(self, shown: Path) -> None:
+        super().__init__()
+        self._shown = shown
+
+    def write(self, text: str) -> int:
+        if "of 8 tasks" in text:
+            self._shown.touch()
+        return super().write(text)
+
+
 def test_a_log_gets_lines_and_no_escapes(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    output = io.StringIO()
+    shown_file = tmp_path / "shown"
+    output = Output(shown_file)
+
+    def work_until_shown(batches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        import time
+
+        for batch in batches:
+            for _ in range(WAIT_SECONDS * 100):
+                if shown_file.exists():
+                    break
+                time.sleep(0.01)
+            yield batch
+
     console = Console(file=output, force_terminal=False)
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     with show_progress(spark, "Counting", 8, console):
-        assert spark.range(80).repartition(8).mapInArrow(slowly, "id long").count() == 80
+        assert spark.range(80).repartition(8).mapInArrow(work_until_shown, "id long").count() == 80
     shown = output.getvalue().splitlines()
     assert shown
     assert all(text.startswith("Counting: ") and "\x1b" not in text for text in shown)
@@ -78,11 +105,3 @@ def test_steps_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [text.partition(",")[0] for text in shown] == [
         f"Timing: {25 * done} % ({done} of 4 tasks)" for done in range(1, 5)
     ]
-
-
-def slowly(batches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    import time
-
-    for batch in batches:
-        time.sleep(0.3)
-        yield batch

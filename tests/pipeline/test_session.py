@@ -6,14 +6,16 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from broker_process import START_SECONDS, WAIT_SECONDS, wait_until
 from dovetail.errors import ConfigError, DovetailError
+from dovetail.pipeline import session
 from dovetail.pipeline.failures import spark_errors
 from dovetail.pipeline.session import check_master
 
@@ -59,13 +61,12 @@ def test_settings(spark: SparkSession) -> None:
         pass
 
 
-def raising(batches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    for _ in batches:
-        raise OSError("no room in the worker")
-    yield pa.record_batch({"id": pa.array([1])})
-
-
 def test_failing_worker_is_one_sentence(spark: SparkSession) -> None:
+    def raising(batches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        for _ in batches:
+            raise OSError("no room in the worker")
+        yield pa.record_batch({"id": pa.array([1])})
+
     with pytest.raises(DovetailError) as failure, spark_errors():
         spark.range(2).mapInArrow(raising, "id long").collect()
     assert failure.value.message == "Spark failed: OSError: no room in the worker"
@@ -73,14 +74,16 @@ def test_failing_worker_is_one_sentence(spark: SparkSession) -> None:
 
 SLEEPING_JOB = textwrap.dedent(
     """
-    import sys, tempfile
+    import pathlib, sys, tempfile
     tempfile.tempdir = sys.argv[1]
+    working = pathlib.Path(sys.argv[2])
     from dovetail.pipeline.session import open_session
 
     def sleep(batches):
         import time
         for batch in batches:
-            time.sleep(60)
+            working.touch()
+            time.sleep(600)
             yield batch
 
     try:
@@ -102,9 +105,12 @@ def is_running(process: int) -> bool:
     return True
 
 
-def test_interrupt_ends_everything_quickly_and_quietly(tmp_path: Path) -> None:
+def test_interrupt_ends_everything_quietly(tmp_path: Path) -> None:
+    """And soon: the work would take ten minutes."""
+    own, working = tmp_path / "own", tmp_path / "working"
+    own.mkdir()
     with subprocess.Popen(
-        [sys.executable, "-c", SLEEPING_JOB, str(tmp_path)],
+        [sys.executable, "-c", SLEEPING_JOB, str(own), str(working)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -112,14 +118,13 @@ def test_interrupt_ends_everything_quickly_and_quietly(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         java = int(process.stdout.readline())
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(3)
+        wait_until(working.exists, "Spark works", seconds=START_SECONDS)
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 130
     assert errors == ""
     assert not is_running(java)
-    assert list(tmp_path.iterdir()) == []
+    assert list(own.iterdir()) == []
 
 
 STARTING_JOB = textwrap.dedent(
@@ -127,10 +132,13 @@ STARTING_JOB = textwrap.dedent(
     import subprocess, sys
 
     class Reporting(subprocess.Popen):
-        def __init__(self, command, **options):
-            super().__init__(command, **options)
-            if "spark-submit" in str(command):
+        told = False
+
+        def poll(self):  # Spark does, until Java is there
+            if "spark-submit" in str(self.args) and not Reporting.told:
+                Reporting.told = True
                 print(self.pid, flush=True)
+            return super().poll()
 
     subprocess.Popen = Reporting
     from dovetail.pipeline.session import open_session
@@ -150,9 +158,8 @@ def test_java_whose_start_is_interrupted_is_not_left_behind() -> None:
     ) as process:
         assert process.stdout is not None
         java = int(process.stdout.readline())
-        time.sleep(0.5)
         os.killpg(process.pid, signal.SIGINT)
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=WAIT_SECONDS)
     assert (process.returncode, output) == (130, "")
     assert not is_running(java)
 
@@ -172,10 +179,21 @@ def test_java_that_is_killed_is_one_sentence_and_another_session_may_follow() ->
         """
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=250
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=500
     )
     assert done.stdout == "Spark's Java process has ended in the middle of the work.\n3\n"
     assert done.stderr == ""
+
+
+def test_java_that_takes_its_time_to_end_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers no more: on a busy machine it is there for some seconds all the same."""
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    with (
+        subprocess.Popen(["sleep", str(2 * session.JAVA_GONE_SECONDS)]) as java,
+        pytest.raises(DovetailError, match="Java process has ended"),
+        session._watched(java),
+    ):
+        raise ConnectionRefusedError
 
 
 def test_java_that_cannot_start_is_one_sentence(tmp_path: Path) -> None:
@@ -196,7 +214,11 @@ def test_java_that_cannot_start_is_one_sentence(tmp_path: Path) -> None:
         """
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=WAIT_SECONDS,
     )
     assert "could not be started on local[1]: " in done.stdout
     assert "there is no room for a heap" in done.stdout

@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+from broker_process import WAIT_SECONDS
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.reports import Drained, DrainReport
 from dovetail.web import Claim, HttpServer
@@ -32,7 +33,7 @@ def ask(
         return DrainReport(name, verdict, others)
 
     def send(port: int, body: bytes, headers: dict[str, str]) -> tuple[int, dict[str, object]]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
         connection.request("POST", "/drain", body, headers)
         response = connection.getresponse()
         answer = response.status, json.loads(response.read())

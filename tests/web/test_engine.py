@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from broker_harness import attributes
-from broker_process import BrokerProcess, wait_until
+from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
 from dovetail.broker.packets import Ack, Publish
 from dovetail.engines import MEDIA_TYPE, Handover, Listed, Matched, Question, Taken
 from dovetail.errors import ClientError, ReasonCode
@@ -59,7 +59,7 @@ def ask(
 
 
 def send(port: int, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
     connection.request("POST", path, body, headers)
     response = connection.getresponse()
     answer = response.status, response.read()

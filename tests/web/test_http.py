@@ -20,6 +20,7 @@ import uvloop
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker_process import WAIT_SECONDS
 from dovetail import __version__
 from dovetail.engines import MEDIA_TYPE
 from dovetail.errors import DovetailError
@@ -28,8 +29,6 @@ from dovetail.stats import Counters, Gauges
 from dovetail.web import HttpServer, serving
 from ports import ReservedPort
 from web_views import cluster, route, spaces, views
-
-WAIT_SECONDS = 30
 
 
 def in_loop(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:

@@ -10,6 +10,7 @@ import msgspec
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker_process import WAIT_SECONDS
 from dovetail.reports import ClusterReport
 from dovetail.web import HttpServer, MatcherViews
 from dovetail.web.matcher_pages import COUNTED, PARTS, STANDING, make_matcher_registry
@@ -69,7 +70,9 @@ def test_its_parts_are_labelled() -> None:
 def test_its_pages() -> None:
     def get(port: int, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}{path}", timeout=WAIT_SECONDS
+            ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 
+from broker_process import WAIT_SECONDS
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.reports import PlanOrder, PlanReport
 from dovetail.web import Claim, HttpServer
@@ -25,7 +26,7 @@ def ask(*bodies: object, may: bool = True, refuses: str = "") -> list[tuple[int,
         return PlanReport(7, {"m": {space.space: tuple(space.places[0])}}, ("n",))
 
     def send(port: int, body: object) -> tuple[int, object]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
         connection.request("POST", "/plan", json.dumps(body).encode(), JSON)
         response = connection.getresponse()
         answer = response.status, json.loads(response.read())

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from broker_process import WAIT_SECONDS
 from dovetail.attributes.space import Dimension, Space
 from dovetail.broker.access import AccessRules
 from dovetail.broker.polling import Polling
@@ -38,7 +39,6 @@ from dovetail.web.requests import STATUSES
 from openapi_oracle import Description
 from web_views import views
 
-WAIT_SECONDS = 30
 JSON = {"content-type": "application/json"}
 DESCRIPTION = Description(json.loads(DOCUMENT))
 

@@ -48,7 +48,7 @@ CONNECT_TIMEOUT_SECONDS = 5
 """For a try at a standalone master. Spark itself would go on trying for a minute."""
 
 JAVA_GONE_SECONDS = 1
-"""After an error, to see whether it was because Java is ending."""
+"""After an error, to see whether it was because Java is ending, although it still answers."""
 
 JAVA_EXIT_SECONDS = 10
 """A Java process that has not ended by then is killed."""
@@ -198,7 +198,7 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[None]:
         if interrupted:
             raise KeyboardInterrupt from None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(JAVA_GONE_SECONDS)
+            process.wait(JAVA_GONE_SECONDS if _java_answers() else JAVA_EXIT_SECONDS)
         if process.poll() is None:
             raise
         raise DovetailError(
@@ -208,6 +208,13 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         if interrupted:
             _wait(process)
+
+
+def _java_answers() -> bool:
+    try:
+        return bool(SparkContext._jvm.System.nanoTime())  # type: ignore[union-attr]  # noqa: SLF001
+    except Exception:  # noqa: BLE001 (without Java all sorts of errors are raised)
+        return False
 
 
 def _start(master: str, scratch: Path) -> tuple[subprocess.Popen[bytes], SparkContext]:
