@@ -1,27 +1,21 @@
 """./dovetail in copies of the checkout: real installs, and what it says when it cannot.
 
-The installs are real, but of locks without the large packages: what takes a minute in
-a whole set-up is downloading them, and scripts/test itself has just done that.
+The installs are real, but of locks with the few packages that the command line imports:
+scripts/test itself has just installed the others. test_setup.py has the stages.
 """
 
 import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from checkout import (
-    KERNEL_PACKAGES,
-    SPARK_PACKAGES,
-    copy_checkout,
-    programs_without,
-    without_packages,
-)
+from checkout import COMMAND_PACKAGES, copy_checkout, only_packages, programs_without
 from dovetail import __version__
+from tiny_packages import Registry
 
 VERSION_LINE = f"dovetail {__version__}\n"
 NOBODY = 65534
@@ -39,8 +33,8 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def checkout(folder: Path) -> Path:
     copy = copy_checkout(folder / "a checkout")
-    lock = copy / "requirements" / "runtime.lock"
-    lock.write_text(without_packages(lock.read_text(), SPARK_PACKAGES | KERNEL_PACKAGES))
+    lock = copy / "requirements" / "broker.lock"
+    lock.write_text(only_packages(lock.read_text(), COMMAND_PACKAGES))
     return copy
 
 
@@ -50,11 +44,14 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def start(
-    launcher: Path, *, env: dict[str, str] | None = None, user: int | None = None
+    launcher: Path,
+    *arguments: str,
+    env: dict[str, str] | None = None,
+    user: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Start from a working directory that is not the checkout."""
     done = subprocess.run(
-        [launcher, "--version"],
+        [launcher, *(arguments or ("--version",))],
         cwd="/",
         env=env or environment(),
         user=user,
@@ -86,7 +83,6 @@ def interrupt(launcher: Path, step: str) -> None:
     for line in killed.stderr:
         if step in line:
             break
-    time.sleep(1)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
 
@@ -110,36 +106,48 @@ class TestSetUp:
         """One set-up for all of it: each would take half a minute."""
         link = folder / "link"
         link.symlink_to(Path("a checkout", "dovetail"))
-        interrupt(link, "installing locked dependencies")
+        interrupt(link, "installing packages")
         assert (checkout / ".venv" / "bin" / "python").exists()
 
-        # It is begun again by one of two.
+        # One of two goes on with it.
         both = [begin(link, stdout=subprocess.PIPE) for _ in range(2)]
         outcomes = [process.communicate() for process in both]
         for _, errors in outcomes:
             skip_without_registry(errors)
         assert [output for output, _ in outcomes] == [VERSION_LINE, VERSION_LINE], outcomes
-        made = "Setting up Dovetail (first run): making .venv"
-        assert sum(made in errors for _, errors in outcomes) == 1
+        installed = "Setting up Dovetail (first run): installing packages for a broker"
+        assert sum(installed in errors for _, errors in outcomes) == 1
         # The first may have to wait too: for the last of the killed processes to be gone.
         assert any("waiting for it" in errors for _, errors in outcomes)
 
         warm = start(link)
         assert (warm.returncode, warm.stdout, warm.stderr) == (0, VERSION_LINE, "")
 
-        with (checkout / "requirements" / "runtime.lock").open("a") as lock:
+        broker = checkout / "requirements" / "broker.lock"
+        with broker.open("a") as lock:
             lock.write("# changed\n")
         updated = start(link)
         assert (updated.returncode, updated.stdout) == (0, VERSION_LINE)
         assert "Setting up Dovetail (update)" in updated.stderr
         assert start(link).stderr == ""
 
+        # A command that needs more installs it, once.
+        registry = Registry(folder / "registry")
+        entry = registry.add("pyarrow", code='raise SystemExit("an archive is read")')
+        archive = checkout / "requirements" / "archive.lock"
+        archive.write_text(broker.read_text() + entry)
+        local = environment(**registry.environment)
+        first, second = (start(link, "compact", "/", env=local) for _ in range(2))
+        assert "Setting up Dovetail (first use of the archive)" in first.stderr
+        assert first.stderr.endswith("an archive is read\n")
+        assert second.stderr == "an archive is read\n"
+
     def test_moved_folder_is_set_up_again(self, folder: Path, checkout: Path) -> None:
         # Programs in .venv/bin have the old path in them.
         state = checkout / ".venv" / "dovetail-setup"
         state.mkdir(parents=True)
         (state / "folder").write_text("/elsewhere\n")
-        (state / "runtime").write_text("a stamp of another place\n")
+        (state / "broker").write_text("a stamp of another place\n")
         (checkout / ".venv" / "left over").touch()
         # It gets as far as making a new one.
         unable = folder / "python3"

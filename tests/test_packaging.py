@@ -1,14 +1,21 @@
 """The wheel: what is in it, and that it works in an environment with nothing else."""
 
+import re
 import subprocess
 import sys
 import zipfile
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from checkout import ROOT, SPARK_PACKAGES, copy_checkout, without_packages
+from checkout import ROOT, copy_checkout
 from dovetail import __version__
+from dovetail.extras import Extra
+
+STAGES = ("broker", "archive", "spark", "dev")
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +51,29 @@ def test_contents(wheel: Path) -> None:
     }
 
 
+def link_packages(lock: Path, site: Path) -> None:
+    """Have the packages of a lock in another environment, as they are installed in this one."""
+    for name in re.findall(r"^([\w-]+)==", lock.read_text(), re.MULTILINE):
+        with suppress(PackageNotFoundError):  # it is for another system
+            files = distribution(name).files
+            assert files is not None
+            for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
+                linked = site / top
+                if not linked.exists():  # a Python that has two versions in its lock has one
+                    linked.symlink_to(str(distribution(name).locate_file(top)))
+
+
 def test_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
-    lock = tmp_path / "core.lock"
-    runtime = (ROOT / "requirements" / "runtime.lock").read_text()
-    lock.write_text(without_packages(runtime, SPARK_PACKAGES))
     # With the pip that is here: one more would have to be installed first.
     run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "empty"))
+    (site,) = (tmp_path / "empty" / "lib").glob("*/site-packages")
+    link_packages(ROOT / "requirements" / "broker.lock", site)
     python, program = (str(tmp_path / "empty" / "bin" / name) for name in ("python", "dovetail"))
     pip = (sys.executable, "-m", "pip", "--python", python)
     # Little of it is imported, and compiled then.
-    install = (*pip, "install", "--quiet", "--no-compile")
-    run(*install, "--require-hashes", "-r", str(lock))
-    run(*install, "--no-deps", str(wheel))
+    run(*pip, "install", "--quiet", "--no-compile", "--no-deps", "--no-index", str(wheel))
 
-    # The core dependencies of the wheel are all met by the lock, and name nothing of Spark.
+    # What the wheel needs is what a broker needs, and nothing of Spark.
     run(*pip, "check")
     assert run(program, "--version").stdout == f"dovetail {__version__}\n"
     filters, sketch = tmp_path / "filters", tmp_path / "sketch"
@@ -69,7 +85,7 @@ def test_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     assert 'pip install "dovetail[spark]"' in refused.stderr
 
 
-@pytest.mark.parametrize("name", ["runtime.lock", "dev.lock", "java.lock"])
+@pytest.mark.parametrize("name", [*(f"{stage}.lock" for stage in STAGES), "java.lock"])
 def test_locks_name_no_index_and_no_machine(name: str) -> None:
     lock = (ROOT / "requirements" / name).read_text()
     assert "--hash=sha256:" in lock
@@ -78,9 +94,18 @@ def test_locks_name_no_index_and_no_machine(name: str) -> None:
     assert "find-links" not in lock
 
 
-def test_development_pins_are_the_runtime_pins() -> None:
-    def pins(name: str) -> set[str]:
-        lines = (ROOT / "requirements" / name).read_text().splitlines()
+def test_a_stage_has_the_pins_of_those_before_it() -> None:
+    """So it changes no package that a running broker uses."""
+
+    def pins(stage: str) -> set[str]:
+        lines = (ROOT / "requirements" / f"{stage}.lock").read_text().splitlines()
         return {line.partition(" ")[0] for line in lines if "==" in line and line[0].isalpha()}
 
-    assert pins("runtime.lock") <= pins("dev.lock")
+    for smaller, larger in pairwise(STAGES):
+        assert pins(smaller) < pins(larger)
+
+
+def test_stages_are_those_of_the_set_up() -> None:
+    script = (ROOT / "scripts" / "setup.sh").read_text()
+    assert f"\nstages='{' '.join(STAGES)}'\n" in script
+    assert {extra.extra for extra in Extra} <= {*STAGES}

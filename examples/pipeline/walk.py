@@ -15,6 +15,10 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from dovetail.extras import Extra, require
+
+require(Extra.SPARK)  # a checkout installs it on first use
+
 import pyarrow.parquet as pq
 from pyspark.sql import functions as sql
 
@@ -27,7 +31,7 @@ from dovetail.pipeline.session import open_session
 
 TRAFFIC = Path(__file__).parents[1] / "traffic"
 sys.path.insert(0, str(TRAFFIC))
-import city  # noqa: E402 (it lies in another folder of examples)
+import city
 
 READINGS = 4_000
 BAND = 20

@@ -16,6 +16,7 @@ from dovetail.cluster.addresses import is_unspecified
 from dovetail.cluster.part import secret_file_of
 from dovetail.config import PIPELINE_BROKERS
 from dovetail.errors import ConfigError
+from dovetail.extras import Extra, require
 from dovetail.fleet import Fleet, Member, check_folders, plan
 from dovetail.logs import set_up_logging
 from dovetail.matcher.scaling import Scaling
@@ -44,6 +45,8 @@ def up(options: Options, *, brokers: int | None = None, quiet: bool = False) -> 
     if matchers or options.role in {"matcher", "both"}:
         check_spaces(settings)
     check_files(settings)
+    if settings.has_archive:
+        require(Extra.ARCHIVE)
     if options.pipeline and brokers is None and settings.workers == 1:
         brokers = PIPELINE_BROKERS
     if options.role == "matcher":

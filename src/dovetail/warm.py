@@ -2,39 +2,43 @@
 
 It does so by using them, through the same calls that the service makes: a signature that nobody
 calls is not compiled, and one that somebody calls cannot be forgotten without a slow first call.
-Compiling is all work for one core, so a set-up does it in two processes.
+Compiling is all work for one core, so a set-up does it in two processes. Only these import the
+kernels: a second or so, which the process that starts them would spend before they begin.
 """
 
+import signal
+import sys
 import time
+from collections.abc import Callable
 from multiprocessing import get_context
 
-import numpy as np
-
-from dovetail.attributes import workload
-from dovetail.attributes.index import BoxIndex
-from dovetail.attributes.kernels.ascending import make_ascending
-from dovetail.broker import deliveries
-from dovetail.broker.scanning import load_kernels
-from dovetail.compiling import remove_stale
-from dovetail.config import BANK_PLAIN_MAX
-from dovetail.matcher import holding
 from dovetail.terminal import say
-from dovetail.topics.bank import SketchBank
-from dovetail.topics.columns import Column
-from dovetail.topics.sketches import METHODS, LinesSketch, build_sketch
-from dovetail.topics.trie import FilterTrie
 
 _FILTERS = ("a/+/c", "a/#", "+/b", "$SYS/#")
 _TOPICS = ("a/b/c", "$SYS/x")
 
 
 def warm() -> None:
-    remove_stale()
     for use in _USES:
-        use()
+        _run(use)
+
+
+def _run(use: Callable[[], None]) -> None:
+    from dovetail.compiling import remove_stale
+
+    remove_stale()
+    use()
 
 
 def _use_sketches() -> None:
+    import numpy as np
+
+    from dovetail.attributes.kernels.ascending import make_ascending
+    from dovetail.config import BANK_PLAIN_MAX
+    from dovetail.topics.bank import SketchBank
+    from dovetail.topics.columns import Column
+    from dovetail.topics.sketches import METHODS, LinesSketch, build_sketch
+
     topics = Column.of(_TOPICS)
     # Enough to grow every table once.
     many = Column.of([*_FILTERS, *(f"{number}/x" for number in range(200))])
@@ -53,10 +57,18 @@ def _use_sketches() -> None:
         bank.apply(BANK_PLAIN_MAX - peer, sketch.delta(0))
         bank.remove(BANK_PLAIN_MAX - peer)
     sketch.copy().apply(sketch.delta(0))
+    numbers, words = np.zeros(2, np.int64), np.zeros(1, np.uint64)
+    make_ascending(numbers, numbers[:0], words, words[:], numbers[:])
 
 
 def _use_the_rest() -> None:
-    load_kernels()
+    from dovetail.attributes import workload
+    from dovetail.attributes.index import BoxIndex
+    from dovetail.broker import deliveries, scanning
+    from dovetail.matcher import holding
+    from dovetail.topics.trie import FilterTrie
+
+    scanning.load_kernels()
     deliveries.load_kernels()
     trie = FilterTrie[str]()
     for number in range(100):
@@ -70,8 +82,6 @@ def _use_the_rest() -> None:
     index.count(workload.points(1), mask=1)
     index.discard(slots)
     holding.load_kernels()
-    numbers, words = np.zeros(2, np.int64), np.zeros(1, np.uint64)
-    make_ascending(numbers, numbers[:0], words, words[:], numbers[:])
 
 
 # About as long to compile as each other. Kernels that both need are compiled twice and are the
@@ -82,7 +92,7 @@ _USES = (_use_sketches, _use_the_rest)
 def _warm_in_processes() -> bool:
     """As `warm`, each use in a process of its own."""
     start = get_context("spawn").Process
-    processes = [start(target=use, daemon=True) for use in _USES]  # Ctrl-C ends them too
+    processes = [start(target=_run, args=(use,), daemon=True) for use in _USES]
     for process in processes:
         process.start()
     for process in processes:
@@ -91,8 +101,8 @@ def _warm_in_processes() -> bool:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes that were begun end too
     started = time.monotonic()
-    remove_stale()
     # If one was killed, there may be too little memory for two: what is compiled is kept, and the
     # rest is done here. If one failed, it fails here again and says why.
     if not _warm_in_processes():

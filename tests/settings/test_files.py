@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 
+from dovetail import extras
 from dovetail.errors import ConfigError
 from dovetail.settings import (
     Access,
@@ -164,6 +165,7 @@ def test_an_archive_needs_a_folder_and_pyarrow(
     file = tmp_path / "file"
     file.touch()
     settings = Settings(archive=Archive(topics=("#",), folder=str(file)))
+    monkeypatch.setattr(extras, "_STATE", tmp_path / "no checkout")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(ConfigError) as caught:
         check_files(settings)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dovetail.cli import option
-from dovetail.cli.reproduce import require_spark
+from dovetail.extras import Extra, require
 
 app = typer.Typer()
 
@@ -41,7 +41,7 @@ def match(
     ] = None,
 ) -> None:
     """Match a table of messages with a table of subscriptions, on Spark."""
-    require_spark()
+    require(Extra.SPARK)
     from dovetail.pipeline import matching_job
 
     matching_job.match_files(

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from dovetail.cli import option
-from dovetail.cli.reproduce import require_spark
 from dovetail.errors import ConfigError
+from dovetail.extras import Extra, require
 
 app = typer.Typer()
 
@@ -79,10 +79,8 @@ def plan(
     none is missed or doubled. A broker takes that from a user that access.administrators in its
     configuration names (--user), or from its own machine if it has no users, rules or certificates.
     """
-    require_spark()
     from dovetail.looking.applying import apply as apply_plan
     from dovetail.looking.fetching import fetch
-    from dovetail.pipeline import planning_job
     from dovetail.pipeline.planning_document import order_of, read_document
     from dovetail.reports import ClusterReport
 
@@ -99,6 +97,9 @@ def plan(
             "--messages is missing: an archive, or a file of messages.",
             hint="`dovetail plan --help` has an example.",
         )
+    require(Extra.SPARK)
+    from dovetail.pipeline import planning_job
+
     asked = apply or url
     order = planning_job.plan_files(
         messages=messages,

@@ -1,6 +1,5 @@
 """`reproduce`: the figures of the papers, computed again."""
 
-import importlib.util
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dovetail.cli import option
-from dovetail.errors import MissingDependencyError
+from dovetail.extras import Extra, require
 
 app = typer.Typer(
     help="Recompute the figures of the papers that Dovetail is built on.",
@@ -44,7 +43,7 @@ def wildcard(
     ] = None,
 ) -> None:
     """Count the filter queries per search that the wildcard paper plots in figures 4 to 6."""
-    require_spark()
+    require(Extra.SPARK)
     from dovetail.pipeline import jobs
 
     jobs.reproduce_wildcard(
@@ -69,7 +68,7 @@ def broker(
     ] = None,
 ) -> None:
     """Time our broker over filter queries per PUBLISH, as the wildcard paper's figure 7 does."""
-    require_spark()
+    require(Extra.SPARK)
     from dovetail.pipeline import jobs
 
     jobs.reproduce_broker(rounds=rounds, seconds=seconds, seed=seed, out=out)
@@ -116,7 +115,7 @@ def bluedove(
     ] = None,
 ) -> None:
     """Simulate clusters of matchers as the BlueDove paper's evaluation compares them."""
-    require_spark()
+    require(Extra.SPARK)
     from dovetail.pipeline import jobs
 
     jobs.reproduce_bluedove(
@@ -126,12 +125,3 @@ def bluedove(
         master=master,
         out=out,
     )
-
-
-def require_spark() -> None:
-    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingDependencyError(
-            f"this command needs Spark's packages, and {' and '.join(missing)} cannot be imported.",
-            hint='Install the extra: pip install "dovetail[spark]"',
-        )

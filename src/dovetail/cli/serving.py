@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from dovetail.cli import option
-from dovetail.cli.reproduce import require_spark
 from dovetail.config import CLUSTER_PORT, WORKERS_MAX
+from dovetail.extras import Extra, require
 
 app = typer.Typer()
 
@@ -82,7 +82,7 @@ def up(
 ) -> None:
     """Start the service: an MQTT broker, or several nodes, until Ctrl-C or SIGTERM."""
     if pipeline:
-        require_spark()
+        require(Extra.SPARK)
     from dovetail.settings import Options, parse_counts
     from dovetail.up import up as run
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dovetail.cli import option
-from dovetail.cli.reproduce import require_spark
+from dovetail.extras import Extra, require
 
 app = typer.Typer()
 
@@ -112,7 +112,7 @@ def stream(
     --checkpoint a stream goes on where it was. At brokers that have users, rules or certificates,
     --user is one that access.administrators in their configuration names.
     """
-    require_spark()
+    require(Extra.SPARK)
     from dovetail.pipeline import streaming_job
 
     streaming_job.stream(

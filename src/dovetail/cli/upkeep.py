@@ -9,7 +9,8 @@ import typer
 
 from dovetail.cli import option
 from dovetail.config import COMPACT_FILE_BYTES_MAX
-from dovetail.errors import ConfigError, MissingDependencyError
+from dovetail.errors import ConfigError
+from dovetail.extras import Extra, require
 from dovetail.terminal import say, say_text
 
 app = typer.Typer()
@@ -126,13 +127,8 @@ def compact(
 
     Brokers and readers need not stop for it, and it may be killed at any moment.
     """
-    try:
-        from dovetail.archive.compacting import compact as compact_files
-    except ImportError as error:
-        raise MissingDependencyError(
-            "an archive needs pyarrow, which is not installed.",
-            hint="`pip install pyarrow`, or Dovetail with its extra, `dovetail[spark]`.",
-        ) from error
+    require(Extra.ARCHIVE)
+    from dovetail.archive.compacting import compact as compact_files
 
     started = time.monotonic()
     done = compact_files(folder, time.time(), file_bytes_max=file_bytes, keep_seconds=keep)

@@ -1,6 +1,5 @@
 """The files that settings name: where relative paths begin, and whether they can be used."""
 
-import importlib.util
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,6 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dovetail.errors import ConfigError
+from dovetail.extras import Extra, how_to_install, is_obtainable
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import Fault, below, key_name
 from dovetail.settings.lines import KeyPath
@@ -57,11 +57,11 @@ def _faults(settings: Settings) -> Iterator[Fault]:
     yield from _folder_faults(("data",), settings.data)
     if settings.has_archive:
         yield from _folder_faults(("archive", "folder"), settings.archive.folder)
-        if importlib.util.find_spec("pyarrow") is None:
+        if not is_obtainable(Extra.ARCHIVE):
             yield Fault(
                 ("archive", "topics"),
-                "an archive needs pyarrow, which is not installed: `pip install pyarrow`, or "
-                "Dovetail with its extra: `pip install 'dovetail[spark]'`.",
+                "an archive needs pyarrow, which is not installed: "
+                f"`{how_to_install(Extra.ARCHIVE)}`.",
             )
     password_file = settings.access.password_file
     if password_file and (why := _unreadable(password_file)) is not None:
