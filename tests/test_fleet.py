@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.broker.store import Store
 from dovetail.cluster.part import secret_file_of
@@ -101,6 +102,10 @@ def test_ports_that_are_shared_are_held_against_others(tmp_path: Path) -> None:
         (port,) = {member.listener_ports[0] for member in fleet.members}
         assert len({member.http_port for member in fleet.members}) == 3
         assert all(member.shares_ports for member in fleet.members)
+        for _ in range(2):  # also while no worker is there
+            with pytest.raises(OSError, match="in use"):
+                socket.create_server(("127.0.0.1", port))
+            sharing(port).close()
         with sharing(port):
             taken = Options(port=port, data=str(tmp_path / "other"))
             with pytest.raises(ConfigError, match=f"port {port} \\(tcp\\): the port is taken"):
@@ -123,10 +128,49 @@ def test_ports_of_each_are_held_for_its_broker(tmp_path: Path) -> None:
             with pytest.raises(OSError, match="in use"):
                 ReservedPort(port)
             for _ in range(2):  # its broker starts, and starts again
-                with socket.create_server(("127.0.0.1", port)):
+                with socket.create_server(("127.0.0.1", port), reuse_port=True):
                     pass
     for port in ports:
         ReservedPort(port).close()
+
+
+def test_ports_that_nobody_chose_move(tmp_path: Path) -> None:
+    """Whoever has the usual ones, this test or another program."""
+    with held(8083), held(8080), held(7883), held(1884):
+        for text in (None, 'name = "n"\n'):
+            options = Options(port=0, data=str(tmp_path))
+            if text is not None:
+                (tmp_path / "f").write_text(text)
+                options = replace(options, config=str(tmp_path / "f"))
+            for shares_ports in (False, True):
+                with planned(options, 2, shares_ports=shares_ports) as fleet:
+                    first, second = fleet.members
+                    ports = {first.listener_ports[1], first.http_port, first.cluster_port}
+                    assert not ports & {8083, 8080, 7883}
+                    assert (first.listener_ports == second.listener_ports) == shares_ports
+
+
+def held(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError:
+        return socket.socket()  # another program has it: as good
+
+
+def test_advice_names_the_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        for text, advice in (
+            (f'[[listeners]]\nkind = "websocket"\nport = {port}\n', 'kind = "websocket"'),
+            (f"[http]\nport = {port}\n", "table [http]"),
+            (f"[cluster]\nenabled = true\nport = {port}\n", "table [cluster]"),
+        ):
+            (tmp_path / "f").write_text(text)
+            options = Options(config=str(tmp_path / "f"), data=str(tmp_path))
+            with pytest.raises(ConfigError, match=f"port {port} ") as caught:
+                plan(options, settings_of(options), 2, shares_ports=False)
+            assert advice in str(caught.value)
+            assert "--port" not in str(caught.value)
 
 
 def sharing(port: int) -> socket.socket:

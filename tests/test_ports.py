@@ -1,133 +1,160 @@
-"""Ports that tests reserve, and who gets them: servers, clients and other reservations."""
+"""Ports: taken by binding them, and nobody else's from then on."""
 
-import asyncio
-import contextlib
-import multiprocessing
+import errno
+import os
+import re
+import signal
 import socket
-import struct
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
-import uvloop
 
-from ports import ReservedPort, ReservedPorts
+from broker_process import wait_until
+from dovetail import ports
+from fleet_process import FleetProcess, is_there
+from wire_client import WireClient
 
-IP_LOCAL_PORT_RANGE = 51
-LOOPS = pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-
-
-def test_nobody_answers_and_nobody_else_reserves() -> None:
-    with ReservedPort() as reserved:
-        for host in ("127.0.0.1", "localhost"):
-            with pytest.raises(ConnectionRefusedError):
-                socket.create_connection((host, reserved.port))
-        with pytest.raises(OSError, match="in use"):
-            ReservedPort(reserved.port)
-    ReservedPort(reserved.port).close()
+LOOPBACK = "127.0.0.1"
 
 
-def test_a_reservation_ends_when_it_is_forgotten() -> None:
-    reserved = ReservedPort()
-    port = reserved.port
-    del reserved
-    ReservedPort(port).close()
+def taken(host: str, port: int = 0) -> socket.socket:
+    """As other programs have a port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
 
 
-def test_a_server_comes_back_as_often_as_it_likes() -> None:
-    with ReservedPort() as reserved:
-        address = ("127.0.0.1", reserved.port)
-        for _ in range(3):
-            with (
-                socket.create_server(address) as server,
-                socket.create_connection(address) as client,
-                server.accept()[0] as accepted,
-            ):
-                accepted.sendall(b"here")
-                assert client.recv(4) == b"here"
-                with pytest.raises(OSError, match="in use"):
-                    socket.create_server(address)
+def is_in_use(error: "pytest.ExceptionInfo[OSError]") -> bool:
+    return error.value.errno == errno.EADDRINUSE
 
 
-@LOOPS
-def test_a_loop_listens_at_a_reserved_port(make_loop: type[asyncio.AbstractEventLoop]) -> None:
-    async def serve(port: int) -> None:
-        for _ in range(2):
-            server = await asyncio.get_running_loop().create_server(
-                asyncio.Protocol, "127.0.0.1", port
-            )
-            (await asyncio.open_connection("127.0.0.1", port))[1].close()
-            server.close()
-
-    with ReservedPort() as reserved, asyncio.Runner(loop_factory=make_loop) as runner:
-        runner.run(serve(reserved.port))
-
-
-def test_workers_share_a_reserved_port() -> None:
-    with ReservedPort() as reserved, ExitStack() as workers:
-        for _ in range(2):
-            address = ("127.0.0.1", reserved.port)
-            workers.enter_context(socket.create_server(address, reuse_port=True))
+def test_a_bound_port_is_ours_before_anybody_listens() -> None:
+    with ExitStack() as stack:
+        (bound,) = ports.bind(LOOPBACK, 0)
+        stack.enter_context(bound)
+        port = ports.port_of([bound])
+        for other in (taken, ports.bind, ports.hold):
+            with pytest.raises(OSError, match="in use") as caught:
+                other(LOOPBACK, port)
+            assert is_in_use(caught)
+        ports.prepare([bound])
+        bound.listen()
+        with socket.create_connection((LOOPBACK, port)), bound.accept()[0] as accepted:
+            # Connections that fade away do not keep the next life from the port.
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
 
 
-def test_ports_behind_each_other() -> None:
-    with ReservedPorts(5) as reserved:
-        for port in range(reserved.first, reserved.first + 5):
+def test_a_port_is_held_for_whom_we_start() -> None:
+    (held,) = ports.hold(LOOPBACK, 0)
+    port = ports.port_of([held])
+    with held:
+        for _ in range(2):  # it starts, and starts again
             with pytest.raises(OSError, match="in use"):
-                ReservedPort(port)
-            with socket.create_server(("127.0.0.1", port)):
-                pass
-    with ReservedPorts(1) as one, pytest.raises(OSError, match="in use"):
-        ReservedPort(one.first)
+                taken(LOOPBACK, port)
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((LOOPBACK, port))
+            (ours,) = ports.bind(LOOPBACK, port, is_shared=True)
+            with ours:
+                ports.prepare([ours])
+                ours.listen()
+                socket.create_connection((LOOPBACK, port)).close()
+                with pytest.raises(OSError, match="in use"):
+                    ports.hold(LOOPBACK, port)
 
 
-@pytest.mark.parametrize("reuses", [False, True])
-def test_the_system_gives_reserved_ports_to_nobody(reuses: bool) -> None:
-    """Neither to a client, nor to a server that asks for any."""
-    with ReservedPorts(4) as reserved, socket.create_server(("127.0.0.1", 0)) as server:
-        ports = range(reserved.first, reserved.first + 4)
-        with choosing_from(ports, reuses=reuses) as client:
-            with contextlib.suppress(OSError):  # there is no other
-                client.connect(server.getsockname())
-            assert client.getsockname()[1] not in ports
-        with choosing_from(ports, reuses=reuses) as other:
-            with contextlib.suppress(OSError):
-                other.bind(("127.0.0.1", 0))
-            assert other.getsockname()[1] not in ports
+def test_a_host_stands_for_all_of_its_addresses() -> None:
+    """As localhost may stand for 127.0.0.1 and ::1."""
+    bound = ports.bind("", 0)
+    families = {one.family for one in bound}
+    assert len(families) == len(bound)
+    assert families >= {socket.AF_INET}
+    port = ports.port_of(bound)
+    assert {one.getsockname()[1] for one in bound} == {port}
+    ports.close(bound)
+    for host in ("::1", LOOPBACK) if socket.AF_INET6 in families else (LOOPBACK,):
+        with taken(host, port):
+            with pytest.raises(OSError, match="in use"):
+                ports.bind("", port)
+            moved, why = ports.take("", port, may_move=True)
+            assert why is not None
+            assert ports.port_of(moved) != port
+            ports.close(moved)
 
 
-def choosing_from(ports: range, *, reuses: bool) -> socket.socket:
-    """The system chooses its port from these if it can (Linux 6.3), and from all others if not."""
-    made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuses))
-    with contextlib.suppress(OSError):
-        first_and_last = struct.pack("I", ports[0] | ports[-1] << 16)
-        made.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, first_and_last)
-    return made
+def test_the_next_free_one() -> None:
+    with taken(LOOPBACK) as other:
+        port = ports.port_of([other])
+        with pytest.raises(OSError, match="in use"):
+            ports.take(LOOPBACK, port, may_move=False)
+        first, why = ports.take(LOOPBACK, port, may_move=True)
+        second, _ = ports.take(LOOPBACK, port, may_move=True)
+        assert why is not None
+        assert ports.explain(why) == "the port is taken by another program"
+        assert len({port, ports.port_of(first), ports.port_of(second)}) == 3
+        ports.close([*first, *second])
+    free, why = ports.take(LOOPBACK, 0, may_move=True)
+    assert why is None
+    ports.close(free)
 
 
-def hold_many(rounds: int) -> str:
-    """What went wrong. Each round holds single ports and blocks, and serves at each of them."""
-    for _ in range(rounds):
-        with ExitStack() as stack:
-            ports = [stack.enter_context(ReservedPort()).port for _ in range(20)]
-            for _ in range(5):
-                first = stack.enter_context(ReservedPorts(3)).first
-                ports += range(first, first + 3)
-            if len({*ports}) != len(ports):
-                return f"a port twice: {sorted(ports)}"
-            for port in ports * 2:
-                address = ("127.0.0.1", port)
-                try:
-                    with socket.create_server(address), socket.create_connection(address):
-                        pass
-                except OSError as error:
-                    return f"{port}: {error}"
-    return ""
+def test_what_cannot_be_had_is_an_error_wherever_it_might_move() -> None:
+    with pytest.raises(OSError, match="assign"):
+        ports.take("192.0.2.1", 5, may_move=True)
+    with pytest.raises(OSError, match="there is no port 65536"):
+        ports.bind(LOOPBACK, 65_536)
 
 
-def test_several_processes_never_meet() -> None:
-    processes = 4
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=spawn) as pool:
-        assert [*pool.map(hold_many, [10] * processes)] == [""] * processes
+def test_candidates() -> None:
+    assert [*ports.candidates(0, 2)] == [0, 0]
+    found = [*ports.candidates(5, 2)]
+    assert (found[:3], found[-3:]) == ([5, 6, 7], [26, 0, 0])
+    assert [*ports.candidates(65_535)] == [65_535, 0]
+    assert 65_536 in ports.candidates(65_535, may_move=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        ("tcp", "--port"),
+        ("websocket", 'kind = "websocket"'),
+        ("tls", 'kind = "tls"'),
+        ("http", r"\[http\]"),
+        ("cluster", r"\[cluster\]"),
+    ],
+)
+def test_advice_names_the_setting(kind: str, setting: str) -> None:
+    assert re.search(setting, ports.advice(kind))
+    assert ("--port" in ports.advice(kind)) == (kind == "tcp")
+
+
+# Several nodes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["--brokers", "--workers"])
+def test_nodes_start_beside_whoever_has_the_usual_ports(tmp_path: Path, kind: str) -> None:
+    """And no other program can take their ports, also while a node is away."""
+    usual = (8083, 8080, 7883)
+    with ExitStack() as stack:
+        for port in usual:
+            try:
+                stack.enter_context(taken(LOOPBACK, port))
+            except OSError:
+                continue  # another program has it: as good
+        fleet = stack.enter_context(FleetProcess(tmp_path, "up", kind, 2, "--port", 0))
+        found = {port for what in ("WebSocket", "HTTP", "links") for port in fleet.ports(what)}
+        assert len(found) == (6 if kind == "--brokers" else 5)
+        assert not found & {*usual}
+        found |= {*fleet.ports("MQTT")}
+        first = fleet.children()[0]
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: not is_there(first), "the end of a node")
+
+        def is_back() -> bool:
+            for port in found:
+                with pytest.raises(OSError, match="in use"):
+                    taken(LOOPBACK, port)
+            return "is up again" in fleet.log()
+
+        wait_until(is_back, "the next life of the node")
+        for port in fleet.ports("MQTT"):
+            WireClient(port).close()

@@ -7,8 +7,9 @@ places from the start.
 
 Rules:
 
-- Ports are chosen once, before the first broker starts: one that starts again comes back where it
-  was. Where the system lets a broker listen at a port that we hold, we hold it until all end.
+- Ports are taken once, before the first node starts, and held until the last has ended (ports.py):
+  one that starts again comes back where it was, and nobody can take its port in between.
+- Ports that nobody chose are the next free ones.
 - A folder is within the data folder, under the broker's number. Sessions live in these folders, so
   a start that would leave one of them out is refused: whoever had a session there would miss it.
   Folders where nothing was ever stored are in nobody's way.
@@ -18,7 +19,6 @@ import errno
 import re
 import shlex
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,14 +26,15 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dovetail import ports
 from dovetail.broker.database import DATABASE_FILE
 from dovetail.broker.store import has_promises
 from dovetail.cluster.addresses import Address, is_unspecified, parse_address
 from dovetail.cluster.part import secret_file_of
-from dovetail.config import PORTS_TRIED_MAX, WORKERS_MAX
+from dovetail.config import WORKERS_MAX
 from dovetail.errors import ConfigError, files_explained
 from dovetail.reports import NodeRole
-from dovetail.settings import Options, Settings, as_matcher, settings_of
+from dovetail.settings import Options, Settings, as_matcher, movable_kinds, settings_of
 
 _FOLDER = "broker-{}"
 
@@ -64,7 +65,7 @@ class Fleet(Struct, frozen=True):
     settings: Settings
     """What they have in common."""
     held: ExitStack
-    """Sockets that keep ports ours while brokers come and go."""
+    """Sockets that keep all ports ours while nodes come and go."""
 
     @property
     def brokers(self) -> tuple[Member, ...]:
@@ -106,18 +107,20 @@ def settings_of_member(member: Member) -> Settings:
 
 
 def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool) -> Fleet:
-    """Ports that are free now, folders that are all served, and a secret. `count`: of brokers."""
+    """Ports that are held, folders that are all served, and a secret. `count`: of brokers."""
     if not 1 <= count <= WORKERS_MAX:
         raise ConfigError(f"it takes 1 to {WORKERS_MAX} brokers.")
     data = Path(settings.data)
     check_folders(data, count)
     secret_file = secret_file_of(settings, options.secret_folder)
-    movable = options.movable
-    ports = _Ports()
+    movable = movable_kinds(options)
+    chosen = _Ports()
+    shared = count if shares_ports else 1
     listener_ports = [
-        [ports.shared(one.host, one.port, one.kind, may_move=one.kind in movable)] * count
-        if shares_ports
-        else ports.several(one.host, one.port, count, one.kind, may_move=one.kind in movable)
+        shared
+        * chosen.several(
+            one.host, one.port, count // shared, one.kind, may_move=one.kind in movable
+        )
         for one in settings.listeners
     ]
     http, cluster = settings.http, settings.cluster
@@ -125,22 +128,21 @@ def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool
     http_ports = [0] * nodes
     if http.enabled:
         may_move = "http" in movable
-        http_ports = ports.several(
+        http_ports = chosen.several(
             http.host, http.port, nodes, "http", may_move=may_move, may_skip=True
         )
     # Links that only these brokers have may be anywhere.
     may_move = "cluster" in movable or not cluster.enabled
-    cluster_ports = ports.several(cluster.host, cluster.port, nodes, "cluster", may_move=may_move)
+    cluster_ports = chosen.several(cluster.host, cluster.port, nodes, "cluster", may_move=may_move)
     host = "127.0.0.1" if is_unspecified(cluster.host) else cluster.host
     beside = tuple(str(Address(host, port)) for port in cluster_ports)
-    ports.settle()
     name = settings.name or socket.gethostname()
     members = tuple(
         Member(
             options=options,
             name=f"{name}-{number + 1}",
             data=str(data / _FOLDER.format(number + 1)),
-            listener_ports=tuple(chosen[number] for chosen in listener_ports),
+            listener_ports=tuple(own[number] for own in listener_ports),
             http_port=http_ports[number],
             cluster_port=cluster_ports[number],
             join=(*beside[:count], *cluster.join),
@@ -167,7 +169,7 @@ def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool
         )
         for number in range(count, nodes)
     )
-    return Fleet(members, settings, ports.held)
+    return Fleet(members, settings, chosen.held)
 
 
 # Folders ------------------------------------------------------------------------------------------
@@ -216,92 +218,45 @@ def _numbers(data: Path) -> Iterator[int]:
 
 
 class _Ports:
-    """Free ports, none of them given twice."""
+    """Ports that are held for the nodes that get them, none of them given twice."""
 
     def __init__(self) -> None:
         self._given: dict[int, tuple[str, str]] = {}  # by port: where, and what for
-        self._tried = ExitStack()
         self.held = ExitStack()
-
-    def settle(self) -> None:
-        """Brokers may have those that are chosen, and nobody else."""
-        if sys.platform == "linux":  # elsewhere a bound port is ours alone
-            self.held.push(self._tried.pop_all())
-        self._tried.close()
-
-    def shared(self, host: str, port: int, what: str, *, may_move: bool) -> int:
-        """One for all brokers, which is held from now on."""
-        (chosen,) = self.several(host, port, 1, what, may_move=may_move)
-        self.settle()
-        return int(self.held.enter_context(_bound(host, chosen, shares=True)).getsockname()[1])
 
     def several(
         self, host: str, port: int, count: int, what: str, *, may_move: bool, may_skip: bool = False
     ) -> list[int]:
         """One behind the other. With `may_skip` those behind the first are the next free ones."""
         chosen: list[int] = []
-        candidates = iter(range(port, port + count + PORTS_TRIED_MAX) if port else ())
+        candidates = ports.candidates(port, count, may_move=may_move)
         while len(chosen) < count:
-            candidate = next(candidates, 0)
-            ours = self._ours(host, candidate)
+            candidate = next(candidates)
             try:
-                if ours is not None:
-                    raise OSError(errno.EADDRINUSE, "")
-                bound = self._tried.enter_context(_bound(host, candidate))
-                candidate = bound.getsockname()[1]
+                held = ports.hold(host, candidate)
             except OSError as error:
                 is_bound_to_it = not may_move and (not chosen or not may_skip)
                 if error.errno != errno.EADDRINUSE or is_bound_to_it or not candidate:
-                    if ours is not None:
-                        raise _overlap(port, count, what, candidate, ours) from None
-                    raise _refused(host, candidate, what, error) from None
+                    raise self._refused(host, port, count, what, candidate, error) from None
                 continue
-            chosen.append(candidate)
-            self._given[candidate] = (host, what)
+            self.held.callback(ports.close, held)
+            taken = ports.port_of(held)
+            chosen.append(taken)
+            self._given[taken] = (host, what)
         return chosen
 
-    def _ours(self, host: str, port: int) -> str | None:
-        """What the port was given to."""
-        given, what = self._given.get(port, ("", None))
-        meets = given == host or is_unspecified(given) or is_unspecified(host)
-        return what if meets else None
-
-
-def _bound(host: str, port: int, *, shares: bool = False) -> socket.socket:
-    if port > 65_535:
-        raise OSError(errno.EADDRNOTAVAIL, f"there is no port {port}")
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
-    bound = socket.socket(family, kind, protocol)
-    try:
-        # As listeners do: connections of an earlier process that fade away are no obstacle. But
-        # any free port has to be one that nobody has, until it is ours.
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(bool(port)))
-        if shares:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        bound.bind(address)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    except BaseException:
-        bound.close()
-        raise
-    return bound
-
-
-def _overlap(first: int, count: int, what: str, port: int, ours: str) -> ConfigError:
-    return ConfigError(
-        f"the ports of these brokers overlap: {count} of them need ports {first} to "
-        f"{first + count - 1} for {what}, and {port} is one for {ours}.",
-        hint=f"Leave {count} ports for each `port` in the configuration.",
-    )
-
-
-def _refused(host: str, port: int, what: str, error: OSError) -> ConfigError:
-    why = "the port is taken by another program"
-    if error.errno == errno.EACCES:
-        why = "ports below 1024 need a privileged user"
-    elif error.errno != errno.EADDRINUSE:
-        why = (error.strerror or str(error)).lower()
-    return ConfigError(
-        f"cannot listen on {host or 'any address'}, port {port} ({what}): {why}",
-        hint="Choose another with --port, or `port` in the configuration.",
-    )
+    def _refused(
+        self, host: str, first: int, count: int, what: str, port: int, error: OSError
+    ) -> ConfigError:
+        given, ours = self._given.get(port, ("", None))
+        if ours is not None and (given == host or is_unspecified(given) or is_unspecified(host)):
+            return ConfigError(
+                f"the ports of these brokers overlap: {count} of them need ports {first} to "
+                f"{first + count - 1} for {what}, and {port} is one for {ours}.",
+                hint=f"Leave {count} ports for each `port` in the configuration.",
+            )
+        return ConfigError(
+            f"cannot listen on {host or 'any address'}, port {port} ({what}): "
+            f"{ports.explain(error)}",
+            hint=ports.advice(what) if ports.is_about_port(error) else None,
+        )

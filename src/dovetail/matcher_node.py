@@ -22,7 +22,7 @@ from dovetail.matcher.layout import Layout, layout_of, layouts_of
 from dovetail.reports import ClusterReport, NodeReport
 from dovetail.running import places_of, run_until_told
 from dovetail.settings import Settings, check_files, check_spaces
-from dovetail.web import HttpServer, MatcherViews, bound_server
+from dovetail.web import HttpServer, MatcherViews
 
 log = logging.getLogger("dovetail.matcher")
 
@@ -36,16 +36,19 @@ class MatcherNode:
         *,
         load: Callable[[], Settings] | None = None,
         on_drain: Callable[[], None] | None = None,
+        shares_ports: bool = False,
     ) -> None:
         """`load` gets the settings anew, for a reload.
 
         `on_drain`: called when it begins to leave because somebody asked for that (`drain`).
+        `shares_ports`: with who started us, and holds them.
         """
         self.settings = settings
         self.agent: MatcherAgent | None = None
         self.http_address: tuple[str, int] | None = None
         self._load = load
         self._on_drain = on_drain
+        self._shares_ports = shares_ports
         self._stopped = asyncio.Event()
         self._http: HttpServer | None = None
 
@@ -57,7 +60,9 @@ class MatcherNode:
         settings = self.settings
         check_files(settings)
         layouts = layouts_in(settings)
-        part = part_of(settings, self.name, role="matcher", may_move=True)
+        part = part_of(
+            settings, self.name, role="matcher", may_move=True, shares_port=self._shares_ports
+        )
         load_kernels()
         self.agent = MatcherAgent(
             part,
@@ -68,16 +73,21 @@ class MatcherNode:
             on_drain=self._drain,
         )
         if settings.http.enabled:
-            self._http, _ = await bound_server(self._make_http, settings.http.port, may_move=True)
+            self._http = self._make_http()
+            await self._http.bind()
+            await self._http.prepare()
         await self.agent.start()
 
     async def start_http(self) -> None:
         if self._http is not None:
             self.http_address = await self._http.start()
 
-    def _make_http(self, port: int) -> HttpServer:
+    def _make_http(self) -> HttpServer:
         views = MatcherViews(self._health, self._report, self._cluster)
-        return HttpServer(self.settings.http.host, port, views)
+        http = self.settings.http
+        return HttpServer(
+            http.host, http.port, views, may_move=True, shares_port=self._shares_ports
+        )
 
     async def run(self) -> None:
         """Until `stop_soon` is called."""
@@ -153,11 +163,12 @@ def run_matcher(
     begin: Callable[[MatcherNode], None] | None = None,
     announce: Callable[[MatcherNode], None] | None = None,
     on_drain: Callable[[], None] | None = None,
+    shares_ports: bool = False,
     log_name: str | None = None,
 ) -> None:
     """Run until SIGINT, SIGTERM or `drain`. `begin` is called before all else, in the loop."""
     run_until_told(
-        lambda: MatcherNode(settings, load=load, on_drain=on_drain),
+        lambda: MatcherNode(settings, load=load, on_drain=on_drain, shares_ports=shares_ports),
         level=settings.log.level,
         log_name=log_name,
         begin=begin,

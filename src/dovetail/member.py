@@ -33,6 +33,7 @@ def main() -> None:
                 begin=_begin,
                 announce=_announce_and_tell if member.tells_load else _announce,
                 on_drain=lambda: _say({DRAINED: True}),
+                shares_ports=True,
                 log_name=member.name,
             )
             return
@@ -41,7 +42,7 @@ def main() -> None:
             load=lambda: settings_of_member(member),
             begin=_begin,
             announce=_announce,
-            shares_ports=member.shares_ports,
+            shares_ports=True,  # at least with who started us
             stream_key=member.stream_key,
             log_name=member.name,
         )

@@ -60,7 +60,7 @@ from dovetail.running import http_url, places_of, run_until_told
 from dovetail.settings import Listener, Settings, check_files
 from dovetail.stats import Counters, Gauges
 from dovetail.topics.names import check_name
-from dovetail.web import Claim, HttpServer, Views, bound_server
+from dovetail.web import Claim, HttpServer, Views
 
 if TYPE_CHECKING:
     from dovetail.archive.agent import ArchiveAgent
@@ -95,10 +95,10 @@ class Node:
         """`load` gets the settings anew, for a reload.
 
         `movable`: kinds of listeners, "http" and "cluster", that take another port if theirs is
-        taken. Without `cluster` the settings say whether there is one. `shares_ports`: of
-        listeners, with other brokers of the cluster. `stream_key`: what the stream that was started
-        with this broker proves itself with; empty: there is none. `wall_clock`: seconds since 1970;
-        tests let it jump.
+        taken. Without `cluster` the settings say whether there is one. `shares_ports`: with who
+        started us and holds them, and those of listeners maybe with other brokers. `stream_key`:
+        what the stream that was started with this broker proves itself with; empty: there is none.
+        `wall_clock`: seconds since 1970; tests let it jump.
         """
         self.settings = settings
         self._wall_clock = wall_clock
@@ -115,7 +115,6 @@ class Node:
         self._store: Store | None = None
         self._archive: ArchiveAgent | None = None
         self._http: HttpServer | None = None
-        self._http_moved_because: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._verifier: Verifier | None = None
         self._administrators: tuple[str, ...] = ()
@@ -132,7 +131,12 @@ class Node:
         self._authenticator = authenticator(settings)
         self._heed_access(settings)
         if self._cluster is None and settings.cluster.enabled:
-            self._cluster = part_of(settings, self.name, may_move="cluster" in self._movable)
+            self._cluster = part_of(
+                settings,
+                self.name,
+                may_move="cluster" in self._movable,
+                shares_port=self._shares_ports,
+            )
         loop = asyncio.get_running_loop()
         offset = self._wall_clock() - loop.time()
         load_kernels()
@@ -184,10 +188,9 @@ class Node:
             )
             self.listening.append(opened)
         if settings.http.enabled:
-            own = {opened.port for opened in self.listening}
-            self._http, self._http_moved_because = await bound_server(
-                self._make_http, settings.http.port, may_move="http" in self._movable, own=own
-            )
+            self._http = self._make_http()
+            await self._http.bind()
+            await self._http.prepare()
         if self.agent is not None:
             await self.agent.start()
         for opened in self.listening:
@@ -223,16 +226,16 @@ class Node:
         self._archive.start(waiting)
 
     async def start_http(self) -> None:
-        """Its imports take a while, so clients are served before it."""
+        """Whoever asks after its health then learns that it serves clients."""
         if self._http is not None:
             self.http_address = await self._http.start()
             self._reporter.http = http_url(self.http_address)
-            if self._http_moved_because is not None:
+            if self._http.moved_because is not None:
                 log.warning(
-                    "HTTP moved to port %d: %s", self.http_address[1], self._http_moved_because
+                    "HTTP moved to port %d: %s", self.http_address[1], self._http.moved_because
                 )
 
-    def _make_http(self, port: int) -> HttpServer:
+    def _make_http(self) -> HttpServer:
         views = Views(
             self._stats,
             self._health,
@@ -251,7 +254,14 @@ class Node:
             None if self._archive is None else self._archive.reading,
         )
         http = self.settings.http
-        return HttpServer(http.host, port, views, http.polls_max)
+        return HttpServer(
+            http.host,
+            http.port,
+            views,
+            http.polls_max,
+            may_move="http" in self._movable,
+            shares_port=self._shares_ports,
+        )
 
     async def run(self) -> None:
         """Until `stop_soon` is called."""
@@ -272,7 +282,7 @@ class Node:
         if self._verifier is not None:
             self._verifier.stop()
         for listening in self.listening:
-            listening.server.close()
+            listening.close()
         if self.agent is not None:
             await self.agent.stop()
         if self._server is not None:

@@ -21,7 +21,14 @@ from dovetail.fleet import Fleet, Member, check_folders, plan
 from dovetail.logs import set_up_logging
 from dovetail.matcher.scaling import Scaling
 from dovetail.running import http_url
-from dovetail.settings import Options, Settings, check_files, check_spaces, settings_of
+from dovetail.settings import (
+    Options,
+    Settings,
+    check_files,
+    check_spaces,
+    movable_kinds,
+    settings_of,
+)
 from dovetail.streams import MODULE, StreamMember
 from dovetail.supervised import Part
 from dovetail.supervising import Pool, supervise
@@ -81,7 +88,7 @@ def _run_alone(options: Options, settings: Settings, *, quiet: bool) -> None:
     run_node(
         settings,
         load=lambda: settings_of(options),
-        movable=options.movable,
+        movable=movable_kinds(options),
         announce=None if quiet else _announce_one,
     )
 
@@ -104,7 +111,7 @@ def _run_both(options: Options, settings: Settings, *, quiet: bool) -> None:
     run_both(
         _with_secret(options, settings),
         load=lambda: settings_of(options),
-        movable=options.movable,
+        movable=movable_kinds(options),
         announce=None if quiet else _announce_both,
     )
 

@@ -13,6 +13,7 @@ from dovetail.settings import (
     Options,
     Settings,
     check_spaces,
+    movable_kinds,
     parse_counts,
     settings_of,
 )
@@ -26,14 +27,22 @@ def refusal(options: Options) -> str:
 
 def test_nothing_said_changes_nothing() -> None:
     assert settings_of(Options()) == Settings()
-    assert Options().movable == {"tcp", "websocket", "http", "cluster"}
+    assert movable_kinds(Options()) == {"tcp", "websocket", "http", "cluster"}
 
 
 def test_what_was_chosen_does_not_move(tmp_path: Path) -> None:
+    assert movable_kinds(Options(port=1)) == {"websocket", "http", "cluster"}
+    assert movable_kinds(Options(listen="a:1")) == {"websocket", "http", "tcp"}
     file = tmp_path / "f"
-    assert Options(port=1).movable == {"websocket", "http", "cluster"}
-    assert Options(listen="a:1").movable == {"websocket", "http", "tcp"}
-    assert Options(config=str(file)).movable == frozenset()
+    for text, moving in (
+        ('name = "a"\n[http]\npolls_max = 1\n', {"tcp", "websocket", "http", "cluster"}),
+        ('[[listeners]]\nkind = "tcp"\n', {"http", "cluster"}),
+        ("[http]\nport = 8080\n", {"tcp", "websocket", "cluster"}),
+        ("[cluster]\nenabled = true\n", {"tcp", "websocket", "http"}),
+    ):
+        file.write_text(text)
+        assert movable_kinds(Options(config=str(file))) == moving
+        assert movable_kinds(Options(config=str(file), port=1)) == moving - {"tcp"}
 
 
 def test_host_and_port_are_those_of_the_tcp_listener(tmp_path: Path) -> None:

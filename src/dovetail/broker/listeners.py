@@ -1,17 +1,16 @@
 """The addresses where clients are served: sockets, TLS, and what a taken port leads to."""
 
 import asyncio
-import errno
 import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dovetail import ports
 from dovetail.broker.server import Connection, Server
 from dovetail.broker.tls import Tls, TlsProtocol
 from dovetail.broker.websocket import WebSocketConnection
-from dovetail.config import PORTS_TRIED_MAX
 from dovetail.errors import ConfigError
 from dovetail.settings import SECURE_KINDS, WEBSOCKET_KINDS, Listener
 
@@ -27,7 +26,8 @@ class Listening:
     listener: Listener
     host: str
     port: int
-    server: asyncio.Server
+    sockets: ports.Sockets
+    servers: list[asyncio.Server]
     tls: Tls | None
     moved_because: str | None = None
 
@@ -39,6 +39,11 @@ class Listening:
             return f"{scheme}://{host}:{self.port}{self.listener.path}"
         return f"{host}:{self.port}"
 
+    def close(self) -> None:
+        """Let nobody in any more."""
+        for server in self.servers:
+            server.close()
+
 
 async def listen(
     server: Server, listener: Listener, *, may_move: bool = False, shares_port: bool = False
@@ -46,38 +51,38 @@ async def listen(
     """Take an address. Clients are let in by `serve`.
 
     One that `may_move` takes a port behind its own if that one is taken; one that `shares_port` has
-    it together with other brokers, and the system says who gets a client.
+    it together with who started us and maybe with other brokers: the system says who gets a client.
     """
     tls = Tls(tls_context(listener)) if listener.kind in SECURE_KINDS else None
     factory = connection_factory(server, listener, tls)
-    ports = [listener.port]
-    if may_move:
-        ports += [*range(listener.port + 1, listener.port + PORTS_TRIED_MAX), 0]
-    reason = None
-    for port in ports:
-        try:
-            opened = await server.loop.create_server(
-                factory,
-                listener.host or None,
-                port,
-                backlog=_BACKLOG,
-                reuse_port=shares_port or None,
-                start_serving=False,
-            )
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE and port != ports[-1]:
-                reason = f"port {listener.port} is taken by another program"
-                continue
-            raise _refused(listener, port, error) from None
-        host, taken = opened.sockets[0].getsockname()[:2]
-        return Listening(listener, listener.host or host, taken, opened, tls, reason)
-    raise AssertionError("the last port is any free one")
+    try:
+        sockets, moved = await asyncio.to_thread(
+            ports.take, listener.host, listener.port, may_move=may_move, is_shared=shares_port
+        )
+    except OSError as error:
+        raise _refused(listener, listener.port, error) from None
+    servers = [
+        await server.loop.create_server(factory, sock=bound, backlog=_BACKLOG, start_serving=False)
+        for bound in sockets
+    ]
+    host, port = sockets[0].getsockname()[:2]
+    return Listening(
+        listener,
+        listener.host or host,
+        port,
+        sockets,
+        servers,
+        tls,
+        None if moved is None else f"port {listener.port} is taken by another program",
+    )
 
 
 async def serve(listening: Listening) -> None:
     """Let clients in."""
+    ports.prepare(listening.sockets)
     try:
-        await listening.server.start_serving()
+        for server in listening.servers:
+            await server.start_serving()
     except OSError as error:
         raise _refused(listening.listener, listening.port, error) from None
 
@@ -85,19 +90,9 @@ async def serve(listening: Listening) -> None:
 def _refused(listener: Listener, port: int, error: OSError) -> ConfigError:
     return ConfigError(
         f"cannot listen on {listener.host or 'any address'}, port {port} ({listener.kind}): "
-        f"{explain(error)}",
-        hint="Choose another with --port, or `port` in the configuration."
-        if error.errno in (errno.EADDRINUSE, errno.EACCES)
-        else None,
+        f"{ports.explain(error)}",
+        hint=ports.advice(listener.kind) if ports.is_about_port(error) else None,
     )
-
-
-def explain(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "the port is taken by another program"
-    if error.errno == errno.EACCES:
-        return "ports below 1024 need a privileged user"
-    return (error.strerror or str(error)).lower()
 
 
 def connection_factory(

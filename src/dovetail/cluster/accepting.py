@@ -18,6 +18,7 @@ from dovetail.cluster.link import Link, explain
 from dovetail.cluster.links import ClusterLinks
 from dovetail.config import PORTS_TRIED_MAX
 from dovetail.errors import ConfigError
+from dovetail.ports import advice
 from dovetail.slots import Slots
 
 _BACKLOG = 128
@@ -141,7 +142,11 @@ def _listen(links: ClusterLinks) -> socket.socket:
     for candidate in ports:
         try:
             listening = socket.create_server(
-                (host, candidate), family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual
+                (host, candidate),
+                family=family,
+                backlog=_BACKLOG,
+                dualstack_ipv6=is_dual,
+                reuse_port=links.shares_port,
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE and candidate != ports[-1]:
@@ -149,7 +154,7 @@ def _listen(links: ClusterLinks) -> socket.socket:
             raise ConfigError(
                 f"cannot listen for other nodes on {host or 'any address'}, port {candidate}: "
                 f"{explain(error)}.",
-                hint="--listen names another, or host and port in the table [cluster].",
+                hint=advice("cluster"),
             ) from None
         listening.setblocking(False)
         return listening

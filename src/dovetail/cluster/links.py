@@ -48,6 +48,9 @@ class ClusterLinks:
     may_move: bool = False
     """To a port behind this one if it is taken."""
 
+    shares_port: bool = False
+    """With who started this node, and holds the port for it."""
+
     advertise: Address | None = None
     """Where others dial it. None: where it listens, which then has to be one address."""
 

@@ -30,13 +30,21 @@ class ClusterPart:
 
 
 def part_of(
-    settings: Settings, name: str, *, role: NodeRole = "broker", may_move: bool = False
+    settings: Settings,
+    name: str,
+    *,
+    role: NodeRole = "broker",
+    may_move: bool = False,
+    shares_port: bool = False,
 ) -> ClusterPart:
-    """`name` is the node's. With `may_move` it takes a port behind its own if that is taken."""
+    """`name` is the node's. With `may_move` it takes a port behind its own if that is taken.
+
+    `shares_port`: with who started it, and holds the port.
+    """
     cluster = settings.cluster
     secret = read_secret(secret_file_of(settings))
     return ClusterPart(
-        links_of(cluster, name, secret, role=role, may_move=may_move),
+        links_of(cluster, name, secret, role=role, may_move=may_move, shares_port=shares_port),
         join=tuple(map(parse_address, cluster.join)),
         seed=seed_of(secret, cluster.name),
         join_seconds_max=cluster.join_seconds,
@@ -51,6 +59,7 @@ def links_of(
     *,
     role: NodeRole = "broker",
     may_move: bool = False,
+    shares_port: bool = False,
 ) -> ClusterLinks:
     return ClusterLinks(
         name=name,
@@ -59,6 +68,7 @@ def links_of(
         host=cluster.host,
         port=cluster.port,
         may_move=may_move,
+        shares_port=shares_port,
         advertise=parse_address(cluster.advertise) if cluster.advertise else None,
         secret=secret,
         certificate=cluster.certificate,

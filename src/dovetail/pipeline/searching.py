@@ -89,7 +89,7 @@ async def run(seed: int) -> None:
     while line := await orders.readline():
         searched = search.change(search_of(Point(**json.loads(line)), seed))
         say(json.dumps(asdict(searched)))
-    listening.server.close()
+    listening.close()
     await server.stop()
 
 

@@ -15,7 +15,13 @@ from dovetail.settings.limits import Mqtt
 from dovetail.settings.listeners import DEFAULT_PORTS, SECURE_KINDS, WEBSOCKET_KINDS, Listener
 from dovetail.settings.matchers import Matchers, parse_counts
 from dovetail.settings.model import Http, Log, Settings
-from dovetail.settings.options import Options, as_matcher, check_spaces, settings_of
+from dovetail.settings.options import (
+    Options,
+    as_matcher,
+    check_spaces,
+    movable_kinds,
+    settings_of,
+)
 from dovetail.settings.reading import load_settings, parse_settings
 from dovetail.settings.spaces import DimensionSettings, SpaceSettings
 
@@ -41,6 +47,7 @@ __all__ = [
     "check_spaces",
     "explain",
     "load_settings",
+    "movable_kinds",
     "parse_counts",
     "parse_settings",
     "settings_of",

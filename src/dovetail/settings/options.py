@@ -20,7 +20,7 @@ from dovetail.settings.faults import key_name
 from dovetail.settings.matchers import Matchers
 from dovetail.settings.meaning import meaning_faults
 from dovetail.settings.model import Settings
-from dovetail.settings.reading import load_settings
+from dovetail.settings.reading import load_settings, ports_chosen
 
 _DATA = Settings().data
 _CHANGED = frozenset({"name", "cluster"})
@@ -50,18 +50,6 @@ class Options(Struct, frozen=True, kw_only=True):
     secret_file: str | None = None
 
     @property
-    def movable(self) -> frozenset[str]:
-        """Who chose a port wants that one; who did not wants a broker."""
-        if self.config is not None:
-            return frozenset()
-        kinds = {"websocket", "http"}
-        if self.port is None:
-            kinds.add("tcp")
-        if self.listen is None:
-            kinds.add("cluster")
-        return frozenset(kinds)
-
-    @property
     def secret_folder(self) -> Path | None:
         """Nodes that are started in one place have a folder each, and share the secret.
 
@@ -69,6 +57,19 @@ class Options(Struct, frozen=True, kw_only=True):
         """
         is_in_place = self.is_node and self.config is None and self.data is None
         return Path(_DATA) if is_in_place else None
+
+
+def movable_kinds(options: Options) -> frozenset[str]:
+    """Kinds of listeners, "http" and "cluster", whose port neither an option nor the file names.
+
+    Who chose a port wants that one; who did not wants a broker.
+    """
+    chosen = ports_chosen(None if options.config is None else Path(options.config))
+    if options.port is not None:
+        chosen |= {"tcp"}
+    if options.listen is not None:
+        chosen |= {"cluster"}
+    return frozenset({"tcp", "websocket", "http", "cluster"} - chosen)
 
 
 def settings_of(options: Options) -> Settings:

@@ -1,12 +1,13 @@
 """From a TOML text to `Settings`, or to everything that is wrong with it.
 
 A text is judged in two rounds: first its shape, and if that is right what its fields mean to each
-other. Only `load_settings` touches the disk.
+other. Only `load_settings` and `ports_chosen` touch the disk.
 """
 
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -24,14 +25,34 @@ def load_settings(path: Path | None) -> Settings:
     """The settings of a file, relative paths taken from its folder; without a file, defaults."""
     if path is None:
         return Settings()
+    return anchored(parse_settings(_read(path), str(path)), path.parent)
+
+
+def ports_chosen(path: Path | None) -> frozenset[str]:
+    """What a file chooses the port of: kinds of listeners, "http" and "cluster".
+
+    A file that names one listener has to name all. One that has a cluster has told other nodes
+    where this one is.
+    """
+    if path is None:
+        return frozenset()
+    document = _document(_read(path), str(path))
+    chosen = {"tcp", "websocket"} if "listeners" in document else set()
+    if "port" in document.get("http", {}):
+        chosen.add("http")
+    if "cluster" in document:
+        chosen.add("cluster")
+    return frozenset(chosen)
+
+
+def _read(path: Path) -> str:
     try:
-        text = path.read_bytes().decode()
+        return path.read_bytes().decode()
     except OSError as error:
         raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: not UTF-8 text ({error.reason}).") from None
-    return anchored(parse_settings(text, str(path)), path.parent)
 
 
 def parse_settings(text: str, source: str) -> Settings:
@@ -42,11 +63,15 @@ def parse_settings(text: str, source: str) -> Settings:
         raise ConfigError(f"{source}: its values are nested too deeply.") from None
 
 
-def _parse(text: str, source: str) -> Settings:
+def _document(text: str, source: str) -> dict[str, Any]:
     try:
-        document = tomllib.loads(text)
+        return tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError, and that of an integer with too many digits
         raise ConfigError(_syntax_error(str(error), text, source)) from None
+
+
+def _parse(text: str, source: str) -> Settings:
+    document = _document(text, source)
     refuse(shape_faults(document), text, source)
     settings = msgspec.convert(document, Settings)
     refuse(meaning_faults(settings), text, source)
