@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from skips import pytest_sessionfinish, pytest_terminal_summary
+
+__all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]
+
 # A kernel's first call may compile it, and the machine may be shared: no deadlines. A failing
 # example prints what replays it.
 settings.register_profile("dovetail", deadline=None, print_blob=True)
