@@ -8,6 +8,8 @@ from cluster_world import Cluster
 from dovetail.broker.packets import Connack, Disconnect
 from dovetail.errors import ReasonCode
 
+_NOT_NOW = {ReasonCode.SERVER_BUSY, ReasonCode.SERVER_UNAVAILABLE}
+
 
 class Persistent(Keeping):
     """A client with a session at one broker, to which it comes back, unless it roams."""
@@ -46,7 +48,7 @@ class Persistent(Keeping):
         assert self.client is not None
         for packet in self.client.take():
             if isinstance(packet, Connack):
-                if self.roams is not None and packet.reason == ReasonCode.SERVER_BUSY:
+                if self.roams is not None and packet.reason in _NOT_NOW:
                     continue  # it comes again
                 assert packet.reason == 0
                 self.connected(session_present=packet.session_present)

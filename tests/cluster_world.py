@@ -212,6 +212,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self._lives = dict.fromkeys(names, 0)
         self._sides: dict[str, int] = {}
+        self._parted: set[frozenset[str]] = set()
         for name in names:
             self.start(name)
         self.clock.after(0.0, self._dial)
@@ -259,6 +260,14 @@ class Cluster:
     def cut(self, *names: str) -> None:
         """Off from the rest."""
         self._sides = dict.fromkeys(names, 1)
+        self._break_closed()
+
+    def part(self, one: str, other: str) -> None:
+        """From each other, and nobody else."""
+        self._parted.add(frozenset((one, other)))
+        self._break_closed()
+
+    def _break_closed(self) -> None:
         for origin, target in list(self.wires):
             if not self._is_open(origin, target):
                 self.wires[origin, target].close()
@@ -270,9 +279,11 @@ class Cluster:
 
     def heal(self) -> None:
         self._sides = {}
+        self._parted.clear()
 
     def _is_open(self, one: str, other: str) -> bool:
-        return self._sides.get(one, 0) == self._sides.get(other, 0)
+        is_parted = frozenset((one, other)) in self._parted
+        return not is_parted and self._sides.get(one, 0) == self._sides.get(other, 0)
 
     def _break(self, name: str) -> None:
         for ends, wire in list(self.wires.items()):

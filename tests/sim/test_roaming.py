@@ -41,6 +41,7 @@ class Travels:
         self.story: list[str] = []
         self._has_begun = False
         self._started_at = 0.0
+        self._is_parted = False
         self._pump()
 
     def _pump(self) -> None:
@@ -78,6 +79,18 @@ class Travels:
 
     def pause(self, name: str) -> None:
         self.cluster.pause(name, not self.cluster.nodes[name].is_paused)
+
+    def part(self, name: str) -> None:
+        """The other two, whom this one reaches; or heal that, and give them time to meet."""
+        one, other = (one for one in NAMES if one != name)
+        if self._is_parted:
+            self.cluster.heal()
+            self._started_at = self.cluster.clock.now
+        elif self.cluster.clock.now > self._started_at + 1:
+            self.cluster.part(one, other)
+        else:
+            return
+        self._is_parted = not self._is_parted
 
     def end(self) -> None:
         for sender in self.senders:
@@ -198,3 +211,10 @@ def test_sessions_on_both_sides_of_a_cut_become_one(seed: int) -> None:
         "heal": lambda _name: travels.cluster.heal(),
     }
     travel(travels, deeds, strikes=25, in_order=False, once=False)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_session_is_lost_between_two_brokers_that_a_third_one_reaches(seed: int) -> None:
+    travels = Travels(seed, senders_roam=False, may_lose_session=False)
+    deeds = {"lose": travels.lose, "lose again": travels.lose, "part": travels.part}
+    travel(travels, deeds, strikes=40, in_order=False, once=True)

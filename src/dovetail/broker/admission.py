@@ -169,18 +169,14 @@ class Admission:
         return self._refuse_will(link, packet.will)
 
     def _claim(self, moving: Moving, link: Link, packet: Connect, user: str | None) -> None:
-        def act(stamp: int) -> None:
+        def act(stamp: int | ClientError) -> None:
             if link.state is not State.ASKING:
                 return
-            if stamp:
+            if isinstance(stamp, ClientError):
+                link.refuse(stamp.reason, stamp.message)
+            else:
                 self.admit(link, packet, user, stamp)
                 link.go_on()
-            else:
-                link.refuse(
-                    ReasonCode.SERVER_BUSY,
-                    "the client's session is on its way between brokers"
-                    + (", or at one that is down" if packet.is_handle else ""),
-                )
 
         moving.claim(packet.client_id, user, packet.clean_start, act, begins=not packet.is_handle)
 

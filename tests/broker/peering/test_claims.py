@@ -7,6 +7,7 @@ import pytest
 from broker_harness import KEPT, Client
 from cluster_world import Cluster
 from dovetail.broker.packets import Connack
+from dovetail.config import CLAIM_WAIT_SECONDS
 from dovetail.errors import ReasonCode
 
 WAIT_SECONDS_MAX = 0.3
@@ -70,3 +71,70 @@ def test_a_session_that_was_dropped_while_it_moved_is_not_waited_for(
         if seconds > WAIT_SECONDS_MAX:
             slow.append((client_id, round(seconds, 3)))
     assert slow == []
+
+
+# Brokers that are cut off from each other, and not from a third one -------------------------------
+
+
+@pytest.fixture(params=[False, True], ids=["cut after", "cut before"])
+def parted(request: pytest.FixtureRequest) -> Scene:
+    """A session that is at b, where c does not reach it."""
+    scene = Scene(0, *"abc")
+    scene.visit("a")
+    if request.param:
+        scene.cluster.part("b", "c")
+    scene.visit("b")
+    scene.cluster.run(8)
+    scene.cluster.part("b", "c")
+    return scene
+
+
+def test_a_client_does_not_begin_without_a_session_that_another_broker_reaches(
+    parted: Scene,
+) -> None:
+    began_at = parted.cluster.clock.now
+    _, connack = parted.connect("c", **KEPT)
+    assert connack.reason == ReasonCode.SERVER_UNAVAILABLE
+    assert parted.cluster.clock.now - began_at < WAIT_SECONDS_MAX
+    _, connack = parted.connect("a", **KEPT)
+    assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, True)
+
+
+def test_it_gets_it_when_the_cut_is_healed(parted: Scene) -> None:
+    parted.connect("c", **KEPT)
+    parted.cluster.heal()
+    parted.cluster.run(1)
+    _, connack = parted.connect("c", **KEPT)
+    assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, True)
+
+
+def test_who_starts_clean_needs_no_session(parted: Scene) -> None:
+    parted.seconds_to_connect("c", clean_start=True)
+    parted.cluster.run(1)
+    assert "c" not in parted.cluster.nodes["b"].broker.sessions
+
+
+def test_who_has_none_is_let_in(parted: Scene) -> None:
+    assert parted.seconds_to_connect("c", "new", **KEPT) < WAIT_SECONDS_MAX
+
+
+def test_a_connection_that_breaks_while_its_broker_is_asked(parted: Scene) -> None:
+    parted.cluster.heal()
+    parted.cluster.run(1)
+    node = parted.cluster.nodes["c"]
+    node.wake()
+    client = Client(node, "c", **KEPT)
+    client.open()
+    client.send(client.connect_packet)
+    parted.cluster.part("b", "c")
+    parted.cluster.run(2 * CLAIM_WAIT_SECONDS + WAIT_SECONDS_MAX)
+    (connack,) = client.take()
+    assert isinstance(connack, Connack)
+    assert connack.reason in (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_BUSY)
+
+
+def test_a_broker_that_nobody_reaches_is_down(parted: Scene) -> None:
+    parted.cluster.kill("b")
+    parted.cluster.run(1)
+    _, connack = parted.connect("c", **KEPT)
+    assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, False)

@@ -136,6 +136,30 @@ def test_while_its_broker_is_down_others_turn_it_away_and_nothing_is_lost(seed: 
     assert scene.holders() == ["b"]
 
 
+@pytest.mark.parametrize("is_cut_before", [False, True])
+@pytest.mark.parametrize("seconds", [0, 1, 10])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_broker_that_does_not_reach_the_queue_knows_of_it_from_one_that_does(
+    seed: int, seconds: float, is_cut_before: bool
+) -> None:
+    scene = Scene(seed, "a", "b", "c")
+    scene.publish("a", "1")
+    if is_cut_before:
+        scene.cluster.part("b", "c")
+    assert scene.poll("b", 1, acknowledged=False) == ["1"]
+    scene.cluster.run(seconds)
+    scene.cluster.part("b", "c")
+    for _ in range(2):
+        assert scene.refusal("c") == ReasonCode.SERVER_UNAVAILABLE
+        scene.cluster.run(10)
+    handle, scene.handle = scene.handle, new_handle(bytes(range(16)), None, 100)
+    assert scene.refusal("c") == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    scene.handle = handle
+    scene.cluster.heal()
+    scene.cluster.run(1)
+    assert scene.poll("c", 1) == ["1"]
+
+
 @pytest.mark.parametrize("milliseconds", [0, 2, 5, 10, 20, 40, 100, 300])
 @pytest.mark.parametrize("seed", range(3))
 def test_its_broker_dies_while_it_moves(seed: int, milliseconds: int) -> None:

@@ -153,6 +153,8 @@ class ClaimBody(Struct, frozen=True, array_like=True):
     stamp: Stamp
     user: str | None
     is_clean: bool
+    missed: list[str] = []
+    """Brokers that who asks does not reach."""
 
 
 class ClaimedBody(Struct, frozen=True, array_like=True):
@@ -170,9 +172,11 @@ class ClaimedBody(Struct, frozen=True, array_like=True):
     """What is published reaches the client where it has the later connection. Or else who asks will
     be asked for its session, or told."""
     innocent: list[str] = []
-    """Brokers that are down and have nothing either."""
+    """Brokers that are down, or missed, and have nothing either."""
     suspects: list[str] = []
-    """Brokers that are down and may have something."""
+    """Brokers that are down, or missed, and may have something."""
+    reached: list[str] = []
+    """Of the missed ones those that we reach."""
 
 
 class KeptWill(Struct, frozen=True, array_like=True):

@@ -13,7 +13,9 @@ Rules:
   may have a session (traces.py). If so the client begins anew, and is let in when all who are there
   have written their Note (settling.py) behind what they owe that broker.
 - After a start we do not know the sketch of a broker that is down, and after a cut it may have
-  changed. Others may know more, and say so.
+  changed. Others may know more, and say so. They are told whom we miss. A broker that one of them
+  reaches is not down: if it may have the session, the client is turned away for now, unless it
+  starts clean. It must not begin without what it is owed.
 - A broker that is down is told once where its client is, however often that comes and goes; when it
   is back, what was the last. A clean start is told at once if it is the first.
 - Who has handed a session over says where it went until it has come there. Who has it not, and had
@@ -50,12 +52,23 @@ from dovetail.config import (
     MOVE_SECONDS_MAX,
     TOLD_CLIENTS_MAX,
 )
+from dovetail.errors import ClientError, ReasonCode
+
+_ON_ITS_WAY = (
+    ReasonCode.SERVER_BUSY,
+    "the client's session is on its way between brokers",
+)
+_AWAY = (ReasonCode.SERVER_BUSY, "the session may be at a broker that is down")
+_OUT_OF_REACH = (
+    ReasonCode.SERVER_UNAVAILABLE,
+    "the session may be at a broker that is up, and that this one does not reach",
+)
 
 NOTHING, MOVES, MOVED, NEWER = range(4)
 """What CLAIMED says: there is nothing, it moves to you now, it did before, you are not the last."""
 
-Act = Callable[[int], None]
-"""Called once: with the stamp of the connection, or with 0 if it cannot be let in now."""
+Act = Callable[[int | ClientError], None]
+"""Called once: with the stamp of the connection, or with why it cannot be let in now."""
 
 
 class _Place:
@@ -93,9 +106,15 @@ class Claim:
         self.elsewhere: dict[str, _Place] = {}
         """By broker: it may be on its way there."""
         self.innocent: set[str] = set()
-        """Brokers that are down, and have nothing, as somebody knows."""
+        """Brokers that we do not reach, and that have nothing, as somebody knows."""
         self.suspects: set[str] = set()
         """Those that may have something, as far as somebody knows."""
+        self.missed: set[str] = set()
+        """Those that we do not reach, as the others were told."""
+        self.reached: set[str] = set()
+        """Of these those that one of the others does."""
+        self.cleared: set[str] = set()
+        """Of these those that have nothing, as who reaches them knows."""
         self.settling = False
         """The client begins anew: it waits for Notes only."""
         self.begins = True
@@ -118,6 +137,8 @@ class Claim:
         self.answers[name] = answer
         self.innocent.update(answer.innocent)
         self.suspects.update(answer.suspects)
+        self.reached.update(answer.reached)
+        self.cleared.update({*answer.innocent} & {*answer.reached})
         place = self.elsewhere.get(name)
         if place is not None and (place.has_come or _is_past(name, answer, place.stamp)):
             del self.elsewhere[name]
@@ -225,9 +246,8 @@ class Claims:
         claim = Claim(self._stamps.next(), user, is_clean, self._shared.now, act)
         claim.begins = begins
         self._claims[client_id] = claim
-        session = self._lifetimes.sessions.get(client_id)
-        if session is not None and session.detour is not None:
-            self._await_rest(claim, session)
+        if client_id in self._lifetimes.sessions:
+            self._await_rest(client_id, claim)
         elif last := self._detours.last_move(client_id):
             owner, stamp = last
             claim.is_at(owner, "", stamp)
@@ -236,7 +256,9 @@ class Claims:
 
     def _ask(self, client_id: str, claim: Claim, names: Iterable[str]) -> set[str]:
         """Those who could be asked."""
-        body = encode(ClaimBody(client_id, claim.stamp, claim.user, claim.is_clean))
+        claim.missed = {name for name in self._detours.members() if not self._is_up(name)}
+        missed = sorted(claim.missed)
+        body = encode(ClaimBody(client_id, claim.stamp, claim.user, claim.is_clean, missed))
         return {name for name in names if self._send(name, CLAIM, body)}
 
     def answered(self, name: str, answer: ClaimedBody) -> None:
@@ -292,14 +314,17 @@ class Claims:
         if claim.coming:
             claim.deadline = self._shared.now + MOVE_SECONDS_MAX
 
-    def _await_rest(self, claim: Claim, session: Session) -> None:
+    def _await_rest(self, client_id: str, claim: Claim) -> None:
         """Of a session of which not all has come."""
-        unready = detour_of(session).unready
-        up = {name for name in unready if self._is_up(name)}
-        if unready and not up and claim.begins:
-            self._lifetimes.unsubscribe_all(session)
-            self._detours.begin_anew(session)
-        self._await(claim, up)
+        rest = self._unready(client_id) - claim.ready
+        self._await(claim, {name for name in rest if self._is_up(name)})
+
+    def _unready(self, client_id: str) -> set[str]:
+        """From whom a part of a session has come."""
+        session = self._lifetimes.sessions.get(client_id)
+        if session is None or session.detour is None:
+            return set()
+        return {*self._detours.known(detour_of(session).unready)}
 
     def is_settling(self, client_id: str) -> bool:
         """Does the client begin anew, whatever comes now?"""
@@ -318,30 +343,64 @@ class Claims:
 
     def _look(self, client_id: str, claim: Claim) -> None:
         """Is there anything left to wait for?"""
+        if not claim.is_waiting and not claim.is_clean:
+            self._await_rest(client_id, claim)
         if claim.is_waiting:
             return
-        silent = {name for name in self._detours.members() if name not in claim.answers}
-        if silent:
-            silent &= {*self._traces.who_may_have(client_id)}
-            silent -= claim.innocent - {*self._traces.known(silent)}
-            silent |= self._suspects(claim)
+        silent = self._silent(client_id, claim)
         if client_id not in self._lifetimes.sessions:
             if any(owner in claim.answers for owner in claim.elsewhere):
                 return  # they are asked again
             sources = {place.source for place in claim.elsewhere.values()}
             silent |= {*claim.elsewhere, *sources} - {""}
-        if not claim.begins and self._would_begin(client_id, silent):
-            self._refuse(client_id)
-            return
+        if self._would_begin(client_id, silent):
+            silent |= self._unready(client_id)
+            if not self._may_begin(client_id, claim, silent):
+                return
         silent = {name for name in silent if not self._knows(name, client_id, claim)}
         if silent:
             self._begin_anew(client_id, claim, silent)
         else:
             self._let_in(client_id, claim)
 
-    def _suspects(self, claim: Claim) -> set[str]:
-        """Those who may have a session as others know, and have not been heard."""
-        return {*self._detours.known(claim.suspects)} - claim.answers.keys()
+    def _silent(self, client_id: str, claim: Claim) -> set[str]:
+        """Those who have not been heard, and may have a session as far as anybody knows."""
+        silent = {name for name in self._detours.members() if name not in claim.answers}
+        if not silent:
+            return silent
+        suspects = silent & claim.suspects
+        silent &= {*self._traces.who_may_have(client_id)}
+        silent -= claim.innocent - {*self._traces.known(silent)}
+        return suspects | silent - claim.cleared
+
+    def _may_begin(self, client_id: str, claim: Claim, silent: set[str]) -> bool:
+        """May it, without what those have who are silent? If not it is refused, or waits."""
+        if claim.is_clean:
+            return True
+        missed = {name for name in silent if not self._is_up(name)}
+        are_back = silent & claim.missed - missed
+        is_late = self._shared.now >= claim.began_at + MOVE_SECONDS_MAX
+        if not is_late and (missed - claim.missed or are_back):
+            # Others were asked before these went down, or were cut off from here only.
+            claim.deadline = max(claim.deadline, self._shared.now + CLAIM_WAIT_SECONDS)
+            claim.asked = self._ask(client_id, claim, {*claim.answers, *are_back})
+            if claim.asked:
+                return False
+        if missed & claim.reached:
+            self._refuse(client_id, _OUT_OF_REACH)
+        elif not claim.begins:
+            self._refuse(client_id, _AWAY)
+        else:
+            self._begin_without_rest(client_id, claim)
+            return True
+        return False
+
+    def _begin_without_rest(self, client_id: str, claim: Claim) -> None:
+        """Of a session of which a part has come: the broker that has the rest is down."""
+        session = self._lifetimes.sessions.get(client_id)
+        if session is not None and self._detours.is_unready(client_id) and not claim.ready:
+            self._lifetimes.unsubscribe_all(session)
+            self._detours.begin_anew(session)
 
     def _would_begin(self, client_id: str, silent: set[str]) -> bool:
         """Let in now, would the client be without what brokers that are down may have?"""
@@ -416,10 +475,10 @@ class Claims:
             del self._claims[client_id]
             claim.act(claim.stamp)
 
-    def _refuse(self, client_id: str) -> None:
+    def _refuse(self, client_id: str, why: tuple[ReasonCode, str] = _ON_ITS_WAY) -> None:
         claim = self._claims.pop(client_id, None)
         if claim is not None:
-            claim.act(0)
+            claim.act(ClientError(*why))
 
     def _give_up(self, client_id: str, claim: Claim) -> None:
         """Not all have answered in time: as if they were down.
@@ -458,33 +517,46 @@ class Claims:
             return
         self._refuse(client_id)
         if self._detours.is_unready(client_id):
-            answer(ClaimedBody(client_id, body.stamp, MOVED, newest, self._name))
+            answer(self._answer(name, body, MOVED, newest, self._name))
         elif self._departing.give_way(
             client_id, body.user, name, body.stamp, is_clean=body.is_clean
         ):
             answer(ClaimedBody(client_id, body.stamp, MOVES))
         elif last := self._detours.last_move(client_id):
             owner, stamp = last
-            answer(ClaimedBody(client_id, body.stamp, MOVED, stamp, owner))
-        elif self._lifetimes.is_leaving(client_id):
-            self._answer_when_gone(client_id, body.stamp, answer)
+            answer(self._answer(name, body, MOVED, stamp, owner))
         else:
-            answer(self._nothing(client_id, body.stamp))
+            ended = self._detours.ended.get(client_id, NEVER_BEGUN)
+            nothing = self._answer(name, body, NOTHING, ended)
+            if self._lifetimes.is_leaving(client_id):
+                self._answer_when_gone(nothing, answer)
+            else:
+                answer(nothing)
 
-    def _nothing(self, client_id: str, stamp: int) -> ClaimedBody:
-        """Nothing here; and of brokers that are down what their sketches say, if we know those."""
-        down = {name for name in self._detours.members() if not self._is_up(name)}
+    def _answer(
+        self, name: str, body: ClaimBody, verdict: int, connection: int, owner: str = ""
+    ) -> ClaimedBody:
+        """What is here, and what others may have.
+
+        Those are brokers that are down, or that who asks does not reach: as their sketches say.
+        """
+        client_id = body.client_id
+        members = {*self._detours.members()} - {name}
+        reached = {one for one in members.intersection(body.missed) if self._is_up(one)}
+        away = reached | {one for one in members if not self._is_up(one)}
         suspects: set[str] = set()
-        if down:
-            down = {*self._traces.known(down)}
-            suspects = down & {*self._traces.who_may_have(client_id)}
+        if away:
+            away = {*self._traces.known(away)}
+            suspects = away & {*self._traces.who_may_have(client_id)}
         return ClaimedBody(
             client_id,
-            stamp,
-            NOTHING,
-            self._detours.ended.get(client_id, NEVER_BEGUN),
-            innocent=sorted(down - suspects),
+            body.stamp,
+            verdict,
+            connection,
+            owner,
+            innocent=sorted(away - suspects),
             suspects=sorted(suspects),
+            reached=sorted(reached),
         )
 
     def _newer(self, name: str, body: ClaimBody, newest: int) -> ClaimedBody:
@@ -499,11 +571,10 @@ class Claims:
         )
 
     def _answer_when_gone(
-        self, client_id: str, stamp: int, answer: Callable[[ClaimedBody], None]
+        self, nothing: ClaimedBody, answer: Callable[[ClaimedBody], None]
     ) -> None:
         """A session that has ended is still on disk, and a crash would bring it back."""
         journal = self._shared.journal
-        nothing = self._nothing(client_id, stamp)
 
         def act(stored: bool) -> None:
             if stored:
