@@ -130,6 +130,8 @@ class World:
 
     def settle(self) -> None:
         """Let everything that can happen without time happen."""
+        while self.broker.review():
+            pass
         if self.auto_commit:
             self.commit_all()
 

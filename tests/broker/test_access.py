@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from access_oracle import is_allowed
 from dovetail.broker.access import (
     PUBLISH_ANSWER_TOPIC_BYTES_MAX,
     PUBLISH_ANSWERS_MAX,
     AccessRules,
     Authenticator,
     Grant,
-    covers,
 )
 from dovetail.broker.passwords import PasswordFile, set_password
 from dovetail.errors import ReasonCode
 from dovetail.settings import Access, Listener, Rule
-from dovetail.settings.filters import overlaps
+from dovetail.settings.filters import covers, overlaps
 from dovetail.topics.names import matches
 from topic_strategies import filters, names
 
@@ -107,24 +107,43 @@ def test_with_a_rule_only_what_is_allowed_is() -> None:
     assert not bob.may_subscribe("b/x")
 
 
-def test_rules_add_up_and_denial_wins() -> None:
+def test_the_first_filter_that_matches_decides() -> None:
     rules = AccessRules(
         [
+            Rule(user="alice", publish=("secret/#",), subscribe=("secret/#",)),
+            Rule(user="guest-?", deny=("private/#",)),
+            Rule(deny=("secret/#",), deny_publish=("news",)),
             Rule(publish=("#",), subscribe=("#",)),
-            Rule(user="guest-?", deny_publish=("private/+",), deny_subscribe=("private/#",)),
+            Rule(deny=("late",)),
         ]
     )
-    guest = rules.for_client("guest-1", "c")
-    assert guest.may_publish(b"open")
-    assert guest.may_publish(b"private/a/b")
+    alice, guest, other = (rules.for_client(user, "c") for user in ("alice", "guest-1", "bob"))
+    for access in (alice, guest, other):
+        assert access.may_publish(b"open")
+        assert access.may_publish(b"late")
+        assert not access.may_publish(b"news")
+        assert access.may_subscribe("news")
+        assert access.may_subscribe("open/#")
+    assert alice.may_publish(b"secret/x")
+    assert alice.may_subscribe("secret/x")
+    assert alice.may_subscribe("#")  # what is denied to all others was allowed before
+    for access in (guest, other):
+        assert not access.may_publish(b"secret/x")
+        for topic_filter in ("secret/x", "secret", "secret/#", "+", "+/x", "#", "$share/g/#"):
+            assert not access.may_subscribe(topic_filter)
     assert not guest.may_publish(b"private/a")
-    assert guest.may_subscribe("open/#")
-    assert not guest.may_subscribe("#")
-    assert not guest.may_subscribe("+/a")
-    assert not guest.may_subscribe("private")
-    other = rules.for_client("guest-10", "c")
+    assert not guest.may_subscribe("private/a")
     assert other.may_publish(b"private/a")
-    assert other.may_subscribe("#")
+    assert other.may_subscribe("private/#")
+
+
+def test_a_rule_denies_before_it_allows() -> None:
+    rules = AccessRules([Rule(publish=("#",), subscribe=("#",), deny=("a/b",))])
+    access = rules.for_client("u", "c")
+    assert access.may_publish(b"a/c")
+    assert not access.may_publish(b"a/b")
+    assert access.may_subscribe("a/c")
+    assert not access.may_subscribe("a/+")
 
 
 def test_topics_with_a_dollar_have_to_be_named() -> None:
@@ -218,19 +237,67 @@ def test_answers_are_remembered_within_bounds() -> None:
     assert long not in access._answers
 
 
-@given(
-    st.lists(filters(), max_size=4),
-    st.lists(filters(), max_size=2),
-    st.lists(names, max_size=10),
+some_filters = st.lists(filters(), max_size=2).map(tuple)
+any_rules = st.lists(
+    st.builds(
+        Rule,
+        user=st.sampled_from(["*", "u", "other"]),
+        publish=some_filters,
+        subscribe=some_filters,
+        deny=some_filters,
+        deny_publish=some_filters,
+        deny_subscribe=some_filters,
+    ),
+    min_size=1,
+    max_size=4,
 )
-def test_publishing_is_matching(allowed: list[str], denied: list[str], topics: list[str]) -> None:
-    rules = AccessRules([Rule(publish=tuple(allowed), deny_publish=tuple(denied))])
-    access = rules.for_client("u", "c")
+
+
+@given(any_rules, st.lists(names, max_size=10))
+def test_publishing_goes_by_the_first_filter_that_matches(
+    rules: list[Rule], topics: list[str]
+) -> None:
+    access = AccessRules(rules).for_client("u", "c")
     for topic in topics * 2:  # the second time from memory
-        expected = any(matches(good, topic) for good in allowed) and not any(
-            matches(bad, topic) for bad in denied
+        assert access.may_publish(topic.encode()) == is_allowed(rules, "u", "publish", topic)
+
+
+@given(any_rules, filters(), st.lists(names, max_size=20))
+def test_who_may_subscribe_may_have_every_topic(
+    rules: list[Rule], topic_filter: str, topics: list[str]
+) -> None:
+    access = AccessRules(rules).for_client("u", "c")
+    if access.may_subscribe(topic_filter):
+        for topic in topics:
+            if matches(topic_filter, topic):
+                assert is_allowed(rules, "u", "subscribe", topic)
+
+
+# Rules over a small world of filters, so that they meet.
+few_filters = st.lists(st.sampled_from(FILTERS), max_size=2).map(tuple)
+small_rules = st.lists(
+    st.builds(Rule, subscribe=few_filters, deny=few_filters), min_size=1, max_size=4
+)
+
+
+@given(small_rules, st.sampled_from(FILTERS))
+def test_subscribing_against_every_topic(rules: list[Rule], topic_filter: str) -> None:
+    """Who may subscribe may have all topics. Who may not is denied one, or has no filter for all.
+
+    That there is no such filter is the one way in which a rule refuses more than it has to.
+    """
+    may = AccessRules(rules).for_client("u", "c").may_subscribe(topic_filter)
+    is_all_allowed = all(
+        is_allowed(rules, "u", "subscribe", topic) for topic in MATCHED[topic_filter]
+    )
+    if may:
+        assert is_all_allowed
+    elif is_all_allowed:
+        denied = [one for rule in rules for one in rule.deny]
+        allowed = [one for rule in rules for one in rule.subscribe]
+        assert not any(MATCHED[topic_filter] <= MATCHED[one] for one in allowed) or any(
+            MATCHED[topic_filter] & MATCHED[one] for one in denied
         )
-        assert access.may_publish(topic.encode()) == expected
 
 
 TCP = Listener(kind="tcp")

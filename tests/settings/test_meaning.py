@@ -145,6 +145,15 @@ def listener(kind: str, more: str = "") -> str:
         ),
         ("[[access.rules]]\nsubscribe = ['a+']", "f:2: access.rules[0].subscribe[0]: "),
         ("[[access.rules]]\ndeny_publish = ['']", "f:2: access.rules[0].deny_publish[0]: "),
+        ("[[access.rules]]\ndeny = ['a/#/b']", "f:2: access.rules[0].deny[0]: "),
+        (
+            "[[access.rules]]\npublish = ['#']\n[[access.rules]]\nuser = 'a'\ndeny = ['s/#']",
+            'f:5: access.rules[1].deny[0]: "s/#" has no effect: access.rules[0].publish allows "#"',
+        ),
+        (
+            "access.rules = [{user='a*', subscribe=['+']}, {user='ab', deny_subscribe=['x']}]",
+            'f:1: access.rules[1].deny_subscribe[0]: "x" has no effect: ',
+        ),
         (
             "[[access.rules]]\ndeny_subscribe = ['$share/g/a']",
             'f:2: access.rules[0].deny_subscribe[0]: "$share/g/a" is no topic filter: it takes',
@@ -179,6 +188,21 @@ def test_one_port_at_two_hosts(host: str, other: str, clash: bool) -> None:
             assert "listeners[1].port: 1883 is taken" in refusal(text)
         else:
             assert len(parse_settings(text, "f").listeners) == 2
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "{deny=['s/#']}, {publish=['#'], subscribe=['#']}",
+        "{publish=['#'], deny=['s/#']}",
+        "{user='a', publish=['#'], subscribe=['#']}, {deny=['s/#']}",
+        "{user='a*', publish=['#']}, {user='*b', deny=['s/#']}",
+        "{publish=['s/+']}, {deny_publish=['s/#']}",
+        "{publish=['#']}, {deny_publish=['%u/#', '$x/#'], deny_subscribe=['s']}",
+    ],
+)
+def test_a_denial_that_has_an_effect_is_no_fault(rules: str) -> None:
+    assert parse_settings(f"access.rules = [{rules}]", "f").access.rules
 
 
 def test_any_free_port_is_free_for_many() -> None:

@@ -2,11 +2,12 @@
 
 Rules:
 
-- Without rules everything is allowed. With rules, only what a rule that applies to the client
-  allows and none that applies to it denies.
-- A subscription is a set of topics. Allowed is one that lies in an allowed filter wholly
-  (`covers`), denied is one that shares a single topic with a denied filter (`overlaps`). A topic
-  name is the set of one topic, so publications are judged by the same two questions.
+- Without rules everything is allowed. With rules, the first filter that matches a topic decides, of
+  the rules that apply to the client, in their order; what a rule denies comes before what it
+  allows. What no filter matches is denied.
+- A subscription is a set of topics, and all of them have to be allowed. So the first filter decides
+  that denies a single one of them (`overlaps`), or allows them all (`covers`). What is delivered
+  need not be judged again: who subscribed may read all that the subscription matches.
 - A topic that begins with `$` is in a filter only if the filter names that level: `#` is not
   enough.
 - What a client chooses for itself (`%u`, `%c`) never widens a filter.
@@ -15,14 +16,14 @@ Rules:
 
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from dovetail.broker.passwords import PasswordFile
 from dovetail.errors import ReasonCode
 from dovetail.settings import Access, Listener, Rule
-from dovetail.settings.filters import overlaps
+from dovetail.settings.filters import covers, overlaps
 from dovetail.topics.names import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, split_shared
 
 PUBLISH_ANSWERS_MAX = 1_024
@@ -36,33 +37,18 @@ _PLACEHOLDER = re.compile("%[uc]")
 _WILDCARDS = frozenset({SINGLE_LEVEL, MULTI_LEVEL})
 
 
-def covers(allowed: Sequence[str], requested: Sequence[str]) -> bool:
-    """Does the filter `allowed` match every topic that `requested` does? Both as levels."""
-    if requested[0].startswith("$") and allowed[0] in _WILDCARDS:
-        return False  # [MQTT-4.7.2-1]
-    for position, level in enumerate(requested):
-        if position == len(allowed):
-            return False
-        if allowed[position] == MULTI_LEVEL:
-            return True
-        if level == MULTI_LEVEL:
-            # It stands for its parent too, which is too short for what follows in `allowed`; unless
-            # that parent is the empty topic, which is none.
-            no_parent = position == 0 or (position == 1 and not requested[0])
-            return no_parent and tuple(allowed[position:]) == (SINGLE_LEVEL, MULTI_LEVEL)
-        if allowed[position] not in {SINGLE_LEVEL, level}:
-            return False
-    rest = allowed[len(requested) :]
-    return not rest or rest[0] == MULTI_LEVEL
+class Decision(NamedTuple):
+    """A filter of a rule, placeholders filled in."""
+
+    levels: Levels
+    allows: bool
 
 
 class ClientFilters(NamedTuple):
-    """The filters that apply to one client, placeholders filled in."""
+    """The filters that apply to one client, in the order in which they decide."""
 
-    publish: tuple[Levels, ...]
-    subscribe: tuple[Levels, ...]
-    deny_publish: tuple[Levels, ...]
-    deny_subscribe: tuple[Levels, ...]
+    publish: tuple[Decision, ...]
+    subscribe: tuple[Decision, ...]
 
 
 class ClientAccess:
@@ -81,28 +67,43 @@ class ClientAccess:
             return True
         answer = self._answers.get(topic)
         if answer is None:
-            levels = topic.decode().split(SEPARATOR)
-            answer = _permits(self._filters.publish, self._filters.deny_publish, levels)
+            answer = _decide(self._filters.publish, topic)
             if len(topic) <= PUBLISH_ANSWER_TOPIC_BYTES_MAX:
                 if len(self._answers) >= PUBLISH_ANSWERS_MAX:
                     del self._answers[next(iter(self._answers))]
                 self._answers[topic] = answer
         return answer
 
+    def may_read(self, topic: bytes) -> bool:
+        """May it have what is published there?"""
+        return self._filters is None or _decide(self._filters.subscribe, topic)
+
     def may_subscribe(self, topic_filter: str) -> bool:
-        """A shared subscription is judged by the filter in it."""
+        """May it have everything that the filter matches?
+
+        A shared subscription is judged by the filter in it.
+        """
         if self._filters is None:
             return True
         shared = split_shared(topic_filter)
         levels = (topic_filter if shared is None else shared.filter).split(SEPARATOR)
-        return _permits(self._filters.subscribe, self._filters.deny_subscribe, levels)
+        allowed: list[Levels] = []
+        for matching, allows in self._filters.subscribe:
+            if allows:
+                if covers(matching, levels):
+                    return True
+                allowed.append(matching)
+            elif overlaps(matching, levels) and not any(covers(one, matching) for one in allowed):
+                return False
+        return False
 
 
 class AccessRules:
     """The rules of the settings, ready to be asked."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        self._rules = [(_pattern(rule.user), _pattern(rule.client), rule) for rule in rules]
+        self.rules = tuple(rules)
+        self._rules = [(_pattern(rule.user), _pattern(rule.client), rule) for rule in self.rules]
         self._everything = ClientAccess(None)
         # Clients for whom the same filters hold share them, and what is remembered of them.
         self._shared: WeakValueDictionary[ClientFilters, ClientAccess] = WeakValueDictionary()
@@ -130,15 +131,18 @@ class AccessRules:
             if user_pattern.match(user) and client_pattern.match(client_id)
         ]
 
-        def filled(key: str, *, allowing: bool) -> tuple[Levels, ...]:
-            written = [topic_filter for rule in rules for topic_filter in getattr(rule, key)]
-            return tuple(dict.fromkeys(_filled(written, user, client_id, allowing=allowing)))
+        def decisions(deny: str, allow: str) -> tuple[Decision, ...]:
+            found = (
+                Decision(levels, allows)
+                for rule in rules
+                for key, allows in (("deny", False), (deny, False), (allow, True))
+                for levels in _filled(getattr(rule, key), user, client_id, allowing=allows)
+            )
+            return tuple(dict.fromkeys(found))
 
         return ClientFilters(
-            publish=filled("publish", allowing=True),
-            subscribe=filled("subscribe", allowing=True),
-            deny_publish=filled("deny_publish", allowing=False),
-            deny_subscribe=filled("deny_subscribe", allowing=False),
+            publish=decisions("deny_publish", "publish"),
+            subscribe=decisions("deny_subscribe", "subscribe"),
         )
 
 
@@ -206,10 +210,10 @@ def _is_named_by(certificate_name: str | None, listener: Listener | None) -> boo
     return bool(certificate_name) and listener is not None and listener.user_from_certificate
 
 
-def _permits(allowed: Iterable[Levels], denied: Iterable[Levels], levels: Sequence[str]) -> bool:
-    return any(covers(topic_filter, levels) for topic_filter in allowed) and not any(
-        overlaps(topic_filter, levels) for topic_filter in denied
-    )
+def _decide(decisions: Iterable[Decision], topic: bytes) -> bool:
+    """About one topic: the first filter that matches it."""
+    levels = topic.decode().split(SEPARATOR)
+    return next((allows for matching, allows in decisions if covers(matching, levels)), False)
 
 
 def _pattern(pattern: str) -> re.Pattern[str]:

@@ -29,6 +29,7 @@ from dovetail.broker.packets import (
 from dovetail.broker.peering.detours import NEVER_BEGUN
 from dovetail.broker.peering.moving import Moving
 from dovetail.broker.routing import Router
+from dovetail.broker.session import Session
 from dovetail.broker.state import Shared
 from dovetail.broker.subscribing import Subscribing
 from dovetail.config import HANDLE_PREFIX
@@ -154,6 +155,19 @@ class Admission:
         window = min(packet.receive_max, self._shared.limits.inflight_max)
         session.resume(link, window, self._shared.now)
         self._router.presence_changed(session)
+
+    def review(self, session: Session) -> int:
+        """Take from a session what the rules forbid by now: subscriptions, what waits, its will.
+
+        Returns how many subscriptions.
+        """
+        access = self.rules.for_client(session.user, session.client_id)
+        if access.everything:
+            return 0
+        session.drop_queued(lambda message: not access.may_read(message.topic))
+        if session.will is not None and not access.may_publish(session.will.topic):
+            self._lifetimes.drop_will(session)
+        return self._subscribing.drop_forbidden(session, access)
 
     def _is_kept(self, client_id: str) -> bool:
         """Is there a session, and not only what has come too early for one?"""

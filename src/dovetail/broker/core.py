@@ -10,7 +10,8 @@ is, and call `admit` or `Link.refuse`), and calls `tick` every TICK_SECONDS_MAX 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from random import Random
 
 from dovetail.broker.access import AccessRules
@@ -42,6 +43,10 @@ from dovetail.logs import about
 from dovetail.messages import Message
 
 log = logging.getLogger("dovetail.broker")
+
+_REVIEWED_PER_TURN_MAX = 2_000
+"""Sessions, their subscriptions and what waits for them, after a change of rules; a session is
+looked through as a whole."""
 
 
 class Broker:
@@ -84,6 +89,9 @@ class Broker:
             random,
             rules or AccessRules(()),
         )
+        self._unreviewed: list[Session] = []
+        """Sessions that may have what the rules have forbidden since."""
+        self._ended_by_rules = 0
         self._random = random
         self._authenticate = authenticate
         self._schedule = schedule
@@ -129,11 +137,42 @@ class Broker:
         self.shared.counters.routes_computed = self.router.computed
 
     def change_rules(self, rules: AccessRules) -> None:
-        """For everybody, also those who are connected; subscriptions stay until they reconnect."""
+        """For everybody, also for who is connected, or away and has a session."""
+        if rules.rules == self._admission.rules.rules:
+            return
         self._admission.rules = rules
         for link in self.links:
             if link.session is not None:
                 link.access = rules.for_client(link.session.user, link.session.client_id)
+        self._unreviewed = [*self.sessions.values()]
+        if self.mesh is not None:
+            self._unreviewed += chain.from_iterable(self.mesh.moving.ghosts.values())
+        self._schedule()
+
+    def review(self) -> bool:
+        """Take from sessions what the rules forbid by now; True if there are more to look at.
+
+        A turn of the loop has so many: nobody waits for all of them.
+        """
+        looked = 0
+        while self._unreviewed and looked < _REVIEWED_PER_TURN_MAX:
+            session = self._unreviewed.pop()
+            looked += 1 + len(session.subscriptions) + len(session.queue)
+            self._ended_by_rules += self._admission.review(session)
+        if self._unreviewed:
+            self._schedule()
+            return True
+        if self._ended_by_rules:
+            log.warning(
+                "ended %s subscriptions that are not allowed any more", f"{self._ended_by_rules:,}"
+            )
+            self._ended_by_rules = 0
+        return False
+
+    def _review_all(self, sessions: Iterable[Session]) -> None:
+        self._unreviewed = [*sessions]
+        while self.review():
+            pass
 
     def change_spaces(self, spaces: Spaces) -> None:
         """While subscriptions have clauses in them; those whose space has gone wait for it."""
@@ -223,6 +262,7 @@ class Broker:
             self._lifetimes,
             self.retained,
             self.expire_retained,
+            self._review_all,
             self.mesh,
         )
         if self.streamed is not None:

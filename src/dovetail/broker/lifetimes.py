@@ -299,6 +299,13 @@ class Lifetimes:
         self._publish(will_message(will, session.client_id, self._shared.now))
         self._note_will(session)
 
+    def drop_will(self, session: Session) -> None:
+        """It is not to be published any more."""
+        session.will = None
+        if session.stored:
+            session.save()
+        self._note_will(session)
+
     def will_is_done(self, client_id: str, stamp: int) -> None:
         """Another broker has published it, or its client is back there."""
         last = self._last_wills.get(client_id)

@@ -42,7 +42,7 @@ _REFUSALS_3_1_1 = frozenset(
 )
 """What a CONNACK of 3.1.1 can say; anything else is a connection that closes."""
 
-_NOTHING = ClientAccess(ClientFilters((), (), (), ()))
+_NOTHING = ClientAccess(ClientFilters((), ()))
 
 
 class State(Enum):

@@ -12,7 +12,7 @@ that has moved on is then buried as always, after a day at the latest.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from dovetail.broker.journal import MessageRow, SessionRow, StoredState
 from dovetail.broker.lifetimes import Lifetimes
@@ -35,9 +35,14 @@ def restore(
     lifetimes: Lifetimes,
     retained: RetainedMessages,
     expire_retained: Callable[[Message], None],
+    review: Callable[[Iterable[Session]], None],
     mesh: Mesh | None = None,
 ) -> None:
-    """Into a broker that is empty. `expire_retained` sees to retained messages that have an end."""
+    """Into a broker that is empty.
+
+    `expire_retained` sees to retained messages that have an end, `review` takes from sessions what
+    they may not have any more.
+    """
     messages = {number: _message(number, row) for number, row in state.messages.items()}
     if mesh is None:
         state = _for_one_alone(state, messages)
@@ -80,6 +85,7 @@ def restore(
             message.references += 1
             mesh.owed(peer).restore(sequence, message, owed.mark)
         mesh.moving.restored()
+    review(sessions.values())
     for session in here.values():
         lifetimes.restored(session)
 

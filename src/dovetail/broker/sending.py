@@ -227,6 +227,16 @@ class Sending:
         self.queue = kept
         return expires_next
 
+    def drop_queued(self, is_unwanted: Callable[[Message], bool]) -> None:
+        """Take what nobody shall have any more out of the queue."""
+        unwanted = [entry for entry in self.queue if is_unwanted(entry.message)]
+        if unwanted:
+            gone = set(unwanted)
+            self.queue = deque(entry for entry in self.queue if entry not in gone)
+            self.shared.counters.publishes_dropped += len(unwanted)
+            for entry in unwanted:
+                self._forget(entry)
+
     def takes_light(self, version: int, congestion_bytes: int) -> bool:
         """Can a plain frame be passed on to it at once, and forgotten but for its identifier?"""
         link = self.link

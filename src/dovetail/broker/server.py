@@ -125,6 +125,7 @@ class Server:
         if self.mesh is not None:
             self.mesh.tell()  # before clients hear of it
         self.broker.greetings.next_turn()
+        self.broker.review()
         self.flush()
         journal = self.shared.journal
         if journal.rows_written != self._rows_taken or journal.open.waiting:

@@ -19,12 +19,12 @@ from dovetail.attributes.drafting import Where
 from dovetail.attributes.query import parse_query, split_query
 from dovetail.attributes.space import Point, Space
 from dovetail.attributes.where import parse
-from dovetail.broker.access import covers
 from dovetail.broker.clauses import Clause, key_of
 from dovetail.broker.properties import user_properties
 from dovetail.config import CLAUSE_CHARACTERS_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
+from dovetail.settings.filters import covers
 from dovetail.topics.names import SEPARATOR, check_filter, matches, split_shared
 
 

@@ -163,13 +163,20 @@ class Subscribing:
         else:
             answer(True)
 
-    def drop_forbidden(self, session: Session, access: ClientAccess) -> None:
-        """Rules may have changed since the session's subscriptions were made."""
-        if not access.everything:
-            for key, subscription in list(session.subscriptions.items()):
-                if not access.may_subscribe(subscription.filter):
-                    self._changing.pop((session.number, key), None)  # for good
-                    self._drop(session, key)
+    def drop_forbidden(self, session: Session, access: ClientAccess) -> int:
+        """Rules may have changed since the session's subscriptions were made.
+
+        Returns how many had to go.
+        """
+        if access.everything:
+            return 0
+        dropped = 0
+        changing = [key for number, key in self._changing if number == session.number]
+        for key in dict.fromkeys((*session.subscriptions, *changing)):
+            if not access.may_subscribe(split_key(key)[0]):
+                self._changing.pop((session.number, key), None)  # for good
+                dropped += self._drop(session, key)
+        return dropped
 
     def _key(self, topic_filter: str, user_properties: UserProperties) -> str:
         """Of a subscription as the client asks for it."""

@@ -10,7 +10,8 @@ from dovetail.settings.describing import about, number
 class Rule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What some clients may do.
 
-    A client may do what any rule that applies to it allows and none that applies to it denies.
+    Of the rules that apply to a client, in their order, the first filter that matches a topic
+    decides. In a rule, those that deny come first. What none matches is denied.
     """
 
     user: Annotated[
@@ -39,16 +40,20 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             "lie within one of these. A shared subscription is judged by the filter in it."
         ),
     ] = ()
+    deny: Annotated[
+        tuple[str, ...],
+        about(
+            "Topics that they may neither publish nor subscribe to, unless a rule before this one "
+            "allows it. A subscription that could match a single one of them is refused."
+        ),
+    ] = ()
     deny_publish: Annotated[
         tuple[str, ...],
-        about("Topics that they may not publish to, whatever another rule allows."),
+        about("The same for publications alone."),
     ] = ()
     deny_subscribe: Annotated[
         tuple[str, ...],
-        about(
-            "A subscription that could match a topic in one of these is refused, whatever another "
-            "rule allows."
-        ),
+        about("The same for subscriptions alone."),
     ] = ()
 
 

@@ -1,4 +1,4 @@
-"""Topic filters in a configuration: which are valid, and which have a topic in common.
+"""Topic filters in a configuration: which are valid, and how they lie to each other.
 
 `topics.names.check_filter` has the same rules for what is valid, but lies above settings.
 """
@@ -29,6 +29,26 @@ def filter_fault(topic_filter: str) -> str | None:
     elif any("+" in level and level != "+" for level in levels):
         why = "+ must be a whole level"
     return why
+
+
+def covers(allowed: Sequence[str], requested: Sequence[str]) -> bool:
+    """Does the filter `allowed` match every topic that `requested` does? Both as levels."""
+    if requested[0].startswith("$") and allowed[0] in _WILDCARDS:
+        return False  # [MQTT-4.7.2-1]
+    for position, level in enumerate(requested):
+        if position == len(allowed):
+            return False
+        if allowed[position] == _MULTI_LEVEL:
+            return True
+        if level == _MULTI_LEVEL:
+            # It stands for its parent too, which is too short for what follows in `allowed`; unless
+            # that parent is the empty topic, which is none.
+            no_parent = position == 0 or (position == 1 and not requested[0])
+            return no_parent and tuple(allowed[position:]) == (_SINGLE_LEVEL, _MULTI_LEVEL)
+        if allowed[position] not in {_SINGLE_LEVEL, level}:
+            return False
+    rest = allowed[len(requested) :]
+    return not rest or rest[0] == _MULTI_LEVEL
 
 
 def overlaps(one: Sequence[str], other: Sequence[str]) -> bool:

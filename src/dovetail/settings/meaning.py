@@ -3,9 +3,10 @@
 A listener's setting that has no effect for its kind is a fault too: whoever wrote it expects one.
 """
 
+import fnmatch
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dovetail.config import (
     ARCHIVE_NAME_BYTES_MAX,
@@ -17,7 +18,7 @@ from dovetail.settings.access import Rule
 from dovetail.settings.archive import Archive
 from dovetail.settings.cluster import Cluster
 from dovetail.settings.faults import Fault, below, key_name, shown
-from dovetail.settings.filters import filter_fault
+from dovetail.settings.filters import covers, filter_fault
 from dovetail.settings.governing import space_faults
 from dovetail.settings.lines import KeyPath
 from dovetail.settings.listeners import SECURE_KINDS, WEBSOCKET_KINDS, Listener
@@ -30,6 +31,7 @@ _NODE_ADDRESS = re.compile(
     rf"(?:\[[A-Za-z0-9._:%-]{{1,{HOST_BYTES_MAX}}}\]|[A-Za-z0-9._%-]{{1,{HOST_BYTES_MAX}}})"
     r"(?::([0-9]{1,5}))?"
 )
+_PLACEHOLDER = re.compile("%[uc]")
 _WEBSOCKET_PATH = re.compile(r"/[^\s?#]*")
 _ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/\s]+")
 _DEFAULTS = Listener(kind="tcp")
@@ -58,6 +60,7 @@ def meaning_faults(settings: Settings) -> Iterator[Fault]:
     yield from _address_faults(settings)
     for index, rule in enumerate(settings.access.rules):
         yield from below(("access", "rules", index), _rule_faults(rule))
+    yield from below(("access", "rules"), _order_faults(settings.access.rules))
     if settings.access.anonymous == "never" and not _can_log_in(settings):
         yield Fault(
             ("access", "anonymous"),
@@ -214,11 +217,50 @@ def _websocket_faults(listener: Listener) -> Iterator[Fault]:
 
 
 def _rule_faults(rule: Rule) -> Iterator[Fault]:
-    for key in ("publish", "subscribe", "deny_publish", "deny_subscribe"):
+    for key in ("publish", "subscribe", "deny", "deny_publish", "deny_subscribe"):
         for index, topic_filter in enumerate(getattr(rule, key)):
             why = filter_fault(topic_filter)
             if why is not None:
                 yield Fault((key, index), f"{shown(topic_filter)} is no topic filter: {why}.")
+
+
+_DENIALS = {
+    "deny": ("publish", "subscribe"),
+    "deny_publish": ("publish",),
+    "deny_subscribe": ("subscribe",),
+}
+
+
+def _order_faults(rules: Sequence[Rule]) -> Iterator[Fault]:
+    """Who writes that something is denied expects that it is."""
+    for number, rule in enumerate(rules):
+        for key, permissions in _DENIALS.items():
+            for index, topic_filter in enumerate(getattr(rule, key)):
+                wider = _allowed_before(topic_filter, permissions, rule, rules[:number])
+                if wider is not None:
+                    why = f"{wider}, and the first rule that matches decides. Put this one first."
+                    yield Fault((number, key, index), f"{shown(topic_filter)} has no effect: {why}")
+
+
+def _allowed_before(
+    topic_filter: str, permissions: Sequence[str], rule: Rule, before: Sequence[Rule]
+) -> str | None:
+    """Which earlier rule allows all of it to all for whom `rule` denies it, in words."""
+    if _PLACEHOLDER.search(topic_filter) or filter_fault(topic_filter):
+        return None
+    for number, earlier in enumerate(before):
+        if _fits_all(earlier.user, rule.user) and _fits_all(earlier.client, rule.client):
+            for permission in permissions:
+                for wider in getattr(earlier, permission):
+                    if covers(wider.split("/"), topic_filter.split("/")):
+                        return f"access.rules[{number}].{permission} allows {shown(wider)}"
+    return None
+
+
+def _fits_all(pattern: str, other: str) -> bool:
+    """Does whatever fits `other` fit `pattern`? False if that is not plain to see."""
+    is_one_name = not any(sign in other for sign in "*?[")
+    return pattern in {"*", other} or (is_one_name and fnmatch.fnmatchcase(other, pattern))
 
 
 def _address_faults(settings: Settings) -> Iterator[Fault]:
