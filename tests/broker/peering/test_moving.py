@@ -269,6 +269,19 @@ def test_a_clean_start_elsewhere_and_another_user_get_nothing(terms: dict[str, o
     assert member.disk.state().sessions == {}
 
 
+def test_a_clock_that_jumps_before_a_start_ends_no_move() -> None:
+    """What others still send to the session comes by way of here, whatever the time is now."""
+    member = Member()
+    kept_client(member)
+    member.claimed("c")
+    assert member.mesh.moving.ghosts
+    again = Member(member.disk, now=member.now + 2 * FORGET_SECONDS)
+    again.pass_time(1)
+    assert again.mesh.moving.ghosts
+    again.pass_time(FORGET_SECONDS)
+    assert again.mesh.moving.ghosts == {}
+
+
 def test_a_session_that_ended_before_is_off_the_disk_before_there_is_said_to_be_none() -> None:
     member = Member()
     client = kept_client(member)

@@ -228,7 +228,8 @@ class Detours:
         if not row:
             return False
         read = msgspec.msgpack.decode(row, type=_Row)
-        detour = session.detour = Detour(self, read.since)
+        # The day is counted from this start on: the clock may have jumped since the last one.
+        detour = session.detour = Detour(self, self.shared.now)
         detour.restore(read)
         if not detour.owner:
             self.arriving.add(session)
