@@ -9,16 +9,19 @@ import contextlib
 import json
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from dovetail import collector
 from dovetail.config import MATCHERS_LOOK_SECONDS
 from dovetail.errors import DovetailError
 from dovetail.fleet import Member, settings_of_member
-from dovetail.matcher_node import MatcherNode, run_matcher
-from dovetail.node import run_node
 from dovetail.running import Service
 from dovetail.supervised import DRAINED, ERROR, LOAD, UP
+
+if TYPE_CHECKING:
+    from dovetail.matcher_node import MatcherNode
 
 _INPUT, _OUTPUT = 0, 1
 
@@ -27,28 +30,42 @@ def main() -> None:
     member = msgspec.json.decode(sys.stdin.buffer.readline(), type=Member)
     try:
         if member.role == "matcher":
-            run_matcher(
-                settings_of_member(member),
-                load=lambda: settings_of_member(member),
-                begin=_begin,
-                announce=_announce_and_tell if member.tells_load else _announce,
-                on_drain=lambda: _say({DRAINED: True}),
-                shares_ports=True,
-                log_name=member.name,
-            )
-            return
-        run_node(
-            settings_of_member(member),
-            load=lambda: settings_of_member(member),
-            begin=_begin,
-            announce=_announce,
-            shares_ports=True,  # at least with who started us
-            stream_key=member.stream_key,
-            log_name=member.name,
-        )
+            _run_matcher(member)
+        else:
+            _run_broker(member)
     except DovetailError as error:
         _say({ERROR: str(error)})
         sys.exit(2)
+
+
+def _run_matcher(member: Member) -> None:
+    with collector.paused():
+        from dovetail.matcher_node import run_matcher
+
+    run_matcher(
+        settings_of_member(member),
+        load=lambda: settings_of_member(member),
+        begin=_begin,
+        announce=_announce_and_tell if member.tells_load else _announce,
+        on_drain=lambda: _say({DRAINED: True}),
+        shares_ports=True,
+        log_name=member.name,
+    )
+
+
+def _run_broker(member: Member) -> None:
+    with collector.paused():
+        from dovetail.node import run_node
+
+    run_node(
+        settings_of_member(member),
+        load=lambda: settings_of_member(member),
+        begin=_begin,
+        announce=_announce,
+        shares_ports=True,  # at least with who started us
+        stream_key=member.stream_key,
+        log_name=member.name,
+    )
 
 
 def _begin(node: Service) -> None:
@@ -67,7 +84,7 @@ def _announce(node: Service) -> None:
     _say({UP: node.places})
 
 
-def _announce_and_tell(node: MatcherNode) -> None:
+def _announce_and_tell(node: "MatcherNode") -> None:
     """How busy it is, once a second."""
     _announce(node)
     loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from dovetail import __version__
+from dovetail import __version__, collector
 from dovetail.client.options import PASSWORD_VARIABLE
 from dovetail.cluster.addresses import is_unspecified
 from dovetail.cluster.part import secret_file_of
@@ -80,7 +80,8 @@ def up(options: Options, *, brokers: int | None = None, quiet: bool = False) -> 
 
 
 def _run_alone(options: Options, settings: Settings, *, quiet: bool) -> None:
-    from dovetail.node import run_node
+    with collector.paused():
+        from dovetail.node import run_node
 
     check_folders(Path(settings.data), None)
     if settings.cluster.enabled:
@@ -100,7 +101,8 @@ def _with_secret(options: Options, settings: Settings) -> Settings:
 
 
 def _run_both(options: Options, settings: Settings, *, quiet: bool) -> None:
-    from dovetail.both import run_both
+    with collector.paused():
+        from dovetail.both import run_both
 
     if settings.workers > 1 or settings.matchers.count_max:
         raise ConfigError(
@@ -124,7 +126,8 @@ def _announce_both(node: "BothRoles") -> None:
 
 
 def _run_matcher(options: Options, settings: Settings, *, quiet: bool) -> None:
-    from dovetail.matcher_node import run_matcher
+    with collector.paused():
+        from dovetail.matcher_node import run_matcher
 
     run_matcher(
         _with_secret(options, settings),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from dovetail.pipeline.experiments import broker, wildcard
@@ -33,14 +34,15 @@ def test_as_many_queries_as_asked_for(queries: int) -> None:
 
 
 def test_marks_are_the_counts_of_the_wildcard_experiment() -> None:
+    cells = wildcard.cells((6,), broker.TRIALS)
+    value = wildcard.PANELS[1].values.index(10)
+    of_panel = (pc.field("panel_index") == 1) & (pc.field("value_index") == value)
     rows = [
         row
-        for batch in wildcard.measure_batches(
-            iter(wildcard.cells((6,), broker.TRIALS).to_batches()), seed=9
-        )
+        for batch in wildcard.measure_batches(iter(cells.filter(of_panel).to_batches()), seed=9)
         for row in batch.to_pylist()
-        if row["panel"] == "b" and row["value"] == 10
     ]
+    assert {(row["panel"], row["value"]) for row in rows} == {("b", 10)}
     expected = averages(pa.Table.from_pylist(rows, wildcard.ROWS))
     measured = broker.counts(9)
     assert measured == expected
