@@ -31,14 +31,15 @@ kernels=
 work=
 lock_folder=
 
-# Sets $title, $download_mb and $disk_mb of a stage: what it adds to the one before it.
+# Sets $title, $download_mb and $disk_mb of a stage: what it adds to a broker. Building Spark's wheel
+# takes most of the disk, and gives it back.
 describe() {
     case $1 in
     broker) title='a broker' download_mb=90 disk_mb=700 ;;
-    archive) title='the archive' download_mb=60 disk_mb=400 ;;
-    spark) title=Spark download_mb=550 disk_mb=2500 ;;
-    dev) title='the development tools' download_mb=750 disk_mb=3000 ;;
-    java) title='a Java runtime' download_mb=60 disk_mb=300 ;;
+    archive) title='the archive' download_mb=55 disk_mb=400 ;;
+    spark) title=Spark download_mb=560 disk_mb=2700 ;;
+    dev) title='the development tools' download_mb=650 disk_mb=3000 ;;
+    java) title='a Java runtime' download_mb=40 disk_mb=300 ;;
     *) die "there is no stage named $1; the stages are: $stages." ;;
     esac
 }
@@ -351,7 +352,9 @@ progress() {
     for file in "$work"/*.log; do
         ! grep -q '^Saved ' "$file" || continue # this pip is done
         begun=$(sed -n -e 's/^ *Downloading \([^ -]*-[^ -]*\).*/\1/p' -e 's/^ *Downloading \([^-]*\)$/\1/p' \
-            -e 's/^ *Building wheel for \([^ ]*\).*/building \1/p' "$file" | tail -n 1)
+            -e 's/^ *Installing build dependencies: started$/unpacking/p' \
+            -e 's/^ *Building wheel for \([^ ]*\).*/building \1/p' \
+            -e 's/^ *Building \([^ ]*==.*\)/building \1/p' "$file" | tail -n 1)
         files="$files${files:+${begun:+, }}$begun"
     done
     packages=$(cat "$work"/*.log | grep -cE '^(Collecting|Processing) ')

@@ -27,6 +27,7 @@ LONG = (
     "pipeline",
     "test_packaging.py",
     "test_launcher.py",
+    "test_setup.py",
     "sim/test_cluster.py",
     "test_examples.py",
     "test_brokers.py",

@@ -259,7 +259,7 @@ class TestStages:
         said = b""
         while b" MB, " not in said:
             said += os.read(terminal, 1_000)
-        assert b"package 1 of 1, 0 of about 60 MB, " in said
+        assert b"package 1 of 1, 0 of about 55 MB, " in said
         os.close(held)
         assert process.wait() == 0
         os.close(terminal)
