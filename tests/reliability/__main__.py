@@ -9,12 +9,13 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from reliability import history, schedule, workload
+from reliability import history, namespaces, schedule, workload
 from reliability.auditor import Auditor
 from reliability.builder import build
 from reliability.checker import check_record
 from reliability.cluster import StartError
 from reliability.history import HistoryError, Recorder
+from reliability.namespaces import Namespaces
 from reliability.network import Network, NetworkError
 from reliability.progress import show
 from reliability.record import Record
@@ -125,6 +126,7 @@ def finish(record: Record, verdicts: list[Verdict]) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    _enter_namespaces(options.network)
     seed = random.randrange(SEEDS) if options.seed is None else options.seed
     folder = options.folder or Path("soak-results") / str(seed)
     folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
     file = folder / HISTORY
     with file.open("wb") as lines:
         recorder = Recorder(lines)
-        is_whole_run = asyncio.run(_run(settings, folder.resolve(), recorder, options.network))
+        is_whole_run = asyncio.run(_run(settings, folder.resolve(), recorder))
     record = build(recorder.events)
     code = finish(record, check_record(record))
     if code == BROKEN:
@@ -172,9 +174,9 @@ def _version() -> str:
     return version("dovetail")
 
 
-async def _run(settings: Settings, folder: Path, recorder: Recorder, network_name: str) -> bool:
+async def _run(settings: Settings, folder: Path, recorder: Recorder) -> bool:
     """Return whether the run came to its end."""
-    network = _make_network(network_name, settings.nodes)
+    network = _make_network(settings)
     runner = Runner(settings, folder, network, recorder)
     _explain(runner, settings)
     auditor = Auditor(folder / HISTORY)
@@ -204,9 +206,27 @@ async def _run(settings: Settings, folder: Path, recorder: Recorder, network_nam
     return True
 
 
-def _make_network(name: str, nodes: tuple[str, ...]) -> Network:
-    del name
-    return Relays(nodes)
+def _make_network(settings: Settings) -> Network:
+    if namespaces.is_inside():
+        return Namespaces(settings.nodes, settings.seed)
+    return Relays(settings.nodes)
+
+
+def _enter_namespaces(network: str) -> None:
+    """Go on in namespaces of our own, if they are wanted and can be made."""
+    if network == "relays" or namespaces.is_inside():
+        return
+    try:
+        namespaces.enter(sys.argv[1:])
+    except NetworkError as error:
+        if network == "namespaces":
+            raise
+        print(
+            f"NO NETWORK NAMESPACES HERE: {error}.\n"
+            "Brokers are connected by TCP relays instead, which can be cut and slowed down, but "
+            "lose and delay no packets. Run it as root for the rest.",
+            file=sys.stderr,
+        )
 
 
 def _explain(runner: Runner, settings: Settings) -> None:

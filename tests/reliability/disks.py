@@ -1,10 +1,16 @@
-"""Small file systems for the brokers' data, which can be filled and freed."""
+"""Small file systems for the brokers' data, which can be filled and freed.
+
+They are mounted only where the tool has mounts of its own (namespaces.py): then the kernel takes
+them away in any case.
+"""
 
 import contextlib
 import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from reliability.namespaces import is_inside
 
 DISK_BYTES = 128 << 20
 """For all that a run stores: a broker must not run out of room by itself."""
@@ -13,14 +19,14 @@ _BALLAST = "ballast"
 
 
 class Disks:
-    """By node: a folder. Where no file system can be mounted, disks cannot be filled."""
+    """By node: a folder."""
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self._folders = folders
         self._mounted: list[str] = []
         for node, folder in folders.items():
             folder.mkdir(parents=True, exist_ok=True)
-            if _mount(folder):
+            if is_inside() and _mount(folder):
                 self._mounted.append(node)
 
     @property

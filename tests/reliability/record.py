@@ -24,6 +24,9 @@ from reliability.topics import matches
 HARMLESS = frozenset({"disk"})
 """Faults that let brokers talk to each other: no session has to be split for them."""
 
+ENDS_PROCESS = frozenset({"kill", "clock", "stop", "restart", "rolling"})
+"""Faults after which a broker begins another life. A process that is stopped may be killed."""
+
 MERGE_SECONDS = 5.0
 """For the two sessions of a client to become one, once the cluster is whole."""
 

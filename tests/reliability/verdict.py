@@ -24,10 +24,16 @@ class Verdict:
     promise: Promise
     judged: int = 0
     """How many times the promise could have been broken."""
+    judged_by_client: Counter[str] = field(default_factory=Counter)
+    """The same for each client, where the promise is made to one."""
     violated: int = 0
     excused: Counter[str] = field(default_factory=Counter)
     """Where the documentation promises less, by reason."""
     violations: list[Violation] = field(default_factory=list)
+
+    def judge(self, client: str) -> None:
+        self.judged += 1
+        self.judged_by_client[client] += 1
 
     @property
     def holds(self) -> bool:

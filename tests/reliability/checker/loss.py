@@ -42,7 +42,7 @@ def _judge(
         if publication.completed_at >= subscriptions[0].granted_at:
             verdict.excused["no session was established for the client just then"] += 1
         return
-    verdict.judged += 1
+    verdict.judge(client.name)
     what = f"{publication.message} ({publication.topic}, QoS {publication.qos})"
     if publication.message not in client.arrivals:
         verdict.violate(

@@ -88,7 +88,7 @@ def _excuse(record: Record, client: Client, late: Arrival, overtaker: Arrival) -
 def _may_miss(client: Client, publication: Publication) -> bool:
     """Return whether the client may have missed what was sent first."""
     return not any(
-        one.qos and one.established_at <= publication.invoked_at
+        one.qos and one.established_at <= publication.invoked_at <= one.owed_until
         for one in client.subscriptions
         if one.wants(publication)
     )

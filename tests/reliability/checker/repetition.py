@@ -4,15 +4,16 @@ Judged: every message at every client. The lower of the publisher's and the subs
 
 Excused: a repetition at a client that had two sessions (docs/cluster.md: what both of them got
 comes twice). At QoS 1 MQTT itself allows more: a message comes again if its publisher sent it
-again, if the subscriber connected again, or if a broker on the way was disturbed. Handles get a
-message until they acknowledge it, so handle.py judges them.
+again, if the subscriber connected again, or if a broker on the way was disturbed. A subscriber at
+QoS 0 may get a publication at QoS 1 or 2 again if its broker was killed before it had stored that
+it took it. Handles get a message until they acknowledge it, so handle.py judges them.
 """
 
 from itertools import pairwise
 
 from reliability.history import Delivered
 from reliability.promises import ONCE, REPEATED
-from reliability.record import Client, Publication, Record
+from reliability.record import ENDS_PROCESS, Client, Publication, Record
 from reliability.verdict import Verdict
 
 
@@ -51,14 +52,26 @@ def _excuse(
     earlier: Delivered,
     later: Delivered,
 ) -> str:
-    if client.may_repeat(publication, later.at):
-        return "the client had two sessions"
-    if publication.qos == 1 and publication.sends > 1:
-        return "QoS 1: the publisher sent it again"
-    if later.qos != 1:
-        return ""
-    if earlier.connection != later.connection:
-        return "QoS 1: the subscriber connected again"
-    if any(record.disturbed(publication.invoked_at, later.at)):
-        return "QoS 1: a broker was disturbed"
-    return ""
+    is_qos_1 = later.qos == 1
+    reasons = {
+        "the client had two sessions": client.may_repeat(publication, later.at),
+        "QoS 1: the publisher sent it again": publication.qos == 1 and publication.sends > 1,
+        "QoS 0: the subscriber's broker ended before it had stored what it took": (
+            later.qos == 0 and publication.qos > 0 and _has_ended(record, earlier, later)
+        ),
+        "QoS 1: the subscriber connected again": (
+            is_qos_1 and earlier.connection != later.connection
+        ),
+        "QoS 1: a broker was disturbed": (
+            is_qos_1 and any(record.disturbed(publication.invoked_at, later.at))
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _has_ended(record: Record, earlier: Delivered, later: Delivered) -> bool:
+    """Return whether the broker of the first delivery was started again before the second."""
+    return any(
+        one.fault in ENDS_PROCESS and one.ended_at >= earlier.at
+        for one in record.disturbed(earlier.at, later.at, earlier.node)
+    )

@@ -13,13 +13,12 @@ from math import inf
 
 from reliability.history import Delivered
 from reliability.promises import WILL
-from reliability.record import Client, Connection, Publication, Record
+from reliability.record import ENDS_PROCESS, Client, Connection, Publication, Record
 from reliability.verdict import Verdict
 
 COUNTS_AS_DOWN = frozenset({"stop", "cut", "one-way", "delay", "loss", "slow"})
 """Faults after which other brokers may take a broker for dead that is not."""
 
-ENDS_PROCESS = frozenset({"kill", "clock", "stop", "restart", "rolling"})
 STORE_SECONDS = 2.0
 """After which a broker has stored what it could not while its disk was full."""
 

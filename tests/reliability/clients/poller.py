@@ -11,11 +11,13 @@ from typing import Any
 
 from reliability import payload
 from reliability.clients.http import request
-from reliability.history import Acknowledge, Connect, Delivered, Subscribe
+from reliability.history import Acknowledge, Connect, Delivered, Invoked, Subscribe
 from reliability.workload import MQTT_5, ClientPlan
 from reliability.world import Place, World
 
-EXPIRY_SECONDS = 86_400
+EXPIRY_SECONDS = 30 * 86_400
+"""Longer than any jump of a clock."""
+
 _POLL_SECONDS = 1
 _ANSWER_SECONDS_MAX = 15.0
 _RETRY_SECONDS = 0.3
@@ -66,15 +68,17 @@ class Poller:
         connection = world.invoke(
             self.name, self._node, Connect(MQTT_5, expiry_seconds=EXPIRY_SECONDS)
         )
-        action = Subscribe(plan.filter, plan.qos, is_handle=True)
-        number = world.invoke(self.name, self._node, action)
+        asked_at = world.now()
         order = {"filters": [plan.filter], "expiry_seconds": EXPIRY_SECONDS}
         status, answer = await self._ask(place, "POST", "/subscriptions", order)
         if status not in {200, 201}:
             world.complete(connection, "fail", status)
-            world.complete(number, "fail", status)
             raise OSError(f"no handle: {status}")
         world.complete(connection, "ok")
+        # The same request has subscribed.
+        action = Subscribe(plan.filter, plan.qos, is_handle=True)
+        number = world.recorder.next_number()
+        world.record(Invoked(asked_at, number, self.name, self._node, action))
         world.complete(number, "ok")
         self._handle = answer["handle"]
         self._connected = (self._node, connection)

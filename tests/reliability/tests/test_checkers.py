@@ -150,6 +150,19 @@ def test_qos_1_may_be_repeated_in_a_disturbed_cluster(qos: int, broken: list[str
     assert story.broken() == broken
 
 
+@pytest.mark.parametrize(("fault", "broken"), [("kill", []), ("cut", ["repeated"])])
+def test_a_broker_that_was_killed_may_repeat_what_it_gave_to_qos_0(
+    fault: str, broken: list[str]
+) -> None:
+    story = Story()
+    story.subscriber("reader", "t/#", 0)
+    story.publish("writer:1", "t/1", 2)
+    story.deliver("reader", "writer:1", qos=0)
+    story.heal(story.fault(fault, "one"))
+    story.deliver("reader", "writer:1", qos=0)
+    assert story.broken() == broken
+
+
 def test_who_had_two_sessions_may_get_what_both_had() -> None:
     story = Story()
     story.subscriber("reader", "t/#")
@@ -577,6 +590,22 @@ def test_nobody_knows_about_a_will_whose_connack_was_lost(times: int) -> None:
 
 
 # Handles ------------------------------------------------------------------------------------------
+
+
+def test_a_handle_is_judged() -> None:
+    story = _handle()
+    story.publish("writer:1", "t/1", 1, to=("poller",))
+    assert story.verdict("delivered").judged_by_client == {"poller": 1}
+
+
+@pytest.mark.parametrize(("qos", "broken"), [(0, []), (1, ["handle"])])
+def test_a_handle_that_moves_may_get_qos_0_twice(qos: int, broken: list[str]) -> None:
+    story = _handle()
+    story.publish("writer:1", "t/1", qos, to=("poller",))
+    story.acknowledge("poller", "writer:1")
+    story.connect("poller", "two", present=True)
+    story.deliver("poller", "writer:1")
+    assert story.broken() == broken
 
 
 def _handle() -> Story:
