@@ -294,10 +294,11 @@ finish_downloads() {
 }
 
 # pip takes most of its time for reading the registry's pages, on one core: two of them share that.
+# A package with many hashes has a long page.
 # Building a wheel of Spark's sources takes half a minute less without compression.
 download_wheels() {
     mkdir "$work/wheels" && printf '[bdist_wheel]\ncompression = stored\n' >"$work/build.cfg" || return
-    (cd "$work" && awk '/^[A-Za-z0-9]/ { half = 1 - half } { print >(half ".txt") }' missing) || return
+    (cd "$work" && awk '/^[A-Za-z0-9]/ { half = lines[0] > lines[1] } { lines[half]++; print >(half ".txt") }' missing) || return
     for half in "$work"/[01].txt; do
         begin_download env TMPDIR="$work" DIST_EXTRA_CONFIG="$work/build.cfg" PIP_REQUIRE_VIRTUALENV=0 \
             "$pip_python" -m pip wheel --disable-pip-version-check --no-input --progress-bar off \
