@@ -295,7 +295,7 @@ finish_downloads() {
 
 # pip takes most of its time for reading the registry's pages, on one core: two of them share that.
 # A package with many hashes has a long page.
-# Building a wheel of Spark's sources takes half a minute less without compression.
+# Building a wheel of Spark's sources takes half as long without compression.
 download_wheels() {
     mkdir "$work/wheels" && printf '[bdist_wheel]\ncompression = stored\n' >"$work/build.cfg" || return
     (cd "$work" && awk '/^[A-Za-z0-9]/ { half = lines[0] > lines[1] } { lines[half]++; print >(half ".txt") }' missing) || return
