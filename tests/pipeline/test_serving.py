@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from broker_process import wait_until
+from broker_process import START_SECONDS, wait_until
 from dovetail.pipeline.serving import serve
 from fleet_process import ANY_PORTS, FleetProcess
 from serving_clients import Audience
@@ -30,8 +30,6 @@ speed = [0, 200]
 """
 SCRIPT = Path(__file__).parents[1] / "serving_process.py"
 MESSAGES = 120
-SECONDS = 120
-"""For a Spark that starts on a busy machine."""
 
 
 def fleet(folder: Path, engine: str, *more: object) -> FleetProcess:
@@ -67,8 +65,10 @@ def test_the_same_deliveries_as_live_also_when_the_driver_is_killed(
         audience.publish(0, MESSAGES // 2)
         wide = audience.members["wide"]
         assert wide.got == []
-        with streaming(url, tmp_path, 10) as driver:
-            wait_until(lambda: driver.poll() is not None or wide.got, "deliveries", seconds=SECONDS)
+        with streaming(url, tmp_path, 1) as driver:  # so that it is killed before it is done
+            wait_until(
+                lambda: driver.poll() is not None or wide.got, "deliveries", seconds=START_SECONDS
+            )
             driver.send_signal(signal.SIGKILL)
             driver.wait()
         assert len(wide.got) < MESSAGES // 2
@@ -77,7 +77,7 @@ def test_the_same_deliveries_as_live_also_when_the_driver_is_killed(
         wait_until(
             lambda: not query.isActive or not waiting(brokers),
             "that nothing waits any more",
-            seconds=SECONDS,
+            seconds=START_SECONDS,
         )
         audience.end()
         assert query.isActive, query.exception()
