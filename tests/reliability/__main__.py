@@ -20,6 +20,7 @@ from reliability.network import Network, NetworkError
 from reliability.progress import show
 from reliability.record import Record
 from reliability.relays import Relays
+from reliability.report import report
 from reliability.runner import Runner, Settings
 from reliability.summary import summary
 from reliability.verdict import Verdict
@@ -116,12 +117,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def check_file(path: Path) -> int:
     record = build(history.read(path))
-    return finish(record, check_record(record))
+    options = record.run.options if record.run else {}
+    return finish(record, check_record(record), path.parent, options.get("command", ""))
 
 
-def finish(record: Record, verdicts: list[Verdict]) -> int:
-    """Say what was found; return the exit code."""
+def finish(record: Record, verdicts: list[Verdict], folder: Path, replay: str) -> int:
+    """Say what was found, and write the report; return the exit code."""
     print(summary(record, verdicts))
+    page = folder / REPORT
+    page.write_text(report(record, verdicts, replay))
+    print(f"\nreport: {page}")
     return KEPT if all(verdict.holds for verdict in verdicts) else BROKEN
 
 
@@ -132,6 +137,7 @@ def run(options: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty. Remove it, or name another --folder.")
+    replay = shlex.join(["scripts/soak", *_again(options, seed)])
     settings = Settings(
         seed,
         60 * options.minutes,
@@ -139,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
         options.rate,
         options.faults,
         _version(),
-        {"minutes": f"{options.minutes:g}", "rate": f"{options.rate:g}"},
+        {"minutes": f"{options.minutes:g}", "rate": f"{options.rate:g}", "command": replay},
     )
     print(f"seed {seed}; history, logs and report go to {folder}", file=sys.stderr)
     file = folder / HISTORY
@@ -147,10 +153,9 @@ def run(options: argparse.Namespace) -> int:
         recorder = Recorder(lines)
         is_whole_run = asyncio.run(_run(settings, folder.resolve(), recorder))
     record = build(recorder.events)
-    code = finish(record, check_record(record))
+    code = finish(record, check_record(record), folder, replay)
     if code == BROKEN:
-        again = shlex.join(["scripts/soak", *_again(options, seed)])
-        print(f"\nRun it again:   {again}\nCheck it again: scripts/soak --check {file}")
+        print(f"\nRun it again:   {replay}\nCheck it again: scripts/soak --check {file}")
         print("A seed decides what clients do and which faults come, and not how processes are")
         print("scheduled: a violation may take several runs to come again. The history stays.")
     return code if is_whole_run else INTERRUPTED

@@ -104,6 +104,13 @@ HANDLE = Promise(
     "docs/handles.md",
     "handle",
 )
+ANSWERED = Promise(
+    "answered",
+    "Publishers are answered though other brokers hang, are down or are cut off: a broker waits "
+    "5 s for one that is silent.",
+    "docs/cluster.md",
+    "answer",
+)
 ALIVE = Promise(
     "alive",
     "A broker ends only when it is told to, and the cluster becomes whole after every fault.",
@@ -124,5 +131,6 @@ PROMISES = (
     LATEST,
     WILL,
     HANDLE,
+    ANSWERED,
     ALIVE,
 )

@@ -122,7 +122,7 @@ class Runner:
                 settings.seed,
                 settings.nodes,
                 self._network.name,
-                datetime.now(UTC).isoformat(timespec="seconds"),
+                f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
                 settings.version,
                 settings.options,
             )

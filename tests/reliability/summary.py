@@ -26,9 +26,16 @@ def summary(record: Record, verdicts: Sequence[Verdict]) -> str:
     return "\n".join(lines)
 
 
+def acknowledged(record: Record) -> int:
+    """Return how many publications at QoS 1 and 2 brokers acknowledged."""
+    return sum(one.is_acknowledged for one in record.publications.values())
+
+
+def delivered(record: Record) -> int:
+    return sum(len(client.deliveries) for client in record.clients.values())
+
+
 def _figures(record: Record) -> list[str]:
-    acknowledged = sum(one.is_acknowledged for one in record.publications.values())
-    delivered = sum(len(client.deliveries) for client in record.clients.values())
     kinds: dict[str, int] = {}
     for fault in record.disturbances:
         kinds[fault.fault] = kinds.get(fault.fault, 0) + 1
@@ -36,7 +43,7 @@ def _figures(record: Record) -> list[str]:
     time = f"{record.until:,.0f} s"
     return [
         f"{time}, {record.operations:,} operations by {len(record.clients):,} clients",
-        f"{len(record.publications):,} publications, {acknowledged:,} of QoS 1 and 2 acknowledged",
-        f"{delivered:,} deliveries",
+        f"{len(record.publications):,} publications, {delivered(record):,} deliveries",
+        f"{acknowledged(record):,} publications acknowledged at QoS 1 and 2",
         f"{len(record.disturbances)} faults" + (f": {counted}" if counted else ""),
     ]

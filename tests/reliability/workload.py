@@ -104,8 +104,7 @@ def _client(
 def _publishers(random: Random, nodes: Sequence[str]) -> Iterator[ClientPlan]:
     for qos in (0, 1, 2):
         places = [(f"writer-{qos}-{home}", home) for home in nodes]
-        if qos:
-            places += [(f"rover-{qos}-a", ""), (f"rover-{qos}-b", "")]
+        places += [(f"rover-{qos}-{index}", "") for index in range(1 + bool(qos))]
         for name, home in places:
             publishing = Publishing((f"t/{name}/0", f"t/{name}/1"), qos, share=3.0)
             yield _client(random, nodes, name, home, publishing=publishing)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from reliability.builder import build
 from reliability.checker import (
+    answer,
     group,
     handle,
     loss,
@@ -38,6 +39,7 @@ CHECKERS: tuple[Callable[[Record], list[Verdict]], ...] = (
     retained.check,
     will.check,
     handle.check,
+    answer.check,
     recovery.check,
 )
 

@@ -8,8 +8,9 @@ Excused, as docs/cluster.md says:
 - a message at QoS 1 that its publisher sent again, to a subscriber that could miss the first copy:
   at QoS 0, or because it subscribed later. MQTT allows the second copy to come then;
 - a client that had two sessions gets what the other one had later;
-- a publisher that moved from one broker to another while a broker was disturbed: what its former
-  broker keeps for a broker that it cannot reach comes later than what the publisher sends now.
+- a publisher that moves from one broker to another. At QoS 0 it may overtake itself. At QoS 1 and 2
+  what its former broker took while a broker was down or cut off, and keeps for it, comes later than
+  what the publisher sends now.
 """
 
 from collections import defaultdict
@@ -74,15 +75,25 @@ def _judge(record: Record, verdict: Verdict, client: Client, arrivals: list[Arri
 
 def _excuse(record: Record, client: Client, late: Arrival, overtaker: Arrival) -> str:
     delivery, publication = late
-    if publication.sent_at[-1] >= overtaker[1].invoked_at and _may_miss(client, publication):
-        return "QoS 1: the publisher sent it again"
-    if client.may_repeat(publication, delivery.at):
-        return "the client had two sessions"
-    if publication.nodes != overtaker[1].nodes and any(
-        record.disturbed(publication.invoked_at, delivery.at)
-    ):
-        return "the publisher moved while a broker was disturbed"
-    return ""
+    newer = overtaker[1]
+    has_moved = publication.nodes != newer.nodes
+    reasons = {
+        "QoS 1: the publisher sent it again": (
+            publication.sent_at[-1] >= newer.invoked_at and _may_miss(client, publication)
+        ),
+        "the client had two sessions": client.may_repeat(publication, delivery.at),
+        "QoS 0: the publisher moved": has_moved and not publication.qos,
+        "the publisher moved while a broker was away": has_moved
+        and any(
+            record.disturbed(
+                publication.invoked_at,
+                publication.completed_at,
+                *publication.nodes,
+                delivery.node,
+            )
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _may_miss(client: Client, publication: Publication) -> bool:

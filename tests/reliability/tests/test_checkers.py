@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from reliability.history import Completed, Publish
 from reliability.tests.story import NODES, Story
 
 # Lost ---------------------------------------------------------------------------------------------
@@ -228,16 +229,28 @@ def test_a_subscriber_at_qos_0_may_get_the_second_copy_first(qos: int, broken: l
     assert story.broken() == broken
 
 
-@pytest.mark.parametrize(("faulty", "broken"), [(True, []), (False, ["order"])])
+@pytest.mark.parametrize(
+    ("qos", "cut", "broken"),
+    [
+        (1, "before", []),
+        (2, "before", []),
+        (1, "after", ["order"]),
+        (1, "", ["order"]),
+        (2, "", ["order"]),
+        (0, "", []),
+    ],
+)
 def test_a_publisher_may_overtake_itself_when_it_moves_in_a_disturbed_cluster(
-    *, faulty: bool, broken: list[str]
+    qos: int, cut: str, broken: list[str]
 ) -> None:
     story = Story()
-    story.subscriber("reader", "t/#", 1)
-    fault = story.fault("cut", "one") if faulty else 0
-    story.publish("writer:1", "t/1", 1, node="one")
-    story.publish("writer:2", "t/1", 1, node="two", to=("reader",))
-    if faulty:
+    story.subscriber("reader", "t/#")
+    fault = story.fault("cut", "one") if cut == "before" else 0
+    story.publish("writer:1", "t/1", qos, node="one")
+    if cut == "after":
+        fault = story.fault("cut", "one")
+    story.publish("writer:2", "t/1", qos, node="two", to=("reader",))
+    if fault:
         story.heal(fault)
     story.deliver("reader", "writer:1")
     assert story.broken() == broken
@@ -634,6 +647,39 @@ def test_a_handle_that_exists_is_not_unknown() -> None:
     story = _handle()
     story.connect("poller", "two", outcome="fail", reason=404)
     assert story.broken() == ["handle"]
+
+
+# Answers ------------------------------------------------------------------------------------------
+
+
+def _slow(node: str, seconds: float) -> Story:
+    """Return a history with one publication at the broker one, while another one is stopped."""
+    story = Story()
+    stop = story.fault("stop", node)
+    number = story.operate("writer", "one", Publish("writer:1", "t", 1), None)
+    story.wait(seconds)
+    story.put(Completed(story.now, number, "ok"))
+    story.heal(stop)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("node", "seconds", "broken"), [("two", 5, []), ("two", 30, ["answered"]), ("one", 30, [])]
+)
+def test_a_publisher_does_not_wait_for_other_brokers(
+    node: str, seconds: float, broken: list[str]
+) -> None:
+    story = _slow(node, seconds)
+    assert story.broken() == broken
+    assert story.verdict("answered").judged == (node != "one")
+
+
+def test_a_publication_that_is_never_answered_breaks_a_promise() -> None:
+    story = Story()
+    story.publish("writer:1", "t", 1, outcome=None)
+    assert story.broken() == []
+    story.over()
+    assert story.broken() == ["alive"]
 
 
 # Brokers ------------------------------------------------------------------------------------------
