@@ -19,6 +19,15 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
         unmount(folder)
 
 
+def fill(disk: Path) -> Path:
+    """Take what room is left, until the file is removed."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4_096)):
+            pass
+    return filler
+
+
 @contextlib.contextmanager
 def read_only(path: Path) -> Iterator[None]:
     """Nobody can write to this file or folder, not even root, who is not asked for rights."""

@@ -526,7 +526,7 @@ class Node:
 
     def _health(self) -> tuple[bool, str]:
         assert self._server is not None
-        if self._server.shared.journal.failing:
+        if self._server.shared.journal.refuses_more:
             return False, "the data folder does not take what has to be written"
         return True, "ok"
 

@@ -13,6 +13,7 @@ import pytest
 from dovetail.broker import database
 from dovetail.broker.database import DATABASE_FILE, LOCK_FILE, Durability
 from dovetail.broker.journal import Batch, SessionRow, SubscriptionRow
+from dovetail.broker.reserve import RESERVE_FILE
 from dovetail.broker.store import Store, backup
 from dovetail.errors import StoreError
 from mounts import read_only, small_disk
@@ -50,7 +51,8 @@ def test_makes_folders_that_only_the_user_can_read(tmp_path: Path) -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
     assert files == dict.fromkeys(
-        [DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", LOCK_FILE], 0o600
+        [DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", LOCK_FILE, RESERVE_FILE],
+        0o600,
     )
 
 

@@ -32,6 +32,7 @@ from dovetail.broker.packets import (
     Reasons,
     Unsubscribe,
 )
+from dovetail.broker.reserve import DISK_BYTES_MIN, RESERVE_BYTES, RESERVE_FILE
 from dovetail.config import JOURNAL_BYTES_MAX
 from dovetail.errors import ReasonCode
 from wire_client import WireClient
@@ -482,6 +483,55 @@ def test_a_full_disk_refuses_what_it_cannot_keep_and_nothing_else(tmp_path: Path
                 wait_until(lambda: shop.is_closed_for_offering(old), "the end of a connection")
             filler.unlink()
             shop.check_recovery(publisher)
+
+
+def test_a_full_disk_delivers_what_is_stored(tmp_path: Path) -> None:
+    """At QoS 2 too, which has to write for each step; and it takes nothing new meanwhile."""
+    with mounts.small_disk(tmp_path / "disk", 2 * DISK_BYTES_MIN) as disk:
+        broker = BrokerProcess(tmp_path, data=disk / "data")
+        with broker:
+            with WireClient(broker.port, "away", kept=True, receive_max=10) as client:
+                assert client.subscribe("kept", 2) == 2
+                client.disconnect()
+            with WireClient(broker.port) as publisher:
+                stored = [b"%d" % number + bytes(20_000) for number in range(200)]
+                for payload in stored:
+                    assert publisher.publish("kept", payload, 2) == ReasonCode.SUCCESS
+        with broker:  # with a log that has no room in itself
+            filler = mounts.fill(disk)
+            with (
+                WireClient(broker.port) as publisher,
+                WireClient(broker.port, "away", kept=True, receive_max=10) as client,
+            ):
+                received: list[bytes] = []
+                for _ in range(4):
+                    exchange(client, len(stored) // 4, received)
+                    assert publisher.publish("kept", b"", 2) == ReasonCode.QUOTA_EXCEEDED
+                assert received == stored
+                assert broker.health()[0] == 503
+                assert broker.metric("store_failing") == 1
+                assert not (disk / "data" / RESERVE_FILE).exists()
+                filler.unlink()
+                wait_until(lambda: broker.health()[0] == 200, "a disk with room")
+                assert (disk / "data" / RESERVE_FILE).stat().st_size == RESERVE_BYTES
+                assert publisher.publish("kept", b"new", 2) == ReasonCode.SUCCESS
+                exchange(client, 1, received)
+                assert received[-1] == b"new"
+
+
+def exchange(client: WireClient, count: int, received: list[bytes]) -> None:
+    """See so many messages of QoS 2 to the end; `received` gets the payloads of all that come."""
+    released = 0
+    while released < count:
+        packet = client.receive()
+        if isinstance(packet, Publish):
+            received.append(packet.payload)
+            client.send(Ack(PacketType.PUBREC, packet.packet_id))
+        else:
+            assert isinstance(packet, Ack)
+            assert packet.type == PacketType.PUBREL
+            client.send(Ack(PacketType.PUBCOMP, packet.packet_id))
+            released += 1
 
 
 def test_a_disk_that_takes_no_byte_at_all(tmp_path: Path) -> None:

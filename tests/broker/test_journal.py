@@ -449,6 +449,34 @@ def test_what_a_session_that_is_not_kept_has_is_not_taken_back(version: int) -> 
 
 
 @both
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_disk_with_little_room_delivers_and_takes_nothing_new(version: int, qos: int) -> None:
+    world = World()
+    subscriber = world.client("s", version=version, **KEPT)
+    subscriber.subscribe("t", qos=qos)
+    subscriber.lose()
+    publisher = world.client("p")
+    publisher.publish("t", b"stored", qos)
+    publisher.take()
+    world.shared.journal.is_low = True
+    subscriber.connect()
+    (message,) = [packet for packet in subscriber.early if isinstance(packet, Publish)]
+    assert message.payload == b"stored"
+    for kind in [PUBACK] if qos == 1 else [PUBREC, PUBCOMP]:
+        subscriber.send(Ack(kind, message.packet_id))
+    subscriber.take()
+    assert world.disk.tables["deliveries"] == {}
+    for retain in (False, True):
+        packet_id = publisher.publish("t", b"new", qos, retain=retain)
+        answer = PUBREC if qos == 2 else PUBACK
+        assert publisher.take() == [Ack(answer, packet_id, ReasonCode.QUOTA_EXCEEDED)]
+    assert world.client("other", **KEPT).subscribe("t") == [ReasonCode.QUOTA_EXCEEDED]
+    assert subscriber.unsubscribe("t") == ([0] if version == MQTT_5 else [])
+    world.shared.journal.is_low = False
+    assert subscriber.subscribe("t", qos=qos) == [qos]
+
+
+@both
 def test_a_window_that_a_failure_opens_is_used(version: int) -> None:
     world = World(auto_commit=False, inflight_max=1)
     subscriber = world.client("s", version=version, **KEPT)

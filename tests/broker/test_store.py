@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from dovetail.broker.journal import (
 )
 from dovetail.broker.store import Store, Writer, backup
 from dovetail.errors import StoreError
-from mounts import small_disk
+from mounts import fill, small_disk
 from store_oracle import Model, delivery, last_batch, message, numbered, session, state_after
 
 LONG_SECONDS = 60.0
@@ -399,15 +399,6 @@ def state_of_copy(copy: Path) -> StoredState:
 
 
 # Disks.
-
-
-def fill(disk: Path) -> Path:
-    """Take what room is left."""
-    ballast = disk / "ballast"
-    with ballast.open("wb", buffering=0) as file, suppress(OSError):
-        while file.write(bytes(4_096)):
-            pass
-    return ballast
 
 
 @pytest.mark.parametrize("durability", ["process", "power"])

@@ -344,7 +344,7 @@ class Broker:
         shared = self.shared
         if message.retain and message.payload and not self.dispatch.has_room_for(message):
             return ReasonCode.QUOTA_EXCEEDED
-        if shared.journal.failing and message.qos:
+        if shared.journal.refuses_more and message.qos:
             if message.qos == 2 and origin.persistent:
                 return ReasonCode.QUOTA_EXCEEDED
             if self.dispatch.needs_disk(message):

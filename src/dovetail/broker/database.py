@@ -6,7 +6,8 @@
 - What the user can mend becomes a `StoreError`; any other error is a bug, and stays what it is.
 
 The folder holds `dovetail.db` and, while it is in use, SQLite's log (`-wal`: pages that a
-checkpoint will move to the database) and its index (`-shm`); `dovetail.lock` stays, and is empty.
+checkpoint will move to the database) and its index (`-shm`); `dovetail.lock` stays, and is empty;
+`dovetail.reserve` is room on the disk (reserve.py).
 """
 
 import errno
@@ -35,8 +36,10 @@ APPLICATION_ID = 0x446F7665
 SQLITE_VERSION_MIN = (3, 37, 0)
 """STRICT tables. Python 3.11 can be built with older ones."""
 
+PAGE_BYTES = 4_096
+
 LOG_PAGES_CHECKPOINT = 4_000
-"""Pages of 4 KiB in the log after which a commit moves them to the database: 16 MB, and the bound
+"""Pages in the log after which a commit moves them to the database: 16 MB, and the bound
 of the log but for the largest batch. SQLite's default of 1,000 moves, and syncs, pages that queues
 change again at once."""
 

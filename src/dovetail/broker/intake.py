@@ -175,7 +175,7 @@ class Intake(Outlet):
         message = Message(topic, payload, qos, retain, properties, expires_at, session.client_id)
         if route.space is not None and self._refuse_unreadable(route, message, packet_id):
             return
-        if retain or shared.journal.failing:
+        if retain or shared.journal.refuses_more:
             refusal = self.broker.refusal(message, session)
             if refusal is not None:
                 counters.publishes_dropped += 1

@@ -181,6 +181,9 @@ class Journal:
         self.open = Batch(1)
         self.outstanding: Batch | None = None
         self.failing = False
+        """Did the last batch not get to the disk?"""
+        self.is_low = False
+        """Is there room only for what frees room? The shell says so."""
         self.rows_written = 0
         """Rises with every row, and all who wait: compared, it tells whether there is something."""
         self.bytes_open = 0
@@ -188,6 +191,11 @@ class Journal:
         self._waiting_on: list[Callable[[bool], None]] = []
         self._next_session = next_session
         self._next_message = next_message
+
+    @property
+    def refuses_more(self) -> bool:
+        """Shall nothing new be taken that has to be stored?"""
+        return self.failing or self.is_low
 
     def new_session_number(self) -> int:
         number = self._next_session
@@ -308,13 +316,14 @@ class Journal:
         """For who was told just now that it could not be: wait again, before all who came later."""
         self._waiting_on.append(act)
 
-    def close(self) -> Batch | None:
+    def close(self, *, probe: bool = False) -> Batch | None:
         """The open batch, to be written; None while there is nothing, or one is on its way.
 
-        After a failure even one with nothing in it, or nobody would learn that the disk is well.
+        After a failure, and as a `probe`, even one with nothing in it, or nobody would learn that
+        the disk is well.
         """
         batch = self.open
-        if self.outstanding is not None or (batch.is_empty and not self.failing):
+        if self.outstanding is not None or (batch.is_empty and not (self.failing or probe)):
             return None
         self.outstanding = batch
         self.open = Batch(batch.number + 1)

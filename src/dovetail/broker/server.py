@@ -82,6 +82,7 @@ class Server:
         """The other brokers, if there are some (peering/agent.py)."""
         self.connections: set[Connection] = set()
         self.stalled: set[Connection] = set()
+        self._store = store
         self._writer = None if store is None else Writer(store, self._written_by_thread)
         self._rows_taken = 0
         self._paused: list[Connection] = []
@@ -94,6 +95,7 @@ class Server:
         self._is_spinning = False
         self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
         self._retry: asyncio.TimerHandle | None = None
+        self._probe: asyncio.TimerHandle | None = None
         self._progress = asyncio.Event()  # a batch came back from the store
         self._all_gone = asyncio.Event()
 
@@ -178,13 +180,13 @@ class Server:
         if self.shared.journal.rows_written != self._rows_taken:
             self._schedule()
 
-    def commit(self) -> None:
+    def commit(self, *, probe: bool = False) -> None:
         """Hand the open batch to the store, unless it has one or is waiting for a better disk."""
         journal = self.shared.journal
         self._rows_taken = journal.rows_written
         if self._retry is not None:
             return
-        batch = journal.close()
+        batch = journal.close(probe=probe)
         if batch is None:
             return
         if self._writer is None:
@@ -198,18 +200,23 @@ class Server:
     def _written(self, error: StoreError | None) -> None:
         shared = self.shared
         shared.now = self.clock()
-        was_failing = shared.journal.failing
+        journal = shared.journal
+        did_refuse = journal.refuses_more
+        assert self._store is not None
+        journal.is_low = self._store.is_low
         if error is None:
             shared.counters.commits += 1
-            if was_failing:
-                log.warning("the data folder takes writes again")
         else:
             shared.counters.commit_failures += 1
-            if not was_failing:
+            if not did_refuse:
                 log.error("cannot write to the data folder: %s", error)
             self._retry = self.loop.call_later(STORE_RETRY_SECONDS, self._try_again)
-        shared.gauges.store_failing = int(error is not None)
-        shared.journal.finished(stored=error is None)
+        journal.finished(stored=error is None)
+        shared.gauges.store_failing = int(journal.refuses_more)
+        if did_refuse and not journal.refuses_more:
+            log.warning("the data folder takes writes again")
+        if journal.is_low and self._probe is None:
+            self._probe = self.loop.call_later(STORE_RETRY_SECONDS, self._look_for_room)
         self.commit()
         self._progress.set()
         # With a disk that refuses, publications are refused too, and pile up no more.
@@ -221,6 +228,11 @@ class Server:
     def _try_again(self) -> None:
         self._retry = None
         self.commit()
+
+    def _look_for_room(self) -> None:
+        """Nobody may have had anything to write since: then an empty batch finds out."""
+        self._probe = None
+        self.commit(probe=True)
 
     @property
     def is_pressed(self) -> bool:
@@ -283,9 +295,10 @@ class Server:
                 await asyncio.wait_for(self._all_gone.wait(), _GOODBYE_SECONDS)
         for connection in list(self.connections):  # those that do not read
             connection.abort()
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
+        for timer in (self._retry, self._probe):
+            if timer is not None:
+                timer.cancel()
+        self._retry = None
         self.commit()
         while self.shared.journal.outstanding is not None:
             self._progress.clear()

@@ -4,6 +4,8 @@
 - A `Store` is used by one thread at a time: by who opens and loads it, then by its `Writer`, then
   by who closes it. `backup` alone may be called by others, in other processes too.
 - Session and message numbers are never used again, not even those of rows that are gone.
+- On a full disk the reserve (reserve.py) is spent, and the log kept short: what frees room can be
+  written while nothing else may.
 """
 
 import functools
@@ -24,6 +26,8 @@ from typing import Any
 from dovetail.broker import tables
 from dovetail.broker.database import (
     DATABASE_FILE,
+    LOG_PAGES_CHECKPOINT,
+    PAGE_BYTES,
     Durability,
     check_library,
     check_version,
@@ -37,6 +41,7 @@ from dovetail.broker.database import (
     take_lock,
 )
 from dovetail.broker.journal import Batch, OwedRow, StoredState
+from dovetail.broker.reserve import RESERVE_BYTES, Reserve
 from dovetail.errors import StoreError, files_explained
 
 STATEMENT_ROWS_MAX = 256
@@ -50,6 +55,9 @@ STATEMENT_BYTES_MAX = 1 << 20
 
 NUMBERS_RESERVED = 65_536
 """Numbers are reserved this far ahead, so that few commits have to write down how far they went."""
+
+LOG_PAGES_CHECKPOINT_LOW = RESERVE_BYTES // PAGE_BYTES // 4
+"""The same as LOG_PAGES_CHECKPOINT while the reserve is spent: the log has to stay within it."""
 
 log = logging.getLogger("dovetail.store")
 
@@ -65,6 +73,7 @@ class Store:
         self._identity = identity(self.file)
         self._reserved = dict(connection.execute("SELECT kind, reserved FROM numbers"))
         self._has_failed = False
+        self._room = Reserve(folder)
 
     @classmethod
     def open(cls, folder: Path, durability: Durability) -> "Store":
@@ -80,6 +89,7 @@ class Store:
             undo.callback(connection.close)
             flush(folder)
             store = cls(folder, connection, lock)
+            store._room.prepare()
             undo.pop_all()
             return store
 
@@ -147,6 +157,8 @@ class Store:
         with sqlite_explained(self.file):
             self._check_in_place()
             self._roll_back()
+            if self._room.is_spent:
+                self._restore_room()
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 self._write(batch)
@@ -158,10 +170,15 @@ class Store:
                 with suppress(sqlite3.Error):
                     self._roll_back()
                 if is_out_of_room(error):
-                    self._reuse_log()
+                    self._make_room()
                 raise
         self._reserved = reserved
         self._has_failed = False
+
+    @property
+    def is_low(self) -> bool:
+        """Is there room for what frees room, and for nothing else?"""
+        return self._room.is_spent
 
     def backup(self, target: Path) -> None:
         """See `backup`. Any thread may call this, at any time."""
@@ -271,14 +288,25 @@ class Store:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def _reuse_log(self) -> None:
-        """Empty the log into the database, where that needs no room.
+    def _make_room(self) -> None:
+        """Spend the reserve, and empty the log into the database, where that needs no room.
 
         The next commit overwrites the log from its beginning, so that removals, which free room
         for messages, go through on a full disk.
         """
+        is_spent = self._room.spend()
         with suppress(sqlite3.Error):
+            if is_spent:
+                self._checkpoint_after(LOG_PAGES_CHECKPOINT_LOW)
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def _restore_room(self) -> None:
+        self._room.restore()
+        if not self._room.is_spent:
+            self._checkpoint_after(LOG_PAGES_CHECKPOINT)
+
+    def _checkpoint_after(self, pages: int) -> None:
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
 
     def _check_in_place(self) -> None:
         # SQLite would go on writing to a file that has no name any more.

@@ -232,7 +232,7 @@ class Subscribing:
             )
         elif self._router.boxes + boxes > limits.subscriptions_max:
             why = f"the broker takes {limits.subscriptions_max:,}"
-        elif session.persistent and self._shared.journal.failing:
+        elif session.persistent and self._shared.journal.refuses_more:
             why = "the data folder does not take what has to be written"
         else:
             return
