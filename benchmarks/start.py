@@ -1,20 +1,23 @@
-"""What a warm `./dovetail` adds to Python's own start, and what the first one in a clone takes.
+"""How long starts take: a warm `./dovetail`, `up` to its first client, and the first one in a clone.
 
-The first one is as a user has it: `git clone` (of what is committed), `./dovetail up`, an MQTT client.
-pip's cache is not used.
+The last is as a user has it: `git clone` of what is committed, `./dovetail up`, an MQTT client. pip's
+cache is not used.
 """
 
+import contextlib
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from _measure import finish, in_turn, table, verdict
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
+
+from _measure import finish, in_turn, table, verdict
 
 ROUNDS = 15
 ROOT = Path(__file__).parent.parent
@@ -23,6 +26,7 @@ ADDED_SECONDS_MAX = 0.3
 FIRST_SECONDS_MAX = 35
 FIRST_MB_MAX = 250
 _SIZE = re.compile(r"^ *Downloading .*\(([\d.]+) (kB|MB)\)$", re.MULTILINE)
+CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"
 
 
 def main() -> None:
@@ -34,6 +38,7 @@ def main() -> None:
             "python -c pass": lambda: run(sys.executable, "-c", "pass"),
             "./dovetail --version": lambda: run(str(LAUNCHER), "--version"),
             "./dovetail --help": lambda: run(str(LAUNCHER), "--help"),
+            "./dovetail up, to the first CONNACK": serve_one_client,
         },
         ROUNDS,
     )
@@ -81,6 +86,27 @@ def seconds_until_served(clone: Path) -> float:
         client.disconnect()
         broker.terminate()
     return seconds
+
+
+def serve_one_client() -> None:
+    """From the start of a broker to its first CONNACK; it is killed then."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the broker's, too
+        address = reserved.getsockname()
+        options = ("up", "--quiet", "--port", str(address[1]), "--data", folder)
+        with subprocess.Popen([str(LAUNCHER), *options], cwd=folder) as broker:
+            try:
+                while True:
+                    with (
+                        contextlib.suppress(ConnectionRefusedError),
+                        socket.create_connection(address) as client,
+                    ):
+                        client.sendall(CONNECT)
+                        assert client.recv(4) == b"\x20\x02\x00\x00"
+                        break
+            finally:
+                broker.kill()
 
 
 if __name__ == "__main__":

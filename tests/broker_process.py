@@ -64,6 +64,9 @@ key = "server.key"
 class OwnProcess:
     """A command of Dovetail, running; what it prints and logs is kept, and shown on an error."""
 
+    launcher: tuple[str, ...] = ()
+    """A command that runs another one, put before it."""
+
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._readers: list[threading.Thread] = []
@@ -97,7 +100,7 @@ class OwnProcess:
         """Without waiting for anything."""
         assert not self.is_running
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "dovetail", *map(str, arguments)],
+            [*self.launcher, sys.executable, "-m", "dovetail", *map(str, arguments)],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -191,3 +192,25 @@ def test_one_of_the_first_that_cannot_start_ends_all(stage: Stage) -> None:
     with pytest.raises(DovetailError, match="not now"):
         supervise([stage.part("a", UP), stage.part("b", {"error": "not now"})], lambda _said: None)
     assert not stage.has("b.term")
+
+
+def test_the_system_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For want of descriptors or memory, or because Python is being replaced."""
+    monkeypatch.setattr(sys, "executable", "/there/is/no/python")
+    with pytest.raises(DovetailError, match="the system starts no process for it: No such file"):
+        supervise([Part("first", "scripted_member", b"")], print)
+
+
+def test_the_system_starts_no_process_for_a_while(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def play() -> None:
+        stage.until("failing.*.life")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", "/there/is/no/python")
+            stage.go("fail")
+            wait_until(lambda: "starts no process for it" in caplog.text, "a failure")
+        stage.until("failing.*.life", 2)
+
+    stage.run(play, stage.part("failing", UP, "fail", {"error": "not now"}))
+    assert "failing: cannot start, and tries again in 1 s: the system starts" in caplog.text

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from dovetail.cluster.addresses import Address
 from dovetail.errors import ConfigError
+from dovetail.matcher.holding import load_kernels
 from dovetail.matcher_node import MatcherNode
 from dovetail.node import Node
 from dovetail.running import run_until_told
@@ -44,6 +45,7 @@ class BothRoles:
         return self.broker.places + own
 
     async def start(self) -> None:
+        load_kernels()  # as all that is read from files: before clients come
         await self.broker.start()
         assert self.broker.agent is not None, "a node of a cluster has one"
         address = self.broker.agent.transport.address

@@ -161,6 +161,24 @@ UNKNOWN_CONNECTIONS_MAX = 1_000
 """Connections above `mqtt.connections_max`, for clients that are not known yet and those that are
 told that there is no room."""
 
+FILE_DESCRIPTORS_RESERVED = 48
+"""File descriptors that no connection from outside can take (descriptors.py). They are for files
+that we open while we run, such as those of the archive, of passwords and of certificates, for
+looking up names, and for dialing other nodes."""
+
+LINK_DESCRIPTORS_RESERVED_SHARE = 0.125
+LINK_DESCRIPTORS_RESERVED_MAX = 512
+"""Those that only links of nodes can take besides: a share of all, and so many at most."""
+
+HTTP_DESCRIPTORS_RESERVED = 16
+"""Those that HTTP can take and MQTT clients cannot: who looks at health and metrics gets in."""
+
+DESCRIPTORS_MIN = 256
+"""What a node is told to have if it has too few: some hundred clients, and all that is reserved."""
+
+CLIENTS_FEW = 1_000
+"""If the limit of file descriptors leaves room for fewer, the log says so at the start."""
+
 CONNECT_BYTES_MAX = 262_144
 """A CONNECT packet: nobody has to prove anything before sending one, so it is no large one."""
 

@@ -1,7 +1,8 @@
 """One process, put together: settings, store, broker, listeners, HTTP, signals.
 
-Starts in the order that lets a client in early, and stops in the order that loses nothing: no more
-connections, DISCONNECT to those there are, queues on disk, HTTP last.
+Imports modules and opens files before it lets anybody in, as strangers may take all descriptors but
+those that are reserved. Stops in the order that loses nothing: no more connections, DISCONNECT to
+those there are, queues on disk, HTTP last.
 """
 
 import asyncio
@@ -40,8 +41,9 @@ from dovetail.broker.streaming import Streaming
 from dovetail.broker.sys_topics import SysTopics
 from dovetail.broker.verifier import REFUSALS, Decision, Verifier
 from dovetail.cluster.part import ClusterPart, part_of, renewed_tls
-from dovetail.config import KNOWN_LOGINS_FILE, STREAM_USER
-from dovetail.errors import ClientError, DovetailError, ReasonCode
+from dovetail.config import CLIENTS_FEW, DESCRIPTORS_MIN, KNOWN_LOGINS_FILE, STREAM_USER
+from dovetail.descriptors import clients_max, limit_now
+from dovetail.errors import ClientError, ConfigError, DovetailError, ReasonCode
 from dovetail.logs import about
 from dovetail.matcher.assigning import no_matchers
 from dovetail.messages import Message
@@ -191,6 +193,10 @@ class Node:
             self._http = self._make_http()
             await self._http.bind()
             await self._http.prepare()
+        if self._archive is not None:
+            await self._archive.ready()
+        # All modules are imported and all files are open: from here on strangers take descriptors.
+        self._check_descriptors()
         if self.agent is not None:
             await self.agent.start()
         for opened in self.listening:
@@ -201,6 +207,22 @@ class Node:
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GC_YOUNG, 20, _GC_OLD)
+
+    def _check_descriptors(self) -> None:
+        limit, room = limit_now(), clients_max()
+        if room < 1:
+            raise ConfigError(
+                f"the limit of {limit:,} file descriptors leaves none for clients.",
+                hint="`ulimit -Hn`, or LimitNOFILE of a service, has to be at least "
+                f"{DESCRIPTORS_MIN:,}.",
+            )
+        if room < min(CLIENTS_FEW, self.settings.mqtt.connections_max):
+            log.warning(
+                "%d clients can be connected at a time: the limit of file descriptors is %s "
+                "(`ulimit -Hn`)",
+                room,
+                f"{limit:,}",
+            )
 
     def _start_archive(
         self, store: Store, server: Server, waiting: Mapping[int, ArchiveRow]

@@ -4,7 +4,6 @@ SIGINT and SIGTERM stop it, also while it starts; SIGHUP has it read its files a
 """
 
 import asyncio
-import resource
 import signal
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -12,6 +11,7 @@ from typing import Protocol, TypeVar
 import uvloop
 
 from dovetail.cluster.agent import NodeAgent
+from dovetail.descriptors import raise_limit
 from dovetail.logs import set_up_logging
 
 
@@ -49,7 +49,7 @@ def run_until_told(
 ) -> None:
     """`make` and `begin` are called before anything else, in the loop."""
     set_up_logging(level, log_name)
-    raise_file_limit()
+    raise_limit()
 
     async def main() -> None:
         service = make()
@@ -82,13 +82,6 @@ async def _start(service: Served, announce: Callable[[Served], None] | None) -> 
     await service.start_http()
     if announce is not None:
         announce(service)
-
-
-def raise_file_limit() -> None:
-    """As many connections as the system lets us have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def places_of(

@@ -108,14 +108,18 @@ class Supervised:
         self._up_at = None
         self._is_to_reload = False
         self._load = None
-        process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            self.part.module,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                self.part.module,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:  # no descriptor, no memory, too many processes
+            self._error = f"the system starts no process for it: {error.strerror}."
+            return -1
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(ConnectionError):

@@ -15,6 +15,7 @@ from dovetail.client.options import PASSWORD_VARIABLE
 from dovetail.cluster.addresses import is_unspecified
 from dovetail.cluster.part import secret_file_of
 from dovetail.config import PIPELINE_BROKERS
+from dovetail.descriptors import raise_limit
 from dovetail.errors import ConfigError
 from dovetail.extras import Extra, require
 from dovetail.fleet import Fleet, Member, check_folders, plan
@@ -178,6 +179,7 @@ def _announce_one(node: "Node", *more_lines: str) -> None:
 
 def _run_fleet(fleet: Fleet, *, quiet: bool) -> None:
     set_up_logging(fleet.settings.log.level)
+    raise_limit()
     matchers = fleet.settings.matchers
     stream = _stream(fleet) if fleet.members[0].options.pipeline else None
     after = []

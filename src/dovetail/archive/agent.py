@@ -59,12 +59,16 @@ class ArchiveAgent:
 
     def start(self, rows: Mapping[int, ArchiveRow]) -> None:
         """With what waited at the end of the last life."""
-        self._thread.do(warm_up)
+        self._warm = self._server.loop.create_task(self._thread.result_of(warm_up))
         self._core.restore(rows)
         self._look()
         if self._settings.subscriptions_seconds:
             export = SubscriptionExport(self._server, self._settings, self._name, self._thread)
             self._task = self._server.loop.create_task(export.run())
+
+    async def ready(self) -> None:
+        """Wait until all modules are imported."""
+        await self._warm
 
     def change_spaces(self, spaces: Spaces) -> None:
         self._writer.spaces = spaces

@@ -43,6 +43,7 @@ from dovetail.config import (
     WRITE_HIGH_WATER_BYTES,
     WRITE_JOIN_BYTES_MAX,
 )
+from dovetail.descriptors import limit_now, shares_of
 from dovetail.errors import StoreError
 from dovetail.settings import Listener
 
@@ -250,6 +251,20 @@ class Server:
         limit = self.shared.limits.connections_max + UNKNOWN_CONNECTIONS_MAX
         return len(self.connections) > limit
 
+    def has_room_for(self, descriptor: int, address: str) -> bool:
+        """May a client's connection keep its file descriptor?"""
+        limit = limit_now()
+        if descriptor < shares_of(limit).clients:
+            return True
+        self.shared.counters.connections_refused += 1
+        log.warning(
+            "closed a connection from %s: clients have all file descriptors that they may have, of "
+            "%s in all; `ulimit -Hn` has to be higher for more",
+            address,
+            f"{limit:,}",
+        )
+        return False
+
     @staticmethod
     def connection_of(link: Outlet) -> "Connection":
         connection = getattr(link.flush, "__self__", None)
@@ -343,15 +358,15 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(
             high=min(WRITE_HIGH_WATER_BYTES, server.shared.limits.backlog_bytes_max // 4)
         )
-        if server.is_crowded:
+        peer = peer_of(transport, self._name)
+        descriptor = transport.get_extra_info("socket").fileno()
+        if server.is_crowded or not server.has_room_for(descriptor, peer.address):
             self._transport.abort()
-        link = server.broker.accept(peer_of(transport, self._name), server.clock())
+        link = server.broker.accept(peer, server.clock())
         link.flush = self.flush
         self.link = link
         # Only where bytes go out as they are: not through TLS, nor in frames.
-        self._file = -1
-        if self.listener.kind == "tcp":
-            self._file = transport.get_extra_info("socket").fileno()
+        self._file = descriptor if self.listener.kind == "tcp" else -1
         server.connections.add(self)
 
     def data_received(self, data: bytes) -> None:

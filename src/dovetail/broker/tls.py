@@ -62,6 +62,9 @@ class TlsProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast("asyncio.Transport", transport)
+        address = peer_of(transport, self._name).address
+        if not self._server.has_room_for(transport.get_extra_info("socket").fileno(), address):
+            self._raw.abort()
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls_object = self._tls.context.wrap_bio(

@@ -17,6 +17,7 @@ from dovetail.cluster.addresses import Address, network_of
 from dovetail.cluster.link import Link, explain
 from dovetail.cluster.links import ClusterLinks
 from dovetail.config import PORTS_TRIED_MAX
+from dovetail.descriptors import limit_now, shares_of
 from dovetail.errors import ConfigError
 from dovetail.ports import advice
 from dovetail.slots import Slots
@@ -83,7 +84,12 @@ class Door:
                 self._complain("anybody", None, f"no connection can be taken: {explain(error)}")
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            self._take(connection, str(address[0]))
+            host = str(address[0])
+            if connection.fileno() >= shares_of(limit_now()).links:
+                connection.close()
+                self._complain(host, None, "too many file descriptors are in use")
+                continue
+            self._take(connection, host)
             # More may wait already: those who are in go on with their handshakes meanwhile.
             await asyncio.sleep(0)
 

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from dovetail.cluster.addresses import network_of
 from dovetail.config import HTTP_BODY_BYTES_MAX
+from dovetail.descriptors import limit_now, shares_of
 from dovetail.handles import Fault
 from dovetail.slots import Slots
 from dovetail.web.requests import reply
@@ -69,6 +70,9 @@ class Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if transport.get_extra_info("socket").fileno() >= shares_of(limit_now()).http:
+            transport.abort()
+            return
         # The loop accepts many at once. What they have sent is read first, so that a request which
         # is here already does not give way to those behind it.
         self.loop.call_soon(self.loop.call_soon, self._enter)
