@@ -1,7 +1,7 @@
-"""How long starts take: a warm `./dovetail`, `up` to its first client, and the first one in a clone.
+"""How long starts take: a warm `./dovetail`, `up` to its first client, a first start in a clone.
 
-The last is as a user has it: `git clone` of what is committed, `./dovetail up`, an MQTT client. pip's
-cache is not used.
+The last is as a user has it: `git clone` of what is committed, `./dovetail up`, an MQTT client.
+pip's cache is not used.
 """
 
 import contextlib
