@@ -164,19 +164,6 @@ def test_a_broker_that_was_killed_may_repeat_what_it_gave_to_qos_0(
     assert story.broken() == broken
 
 
-@pytest.mark.parametrize(("fault", "broken"), [("disk", []), ("cut", ["repeated"])])
-def test_what_a_full_disk_refused_may_come_to_qos_0_again(fault: str, broken: list[str]) -> None:
-    story = Story()
-    story.subscriber("reader", "t/#", 0)
-    began = story.fault(fault, "one")
-    story.publish("writer:1", "t/1", 2)
-    story.deliver("reader", "writer:1", qos=0)
-    story.resend("writer:1", "one")
-    story.deliver("reader", "writer:1", qos=0)
-    story.heal(began)
-    assert story.broken() == broken
-
-
 def test_who_had_two_sessions_may_get_what_both_had() -> None:
     story = Story()
     story.subscriber("reader", "t/#")
