@@ -30,6 +30,7 @@ from dovetail.broker.tables import (
     MESSAGES,
     SUBSCRIPTIONS,
     Table,
+    checksum,
     put_statement,
     read_statement,
     remove_statement,
@@ -99,7 +100,12 @@ def statements(batch: Batch) -> Iterable[tuple[str, list[tuple[Any, ...]]]]:
         keys = {key: key if isinstance(key, tuple) else (key,) for key in rows}
         yield (
             put_statement(table, 1),
-            [(*keys[key], *table.flatten(row)) for key, row in rows.items() if row is not None],
+            [
+                (*flat, checksum(flat))
+                for key, row in rows.items()
+                if row is not None
+                for flat in [(*keys[key], *table.flatten(row))]
+            ],
         )
         gone = [keys[key] for key, row in rows.items() if row is None]
         yield remove_statement(table, len(table.keys), 1), gone

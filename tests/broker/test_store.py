@@ -190,6 +190,19 @@ def test_holds_what_dicts_would(steps: list[tuple[Batch, str]]) -> None:
         assert state_of(folder) == model.load()
 
 
+def test_times_are_whole_as_sqlite_returns_them(store: Store) -> None:
+    """It has no negative zero, and a whole number comes back as a float."""
+    model = Model()
+    batch = Batch(1)
+    batch.sessions = {
+        number: session(f"client-{number}")._replace(ended_at=ended_at)
+        for number, ended_at in enumerate((-0.0, 0, 7, 7.5), 1)
+    }
+    store.commit(batch)
+    model.commit(batch)
+    assert store.load() == model.load()
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 255, 256, 257, 700])
 def test_batches_of_any_length(store: Store, count: int) -> None:
     model = Model()

@@ -7,7 +7,8 @@
 
 The folder holds `dovetail.db` and, while it is in use, SQLite's log (`-wal`: pages that a
 checkpoint will move to the database) and its index (`-shm`); `dovetail.lock` stays, and is empty;
-`dovetail.reserve` is room on the disk (reserve.py).
+`dovetail.reserve` is room on the disk (reserve.py), and `-mark` says how far the log has come
+(watermark.py).
 """
 
 import errno
@@ -15,13 +16,21 @@ import fcntl
 import os
 import shlex
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from dovetail.broker.tables import SCHEMA_VERSION, UPGRADES
+from dovetail.broker.tables import (
+    ALL,
+    CHECKSUMS_SINCE,
+    SCHEMA_VERSION,
+    UPGRADES,
+    checksum,
+    put_statement,
+    read_statement,
+)
 from dovetail.errors import StoreError
 
 Durability = Literal["process", "power"]
@@ -142,15 +151,29 @@ def _configure(connection: sqlite3.Connection, file: Path, durability: Durabilit
     ):
         connection.execute(f"PRAGMA {pragma}")
     if version < SCHEMA_VERSION:
-        steps = "".join(script for number, script in UPGRADES.items() if number > version)
-        connection.executescript(
-            f"BEGIN IMMEDIATE; {steps} PRAGMA application_id = {APPLICATION_ID};"
-            f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-        )
+        _bring_up_to_date(connection, version)
     # SQLite opens a file that may only be read without a word, and begins transactions on it.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("UPDATE numbers SET reserved = reserved")
     connection.execute("ROLLBACK")
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
+    steps = "".join(script for number, script in UPGRADES.items() if number > version)
+    connection.executescript(f"BEGIN IMMEDIATE; {steps}")
+    if version < CHECKSUMS_SINCE:
+        give_checksums(connection)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def give_checksums(connection: sqlite3.Connection) -> None:
+    """To all rows, whatever they have."""
+    for table in ALL:
+        rows = connection.execute(read_statement(table)).fetchall()
+        with_checksums = ((*row[:-1], checksum(row[:-1])) for row in rows)
+        connection.executemany(put_statement(table, 1), with_checksums)
 
 
 def check_version(connection: sqlite3.Connection, file: Path) -> int:
@@ -222,6 +245,7 @@ _EXPLANATIONS = {
     sqlite3.SQLITE_CORRUPT: (
         "{file} is damaged.",
         (
+            "To keep what is whole: dovetail repair --data {folder}\n"
             "To begin with nothing, move it aside with all its parts: {aside}\n"
             "To go back to a backup, do the same, and put the backup in its place."
         ),
@@ -245,13 +269,23 @@ def sqlite_explained(file: Path) -> Iterator[None]:
             code = sqlite3.SQLITE_CORRUPT  # Python's own, of text that is not UTF-8
         if code not in _EXPLANATIONS:
             raise
-        sentence, hint = _EXPLANATIONS[code]
-        folder = shlex.quote(str(file.parent))
-        aside = f"mkdir {folder}/damaged && mv {folder}/{file.name}* {folder}/damaged"
-        raise StoreError(
-            sentence.format(file=file, name=getattr(error, "sqlite_errorname", "")),
-            hint=hint.format(aside=aside),
-        ) from error
+        name = getattr(error, "sqlite_errorname", "")
+        raise _explained(file, code, name=name) from error
+
+
+def damaged(file: Path, faults: Sequence[str]) -> StoreError:
+    """What is wrong with a database that SQLite itself can open."""
+    error = _explained(file, sqlite3.SQLITE_CORRUPT)
+    return StoreError(f"{error.message[:-1]}: {'; '.join(faults)}.", hint=error.hint)
+
+
+def _explained(file: Path, code: int, *, name: str = "") -> StoreError:
+    sentence, hint = _EXPLANATIONS[code]
+    folder = shlex.quote(str(file.parent))
+    aside = f"mkdir {folder}/damaged && mv {folder}/{file.name}* {folder}/damaged"
+    return StoreError(
+        sentence.format(file=file, name=name), hint=hint.format(aside=aside, folder=folder)
+    )
 
 
 def is_out_of_room(error: BaseException) -> bool:

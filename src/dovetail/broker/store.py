@@ -18,12 +18,13 @@ import shlex
 import sqlite3
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dovetail.broker import tables
+from dovetail.broker import integrity, tables
 from dovetail.broker.database import (
     DATABASE_FILE,
     LOG_PAGES_CHECKPOINT,
@@ -33,6 +34,7 @@ from dovetail.broker.database import (
     check_version,
     connect,
     connect_to_read,
+    damaged,
     flush,
     identity,
     is_out_of_room,
@@ -42,6 +44,7 @@ from dovetail.broker.database import (
 )
 from dovetail.broker.journal import Batch, OwedRow, StoredState
 from dovetail.broker.reserve import RESERVE_BYTES, Reserve
+from dovetail.broker.watermark import LogIndex, Watermark
 from dovetail.errors import StoreError, files_explained
 
 STATEMENT_ROWS_MAX = 256
@@ -65,14 +68,21 @@ log = logging.getLogger("dovetail.store")
 class Store:
     """A data folder that is ours: `Store.open`, `load` once, `commit` often, `close`."""
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection, lock: int) -> None:
+    def __init__(
+        self, folder: Path, connection: sqlite3.Connection, lock: int, *, may_lag: bool
+    ) -> None:
+        """`may_lag`: a loss of power may take back the last commits."""
         self.folder = folder
         self.file = folder / DATABASE_FILE
         self._connection = connection
         self._lock: int | None = lock
         self._identity = identity(self.file)
-        self._reserved = dict(connection.execute("SELECT kind, reserved FROM numbers"))
+        self._damaged: Counter[str] = Counter()
+        self._reserved = dict(self._rows(tables.NUMBERS))
+        self._raise_if_damaged()
         self._has_failed = False
+        self._log_index = LogIndex(self.file)
+        self._watermark = Watermark(self.file, may_lag=may_lag)
         self._room = Reserve(folder)
 
     @classmethod
@@ -85,10 +95,11 @@ class Store:
             make_folder(folder)
             lock = take_lock(folder)
             undo.callback(os.close, lock)
+            integrity.check(file)
             connection = connect(file, durability)
             undo.callback(connection.close)
             flush(folder)
-            store = cls(folder, connection, lock)
+            store = cls(folder, connection, lock, may_lag=durability == "process")
             store._room.prepare()
             undo.pop_all()
             return store
@@ -99,29 +110,37 @@ class Store:
         What nothing refers to is removed first: messages that nobody waits for, and whatever
         belongs to a session or a message that is gone.
         """
-        with sqlite_explained(self.file), _no_collections():
-            self._remove_garbage()
-            return StoredState(
-                sessions=tables.read_sessions(self._rows(tables.SESSIONS)),
-                subscriptions=tables.read_subscriptions(self._rows(tables.SUBSCRIPTIONS)),
-                messages=tables.read_messages(self._rows(tables.MESSAGES)),
-                deliveries=tables.read_deliveries(self._rows(tables.DELIVERIES)),
-                incoming=tables.read_incoming(self._rows(tables.INCOMING)),
-                retained=dict(self._rows(tables.RETAINED)),
-                owed={
-                    (peer, number): OwedRow(message, mark)
-                    for peer, number, message, mark in self._rows(tables.OWED)
-                },
-                heard=dict(self._rows(tables.HEARD)),
-                seen={stream: bool(row) for stream, row in self._rows(tables.SEEN)},
-                members=tables.read_members(self._rows(tables.MEMBERS)),
-                removals=dict(self._rows(tables.REMOVALS)),
-                peer_groups={
-                    (peer, name, topic_filter): kept
-                    for peer, name, topic_filter, kept in self._rows(tables.PEER_GROUPS)
-                },
-                archive=tables.read_archive(self._rows(tables.ARCHIVE)),
-            )
+        with sqlite_explained(self.file), _no_collections(), self._transaction():
+            removed = self._remove_garbage()
+            state = self._read()
+            self._raise_if_damaged()
+        if any(removed.values()):
+            counts = ", ".join(f"{count} {name}" for name, count in removed.items() if count)
+            log.info("Removed from %s what nothing refers to: %s.", self.file, counts)
+        return state
+
+    def _read(self) -> StoredState:
+        return StoredState(
+            sessions=tables.read_sessions(self._rows(tables.SESSIONS)),
+            subscriptions=tables.read_subscriptions(self._rows(tables.SUBSCRIPTIONS)),
+            messages=tables.read_messages(self._rows(tables.MESSAGES)),
+            deliveries=tables.read_deliveries(self._rows(tables.DELIVERIES)),
+            incoming=tables.read_incoming(self._rows(tables.INCOMING)),
+            retained=dict(self._rows(tables.RETAINED)),
+            owed={
+                (peer, number): OwedRow(message, mark)
+                for peer, number, message, mark in self._rows(tables.OWED)
+            },
+            heard=dict(self._rows(tables.HEARD)),
+            seen={stream: bool(row) for stream, row in self._rows(tables.SEEN)},
+            members=tables.read_members(self._rows(tables.MEMBERS)),
+            removals=dict(self._rows(tables.REMOVALS)),
+            peer_groups={
+                (peer, name, topic_filter): kept
+                for peer, name, topic_filter, kept in self._rows(tables.PEER_GROUPS)
+            },
+            archive=tables.read_archive(self._rows(tables.ARCHIVE)),
+        )
 
     def highest_numbers(self) -> tuple[int, int]:
         """A session and a message number, at or above all that were ever committed.
@@ -134,9 +153,8 @@ class Store:
         """The folder's own number, and one for this process: higher than that of any before."""
         with sqlite_explained(self.file):
             incarnation = max(self._reserved["incarnation"] + 1, int(now * 1_000))
-            self._connection.execute(
-                "UPDATE numbers SET reserved = ? WHERE kind = 'incarnation'", (incarnation,)
-            )
+            with self._transaction():
+                self._put_number("incarnation", incarnation)
         self._reserved["incarnation"] = incarnation
         return self._reserved["stream"], incarnation
 
@@ -172,6 +190,7 @@ class Store:
                 if is_out_of_room(error):
                     self._make_room()
                 raise
+        self._note()
         self._reserved = reserved
         self._has_failed = False
 
@@ -186,30 +205,53 @@ class Store:
 
     def close(self) -> None:
         """Give the folder back. The log goes into the database, and away."""
+        if self._lock is None:
+            return
+        self._watermark.clear()
         self._connection.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._watermark.close()
+        self._log_index.close()  # after SQLite has given up its locks
+        os.close(self._lock)
+        self._lock = None
 
-    def _rows(self, table: tables.Table) -> sqlite3.Cursor:
-        return self._connection.execute(tables.read_statement(table))
+    def _rows(self, table: tables.Table) -> Iterator[Any]:
+        """Those that are as they were written; others are counted."""
+        is_whole = tables.is_whole
+        for row in self._connection.execute(tables.read_statement(table)):
+            if is_whole(row):
+                yield row[:-1]
+            else:
+                self._damaged[table.name] += 1
 
-    def _remove_garbage(self) -> None:
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
+    def _raise_if_damaged(self) -> None:
+        if self._damaged:
+            counts, self._damaged = self._damaged, Counter()
+            rows = ", ".join(f"{count:,} of {name}" for name, count in counts.items())
+            raise damaged(self.file, [f"rows are not as they were written ({rows})"])
+
+    def _remove_garbage(self) -> dict[str, int]:
+        """Returns how many rows of each table."""
+        return {
+            name: self._connection.execute(statement).rowcount
+            for name, statement in tables.remove_garbage_statements().items()
+        }
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of it is on disk afterwards, and noted; or nothing, after an error."""
+        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            removed = {
-                name: connection.execute(statement).rowcount
-                for name, statement in tables.remove_garbage_statements().items()
-            }
-            connection.execute("COMMIT")
+            yield
+            self._connection.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):
                 self._roll_back()
             raise
-        if any(removed.values()):
-            counts = ", ".join(f"{count} {name}" for name, count in removed.items() if count)
-            log.info("Removed from %s what nothing refers to: %s.", self.file, counts)
+        self._note()
+
+    def _note(self) -> None:
+        """How far the log has come: what is in it must be there at the next start."""
+        self._watermark.note(self._log_index.packed_place())
 
     def _write(self, batch: Batch) -> None:
         self._put_and_remove(tables.SESSIONS, batch.sessions)
@@ -240,7 +282,8 @@ class Store:
             if row is None:
                 removed.append(parts)
             else:
-                put.append((*parts, *table.flatten(row)))
+                flat = (*parts, *table.flatten(row))
+                put.append((*flat, tables.checksum(flat)))
         self._in_pieces(
             functools.partial(tables.put_statement, table), put, weigh=table.has_payload
         )
@@ -278,10 +321,13 @@ class Store:
             elif change:
                 reserved[kind] += 1
             if reserved[kind] != self._reserved[kind]:
-                self._connection.execute(
-                    "UPDATE numbers SET reserved = ? WHERE kind = ?", (reserved[kind], kind)
-                )
+                self._put_number(kind, reserved[kind])
         return reserved
+
+    def _put_number(self, kind: str, reserved: int) -> None:
+        row = (kind, reserved)
+        statement = tables.put_statement(tables.NUMBERS, 1)
+        self._connection.execute(statement, (*row, tables.checksum(row)))
 
     def _roll_back(self) -> None:
         # SQLite ends some transactions that fail by itself.

@@ -2,11 +2,17 @@
 
 Pure: text and tuples, nothing here executes a statement. A field that a row of the journal gains
 is a column that a table gains: with a new `SCHEMA_VERSION`, and a way to it from the last.
+
+Every row has a checksum, its last column, of the others as SQLite gives them back. So `flatten`
+makes what SQLite would: numbers of truth values, floats of times.
 """
 
 import functools
+import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
+
+import msgspec
 
 from dovetail.broker.journal import (
     ArchiveRow,
@@ -19,7 +25,7 @@ from dovetail.broker.journal import (
     SubscriptionRow,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """In PRAGMA user_version; 0 is a file that has nothing in it yet."""
 
 # Numbered rows are SQLite's own kind: large ones do no harm to the inner pages of their trees. The
@@ -139,6 +145,15 @@ INSERT INTO numbers VALUES ('archive', 0);
 _SCHEMA_8 = """
 ALTER TABLE archive ADD COLUMN stream BLOB NOT NULL DEFAULT x'';
 """
+_SCHEMA_9 = "".join(
+    f"ALTER TABLE {name} ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;\n"
+    for name in (
+        *("sessions", "subscriptions", "messages", "deliveries", "incoming", "retained", "owed"),
+        *("heard", "seen", "members", "removals", "peer_groups", "archive", "numbers"),
+    )
+)
+CHECKSUMS_SINCE = 9
+"""Rows of versions before have none: who brings a file up to date gives them theirs."""
 UPGRADES = {
     1: _SCHEMA_1,
     2: _SCHEMA_2,
@@ -148,6 +163,7 @@ UPGRADES = {
     6: _SCHEMA_6,
     7: _SCHEMA_7,
     8: _SCHEMA_8,
+    9: _SCHEMA_9,
 }
 """What leads to each version from the one before; a new file goes through all of them."""
 
@@ -179,21 +195,57 @@ class Table(NamedTuple):
     has_payload: bool = False
 
 
+_encode = msgspec.msgpack.Encoder().encode
+_crc32 = zlib.crc32
+
+
+def checksum(row: tuple[Any, ...]) -> int:
+    """Of a row without it, as SQLite has it."""
+    return _crc32(_encode(row))
+
+
+def is_whole(row: tuple[Any, ...]) -> bool:
+    """Is a row as it was written? Its last column is its checksum."""
+    return bool(_crc32(_encode(row[:-1])) == row[-1])
+
+
 def _as_it_is(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return row
 
 
 def _alone(value: int) -> tuple[int]:
-    return (value,)
+    return (int(value),)
+
+
+def _real(time: float | None) -> float | None:
+    """As SQLite returns it, which has no negative zero and makes a float of a whole number."""
+    return None if time is None else time + 0.0
+
+
+def _flat_session(row: SessionRow) -> tuple[Any, ...]:
+    return row._replace(ended_at=_real(row.ended_at))
+
+
+def _flat_message(row: MessageRow) -> tuple[Any, ...]:
+    topic, payload, qos, retain, properties, expires_at, origin, stamp = row
+    expires_at = _real(expires_at)
+    return topic, payload, qos, 1 if retain else 0, properties, expires_at, origin, stamp
 
 
 def _flat_delivery(row: DeliveryRow) -> tuple[Any, ...]:
-    return (*row[:-1], pack_identifiers(row.identifiers))
+    message, qos, retain, packet_id, released, identifiers = row
+    packed = pack_identifiers(identifiers) if identifiers else b""
+    return message, qos, 1 if retain else 0, packet_id, 1 if released else 0, packed
 
 
-SESSIONS = Table("sessions", ("session",), SessionRow._fields, _as_it_is, has_payload=True)
+def _flat_archived(row: ArchiveRow) -> tuple[Any, ...]:
+    broker, time, topic, payload, qos, retain, properties, stream = row
+    return broker, time, topic, payload, qos, 1 if retain else 0, properties, stream
+
+
+SESSIONS = Table("sessions", ("session",), SessionRow._fields, _flat_session, has_payload=True)
 SUBSCRIPTIONS = Table("subscriptions", ("session", "filter"), SubscriptionRow._fields, _as_it_is)
-MESSAGES = Table("messages", ("message",), MessageRow._fields, _as_it_is, has_payload=True)
+MESSAGES = Table("messages", ("message",), MessageRow._fields, _flat_message, has_payload=True)
 DELIVERIES = Table("deliveries", ("session", "sequence"), DeliveryRow._fields, _flat_delivery)
 INCOMING = Table("incoming", ("session", "packet_id"), ("held",), _alone)
 RETAINED = Table("retained", ("topic",), ("message",), _alone)
@@ -203,14 +255,19 @@ REMOVALS = Table("removals", ("topic",), ("stamp",), _alone)
 SEEN = Table("seen", ("stream",), ("seen",), _alone)
 MEMBERS = Table("members", ("name",), MemberRow._fields, _as_it_is)
 PEER_GROUPS = Table("peer_groups", ("peer", "name", "filter"), ("kept",), _alone)
-ARCHIVE = Table("archive", ("sequence",), ArchiveRow._fields, _as_it_is, has_payload=True)
+ARCHIVE = Table("archive", ("sequence",), ArchiveRow._fields, _flat_archived, has_payload=True)
+NUMBERS = Table("numbers", ("kind",), ("reserved",), _alone)
+ALL = (
+    *(SESSIONS, SUBSCRIPTIONS, MESSAGES, DELIVERIES, INCOMING, RETAINED, OWED),
+    *(HEARD, SEEN, MEMBERS, REMOVALS, PEER_GROUPS, ARCHIVE, NUMBERS),
+)
 
 
 # Statements. The names in them are ours, hence the silence about injections (S608).
 
 
 def read_statement(table: Table) -> str:
-    columns = ", ".join((*table.keys, *table.values))
+    columns = ", ".join((*table.keys, *table.values, "checksum"))
     return f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.keys)}"  # noqa: S608
 
 
@@ -221,7 +278,7 @@ def remove_garbage_statements() -> dict[str, str]:
 
 @functools.cache
 def put_statement(table: Table, rows: int) -> str:
-    columns = (*table.keys, *table.values)
+    columns = (*table.keys, *table.values, "checksum")
     return (
         f"INSERT OR REPLACE INTO {table.name} ({', '.join(columns)}) "  # noqa: S608
         f"VALUES {_places(len(columns), rows)}"

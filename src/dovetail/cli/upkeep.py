@@ -107,6 +107,33 @@ def backup(
     say(f"{target}: {target.stat().st_size:,} bytes, a copy of {data}")
 
 
+@app.command(epilog="Example: dovetail repair --data /var/lib/dovetail")
+def repair(
+    data: Annotated[
+        Path,
+        option.folder(
+            "What `up` was given. Default: dovetail-data, in this folder.", show_default=False
+        ),
+    ] = Path("dovetail-data"),
+) -> None:
+    """Set a damaged database aside, and keep what is whole. No broker may use the folder.
+
+    A broker does not start with a database that is damaged. What is lost by then stays lost: this
+    command is how you agree to that.
+    """
+    from dovetail.broker.repair import repair as repair_folder
+
+    done = repair_folder(data, time.strftime("%Y%m%d-%H%M%S"))
+    if done.aside is None:
+        say(f"{data}: nothing is damaged")
+        return
+    say(f"{data}: kept {sum(done.kept.values()):,} rows; all as it was is in {done.aside}")
+    for table, count in done.damaged.items():
+        say(f"damaged, and left there: {count:,} rows of {table}")
+    for table in done.unreadable:
+        say(f"could not be read to the end: {table}")
+
+
 @app.command(epilog="Example: dovetail compact /srv/archive")
 def compact(
     folder: Annotated[Path, typer.Argument(help="The archive: what `archive.folder` names.")],
