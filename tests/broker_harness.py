@@ -15,6 +15,7 @@ from dovetail.broker.journal import Batch, StoredState
 from dovetail.broker.keep_alive import TICK_SECONDS_MAX
 from dovetail.broker.link import Link
 from dovetail.broker.outlet import Peer
+from dovetail.broker.ownership import Ownership
 from dovetail.broker.packets import (
     MQTT_5,
     Connack,
@@ -102,13 +103,16 @@ class World:
         rules: tuple[Rule, ...] = (),
         spaces: Iterable[Space] = (),
         auto_commit: bool = True,
+        ownership: Ownership | None = None,
         **limits: object,
     ) -> None:
         self.now = now
         self.disk = disk or Disk()
         self.auto_commit = auto_commit
         self.disk_works = True
-        self.shared = Shared(Mqtt(**limits))  # type: ignore[arg-type]
+        self.works = True
+        """Is long work done as soon as it can be? Else a test has its pieces done."""
+        self.shared = Shared(Mqtt(**limits), ownership=ownership or Ownership())  # type: ignore[arg-type]
         sessions = self.disk.tables["sessions"]
         messages = self.disk.tables["messages"]
         self.shared.journal._next_session = max(sessions, default=0) + 1
@@ -130,13 +134,19 @@ class World:
 
     def settle(self) -> None:
         """Let everything that can happen without time happen."""
-        while self.broker.review():
-            pass
+        if self.works:
+            self.work()
         if self.auto_commit:
             self.commit_all()
 
+    def work(self) -> None:
+        """All turns that long work takes."""
+        self.broker.slices.run(lambda: False)
+
     def commit_all(self) -> None:
         while self.commit():
+            if self.works:
+                self.work()
             if not self.disk_works:
                 return
 

@@ -135,8 +135,7 @@ class Node(World):
         """The end of a turn."""
         if not self.is_running:
             return
-        while self.broker.review():
-            pass
+        self.work()
         self.mesh.tell()
         if not self._committing and not self.shared.journal.open.is_empty:
             self._committing = True

@@ -40,6 +40,7 @@ from dovetail.broker import codec
 from dovetail.broker.access import AccessRules
 from dovetail.broker.link import Link
 from dovetail.broker.outlet import Outlet, Peer, State
+from dovetail.broker.ownership import Ownership
 from dovetail.broker.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -84,7 +85,7 @@ _RULES = (
     Rule(user="u*", deny_publish=("canary/#", "a/secret/#"), deny_subscribe=("canary/#",)),
 )
 _LIMITS: Final[dict[str, dict[str, Any]]] = {
-    "open": {},
+    "open": {"ownership": Ownership(allows_takeover=True)},
     "rules": {"rules": _RULES},
     "few": {
         "maximum_qos": 1,

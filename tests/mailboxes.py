@@ -36,7 +36,8 @@ def subscribe(
     world.settle()
     requests = [SubscriptionRequest(topic_filter, qos=1) for topic_filter in filters]
     properties = () if where is None else (("where", where),)
-    world.broker.subscribe(mailbox, Subscribe(1, requests, user_properties=properties))
+    packet = Subscribe(1, requests, user_properties=properties)
+    world.broker.slices.begin(world.broker.subscribe(mailbox, packet))
     world.settle()
     close(world, mailbox)
     return handle, mailbox.reasons

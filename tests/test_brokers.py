@@ -17,8 +17,9 @@ import pytest
 
 from broker_process import TCP_AND_TLS, WAIT_SECONDS, wait_until
 from certificates import Authority
-from dovetail.broker.packets import Disconnect
+from dovetail.broker.packets import MQTT_3_1_1, Disconnect
 from dovetail.config import MEMBER_HANDSHAKES_MAX, STRANGER_HANDSHAKES_MAX
+from dovetail.errors import ReasonCode
 from fleet_process import FleetProcess, is_there
 from flooding import Flood
 from ports import ReservedPort, ReservedPorts
@@ -327,6 +328,40 @@ def test_a_reload_reaches_all_workers(tmp_path: Path) -> None:
             with WireClient(port) as client:
                 assert client.publish("old/a", b"", 1) == 0x87
                 assert client.publish("new/a", b"", 1) != 0x87
+
+
+# Users --------------------------------------------------------------------------------------------
+
+
+def test_another_user_does_not_get_a_session_at_any_broker(tmp_path: Path) -> None:
+    file = tmp_path / "dovetail.toml"
+    listeners = '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n[cluster]\nport = 0\n'
+    access = '[access]\npassword_file = "users"\nanonymous = "never"\n'
+    file.write_text(listeners + access)
+    anna: dict[str, Any] = {"user": "anna", "password": b"anna"}
+    bert: dict[str, Any] = {"user": "bert", "password": b"bert"}
+    for name in ("anna", "bert"):
+        command = [sys.executable, "-m", "dovetail", "passwd", "--stdin", "users", name]
+        subprocess.run(command, input=name, text=True, check=True, cwd=tmp_path)
+    with FleetProcess(tmp_path, "up", "--brokers", 2, "--config", file) as brokers:
+        here, there = brokers.ports("MQTT")
+        with WireClient(here, "c", kept=True, **anna) as client:
+            client.subscribe("t", 1)
+        with WireClient(there, **bert) as publisher:
+            publisher.publish("t", b"for anna", 1)
+        for port in (here, there):
+            with WireClient(port, "c", **bert) as client:
+                assert client.connack.reason == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+            with WireClient(port, "c", version=MQTT_3_1_1, **bert) as client:
+                assert client.connack.reason == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+        with WireClient(there, "c", kept=True, **anna) as client:
+            assert client.connack.session_present
+            assert client.receive_message().payload == b"for anna"
+        file.write_text(f"{listeners}{access}session_takeover = true\n")
+        brokers.signal(signal.SIGHUP)
+        wait_until(lambda: brokers.log().count("reloaded passwords") == 2, "both have done it")
+        with WireClient(here, "c", **bert) as client:
+            assert client.connack.reason == ReasonCode.SUCCESS
 
 
 # TLS between brokers ------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import shlex
 import socket
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from dovetail.broker.journal import Batch
 from dovetail.broker.store import Store
 from dovetail.cluster.part import secret_file_of
 from dovetail.errors import ConfigError
@@ -30,10 +30,9 @@ def planned(options: Options, count: int = 3, *, shares_ports: bool = False) -> 
 
 def kept(folder: Path, *names: str) -> None:
     """Something that a client would miss."""
-    begun(folder, *names)
     for name in names:
-        with closing(sqlite3.connect(folder / name / "dovetail.db")) as database, database:
-            database.execute("INSERT INTO retained VALUES (x'61', 1)")
+        with closing(Store.open(folder / name, "process")) as store:
+            store.commit(Batch(1, retained={b"a": 1}))
 
 
 def begun(folder: Path, *names: str) -> None:

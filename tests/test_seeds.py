@@ -1,5 +1,6 @@
 """`--seeds` runs seeded tests with other seeds, and leaves all others as they are."""
 
+import os
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ def collected(*options: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", *options],
         cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
         capture_output=True,
         text=True,
         check=False,

@@ -80,6 +80,15 @@ ROUTES_RECHECKED_MAX = 8_192
 """When a peer's sketch changes, so many cached routes are looked at anew, at once. If there are
 more, all are forgotten, and those that are needed again are found again, one at a time."""
 
+ROUTE_IDENTIFIERS_MAX = 1_000
+"""Nor are routes remembered by which a client gets more subscription identifiers than that."""
+
+ROUTES_FREED_AT_ONCE = 256
+"""Where more are forgotten together, they are freed bit by bit..."""
+
+ROUTES_FREED_PER_ROUTE = 8
+"""...so many with each that is found."""
+
 WIDE_SHARE = 0.5
 """Of a dimension's bounds: a box with a wider range there is not placed along it. A narrower share
 would leave some publications with fewer candidates, a wider one makes more copies."""
@@ -185,8 +194,80 @@ CONNECT_BYTES_MAX = 262_144
 EARLY_BYTES_MAX = 2 * 65_535 + 1_024
 """What may come behind a CONNECT before we know who sent it: two long texts, and little more."""
 
+USER_PROPERTIES_MAX = 1_000
+"""Of a SUBSCRIBE or UNSUBSCRIBE, and of a publication that a space governs: there they may mean
+something to us. Those of other packets are not counted."""
+
 FILTERS_PER_PACKET_MAX = 10_000
-"""Of one SUBSCRIBE, so that nobody else waits long for it; those beyond get reason 0x97."""
+"""Of one SUBSCRIBE, so that its client does not wait long for it; those beyond get reason 0x97."""
+
+# Long work, in slices ----------------------------------------------------------------------------
+
+SLICE_SECONDS = 0.004
+"""In one turn of the loop, for the long work of all clients together (broker/slices.py). With what
+else a turn does it stays below the twenty milliseconds that a client may keep others waiting."""
+
+FLUSH_SECONDS = 0.005
+"""In one turn, for writing to clients. Those who are left are the first in the next turn..."""
+
+FLUSHED_MIN = 64
+"""...but for so many clients nobody looks at the clock."""
+
+TIMERS_PER_PIECE = 64
+"""Of those that are due at the same time, as when many sessions expire..."""
+
+FILTERS_PER_PIECE = 32
+"""Topic filters of a SUBSCRIBE or UNSUBSCRIBE that are gone through before others have their turn:
+about half a millisecond of them, as of all pieces here..."""
+
+CLAUSE_CHARACTERS_PER_FILTER = 8
+"""...where so many characters of a where-clause count as one filter more."""
+
+ENTRIES_PER_PIECE = 64
+"""Messages of a session that has ended. Those of a group may have to go to another member."""
+
+GROUPS_PER_PIECE = 256
+"""Groups of a session whose client has come or gone."""
+
+REVIEWED_PER_PIECE = 64
+"""Sessions, subscriptions and messages that are looked at after a change of access rules."""
+
+SEARCH_STEPS_PER_PIECE = 2_048
+"""Nodes of the tree of filters that the search for a topic looks at. Where it takes more, what was
+published waits, and what comes behind it from its client..."""
+
+SEARCH_STEPS_MAX = 8_192
+"""...and for all topics of a read that are new so many at once."""
+
+RECEIVERS_PER_PIECE = 256
+"""Sessions and groups that get a publication, or subscriptions by which one of them does."""
+
+RUN_RECEIVERS_PER_PIECE = 2_048
+"""The same where packets are passed on to them as they came."""
+
+GREETING_LOOKS_PER_PIECE = 64
+"""Retained messages that a new subscription may be for."""
+
+CHANGES_PER_PIECE = 512
+"""Subscriptions of a packet whose answer is on disk."""
+
+TOLD_PER_PIECE = 128
+"""Of those who wait for the same batch of the journal."""
+
+PACKETS_PER_PIECE = 64
+"""Of one read; what is behind them waits, and its client is not read from meanwhile..."""
+
+RUNS_PER_PIECE = 256
+"""...where neighbouring publications that are passed on together count as one..."""
+
+RUN_PACKETS_MAX = 512
+"""...up to so many of them: a receiver may need each one by itself."""
+
+LONG_PACKET_BYTES = 4_096
+"""A SUBSCRIBE or UNSUBSCRIBE that is longer is decoded in pieces, too..."""
+
+FILTERS_DECODED_PER_PIECE = 512
+"""...of so many filters."""
 
 LOGINS_WAITING_MAX = 100
 """Passwords that wait to be checked. Each takes tens of milliseconds by design; who comes beyond is
@@ -432,10 +513,6 @@ WHERE_CHARACTERS_MAX = 4_096
 CLAUSE_CHARACTERS_MAX = 2 * 64 * WHERE_CHARACTERS_MAX
 """Of a where-clause as it is written down once it was read: parentheses are multiplied out."""
 
-GREETING_LOOKS_MAX = 500
-"""Retained messages that a client's new clauses pass over in one turn of the loop. Each takes some
-ten microseconds, there may be a million of them, and other clients wait meanwhile."""
-
 CLAUSES_UNINDEXED_MAX = 32
 """On one topic filter. So few are looked at one by one in less time than an index needs."""
 
@@ -598,7 +675,8 @@ ROUND_SESSIONS = 1_000
 """Sessions on their way that are looked at in one turn, so that no turn is long."""
 
 HOLD_SECONDS_MAX = 2.0
-"""What is published for a session that moves waits so long for what its last broker still has."""
+"""What is published for a session that moves waits so long for what its last broker still has. The
+session waits so long for other brokers to take what its client published at QoS 2."""
 
 SETTLE_AGAIN_SECONDS = 5.0
 """After this brokers are asked once more to send straight to a session's new broker."""

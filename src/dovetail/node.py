@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from dovetail import __version__
 from dovetail.attributes.declaring import declared_spaces
 from dovetail.broker import deliveries
-from dovetail.broker.access import AccessRules, Authenticator, Grant
+from dovetail.broker.access import AccessRules, Authenticator, Grant, ownership
 from dovetail.broker.explaining import explain_attributes
 from dovetail.broker.journal import ArchiveRow, Journal
 from dovetail.broker.link import Link
@@ -69,8 +69,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dovetail.node")
 
-_GC_YOUNG = 50_000
-_GC_OLD = 1_000
+# Of new objects, before Python looks for garbage among them; then among so many times as many. That
+# takes one millisecond, and some. All objects are looked at after so many times that: hardly ever.
+_GC_YOUNG = 5_000
+_GC_MIDDLE = 3
+_GC_OLD = 60_000
 _KINDS = {
     "tcp": "MQTT",
     "tls": "MQTT, TLS",
@@ -153,6 +156,7 @@ class Node:
         shared = Shared(
             settings.mqtt,
             Journal(next_session=highest_session + 1, next_message=highest_message + 1),
+            ownership=ownership(settings.access),
         )
         loop_time = loop.time
         self._server = Server(
@@ -206,7 +210,7 @@ class Node:
         # What was made until now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(_GC_YOUNG, 20, _GC_OLD)
+        gc.set_threshold(_GC_YOUNG, _GC_MIDDLE, _GC_OLD)
 
     def _check_descriptors(self) -> None:
         limit, room = limit_now(), clients_max()
@@ -348,6 +352,7 @@ class Node:
         if tls is not None and self.agent is not None:
             self.agent.transport.renew(tls)
         self._server.broker.change_rules(rules)
+        self._server.shared.ownership = ownership(settings.access)
         if spaces.all != self._server.broker.router.spaces.all:
             if self._archive is None and any(space.is_streamed for space in spaces.all):
                 log.warning(
@@ -403,7 +408,7 @@ class Node:
             broker.shared.now = server.clock()
             if not link.is_closed and not decision.cancelled():
                 settle(decision.result())
-                connection.answered()
+                connection.listen_again()
 
         verifier.verify(
             packet.user or "", peer.host, decide, lambda: not link.is_closed

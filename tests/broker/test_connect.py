@@ -12,6 +12,7 @@ from dovetail.broker import codec
 from dovetail.broker.access import AccessRules
 from dovetail.broker.keep_alive import LATE_SECONDS_MAX, TICK_SECONDS_MAX
 from dovetail.broker.link import Link
+from dovetail.broker.ownership import Ownership
 from dovetail.broker.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -702,15 +703,16 @@ def test_clients_are_told_when_the_broker_stops(version: int) -> None:
 # Whose session it is ------------------------------------------------------------------------------
 
 
-def test_a_session_is_not_for_another_user() -> None:
+def test_what_one_user_was_promised_is_not_for_another_who_takes_over() -> None:
     rules = (Rule(user="alice", subscribe=("#",)), Rule(publish=("#",)))
-    world = World(rules=rules)
+    world = World(rules=rules, ownership=Ownership(allows_takeover=True))
     alice = world.client("shared-id", user="alice", **KEPT)
     alice.subscribe("secret/#", qos=1)
     alice.lose()
     world.client("publisher", user="carol").publish("secret/1", b"for alice", 1)
     bob = world.client("shared-id", user="bob", **KEPT)
     assert bob.connack is not None
+    assert bob.connack.reason == ReasonCode.SUCCESS
     assert not bob.connack.session_present
     assert bob.early == []
     world.client("publisher", user="carol").publish("secret/2", b"for alice", 1)

@@ -30,6 +30,7 @@ from dovetail.broker.packets import (
     SubscriptionRequest,
     Unsubscribe,
 )
+from dovetail.config import RUNS_PER_PIECE
 from dovetail.errors import ReasonCode
 from dovetail.settings import Rule
 
@@ -199,10 +200,10 @@ def run(
     rules: tuple[Rule, ...] = (),
     *,
     scan_bytes_min: int = link.SCAN_BYTES_MIN,
-    runs_max: int = scanning.RUNS_MAX,
+    runs_max: int = RUNS_PER_PIECE,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scanning, "RUNS_MAX", runs_max)
+        patch.setattr(scanning, "RUNS_PER_PIECE", runs_max)
         decoded, cut, whole = (Stage(version, receivers, rules=rules) for _ in range(3))
         with patch.context() as unscanned:
             unscanned.setattr(link, "SCAN_BYTES_MIN", 1 << 30)

@@ -14,10 +14,10 @@ import mailboxes
 from access_oracle import FILTERS, TOPICS, drawn_rules, is_allowed
 from broker_harness import KEPT, Client, World, attributes
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker import core
+from dovetail.broker import core, sending, subscribing
 from dovetail.broker.access import AccessRules
 from dovetail.broker.mailbox import Handle
-from dovetail.broker.packets import Packet, Publish, Will
+from dovetail.broker.packets import Connack, Packet, Publish, Will
 from dovetail.errors import ReasonCode
 from dovetail.settings import Rule
 from dovetail.topics.names import matches
@@ -250,13 +250,39 @@ def test_other_rules_after_a_restart_end_subscriptions_too() -> None:
 
 
 def test_a_change_of_rules_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "_REVIEWED_PER_TURN_MAX", 3)
+    monkeypatch.setattr(core, "REVIEWED_PER_PIECE", 2)
+    monkeypatch.setattr(subscribing, "REVIEWED_PER_PIECE", 3)
     world = World(rules=(ALL,))
     for number in range(5):
-        world.client(f"c{number}", **KEPT).subscribe("secret/a", "b")
+        world.client(f"c{number}", **KEPT).subscribe("secret/a", "b", "secret/c", "d")
     world.broker.change_rules(AccessRules(NO_SECRETS))
     turns = 1
-    while world.broker.review():
+    while world.broker.slices:
+        world.broker.slices.run(lambda: True)
         turns += 1
-    assert turns == 5
-    assert world.broker.router.count == 5
+    assert turns == 8
+    assert world.broker.router.count == 10
+
+
+def test_a_client_is_let_in_when_its_session_was_reviewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscribing, "REVIEWED_PER_PIECE", 1)
+    monkeypatch.setattr(sending, "REVIEWED_PER_PIECE", 1)
+    world = World(rules=(ALL,))
+    client = world.client("c", **KEPT)
+    client.subscribe("open/#", "secret/#", qos=1)
+    client.lose()
+    publisher = world.client("publisher", user="root")
+    for number in range(3):
+        publisher.publish("secret/x", b"secret", 1)
+        publisher.publish("open/x", b"%d" % number, 1)
+    world.works = False
+    world.broker.change_rules(AccessRules((Rule(user="root", publish=("#",)), *NO_SECRETS)))
+    client.open()
+    client.send(client.connect_packet)
+    assert client.take() == []
+    world.works = True
+    world.settle()
+    connack, *messages = client.take()
+    assert isinstance(connack, Connack)
+    assert [one.payload for one in messages if isinstance(one, Publish)] == [b"0", b"1", b"2"]
+    assert list(world.broker.sessions["c"].subscriptions) == ["open/#"]

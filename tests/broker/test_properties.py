@@ -19,6 +19,7 @@ from dovetail.broker.packets import (
     Packet,
     PacketType,
     Publish,
+    Subscribe,
     UserProperties,
 )
 from dovetail.broker.properties import (
@@ -42,6 +43,7 @@ from dovetail.broker.properties import (
     user_properties,
     write_properties,
 )
+from dovetail.config import USER_PROPERTIES_MAX
 from dovetail.errors import ClientError
 
 PAHO_KINDS = {
@@ -235,3 +237,42 @@ def test_properties_that_are_cut_short(pairs: tuple[tuple[str, str], ...], cut: 
 def test_no_user_properties() -> None:
     assert user_properties(b"") == ()
     assert user_properties(forwardable_properties(content_type="x")) == ()
+
+
+MANY = tuple((f"name {number}", "é") for number in range(3 * USER_PROPERTIES_MAX))
+
+
+def test_many_user_properties_are_passed_on_as_they_came() -> None:
+    data = forwardable_properties(content_type="x", user=MANY)
+    packed = write_properties(PacketType.PUBLISH, Publish(b"t", b""), data)
+    (found, *_), at = read_publish_properties(packed, 0, from_client=True)
+    assert (found, at) == (data, len(packed))
+    with pytest.raises(ClientError, match="user property"):
+        read_publish_properties(packed[:-2] + b"\xff\xff", 0)
+
+
+def test_many_user_properties_that_nobody_asks_for() -> None:
+    packed = write_properties(PacketType.CONNECT, Connect(MQTT_5, "c", user_properties=MANY))
+    values, _ = read_properties(Reader(packed), PacketType.CONNECT)
+    assert values == {"user_properties": MANY[:USER_PROPERTIES_MAX]}
+
+
+def test_more_user_properties_than_may_mean_something() -> None:
+    few, many = MANY[:USER_PROPERTIES_MAX], MANY[: USER_PROPERTIES_MAX + 1]
+    packed = write_properties(PacketType.SUBSCRIBE, Subscribe(1, [], user_properties=few))
+    values, _ = read_properties(Reader(packed), PacketType.SUBSCRIBE)
+    assert values == {"user_properties": few}
+    packed = write_properties(PacketType.SUBSCRIBE, Subscribe(1, [], user_properties=many))
+    with pytest.raises(ClientError, match="more than 1,000 user properties"):
+        read_properties(Reader(packed), PacketType.SUBSCRIBE)
+    assert user_properties(forwardable_properties(user=few)) == few
+    with pytest.raises(ClientError, match="more than 1,000 user properties"):
+        user_properties(forwardable_properties(user=many))
+
+
+def test_a_client_is_refused_with_its_first_subscription_identifier() -> None:
+    packed = write_properties(
+        PacketType.PUBLISH, Publish(b"t", b"", identifiers=(1,) * 100), bytes([0x26, 0, 0, 0])
+    )
+    with pytest.raises(ClientError, match="no subscription identifiers"):
+        read_publish_properties(packed, 0, from_client=True)

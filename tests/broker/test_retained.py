@@ -1,9 +1,10 @@
 """Retained messages: which are kept, who gets them, with which flag, and for how long."""
 
 from collections.abc import Iterable
+from itertools import islice
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_harness import KEPT, World
@@ -356,6 +357,45 @@ def test_matching_as_the_oracle_has_it(put: list[str], removed: list[str], name:
     expected = {message for topic, message in oracle.items() if matches(name, topic)}
     assert len(found) == len(expected)
     assert set(found) == expected
+
+
+# Topics that part from each other here and there.
+near_names = st.lists(st.sampled_from("ab"), min_size=1, max_size=5).map("/".join)
+near_filters = st.builds(
+    lambda levels, ends: "/".join([*levels, *ends]),
+    st.lists(st.sampled_from("ab+"), max_size=3),
+    st.sampled_from([("a",), ("+",), ("#",)]),
+)
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(near_names, min_size=3, max_size=12),
+    near_filters,
+    st.lists(st.tuples(st.integers(0, 3), st.booleans(), near_names), min_size=3, max_size=20),
+)
+def test_who_walks_while_the_tree_changes_finds_all_that_stays(
+    put: list[str], name: str, changes: list[tuple[int, bool, str]]
+) -> None:
+    tree = RetainedMessages()
+    for topic in put:
+        tree.put(Message(topic.encode(), b"x"))
+    known = set(tree)
+    stays = set(known)
+    walk = tree.walk(name)
+    found: list[Message] = []
+    for steps, is_there, topic in changes:
+        found += filter(None, islice(walk, steps))
+        if is_there:
+            tree.put(message := Message(topic.encode(), b"x"))
+            known.add(message)
+        else:
+            tree.remove(topic.encode())
+        stays &= set(tree)
+    found += filter(None, walk)
+    assert len(found) == len(set(found))
+    assert {one for one in stays if matches(name, one.topic.decode())} <= set(found) <= known
+    assert all(matches(name, one.topic.decode()) for one in found)
 
 
 @given(st.lists(names, min_size=1, max_size=12))

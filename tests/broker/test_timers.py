@@ -1,5 +1,7 @@
 """Timers against a plain dict of times."""
 
+import math
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -30,10 +32,11 @@ class Clock(RuleBasedStateMachine):
         self.timers.cancel(key)
         self.due.pop(key, None)
 
-    @rule(span=spans)
-    def run(self, span: int) -> None:
+    @rule(span=spans, count=st.sampled_from([1, 2, math.inf]))
+    def run(self, span: int, count: float) -> None:
         self.now += span
-        self.timers.run(self.now)
+        while self.timers.run(self.now, count):
+            assert len(self.ran) <= len(self.due)
         expected = [key for key, when in self.due.items() if when <= self.now]
         assert sorted(self.ran) == sorted(expected)
         times = [self.due.pop(key) for key in self.ran]

@@ -6,7 +6,7 @@ import pytest
 
 from broker_harness import KEPT, Client
 from cluster_world import Cluster
-from dovetail.broker.packets import Packet, Publish, Subscribe, Will
+from dovetail.broker.packets import Connack, Packet, Publish, Subscribe, Will
 from dovetail.broker.packets import SubscriptionRequest as Request
 
 CLOCKS = pytest.mark.parametrize(
@@ -153,3 +153,23 @@ def test_the_delay_of_a_will_whose_broker_dies(ahead_seconds: Mapping[str, float
     assert messages(listener.take()) == []
     scene.cluster.run(10)
     assert [payload for payload, _ in messages(listener.take())] == [b"gone"]
+
+
+@pytest.mark.parametrize(
+    "ahead_seconds", [{}, {"a": 3_600}, {"b": 86_400}, {"c": -3_600}], ids=["right", "a", "b", "c"]
+)
+def test_of_two_sessions_the_later_one_stays(ahead_seconds: Mapping[str, float]) -> None:
+    """The client has one on each side of a cut, and subscribes to other topics in the later one."""
+    scene = Scene(ahead_seconds)
+    scene.lose(scene.subscribe("a", "x", "earlier"))
+    scene.lose(scene.connect("b", "y", **KEPT)[0])
+    scene.cluster.cut("c")
+    scene.cluster.run(10)
+    scene.lose(scene.connect("a", "x", **KEPT)[0])
+    scene.lose(scene.subscribe("c", "x", "t"))
+    scene.cluster.heal()
+    scene.cluster.run(8)
+    client, packets = scene.connect("c", "x", **KEPT)
+    assert [one.session_present for one in packets if isinstance(one, Connack)] == [True]
+    scene.publish("b", b"1")
+    assert [payload for payload, _ in messages(client.take())] == [b"1"]

@@ -233,3 +233,33 @@ def test_sessions_that_wait_for_a_broker_that_is_down_cost_nothing() -> None:
     rows_before = node.shared.journal.rows_written
     cluster.run(30)
     assert node.shared.journal.rows_written == rows_before
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_publisher_that_moves_does_not_overtake_itself(seed: int, qos: int) -> None:
+    """What its former broker has received is still on its way to a subscriber."""
+    cluster = Cluster(seed, "a", "b", "c")
+    receiver = Receiver(cluster, "c", "receiver", "t", qos)
+    sender = Sender(cluster, "a", "sender", b"t", qos)
+
+    def pump() -> None:
+        receiver.pump()
+        if receiver.ready:
+            sender.pump()
+        cluster.clock.after(0.001, pump)
+
+    pump()
+    sender.messages_max = 0
+    cluster.run(5)
+    cluster.wires["a", "c"].slow_down(0.3)
+    sender.messages_max = 3
+    cluster.run(0.05)
+    sender.lose()
+    sender.home = "b"
+    cluster.run(0.002)
+    cluster.run_until(lambda: sender.trying_since is None, seconds_max=2)
+    sender.messages_max = 6
+    cluster.run(5)
+    assert sender.acknowledged == [1, 2, 3, 4, 5, 6]
+    assert [*dict.fromkeys(receiver.numbers(b"t"))] == [1, 2, 3, 4, 5, 6]

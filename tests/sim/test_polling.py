@@ -39,7 +39,8 @@ class Reader:
         node.wake()
         mailbox = begin(node)
         mailbox.open(self.handle, None, 0, is_new=True)
-        node.broker.subscribe(mailbox, Subscribe(1, [SubscriptionRequest("t/#", qos=1)]))
+        packet = Subscribe(1, [SubscriptionRequest("t/#", qos=1)])
+        node.broker.slices.begin(node.broker.subscribe(mailbox, packet))
         node.settle()
         self._cluster.run(2)
         assert mailbox.reasons == [1]
@@ -223,6 +224,23 @@ class Scene:
             for sender in self.senders
         }
         return {name: numbers for name, numbers in found.items() if numbers}
+
+
+@pytest.mark.parametrize("seed", [0, 4, 6])
+def test_messages_come_in_order_though_a_broker_dies_while_the_handle_moves(seed: int) -> None:
+    """One at a time, and not for long; and connections break."""
+    scene = Scene(seed)
+    end = scene.cluster.clock.now + 30
+    while scene.cluster.clock.now < end:
+        scene.strike_one()
+        scene.cluster.run(scene.random.uniform(0, 2))
+    scene.end()
+    assert not scene.missing()
+    for sender in scene.senders:
+        topic = sender.topic.decode()
+        numbers = [int(number) for found, number in scene.reader.got if found == topic]
+        first = [*dict.fromkeys(numbers)]
+        assert first == sorted(first), topic
 
 
 @pytest.mark.parametrize("seed", [4, 7])

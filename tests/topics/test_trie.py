@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from dovetail.topics import trie as trie_module
 from dovetail.topics.columns import Column
 from dovetail.topics.kernels import trie as kernels
 from dovetail.topics.names import matches
@@ -74,10 +76,14 @@ class TrieMachine(RuleBasedStateMachine):
             del self.trie[topic_filter]
             del self.oracle[topic_filter]
 
-    @rule(topic=names)
-    def match(self, topic: str) -> None:
+    @rule(topic=names, steps=st.integers(1, 5))
+    def match(self, topic: str, steps: int) -> None:
         expected = [value for key, value in self.oracle.items() if matches(key, topic)]
         assert sorted(self.trie.match(topic)) == sorted(expected)
+        (numbers,) = self.trie.match_some((topic.encode(),), steps)
+        in_pieces = [number for some in self.trie.search(topic.encode(), steps) for number in some]
+        assert numbers is None or sorted(numbers) == sorted(in_pieces)
+        assert sorted(map(self.trie.value, set(in_pieces))) == sorted(expected)
 
     @invariant()
     def same_filters(self) -> None:
@@ -124,8 +130,67 @@ def test_it_grows_and_shrinks_and_stays_right() -> None:
     for topic_filter in kept[:400:2]:
         del trie[topic_filter]
     assert len(trie) == 0
-    assert not np.any(trie._nodes["through"])
+    assert not np.any(trie._table.nodes["through"])
     assert trie.nbytes == FilterTrie[int]().nbytes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_right_while_everything_moves(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With each change as little as can be, so that tables are full before others are empty."""
+    monkeypatch.setattr(trie_module, "_MOVED_MIN", 1)
+    monkeypatch.setattr(trie_module, "_SLOTS_PER_NODE", seed)
+    monkeypatch.setattr(trie_module, "_BYTES_PER_TEXT", 4 + 100 * seed)
+    random = Random(seed)
+    trie, oracle = FilterTrie[int](), dict[str, int]()
+    for wave in range(6):
+        for step in range(800):
+            levels = [random.choice("abcdefgh+") for _ in range(random.randint(1, 6))]
+            topic_filter = "/".join(levels) + "x" * random.choice([0, 0, 300])
+            if random.random() < (0.1 if wave % 2 else 0.9):
+                trie[topic_filter] = oracle[topic_filter] = step
+            elif oracle:
+                topic_filter = random.choice([topic_filter, *random.choices([*oracle], k=3)])
+                assert trie.pop(topic_filter, None) == oracle.pop(topic_filter, None)
+            if not step % 20:
+                topic = "/".join(random.choice("abcdefgh") for _ in range(random.randint(1, 6)))
+                expected = [value for key, value in oracle.items() if matches(key, topic)]
+                assert sorted(trie.match(topic)) == sorted(expected)
+        assert {key.decode(): trie[key] for key in trie} == oracle
+
+
+@given(st.data())
+def test_a_search_finds_what_stays_though_the_trie_changes(data: st.DataObject) -> None:
+    levels = st.lists(st.sampled_from("ab+"), min_size=1, max_size=4).map("/".join)
+    trie = FilterTrie[str]()
+    for topic_filter in data.draw(st.lists(levels, max_size=20)):
+        trie[topic_filter] = topic_filter
+    stays, known = {*trie.values()}, {*trie.values()}
+    topic = data.draw(st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join))
+    found: set[str] = set()
+    for numbers in trie.search(topic.encode(), 1):
+        found |= {trie.value(number) for number in numbers}
+        topic_filter = data.draw(levels)
+        if data.draw(st.booleans()):
+            trie[topic_filter] = topic_filter
+        else:
+            trie.pop(topic_filter, None)
+        stays &= {*trie.values()}
+        known |= {*trie.values()}
+    assert {one for one in stays if matches(one, topic)} <= found <= known
+    assert all(matches(one, topic) for one in found)
+
+
+def test_what_reaches_much_of_the_tree_is_left_to_a_search() -> None:
+    trie = FilterTrie[int]()
+    patterns = ["/".join("+" if mask >> i & 1 else "x" for i in range(9)) for mask in range(512)]
+    for number, pattern in enumerate((*patterns, "y")):
+        trie[pattern] = number
+    topic = "/".join("x" * 9).encode()
+    (y,) = trie.match_many((b"y",))
+    assert trie.match_some((b"y", topic, b"y"), 100) == [y, None, None]
+    found = list(trie.search(topic, 100))
+    assert len(found) > 5
+    assert {trie.value(number) for numbers in found for number in numbers} == set(range(512))
 
 
 def test_more_matches_than_were_expected() -> None:

@@ -28,7 +28,7 @@ from dovetail.broker.properties import forwardable_properties
 from dovetail.broker.server import Server
 from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
-from dovetail.config import GREETING_LOOKS_MAX, HTTP_BODY_BYTES_MAX
+from dovetail.config import GREETING_LOOKS_PER_PIECE, HTTP_BODY_BYTES_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
 from dovetail.settings import Mqtt, Rule
@@ -258,7 +258,7 @@ async def test_a_where_clause_and_many_retained_messages() -> None:
     """More than are looked at in one turn (broker/greeting.py)."""
     async with site() as node:
         node.server.broker.change_spaces(Spaces((Space("s", "s/#", (Dimension("x", 0, 9),)),)))
-        last = 3 * GREETING_LOOKS_MAX
+        last = 3 * GREETING_LOOKS_PER_PIECE
         for number in range(last + 1):
             values = forwardable_properties(user=(("x", str(number)),))
             message = Message(b"s/%d" % number, b"%d" % number, retain=True, properties=values)

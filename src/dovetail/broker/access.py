@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from dovetail.broker.ownership import Ownership
 from dovetail.broker.passwords import PasswordFile
 from dovetail.errors import ReasonCode
 from dovetail.settings import Access, Listener, Rule
@@ -204,6 +205,13 @@ class Authenticator:
         if self._anonymous == "always" or (self._anonymous == "loopback" and loopback):
             return Grant(None)
         return ReasonCode.NOT_AUTHORIZED
+
+
+def ownership(access: Access) -> Ownership:
+    """Return which users may connect with the client identifier of whose session."""
+    return Ownership(
+        allows_takeover=access.session_takeover, needs_name=access.anonymous == "never"
+    )
 
 
 def _is_named_by(certificate_name: str | None, listener: Listener | None) -> bool:

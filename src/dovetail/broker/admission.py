@@ -2,7 +2,7 @@
 
 - What can be refused without knowing who it is, is (`refusal`); then the shell finds out.
 - Who is known may still be too many, have a will that could not be published, or not take packets
-  as large as our answer.
+  as large as our answer. Its session may belong to another user (ownership.py).
 - Only then does the client get its session (lifetimes.py): who is refused leaves all as it was.
 - A request for a handle (mailbox.py) finds its session, or is refused: it begins none anew.
 - Who had a kept session that has ended is let in when it is off the disk: after CONNACK it does not
@@ -10,6 +10,7 @@
 """
 
 import logging
+from collections.abc import Generator
 from random import Random
 
 from dovetail.broker import codec
@@ -18,6 +19,7 @@ from dovetail.broker.keep_alive import KeepAlive
 from dovetail.broker.lifetimes import Lifetimes
 from dovetail.broker.link import Link
 from dovetail.broker.outlet import State
+from dovetail.broker.ownership import OTHER_OWNER
 from dovetail.broker.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -30,6 +32,7 @@ from dovetail.broker.peering.detours import NEVER_BEGUN
 from dovetail.broker.peering.moving import Moving
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Session
+from dovetail.broker.slices import Slices, Work
 from dovetail.broker.state import Shared
 from dovetail.broker.subscribing import Subscribing
 from dovetail.config import HANDLE_PREFIX
@@ -47,6 +50,7 @@ class Admission:
     def __init__(
         self,
         shared: Shared,
+        slices: Slices,
         router: Router,
         lifetimes: Lifetimes,
         subscribing: Subscribing,
@@ -58,6 +62,7 @@ class Admission:
         self.moving: Moving | None = None
         """The other brokers, if there are some: one of them may have the client's session."""
         self._shared = shared
+        self._slices = slices
         self._router = router
         self._lifetimes = lifetimes
         self._subscribing = subscribing
@@ -104,7 +109,7 @@ class Admission:
         if not packet.client_id:  # [MQTT-3.1.3-6]
             assigned = packet.client_id = f"auto-{self._random.getrandbits(96):024x}"
         link.access = self.rules.for_client(user, packet.client_id)
-        refusal = self._refuse_client(link, packet)
+        refusal = self._refuse_client(link, packet, user)
         if refusal is not None:
             link.refuse(*refusal)
             return
@@ -124,10 +129,13 @@ class Admission:
             link.refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "there is no such session")
             return
         self._lifetimes.make_way(packet, user)
+        session = self._lifetimes.sessions.get(packet.client_id)
         if self._lifetimes.is_leaving(packet.client_id):
             self._admit_later(link, packet, user, stamp)
-            return
-        self._let_in(link, packet, user, expiry_seconds, answer, stamp or 0)
+        elif session is not None and session.rules is not self.rules:
+            self._slices.begin(self._admit_reviewed(session, link, packet, user, stamp))
+        else:
+            self._let_in(link, packet, user, expiry_seconds, answer, stamp or 0)
 
     def _let_in(
         self,
@@ -138,14 +146,14 @@ class Admission:
         answer: Connack,
         stamp: int,
     ) -> None:
-        session, answer.session_present = self._lifetimes.session_for(packet.client_id)
+        session, answer.session_present = self._lifetimes.session_for(packet.client_id, user)
         session.is_news = session.is_news or session.stamp == NEVER_BEGUN
         if session.is_news:
             # Its client had another one, and may not have got our last CONNACK that said so.
             answer.session_present = False
         if packet.clean_start:
             session.void_before = stamp
-        self._subscribing.drop_forbidden(session, link.access)
+        session.rules = self.rules
         self._lifetimes.begin(session, user, expiry_seconds, packet.will, stamp)
         self._keep_alive.begin(link)
         self._shared.gauges.clients_connected += 1
@@ -154,27 +162,42 @@ class Admission:
         link.admitted(session, packet, answer)
         window = min(packet.receive_max, self._shared.limits.inflight_max)
         session.resume(link, window, self._shared.now)
-        self._router.presence_changed(session)
+        self._slices.begin(self._router.presence_changed(session))
 
-    def review(self, session: Session) -> int:
+    def _admit_reviewed(
+        self, session: Session, link: Link, packet: Connect, user: str | None, stamp: int | None
+    ) -> Work:
+        """It may come from a broker with other rules, or the rules have just changed."""
+        yield from self.review(session)
+        self.admit(link, packet, user, stamp)
+        link.go_on()
+
+    def review(self, session: Session) -> Generator[None, None, int]:
         """Take from a session what the rules forbid by now: subscriptions, what waits, its will.
 
         Returns how many subscriptions.
         """
-        access = self.rules.for_client(session.user, session.client_id)
-        if access.everything:
-            return 0
-        session.drop_queued(lambda message: not access.may_read(message.topic))
-        if session.will is not None and not access.may_publish(session.will.topic):
-            self._lifetimes.drop_will(session)
-        return self._subscribing.drop_forbidden(session, access)
+        rules = self.rules
+        access = rules.for_client(session.user, session.client_id)
+        dropped = 0
+        if not access.everything:
+            if session.will is not None and not access.may_publish(session.will.topic):
+                self._lifetimes.drop_will(session)
+            # What still comes by a subscription is behind what is looked at later.
+            dropped = yield from self._subscribing.drop_forbidden(session, access)
+            yield from session.drop_queued(lambda message: not access.may_read(message.topic))
+        session.rules = rules
+        return dropped
 
     def _is_kept(self, client_id: str) -> bool:
         """Is there a session, and not only what has come too early for one?"""
         session = self._lifetimes.sessions.get(client_id)
         return session is not None and session.stamp != NEVER_BEGUN
 
-    def _refuse_client(self, link: Link, packet: Connect) -> Refusal | None:
+    def _refuse_client(self, link: Link, packet: Connect, user: str | None) -> Refusal | None:
+        owners = self._lifetimes.owners(packet.client_id)
+        if not all(self._shared.ownership.may_come(owner, user) for owner in owners):
+            return OTHER_OWNER
         if self._is_full_for(packet.client_id):
             return ReasonCode.SERVER_BUSY, "there are as many clients as are allowed"
         if not self._lifetimes.has_room_for(packet.client_id):
@@ -208,7 +231,7 @@ class Admission:
                     ReasonCode.SERVER_UNAVAILABLE, "the client's last session is still on disk"
                 )
 
-        self._lifetimes.when_gone(packet.client_id, act)
+        self._lifetimes.when_gone(packet.client_id, user, act)
 
     def _is_full_for(self, client_id: str) -> bool:
         """Who takes over a connection needs no more room than there is."""

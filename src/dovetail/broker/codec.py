@@ -11,6 +11,7 @@ from dovetail.broker.decoding import (
     CONNECT_HEAD_BYTES,
     connect_version,
     decode,
+    decode_in_pieces,
     decode_publish,
     is_unknown_version,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "CONNECT_HEAD_BYTES",
     "connect_version",
     "decode",
+    "decode_in_pieces",
     "decode_length",
     "decode_publish",
     "encode",

@@ -32,21 +32,18 @@ from dovetail.broker.routes import Group
 from dovetail.broker.routing import Router
 from dovetail.broker.scanning import Scanner
 from dovetail.broker.session import Session
+from dovetail.broker.slices import Slices, Work, in_one_go
 from dovetail.broker.spaces import Spaces
 from dovetail.broker.state import Shared
 from dovetail.broker.streamed import Streamed
 from dovetail.broker.subscribing import Subscribing
 from dovetail.broker.timers import Timers
-from dovetail.config import CONNECT_BYTES_MAX
+from dovetail.config import CONNECT_BYTES_MAX, REVIEWED_PER_PIECE, TIMERS_PER_PIECE
 from dovetail.errors import ReasonCode
 from dovetail.logs import about
 from dovetail.messages import Message
 
 log = logging.getLogger("dovetail.broker")
-
-_REVIEWED_PER_TURN_MAX = 2_000
-"""Sessions, their subscriptions and what waits for them, after a change of rules; a session is
-looked through as a whole."""
 
 
 class Broker:
@@ -66,7 +63,9 @@ class Broker:
         self.router = Router(shared.limits, spaces)
         self.retained = RetainedMessages()
         self.dispatch = Dispatch(shared, self.router, self.retained)
-        self.greetings = Greetings(shared, self.retained, self.dispatch, schedule)
+        self.slices = Slices(schedule)
+        """What takes longer than others shall wait for it."""
+        self.greetings = Greetings(shared, self.slices, self.retained, self.dispatch)
         self.timers = Timers()
         self.scan = Scanner()
         self.links: set[Outlet] = set()
@@ -78,10 +77,13 @@ class Broker:
         """Publications that wait for a stream, if there is an archive."""
         self.connect_bytes_max = min(CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
         self._keep_alive = KeepAlive(shared, self.timers)
-        self._lifetimes = Lifetimes(shared, self.router, self.timers, self.dispatch, self.publish)
-        self._subscribing = Subscribing(shared, self.router, self.greetings)
+        self._lifetimes = Lifetimes(
+            shared, self.slices, self.router, self.timers, self.dispatch, self.publish
+        )
+        self._subscribing = Subscribing(shared, self.slices, self.router, self.greetings)
         self._admission = Admission(
             shared,
+            self.slices,
             self.router,
             self._lifetimes,
             self._subscribing,
@@ -89,9 +91,6 @@ class Broker:
             random,
             rules or AccessRules(()),
         )
-        self._unreviewed: list[Session] = []
-        """Sessions that may have what the rules have forbidden since."""
-        self._ended_by_rules = 0
         self._random = random
         self._authenticate = authenticate
         self._schedule = schedule
@@ -124,7 +123,7 @@ class Broker:
     def tick(self, now: float) -> None:
         self.shared.now = now
         self._keep_alive.tick(now)
-        self.timers.run(now)
+        self.slices.begin(self._run_timers())
         self.shared.expiring.tick(now)
         self.greetings.go_on_all()
         if self.mesh is not None:
@@ -136,6 +135,10 @@ class Broker:
         gauges.subscriptions = self.router.count
         self.shared.counters.routes_computed = self.router.computed
 
+    def _run_timers(self) -> Work:
+        while self.timers.run(self.shared.now, TIMERS_PER_PIECE):
+            yield
+
     def change_rules(self, rules: AccessRules) -> None:
         """For everybody, also for who is connected, or away and has a session."""
         if rules.rules == self._admission.rules.rules:
@@ -144,35 +147,27 @@ class Broker:
         for link in self.links:
             if link.session is not None:
                 link.access = rules.for_client(link.session.user, link.session.client_id)
-        self._unreviewed = [*self.sessions.values()]
+        sessions = [*self.sessions.values()]
         if self.mesh is not None:
-            self._unreviewed += chain.from_iterable(self.mesh.moving.ghosts.values())
-        self._schedule()
+            sessions += chain.from_iterable(self.mesh.moving.ghosts.values())
+        self.slices.begin(self._review(sessions))
 
-    def review(self) -> bool:
-        """Take from sessions what the rules forbid by now; True if there are more to look at.
-
-        A turn of the loop has so many: nobody waits for all of them.
-        """
-        looked = 0
-        while self._unreviewed and looked < _REVIEWED_PER_TURN_MAX:
-            session = self._unreviewed.pop()
-            looked += 1 + len(session.subscriptions) + len(session.queue)
-            self._ended_by_rules += self._admission.review(session)
-        if self._unreviewed:
-            self._schedule()
-            return True
-        if self._ended_by_rules:
-            log.warning(
-                "ended %s subscriptions that are not allowed any more", f"{self._ended_by_rules:,}"
-            )
-            self._ended_by_rules = 0
-        return False
+    def _review(self, sessions: Iterable[Session]) -> Work:
+        """Take from sessions what the rules forbid by now, unless they change once more."""
+        rules = self._admission.rules
+        ended = 0
+        for place, session in enumerate(sessions, 1):
+            if rules is not self._admission.rules:
+                break
+            if not session.is_over:
+                ended += yield from self._admission.review(session)
+            if not place % REVIEWED_PER_PIECE:
+                yield
+        if ended:
+            log.warning("ended %s subscriptions that are not allowed any more", f"{ended:,}")
 
     def _review_all(self, sessions: Iterable[Session]) -> None:
-        self._unreviewed = [*sessions]
-        while self.review():
-            pass
+        in_one_go(self._review(sessions))
 
     def change_spaces(self, spaces: Spaces) -> None:
         """While subscriptions have clauses in them; those whose space has gone wait for it."""
@@ -298,11 +293,11 @@ class Broker:
         else:
             link.refuse(*refusal)
 
-    def subscribe(self, link: Link, packet: Subscribe) -> None:
-        self._subscribing.subscribe(link, packet)
+    def subscribe(self, link: Link, packet: Subscribe) -> Work:
+        return self._subscribing.subscribe(link, packet)
 
-    def unsubscribe(self, link: Link, packet: Unsubscribe) -> None:
-        self._subscribing.unsubscribe(link, packet)
+    def unsubscribe(self, link: Link, packet: Unsubscribe) -> Work:
+        return self._subscribing.unsubscribe(link, packet)
 
     def closed(self, link: Outlet, *, was_connected: bool, with_will: bool) -> None:
         """Called by the link, once."""

@@ -7,7 +7,7 @@ PROTOCOL_ERROR, or the reason code made for it. Which side may send what is for 
 PUBLISH and the shortest acknowledgements are on the way of every message, and take no detours.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
 from dovetail.broker.clauses import check_request
@@ -42,6 +42,8 @@ from dovetail.broker.packets import (
     Will,
 )
 from dovetail.broker.properties import WILL, read_properties, read_publish_properties
+from dovetail.broker.slices import in_one_go
+from dovetail.config import FILTERS_DECODED_PER_PIECE
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import SHARE_PREFIX, check_name
 
@@ -83,7 +85,22 @@ def decode(version: int, first_byte: int, body: bytes) -> Packet:
         raise _within(packet_type, error) from None
 
 
-def decode_publish(version: int, first_byte: int, body: bytes) -> Publish:
+def decode_in_pieces(
+    version: int, first_byte: int, body: bytes
+) -> Generator[None, None, Subscribe | Unsubscribe]:
+    """A SUBSCRIBE or UNSUBSCRIBE, like `decode`; pauses now and then, since it may be long."""
+    packet_type = first_byte >> 4
+    try:
+        if packet_type == PacketType.SUBSCRIBE:
+            return (yield from _subscribe_in_pieces(version, body))
+        return (yield from _unsubscribe_in_pieces(version, body))
+    except ClientError as error:
+        raise _within(packet_type, error) from None
+
+
+def decode_publish(
+    version: int, first_byte: int, body: bytes, *, from_client: bool = False
+) -> Publish:
     """A PUBLISH, like `decode`. A topic is empty only if there is an alias."""
     try:
         flags = _PUBLISH_FLAGS[first_byte & 0x0F]
@@ -103,7 +120,7 @@ def decode_publish(version: int, first_byte: int, body: bytes) -> Publish:
         if version == MQTT_5:
             if body[at] or not topic:
                 packet = Publish(topic, b"", qos, retain, duplicate, packet_id)
-                return _with_properties(packet, body, at)
+                return _with_properties(packet, body, at, from_client=from_client)
             at += 1
         elif at > len(body):
             raise IndexError
@@ -122,8 +139,8 @@ def _check_topic(topic: bytes, end: int, body: bytes) -> None:
     check_name(topic)  # [MQTT-3.3.2-2]
 
 
-def _with_properties(packet: Publish, body: bytes, at: int) -> Publish:
-    found, at = read_publish_properties(body, at)
+def _with_properties(packet: Publish, body: bytes, at: int, *, from_client: bool) -> Publish:
+    found, at = read_publish_properties(body, at, from_client=from_client)
     packet.properties, packet.expiry_seconds, packet.alias, packet.identifiers = found
     if not packet.topic and not packet.alias:  # section 3.3.2.1
         raise protocol_error("there is neither a topic name nor a topic alias")
@@ -277,15 +294,21 @@ def _decode_ack(version: int, packet_type: int, body: bytes) -> Ack:
     return _with_reason(reader, packet_type, Ack(_ACK_TYPES[packet_type], packet_id))
 
 
-def _decode_subscribe(version: int, packet_type: int, body: bytes) -> Subscribe:
+def _decode_subscribe(version: int, _packet_type: int, body: bytes) -> Subscribe:
+    return in_one_go(_subscribe_in_pieces(version, body))
+
+
+def _subscribe_in_pieces(version: int, body: bytes) -> Generator[None, None, Subscribe]:
     reader = Reader(body)
     packet = Subscribe(reader.packet_id(), [])
     if version == MQTT_5:
-        _read_fields(reader, packet_type, packet)
+        _read_fields(reader, PacketType.SUBSCRIBE, packet)
     while not reader.done():
         topic_filter = _read_filter(reader)
         options = reader.byte("the subscription options")
         packet.requests.append(_request(version, topic_filter, options))
+        if not len(packet.requests) % FILTERS_DECODED_PER_PIECE:
+            yield
     if not packet.requests:  # [MQTT-3.8.3-2]
         raise protocol_error("there is no topic filter")
     return packet
@@ -311,13 +334,19 @@ def _request(version: int, topic_filter: str, options: int) -> SubscriptionReque
     return request
 
 
-def _decode_unsubscribe(version: int, packet_type: int, body: bytes) -> Unsubscribe:
+def _decode_unsubscribe(version: int, _packet_type: int, body: bytes) -> Unsubscribe:
+    return in_one_go(_unsubscribe_in_pieces(version, body))
+
+
+def _unsubscribe_in_pieces(version: int, body: bytes) -> Generator[None, None, Unsubscribe]:
     reader = Reader(body)
     packet = Unsubscribe(reader.packet_id(), [])
     if version == MQTT_5:
-        _read_fields(reader, packet_type, packet)
+        _read_fields(reader, PacketType.UNSUBSCRIBE, packet)
     while not reader.done():
         packet.filters.append(_read_filter(reader))
+        if not len(packet.filters) % FILTERS_DECODED_PER_PIECE:
+            yield
     if not packet.filters:  # [MQTT-3.10.3-2]
         raise protocol_error("there is no topic filter")
     return packet

@@ -6,7 +6,7 @@ session's delivery of the boxes that were found, and no subscription is looked a
 them has an identifier, or asks for a text, the session's are gone through one by one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from dovetail.broker.clauses import ClauseSet
 from dovetail.broker.kernels.owners import MARKS, NO_LOCAL, collect
 from dovetail.broker.session import Session
 from dovetail.broker.subscription import Subscription
+from dovetail.config import RECEIVERS_PER_PIECE
 
 _QOS_1, _QOS_2, _RETAIN_AS_PUBLISHED, _ONE_BY_ONE = 1, 2, 4, 8
 _PLAIN = _QOS_1 | _QOS_2 | _RETAIN_AS_PUBLISHED
@@ -47,9 +48,9 @@ class Delivery:
     def of(cls, session: Session, subscriptions: Sequence[Subscription]) -> "Delivery":
         return cls(
             session,
-            max(one.qos for one in subscriptions),
+            max((one.qos for one in subscriptions), default=0),
             any(one.retain_as_published for one in subscriptions),
-            tuple(one.identifier for one in subscriptions if one.identifier),
+            tuple([one.identifier for one in subscriptions if one.identifier]),
         )
 
     def joined(self, other: "Delivery") -> "Delivery":
@@ -60,6 +61,42 @@ class Delivery:
             self.retain_as_published or other.retain_as_published,
             self.identifiers + other.identifiers,
         )
+
+
+Receivers = tuple[tuple[Delivery, ...], dict[str, Delivery | None]]
+"""What sessions get of a publication; and, by client identifier, what sessions with No Local get of
+their client's own ones [MQTT-3.8.3-3]. Those may come from another broker, where the client was
+before."""
+
+
+def receivers_of(
+    found: Mapping[Session, Sequence[Subscription]],
+) -> Generator[None, None, Receivers]:
+    """By these subscriptions, in pieces: a session may have many that match."""
+    deliveries: list[Delivery] = []
+    own: dict[str, Delivery | None] = {}
+    for place, (session, subscriptions) in enumerate(found.items(), 1):
+        whole = others = None
+        are_all = True
+        for at in range(0, len(subscriptions), RECEIVERS_PER_PIECE):
+            some = subscriptions[at : at + RECEIVERS_PER_PIECE]
+            delivery = Delivery.of(session, some)
+            whole = delivery if whole is None else whole.joined(delivery)
+            rest = [one for one in some if not one.no_local]
+            if len(rest) < len(some):
+                are_all = False
+                delivery = Delivery.of(session, rest)
+            if rest:
+                others = delivery if others is None else others.joined(delivery)
+            if at:
+                yield
+        assert whole is not None
+        deliveries.append(whole)
+        if not are_all:
+            own[session.client_id] = others
+        if not place % RECEIVERS_PER_PIECE:
+            yield
+    return tuple(one for one in deliveries if not one.session.is_over), own
 
 
 def by_session(subscriptions: Iterable[Subscription]) -> dict[Session, list[Subscription]]:
@@ -108,6 +145,8 @@ class WantedBySubscriptions(ClauseSet[Subscription]):
                 subscriptions = dict.fromkeys(self._entries(own, point))
                 yield from self._one_by_one(subscriptions, client_id)
                 continue
+            if self._sessions[owner].is_over:
+                continue
             key = owner << MARKS | marks & _PLAIN
             delivery = made.get(key)
             if delivery is None:
@@ -126,7 +165,8 @@ class WantedBySubscriptions(ClauseSet[Subscription]):
             if not (one.no_local and one.session.client_id == client_id)  # [MQTT-3.8.3-3]
         )
         for session, found in by_session(wanted).items():
-            yield Delivery.of(session, found)
+            if not session.is_over:
+                yield Delivery.of(session, found)
 
     # Columns --------------------------------------------------------------------------------------
 

@@ -9,6 +9,9 @@ In a cluster a publication goes to the other brokers that may need it. Where mat
 which of those a clause holds (narrowing.py), it goes on later, through `go_on`. Where a stream
 looks at clauses (streamed.py), it goes to who subscribed without one, and into the archive for the
 rest.
+
+Where there are very many receivers, they get a publication in slices (slices.py). Nothing else that
+its client has sent is taken meanwhile, and so a client's publications stay in their order.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,8 +29,10 @@ from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.routes import Group, Key, Route
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Session
+from dovetail.broker.slices import Work
 from dovetail.broker.spaces import point_of
 from dovetail.broker.state import GROUP_SOURCE, Shared
+from dovetail.config import RECEIVERS_PER_PIECE, RUN_RECEIVERS_PER_PIECE
 from dovetail.errors import ClientError
 from dovetail.messages import Message
 from dovetail.topics.names import SYS_PREFIX
@@ -47,6 +52,9 @@ Wanted = frozenset[str] | None
 
 Entries = list[tuple[Session, Outgoing]]
 """QoS 1 and 2 deliveries that a publication began."""
+
+Later = list[Work] | None
+"""Where that which takes long is put, for the caller to do in slices; None: it is done at once."""
 
 
 class Dispatch:
@@ -74,7 +82,7 @@ class Dispatch:
 
     # Plain packets, as they came ----------------------------------------------------------------
 
-    def forward(  # noqa: C901, PLR0912
+    def forward(
         self,
         route: Route,
         data: bytes,
@@ -82,41 +90,57 @@ class Dispatch:
         count: int,
         origin: Session | None,
         client_id: str = "",
-    ) -> None:
+    ) -> int:
         """Packets without QoS, properties or retain flag, all on topics of this route.
 
         Without an origin they come from another broker, where this client published them, and go
-        no further than here.
+        no further than here. Returns how many had to be looked at one by one.
         """
-        counters = self._counters
-        size = len(data)
         if origin is not None:
-            counters.packets_received += count
-            counters.publishes_received += count
-            counters.publish_bytes_received += size
-            if route.space is not None and (
-                (route.streamed and route.reads_payload) or self._may_wait(route, origin.client_id)
-            ):
-                for topic, payload in packets_of(data, version):
-                    self.publish(Message(topic, payload, origin=origin.client_id))
-                return
-            if route.archived:
-                self._archive_plain(data, version)
-            goes_each = route.pools or route.reads_payload
-            if route.peers and not goes_each and self.forwarding is not None:
-                self.forwarding.forward(route.peers, data, version, count, origin.client_id)
+            if self._take_in(route, data, version, count, origin):
+                return count
             if route.is_special and route.splits(origin.client_id):
                 self._forward_each(route, data, version, origin.client_id)
-                return
+                return count
         elif route.is_special and (route.reads_payload or client_id in route.own):
             for topic, payload in packets_of(data, version):
                 self._spread(route, Message(topic, payload, origin=client_id), [], ())
-            return
+            return count
+        is_each = self._pass_to(route.deliveries, data, version, count)
+        return count if is_each or route.archived else 0
+
+    def _take_in(
+        self, route: Route, data: bytes, version: int, count: int, origin: Session
+    ) -> bool:
+        """What becomes of a client's packets but for receivers here. True: that is all of it."""
+        counters = self._counters
+        counters.packets_received += count
+        counters.publishes_received += count
+        counters.publish_bytes_received += len(data)
+        if route.space is not None and (
+            (route.streamed and route.reads_payload) or self._may_wait(route, origin.client_id)
+        ):
+            for topic, payload in packets_of(data, version):
+                self.publish(Message(topic, payload, origin=origin.client_id))
+            return True
+        if route.archived:
+            self._archive_plain(data, version)
+        goes_each = route.pools or route.reads_payload
+        if route.peers and not goes_each and self.forwarding is not None:
+            self.forwarding.forward(route.peers, data, version, count, origin.client_id)
+        return False
+
+    def _pass_to(  # noqa: C901
+        self, deliveries: Iterable[Delivery], data: bytes, version: int, count: int
+    ) -> bool:
+        """True if some of these receivers need each packet by itself."""
+        counters = self._counters
         backlog_bytes_max = self._backlog_bytes_max
+        size = len(data)
         sent = 0
         other_data: bytes | None = None
         each: list[Delivery] | None = None
-        for delivery in route.deliveries:
+        for delivery in deliveries:
             link = delivery.session.link
             if link is None and not delivery.session.is_handle:
                 counters.publishes_dropped += count
@@ -144,6 +168,7 @@ class Dispatch:
                 message = Message(topic, payload)
                 for delivery in each:
                     self.deliver(delivery, message, False, [])
+        return each is not None
 
     def pass_on(
         self,
@@ -192,6 +217,40 @@ class Dispatch:
         counters.publish_bytes_sent += size * len(deliveries)
         return True
 
+    def forward_in_pieces(
+        self, route: Route, data: bytes, version: int, count: int, origin: Session
+    ) -> Work | None:
+        """The same in slices; None if there are not as many receivers as that."""
+        goes_each = route.is_special and route.splits(origin.client_id)
+        if goes_each or (route.space is not None and self._may_wait(route, origin.client_id)):
+            return self._forward_each_in_pieces(route, data, version, count, origin)
+        if len(route.deliveries) > RUN_RECEIVERS_PER_PIECE:
+            return self._forward_run_in_pieces(route, data, version, count, origin)
+        return None
+
+    def _forward_each_in_pieces(
+        self, route: Route, data: bytes, version: int, count: int, origin: Session
+    ) -> Work:
+        counters = self._counters
+        counters.packets_received += count
+        counters.publishes_received += count
+        counters.publish_bytes_received += len(data)
+        for topic, payload in packets_of(data, version):
+            later: list[Work] = []
+            self.publish(Message(topic, payload, origin=origin.client_id), route, later)
+            for work in later:
+                yield from work
+
+    def _forward_run_in_pieces(
+        self, route: Route, data: bytes, version: int, count: int, origin: Session
+    ) -> Work:
+        deliveries = route.deliveries
+        self._take_in(route, data, version, count, origin)
+        for at in range(0, len(deliveries), RUN_RECEIVERS_PER_PIECE):
+            some = deliveries[at : at + RUN_RECEIVERS_PER_PIECE]
+            self._pass_to(some, data, version, count)
+            yield
+
     def _forward_each(self, route: Route, data: bytes, version: int, client_id: str) -> None:
         forwarding = self.forwarding
         for topic, payload in packets_of(data, version):
@@ -210,27 +269,36 @@ class Dispatch:
 
     # One message at a time ----------------------------------------------------------------------
 
-    def publish(self, message: Message) -> tuple[Entries | None, Ticket | None]:
+    def publish(
+        self, message: Message, route: Route | None = None, later: Later = None
+    ) -> tuple[Entries | None, Ticket | None]:
         """To everybody whose subscription matches, and into the retained messages if it says so.
 
         Returns the deliveries that have to be acknowledged, or None if nobody had subscribed; and
-        what other brokers have to take before it is.
+        what other brokers have to take before it is. If there are very many receivers here, they
+        get it by a work that is put into `later`, where there is one.
         """
-        route = self._router.routes.get(message.topic) or self._router.route(message.topic)
+        if route is None:
+            route = self._router.routes.get(message.topic) or self._router.route(message.topic)
         forwarding = self.forwarding
         if forwarding is None or message.topic.startswith(SYS_PREFIX):
             sequence = self._write_down(route, message)
-            entries = self.publish_here(route, message, route.groups)
+            entries = self.publish_here(route, message, route.groups, later)
             if sequence:
                 self.note_streamed(route, message, "", sequence)
             return ([] if entries is None and sequence else entries), None
         asked = self._ask(route, message)
         if asked is not None:
             return asked.entries, asked
-        return self._publish(forwarding, route, message)
+        return self._publish(forwarding, route, message, later=later)
 
     def _publish(
-        self, forwarding: "Forwarding", route: Route, message: Message, wanted: Wanted = None
+        self,
+        forwarding: "Forwarding",
+        route: Route,
+        message: Message,
+        wanted: Wanted = None,
+        later: Later = None,
     ) -> tuple[Entries | None, Ticket | None]:
         """`wanted`: the brokers at which some clause holds, if it is known."""
         sequence = self._write_down(route, message)
@@ -248,7 +316,7 @@ class Dispatch:
             ticket = forwarding.publish(peers, message, marks, archived=sequence)
         if wanted is not None and self.narrowing is not None and self.narrowing.name not in wanted:
             self._last_read, self._point = message, None  # nobody's clause holds here
-        entries = self.publish_here(route, message, groups)
+        entries = self.publish_here(route, message, groups, later)
         if sequence:
             self.note_streamed(route, message, "", sequence)
         return ([] if entries is None and (wanted_by or marks or sequence) else entries), ticket
@@ -288,7 +356,11 @@ class Dispatch:
                 self.streamed.note(delivery, message.qos, broker, sequence)
 
     def publish_here(
-        self, route: Route, message: Message, groups: Iterable[Group] = ()
+        self,
+        route: Route,
+        message: Message,
+        groups: Iterable[Group] = (),
+        later: Later = None,
     ) -> Entries | None:
         """The same for who is connected here, and for the groups that this broker serves."""
         if message.retain:
@@ -296,6 +368,9 @@ class Dispatch:
         if route.is_empty_here:
             return None
         entries: Entries = []
+        if later is not None and route.is_wide:
+            later.append(self._spread_in_pieces(route, message, entries, groups))
+            return entries
         return entries if self._spread(route, message, entries, groups) else None
 
     def needs_disk(self, message: Message) -> bool:
@@ -304,7 +379,7 @@ class Dispatch:
             return True
         if not message.qos:
             return False
-        route = self._router.find(message.topic)
+        route = self._router.routes.get(message.topic) or self._router.route(message.topic)
         if route.archived or (route.streamed and self._read(route, message) is not None):
             return True
         if self.forwarding is not None and self.forwarding.needs_disk(route, message.qos):
@@ -334,9 +409,35 @@ class Dispatch:
                 delivery, message, message.retain and delivery.retain_as_published, entries
             )
         for group in groups:
-            if self.share(group, message, entries):
+            if self._share(group, message, entries):
                 matched = True
         return matched
+
+    def _spread_in_pieces(
+        self, route: Route, message: Message, entries: Entries, groups: Iterable[Group]
+    ) -> Work:
+        if route.asks:
+            groups = self._groups(route, message, groups)
+        # As they are now: who wants it by a clause may be others soon.
+        receivers: tuple[Delivery | Group, ...] = (*self._deliveries(route, message), *groups)
+        for place, receiver in enumerate(receivers, 1):
+            if isinstance(receiver, Delivery):
+                retain = message.retain and receiver.retain_as_published
+                self.deliver(receiver, message, retain, entries)
+            else:
+                self._share(receiver, message, entries)
+            if not place % RECEIVERS_PER_PIECE:
+                yield
+
+    def _share(self, group: Group, message: Message, entries: Entries) -> bool:
+        """To one member of a group, wherever it is; False if there is nobody."""
+        if self.share(group, message, entries):
+            return True
+        if self.forwarding is None or not group.is_fading:
+            return False
+        # It was picked for members that have ended since; others may be elsewhere.
+        self.forwarding.share(group.key, message, elsewhere=True)
+        return True
 
     # With matchers --------------------------------------------------------------------------------
 
@@ -430,16 +531,15 @@ class Dispatch:
             entry.group = group
         return True
 
-    def share_again(self, session: Session) -> None:
-        """A session ends: what it has not got of its groups goes to other members."""
-        for entry in session.shares():
-            expires_at = entry.message.expires_at
-            if entry.group is None or (expires_at is not None and expires_at <= self._shared.now):
-                continue
-            if self.forwarding is None:
-                self.share(entry.group, entry.message, [])
-            else:
-                self.forwarding.share(entry.group.key, entry.message)
+    def share_again(self, entry: Outgoing) -> None:
+        """A session has ended: what it has not got of its groups goes to other members."""
+        expires_at = entry.message.expires_at
+        if entry.group is None or (expires_at is not None and expires_at <= self._shared.now):
+            return
+        if self.forwarding is None:
+            self.share(entry.group, entry.message, [])
+        else:
+            self.forwarding.share(entry.group.key, entry.message)
 
     def deliver(self, delivery: Delivery, message: Message, retain: bool, entries: Entries) -> None:
         """One message to one session, at the lower of two QoS [MQTT-3.8.4-8]."""

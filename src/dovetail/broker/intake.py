@@ -9,6 +9,7 @@ and with every other broker that needs it; what the disk refuses is taken back, 
 told.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dovetail.broker import codec
@@ -24,6 +25,7 @@ from dovetail.broker.packets import (
 )
 from dovetail.broker.routes import Route
 from dovetail.broker.session import Session
+from dovetail.broker.slices import Work, is_done
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
 from dovetail.topics.names import SYS_PREFIX
@@ -72,7 +74,7 @@ class Intake(Outlet):
                         None,
                     )
                     return
-        packet = codec.decode_publish(self.version, first, data[body:end])
+        packet = codec.decode_publish(self.version, first, data[body:end], from_client=True)
         if packet.identifiers:  # [MQTT-3.3.4-6]
             raise ClientError(
                 ReasonCode.PROTOCOL_ERROR, "a client's PUBLISH has no subscription identifiers"
@@ -163,39 +165,102 @@ class Intake(Outlet):
         counters.publish_bytes_received += len(topic) + len(payload) + len(properties)
         if qos and not self._begin_receiving(session, qos, packet_id):
             return
-        route = self._router.routes.get(topic)
-        if route is None:
-            self._router.check(topic)
-            route = self._router.route(topic)
+        route = self._router.look_up(topic)
         is_free = self.access.everything and topic[0] != _DOLLAR
         if not is_free and not self._may_publish(topic):
             counters.publishes_dropped += 1
             self._refuse_publish(qos, packet_id, ReasonCode.NOT_AUTHORIZED)
             return
         message = Message(topic, payload, qos, retain, properties, expires_at, session.client_id)
+        if route is None:
+            self._begin(self._publish_later(session, message, packet_id))
+        else:
+            self._publish(session, route, message, packet_id)
+
+    def _begin(self, work: Work) -> None:
+        """Nothing behind it is taken before it is done."""
+        if not is_done(work):
+            self._work = work
+
+    def _publish_later(self, session: Session, message: Message, packet_id: int) -> Work:
+        """It takes long to find who gets it. Its client may be gone by then."""
+        route = yield from self._router.search(message.topic)
+        self._publish(session, route, message, packet_id)
+        work, self._work = self._work, None
+        if work is not None:
+            yield from work
+
+    def _publish(self, session: Session, route: Route, message: Message, packet_id: int) -> None:
+        shared = self._shared
+        qos = message.qos
         if route.space is not None and self._refuse_unreadable(route, message, packet_id):
             return
-        if retain or shared.journal.refuses_more:
+        if message.retain or shared.journal.refuses_more:
             refusal = self.broker.refusal(message, session)
             if refusal is not None:
-                counters.publishes_dropped += 1
+                shared.counters.publishes_dropped += 1
                 self._refuse_storage(qos, packet_id, refusal)
                 return
         rows_before = shared.journal.rows_written
-        entries, ticket = self._dispatch.publish(message)
-        if retain:
+        later: list[Work] | None = [] if route.is_wide else None
+        entries, ticket = self._dispatch.publish(message, route, later)
+        if message.retain:
             self.broker.expire_retained(message)
-        if qos:
-            if qos == 2:
-                session.hold(packet_id, ticket if isinstance(ticket, Asked) else None)
-            self._acknowledge(
-                PacketType.PUBREC if qos == 2 else PacketType.PUBACK,
-                packet_id,
-                ReasonCode.NO_MATCHING_SUBSCRIBERS if entries is None else 0,
-                entries,
-                wait=shared.journal.rows_written != rows_before,
-                ticket=ticket,
+        if later:
+            (work,) = later
+            self._begin(
+                self._spread(session, message, packet_id, entries, ticket, rows_before, work)
             )
+        elif qos:
+            self._taken(session, qos, packet_id, entries, ticket, rows_before)
+
+    def _spread(
+        self,
+        session: Session,
+        message: Message,
+        packet_id: int,
+        entries: Entries | None,
+        ticket: "Ticket | None",
+        rows_before: int,
+        work: Work,
+    ) -> Work:
+        """There are many who get it."""
+        journal = self._shared.journal
+        qos = message.qos
+        if qos == 2:
+            # All deliveries are on disk with the packet identifier, or none is: otherwise who gets
+            # it before a crash would get it again after that.
+            journal.hold()
+        try:
+            yield from work
+            if qos:
+                self._taken(session, qos, packet_id, entries, ticket, rows_before)
+        finally:
+            if qos == 2:
+                journal.let_go()
+
+    def _taken(
+        self,
+        session: Session,
+        qos: int,
+        packet_id: int,
+        entries: Entries | None,
+        ticket: "Ticket | None",
+        rows_before: int,
+    ) -> None:
+        """A QoS 1 or 2 publication has gone its way, and is acknowledged when that is safe."""
+        if qos == 2 and not session.is_over:
+            session.hold(packet_id, ticket if isinstance(ticket, Asked) else None)
+        if self.session is not session:
+            return  # it may be asked for again
+        self._acknowledge(
+            PacketType.PUBREC if qos == 2 else PacketType.PUBACK,
+            packet_id,
+            ReasonCode.NO_MATCHING_SUBSCRIBERS if entries is None else 0,
+            entries,
+            wait=self._shared.journal.rows_written != rows_before,
+            ticket=ticket,
+        )
 
     def _begin_receiving(self, session: Session, qos: int, packet_id: int) -> bool:
         """False if it is a message that came before."""
@@ -286,7 +351,7 @@ class Intake(Outlet):
         if wait:
             self.broker.shared.journal.when_stored(settle)
         if ticket is not None:
-            ticket.close(settle)
+            ticket.close(_forwarded(session, settle) if answer == PacketType.PUBREC else settle)
         if not owed.waiting:
             self._send_acks()
 
@@ -380,3 +445,14 @@ class Intake(Outlet):
             self._acknowledge(
                 PacketType.PUBCOMP, packet_id, answer, None, wait=session.expiry_seconds > 0
             )
+
+
+def _forwarded(session: Session, settle: Callable[[bool], None]) -> Callable[[bool], None]:
+    """Return `settle` for a publication that the session counts until other brokers have it."""
+    session.forwarding += 1
+
+    def act(taken: bool) -> None:
+        session.forwarding -= 1
+        settle(taken)
+
+    return act

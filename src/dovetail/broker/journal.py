@@ -6,15 +6,23 @@ the store, and tells us when it is there. Rules:
 - A batch is written whole or not at all, and batches in the order they were closed.
 - Within a batch the last state of a key counts: None means that the row goes. A row that came and
   went within one batch never touches the disk.
-- Whoever acknowledges something waits (`when_stored`) for the batch that holds it.
+- Whoever acknowledges something waits (`when_stored`) for the batch that holds it. All who wait are
+  told in the order in which they began to.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from dovetail.broker.slices import Work, in_one_go
+from dovetail.config import TOLD_PER_PIECE
 from dovetail.messages import Message
+
+Act = Callable[[bool], Work | None]
+"""Of who waits for the disk: told True when a batch is there, False when it could not be written.
+What takes longer is a work, done before the next is told."""
 
 
 class SessionRow(NamedTuple):
@@ -129,8 +137,7 @@ class Batch:
     """1 where a peer has members of a group whose sessions are kept; by peer, name and filter."""
     archive: dict[int, ArchiveRow | None] = field(default_factory=dict)
     """Publications that are in no file of the archive yet, by their sequence."""
-    waiting: list[Callable[[bool], None]] = field(default_factory=list)
-    """Called with True when the batch is on disk, with False when it could not be written."""
+    waiting: list[Act] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -188,7 +195,10 @@ class Journal:
         """Rises with every row, and all who wait: compared, it tells whether there is something."""
         self.bytes_open = 0
         """Payload in the open batch: what a publisher faster than the disk would pile up."""
-        self._waiting_on: list[Callable[[bool], None]] = []
+        self._waiting_on: list[Act] = []
+        self._holds = 0
+        self._telling: deque[Act] = deque()
+        self._teller: Work | None = None
         self._next_session = next_session
         self._next_message = next_message
 
@@ -307,14 +317,27 @@ class Journal:
         self.open.archive[sequence] = None
         self.rows_written += 1
 
-    def when_stored(self, act: Callable[[bool], None]) -> None:
+    def when_stored(self, act: Act) -> None:
         """Act when everything written so far is on disk (True), or could not be put there."""
         self.open.waiting.append(act)
         self.rows_written += 1
 
-    def wait_on(self, act: Callable[[bool], None]) -> None:
+    def wait_on(self, act: Act) -> None:
         """For who was told just now that it could not be: wait again, before all who came later."""
         self._waiting_on.append(act)
+
+    @property
+    def is_held(self) -> bool:
+        return self._holds > 0
+
+    def hold(self) -> None:
+        """Keep the open batch open: something comes into it in slices, whole or not at all."""
+        self._holds += 1
+
+    def let_go(self) -> None:
+        """All of it has come."""
+        self._holds -= 1
+        self.rows_written += 1
 
     def close(self, *, probe: bool = False) -> Batch | None:
         """The open batch, to be written; None while there is nothing, or one is on its way.
@@ -323,27 +346,54 @@ class Journal:
         the disk is well.
         """
         batch = self.open
-        if self.outstanding is not None or (batch.is_empty and not (self.failing or probe)):
+        if self._holds or self.outstanding is not None:
+            return None
+        if batch.is_empty and not (self.failing or probe):
             return None
         self.outstanding = batch
         self.open = Batch(batch.number + 1)
         self.bytes_open = 0
         return batch
 
-    def finished(self, stored: bool) -> None:
-        """The batch on its way is on disk, or did not get there."""
+    def finished(self, stored: bool, begin: Callable[[Work], None] = in_one_go) -> None:
+        """The batch on its way is on disk, or did not get there. Who waits for it is told.
+
+        `begin` decides when: it gets the work of telling them. If the disk has refused, they are
+        told at once: the next batch has to hold what waits on.
+        """
         batch = self.outstanding
         assert batch is not None
         self.outstanding = None
         self.failing = not stored
-        if not stored:
-            self._put_back(batch)
         waiting, batch.waiting = batch.waiting, []
+        if stored:
+            self._telling.extend(waiting)
+            if self._teller is None:
+                self._teller = self._tell_stored()
+                begin(self._teller)
+            return
+        self._put_back(batch)
+        if self._teller is not None:
+            in_one_go(self._teller)
         for act in waiting:
-            act(stored)
+            work = act(False)
+            if work is not None:
+                in_one_go(work)
         if self._waiting_on:
             self.open.waiting[:0] = self._waiting_on
             self._waiting_on = []
+
+    def _tell_stored(self) -> Work:
+        """All who wait for what is on disk, and those who come to be among them meanwhile."""
+        try:
+            told = 0
+            while self._telling:
+                yield from self._telling.popleft()(True) or ()
+                told += 1
+                if not told % TOLD_PER_PIECE:
+                    yield
+        finally:
+            self._teller = None
 
     def _put_back(self, failed: Batch) -> None:
         now = self.open

@@ -4,19 +4,23 @@
                   ^                   |
                   +---- CONNECT ------+
 
-- One session per client identifier. Who connects takes over from who is connected.
+- One session per client identifier, of one user (ownership.py). Who connects takes over from who is
+  connected.
 - A session without an expiry interval ends with its connection, one that has it when it is over.
 - A session that ended is gone when the disk has forgotten it too (`is_leaving`): before that nobody
   is told that there is none, or a crash would bring it back.
 - What a group picked an ended session for, and it has not got, goes to another member.
+- A session that ended may leave much behind: what it subscribed to, what it has not got. It counts
+  no more, at once, and is cleared away in slices.
 - A will is published once: when the connection is lost and its delay over, or with the session's
   end if that is earlier.
 """
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import NamedTuple
 
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.outgoing import Outgoing
@@ -24,12 +28,21 @@ from dovetail.broker.outlet import Outlet
 from dovetail.broker.packets import Connect, Will
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Session
+from dovetail.broker.slices import Slices, Work, is_done
 from dovetail.broker.state import Shared
 from dovetail.broker.timers import Timers
+from dovetail.config import ENTRIES_PER_PIECE
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 
 log = logging.getLogger("dovetail.broker")
+
+
+class _Waiter(NamedTuple):
+    """A client that is let in when its last session is off the disk."""
+
+    user: str | None
+    act: Callable[[bool], None]
 
 
 class Lifetimes:
@@ -38,6 +51,7 @@ class Lifetimes:
     def __init__(
         self,
         shared: Shared,
+        slices: Slices,
         router: Router,
         timers: Timers,
         dispatch: Dispatch,
@@ -45,7 +59,7 @@ class Lifetimes:
     ) -> None:
         self.sessions: dict[str, Session] = {}
         """By client identifier."""
-        self._leaving: dict[str, Callable[[bool], None] | None] = {}
+        self._leaving: dict[str, _Waiter | None] = {}
         """Those that ended and are still on disk, by client identifier, and who waits for it."""
         self._ends: Counter[str] = Counter()
         """How many sessions of each of those."""
@@ -60,6 +74,7 @@ class Lifetimes:
         self._last_wills: dict[str, Session] = {}
         """Sessions of our last life that have ended but for that."""
         self._shared = shared
+        self._slices = slices
         self._router = router
         self._timers = timers
         self._dispatch = dispatch
@@ -70,7 +85,7 @@ class Lifetimes:
     def make_way(self, packet: Connect, user: str | None) -> None:
         """End what this CONNECT ends: the client's other connection, and maybe its session.
 
-        What one user was promised is not for another who comes under the same client identifier.
+        What one user was promised is not for another who may come under its client identifier.
         """
         session = self.sessions.get(packet.client_id)
         if session is not None and session.link is not None:
@@ -78,7 +93,10 @@ class Lifetimes:
             assert isinstance(session.link, Outlet)
             session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
             session = self.sessions.get(packet.client_id)
-        if session is not None and (packet.clean_start or session.user != user):  # [MQTT-3.1.2-4]
+        if session is None:
+            return
+        may_resume = self._shared.ownership.may_resume(session.user, user)
+        if packet.clean_start or not may_resume:  # [MQTT-3.1.2-4]
             self.end(session)
 
     def has_room_for(self, client_id: str) -> bool:
@@ -86,17 +104,21 @@ class Lifetimes:
         is_known = client_id in self.sessions
         return is_known or len(self.sessions) < self._shared.limits.sessions_max
 
-    def session_for(self, client_id: str) -> tuple[Session, bool]:
+    def session_for(self, client_id: str, user: str | None) -> tuple[Session, bool]:
         """The client's session, and was it there before? [MQTT-3.2.2-2], [MQTT-3.2.2-3]"""
         session = self.sessions.get(client_id)
         if session is not None:  # [MQTT-3.1.2-5]
             self._timers.cancel(("expiry", session.number))
             self._timers.cancel(("will", session.number))  # [MQTT-3.1.3-9]
             return session, True
-        return self._new(client_id), False
+        return self._new(client_id, user), False
 
-    def _new(self, client_id: str) -> Session:
-        self._drop_last_will(client_id)
+    def _new(self, client_id: str, user: str | None) -> Session:
+        last = self._last_wills.get(client_id)
+        if last is not None and self._shared.ownership.may_resume(last.user, user):
+            self._drop_last_will(client_id)  # its client is back
+        elif last is not None:
+            self._publish_will(last)
         number = self._shared.journal.new_session_number()
         session = self.sessions[client_id] = Session(self._shared, number, client_id)
         return session
@@ -132,7 +154,7 @@ class Lifetimes:
 
     def arrive(self, client_id: str, user: str | None, expiry_seconds: int) -> Session:
         """A session that another broker hands over, and whose client is on its way."""
-        session = self._new(client_id)
+        session = self._new(client_id, user)
         session.user = user
         session.expiry_seconds = expiry_seconds
         session.ended_at = self._shared.now
@@ -161,9 +183,7 @@ class Lifetimes:
 
     def bury(self, session: Session) -> None:
         """The rest of one that has departed."""
-        for topic_filter in list(session.subscriptions):
-            self._router.unsubscribe(session, topic_filter)
-        session.discard()
+        self._clear_away(session)
 
     # A client goes ------------------------------------------------------------------------------
 
@@ -178,7 +198,7 @@ class Lifetimes:
             self.end(session)
             return
         self._note_will(session)
-        self._router.presence_changed(session)
+        self._slices.begin(self._router.presence_changed(session))
         if session.will is not None:
             delay = session.will.delay_seconds
             if delay:
@@ -235,11 +255,8 @@ class Lifetimes:
         self._timers.cancel(("expiry", session.number))
         self._timers.cancel(("will", session.number))
         del self.sessions[session.client_id]
-        for topic_filter in list(session.subscriptions):
-            self._router.unsubscribe(session, topic_filter)
-        self._dispatch.share_again(session)
         will, session.will = session.will, None
-        session.discard()
+        self._clear_away(session)
         if self.kept is not None:
             self.kept(session.client_id, False)
         if self.ended is not None:
@@ -250,26 +267,49 @@ class Lifetimes:
             self._publish(will_message(will, session.client_id, self._shared.now))
         self._note_will(session)
 
+    def _clear_away(self, session: Session) -> None:
+        """Nothing is for it from now on, and the disk forgets it. The rest goes in slices."""
+        left = session.end()
+        self._slices.begin(self._clear(session, left))
+
+    def _clear(self, session: Session, left: deque[Outgoing]) -> Work:
+        retiring = self._router.retire(session)
+        is_done(retiring)
+        while left:
+            for _ in range(min(len(left), ENTRIES_PER_PIECE)):
+                entry = left.popleft()
+                if entry.may_be_shared:
+                    self._dispatch.share_again(entry)
+                session.forget(entry)
+            if left:
+                yield
+        yield from retiring
+
     def is_leaving(self, client_id: str) -> bool:
         """Did this client's session end, and would a crash bring it back?"""
         return client_id in self._leaving
 
-    def when_gone(self, client_id: str, act: Callable[[bool], None]) -> None:
+    def when_gone(self, client_id: str, user: str | None, act: Callable[[bool], None]) -> None:
         """Act when it is off the disk (True), or could not be taken from there.
 
         Who asked before for the same client is told the latter: it was not fast enough.
         """
         before = self._leaving[client_id]
-        self._leaving[client_id] = act
+        self._leaving[client_id] = _Waiter(user, act)
         if before is not None:
-            before(False)
+            before.act(False)
+
+    def owners(self, client_id: str) -> set[str | None]:
+        """The users who have a session under this identifier, or are about to get one."""
+        session, waiter = self.sessions.get(client_id), self._leaving.get(client_id)
+        return {one.user for one in (session, waiter) if one is not None}
 
     def _leave_disk(self, client_id: str) -> None:
         self._leaving.setdefault(client_id, None)
         self._ends[client_id] += 1
 
         def told(stored: bool) -> None:
-            act = self._leaving[client_id]
+            waiter = self._leaving[client_id]
             if not stored:
                 self._leaving[client_id] = None
                 self._shared.journal.wait_on(told)
@@ -278,8 +318,8 @@ class Lifetimes:
                 if self._ends[client_id]:
                     return  # another of its sessions has ended since
                 del self._ends[client_id], self._leaving[client_id]
-            if act is not None:
-                act(stored)
+            if waiter is not None:
+                waiter.act(stored)
 
         self._shared.journal.when_stored(told)
 

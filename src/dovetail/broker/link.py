@@ -7,6 +7,10 @@
 Pure: nothing here knows sockets. outlet.py has its outgoing half, intake.py what becomes of
 publications; here bytes become packets. Whole read buffers are scanned at once; plain QoS 0 packets
 are passed on as they are, everything else is taken apart one by one.
+
+A read may bring more than a client shall keep others waiting for: many packets, or one with many
+filters. Then the rest is taken in slices (slices.py), in its order, and the link is busy: the shell
+reads nothing more of it meanwhile.
 """
 
 from collections.abc import Callable
@@ -30,8 +34,15 @@ from dovetail.broker.packets import (
     Subscribe,
     Unsubscribe,
 )
+from dovetail.broker.routes import Route
 from dovetail.broker.session import Session
-from dovetail.config import EARLY_BYTES_MAX
+from dovetail.broker.slices import Work
+from dovetail.config import (
+    EARLY_BYTES_MAX,
+    LONG_PACKET_BYTES,
+    PACKETS_PER_PIECE,
+    RUN_PACKETS_MAX,
+)
 from dovetail.errors import ClientError, ReasonCode
 
 SCAN_BYTES_MIN = 1_024
@@ -48,6 +59,8 @@ _ACKS = {
     0x62: PacketType.PUBREL,
     0x70: PacketType.PUBCOMP,
 }
+_LONG = frozenset({0x82, 0xA2})
+"""First bytes of SUBSCRIBE and UNSUBSCRIBE, which may have many filters."""
 _LONG_LENGTH = 0x80
 _PINGRESP = b"\xd0\x00"
 _DOLLAR = 0x24
@@ -63,6 +76,9 @@ class Link(Intake):
     def receive(self, data: bytes, now: float) -> None:
         """Bytes from the client, as many as the network gave at once."""
         self.broker.shared.now = self.seen_at = now
+        if self.is_busy:
+            self._behind += data
+            return
         if self._partial:
             self._partial += data
             if len(self._partial) < self._partial_needs:
@@ -91,6 +107,7 @@ class Link(Intake):
             or (length := data[1]) >= _LONG_LENGTH
             or data[4] == _DOLLAR
             or self._partial
+            or self.is_busy
             or not self.access.everything
         ):
             return False
@@ -115,18 +132,55 @@ class Link(Intake):
         return True
 
     def _take(self, data: bytes) -> None:
-        while len(data) >= SCAN_BYTES_MIN or data.startswith(SCANNED_FIRST):
-            data = self._take_many(data)
-        if data:
-            self._take_few(data, 0)
+        """A piece of it now, and the rest in slices."""
+        rest = self._take_piece(data)
+        if rest or self._work is not None:
+            self.is_busy = True
+            self.broker.slices.begin(self._take_rest(rest))
 
-    def _take_few(self, data: bytes, at: int) -> None:
+    def _take_rest(self, data: bytes) -> Work:
+        """What is left of a read, and what came behind it."""
+        try:
+            yield
+            while self.state is State.CONNECTED:
+                self.seen_at = self._shared.now  # it is we who do not listen
+                if self._work is not None:
+                    work, self._work = self._work, None
+                    yield from work
+                elif data:
+                    data = self._take_piece(data)
+                    yield
+                elif self._behind:
+                    data = bytes(self._partial) + self._behind
+                    self._partial.clear()
+                    self._behind = b""
+                else:
+                    break
+        except ClientError as error:
+            self.fail(error.reason, error.message)
+        finally:
+            self.is_busy = False
+            self._work = None
+            self._behind = b""
+            self.broker.wake(self)  # the shell may read on
+
+    def _take_piece(self, data: bytes) -> bytes:
+        """As much as shall be taken at once; returns the rest."""
+        if len(data) >= SCAN_BYTES_MIN or data.startswith(SCANNED_FIRST):
+            return self._take_many(data)
+        return self._take_few(data)
+
+    def _take_few(self, data: bytes) -> bytes:
         """Packet by packet."""
         size = len(data)
+        at = 0
+        packets_left = PACKETS_PER_PIECE
         while at < size:
             if self.state is not State.CONNECTED:
                 self._take_connect(data[at:])
-                return
+                return b""
+            if self._work is not None or not packets_left:
+                return data[at:]
             if at + 2 <= size and data[at + 1] < _LONG_LENGTH:
                 body = at + 2
                 end = body + data[at + 1]
@@ -134,16 +188,18 @@ class Link(Intake):
                 length = codec.decode_length(data, at + 1)
                 if length is None:
                     self._keep(data, at, 0)
-                    return
+                    return b""
                 body = length[1]
                 end = body + length[0]
                 if end - at > self._shared.limits.packet_bytes_max:
                     self._refuse_size(end - at)
             if end > size:
                 self._keep(data, at, end - at)
-                return
+                return b""
             self._take_packet(data, at, body, end)
             at = end
+            packets_left -= 1
+        return b""
 
     def _keep(self, data: bytes, at: int, needs: int) -> None:
         self._partial += data[at:]
@@ -157,9 +213,9 @@ class Link(Intake):
         )  # [MQTT-3.2.2-15]
 
     def _take_many(self, data: bytes) -> bytes:
-        """The whole buffer at once: runs of plain packets by route, the rest packet by packet.
+        """By scanning: runs of plain packets by route, the rest packet by packet.
 
-        Returns what is left, if it has more runs than a scan finds.
+        Returns what is left, if it has more runs than a scan finds, or a packet that takes long.
         """
         broker = self.broker
         runs, at, status, needs = broker.scan(
@@ -174,14 +230,13 @@ class Link(Intake):
             ]
             if unknown:
                 self._router.prepare(unknown)
-            self._take_runs(data, runs)
+            taken = self._take_runs(data, runs)
         else:
-            for run in runs:
-                self._take_run_alone(data, *run)
-                if self.state is not State.CONNECTED:
-                    break
+            taken = self._take_runs_alone(data, runs)
         if self.state is not State.CONNECTED:
             return b""
+        if taken < at or self._work is not None:
+            return data[taken:]
         if status == kernels.TOO_LONG:
             self._refuse_size(needs)
         elif status == kernels.MALFORMED:
@@ -194,33 +249,77 @@ class Link(Intake):
             self._keep(data, at, needs)
         return b""
 
-    def _take_runs(self, data: bytes, runs: list[list[int]]) -> None:
-        """Neighbouring runs of one route are joined, and passed on as one slice."""
-        forward = self._dispatch.forward
+    def _take_runs(self, data: bytes, runs: list[list[int]]) -> int:
+        """Neighbouring runs of one route are joined, and passed on as one slice.
+
+        Returns where what was taken ends.
+        """
+        forward = self._forward
         router = self._router
-        session = self.session
-        assert session is not None
-        version = self.version
         route = None
         first = last = packets = 0
+        one_by_one = 0
+        packets_left = PACKETS_PER_PIECE
         for start, body, end, count, topic_end in runs:
             found = router.routes.get(data[body + 2 : topic_end]) if topic_end else None
-            if found is not None and found is route:
+            if found is not None and found is route and packets < RUN_PACKETS_MAX:
                 last = end
                 packets += count
                 continue
             if route is not None:
-                forward(route, data[first:last], version, packets, session)
+                one_by_one += forward(route, data[first:last], packets)
                 route = None
+                if self._work is not None or one_by_one > RUN_PACKETS_MAX:
+                    return last
             if not topic_end:
                 self._take_packet(data, start, body, end)
-                if self.state is not State.CONNECTED:
-                    return
+                packets_left -= 1
+                if not packets_left or self._work is not None or self.state is not State.CONNECTED:
+                    return end
                 continue
-            route = found or router.find(data[body + 2 : topic_end])
+            route = found or router.look_up(data[body + 2 : topic_end])
+            if route is None:
+                self._begin(self._search(data[body + 2 : topic_end], data[start:end], count))
+                if self._work is not None:
+                    return end
             first, last, packets = start, end, count
         if route is not None:
-            forward(route, data[first:last], version, packets, session)
+            forward(route, data[first:last], packets)
+        return runs[-1][2] if runs else 0
+
+    def _forward(self, route: Route, data: bytes, packets: int) -> int:
+        """Plain packets on topics of one route; returns how many were looked at one by one."""
+        session = self.session
+        assert session is not None
+        dispatch = self._dispatch
+        if route.is_wide:
+            work = dispatch.forward_in_pieces(route, data, self.version, packets, session)
+            if work is not None:
+                self._begin(work)
+                return packets
+        return dispatch.forward(route, data, self.version, packets, session)
+
+    def _search(self, topic: bytes, data: bytes, packets: int) -> Work:
+        """It takes long to find who gets them. Their client may be gone by then."""
+        session = self.session
+        assert session is not None
+        route = yield from self._router.search(topic)
+        work = None
+        if route.is_wide:
+            work = self._dispatch.forward_in_pieces(route, data, self.version, packets, session)
+        if work is not None:
+            yield from work
+        else:
+            self._dispatch.forward(route, data, self.version, packets, session)
+
+    def _take_runs_alone(self, data: bytes, runs: list[list[int]]) -> int:
+        """The same where a client may not publish to all topics."""
+        end = 0
+        for start, body, end, count, topic_end in runs[:PACKETS_PER_PIECE]:
+            self._take_run_alone(data, start, body, end, count, topic_end)
+            if self._work is not None or self.state is not State.CONNECTED:
+                return end
+        return end
 
     def _take_run_alone(
         self, data: bytes, start: int, body: int, end: int, count: int, topic_end: int
@@ -230,12 +329,13 @@ class Link(Intake):
             self._take_packet(data, start, body, end)
             return
         topic = data[body + 2 : topic_end]
-        counters = self.broker.shared.counters
-        route = self.broker.router.find(topic)
+        counters = self._shared.counters
+        route = self._router.look_up(topic)
         if self._may_publish(topic):
-            session = self.session
-            assert session is not None
-            self.broker.dispatch.forward(route, data[start:end], self.version, count, session)
+            if route is None:
+                self._begin(self._search(topic, data[start:end], count))
+            else:
+                self._forward(route, data[start:end], count)
         else:
             counters.packets_received += count
             counters.publishes_received += count
@@ -253,6 +353,9 @@ class Link(Intake):
             if packet_id:
                 self._take_ack(_ACKS[first], packet_id, 0)
                 return
+        if end - body > LONG_PACKET_BYTES and first in _LONG:
+            self._begin(self._take_long(first, data[body:end]))
+            return
         packet = codec.decode(self.version, first, data[body:end])
         _HANDLERS.get(type(packet), _refuse_packet)(self, packet)
 
@@ -339,11 +442,19 @@ class Link(Intake):
 
     def _take_subscribe(self, packet: Packet) -> None:
         assert isinstance(packet, Subscribe)
-        self.broker.subscribe(self, packet)
+        self._begin(self.broker.subscribe(self, packet))
 
     def _take_unsubscribe(self, packet: Packet) -> None:
         assert isinstance(packet, Unsubscribe)
-        self.broker.unsubscribe(self, packet)
+        self._begin(self.broker.unsubscribe(self, packet))
+
+    def _take_long(self, first: int, body: bytes) -> Work:
+        """A SUBSCRIBE or UNSUBSCRIBE with many filters."""
+        packet = yield from codec.decode_in_pieces(self.version, first, body)
+        if isinstance(packet, Subscribe):
+            yield from self.broker.subscribe(self, packet)
+        else:
+            yield from self.broker.unsubscribe(self, packet)
 
     def _take_ping(self, packet: Packet) -> None:
         assert isinstance(packet, Ping)

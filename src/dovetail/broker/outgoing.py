@@ -43,6 +43,14 @@ class Outgoing:
         self.first_batch = 0  # of the journal; 0: not on disk
         self.group: Group | None = None  # which picked this session; not on disk
 
+    @property
+    def may_be_shared(self) -> bool:
+        """Did a group pick its session, and may it give it to another that has not got it?
+
+        QoS 2 that is under way is nobody else's [MQTT-4.8.2-5].
+        """
+        return self.group is not None and not (self.packet_id and self.qos == 2)
+
     def row(self) -> DeliveryRow:
         return DeliveryRow(
             self.message.number,

@@ -19,6 +19,7 @@ from dovetail.broker.packets import (
     Reasons,
 )
 from dovetail.broker.session import Session
+from dovetail.broker.slices import Work
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 
@@ -83,6 +84,7 @@ class Outlet:
         "_alias_out_max",
         "_aliases_in",
         "_aliases_out",
+        "_behind",
         "_dispatch",
         "_partial",
         "_partial_needs",
@@ -90,10 +92,12 @@ class Outlet:
         "_router",
         "_sees_problems",
         "_shared",
+        "_work",
         "access",
         "broker",
         "congested",
         "flush",
+        "is_busy",
         "keep_alive_seconds",
         "outgoing",
         "packet_bytes_max",
@@ -132,6 +136,10 @@ class Outlet:
         self._aliases_in: dict[int, bytes] = {}
         self._sees_problems = True
 
+        self.is_busy = False
+        """Is what it sent last still being taken, in slices?"""
+        self._work: Work | None = None  # that has to be done first
+        self._behind = b""  # what came meanwhile
         self._partial = bytearray()
         self._partial_needs = 0
         self._receiving = 0  # QoS 1 and 2 publications that are not acknowledged to the end
@@ -140,6 +148,11 @@ class Outlet:
     @property
     def is_connected(self) -> bool:
         return self.state is State.CONNECTED
+
+    @property
+    def is_deaf(self) -> bool:
+        """Shall the shell read nothing more of it for now?"""
+        return self.is_busy or self.state is State.ASKING
 
     @property
     def is_closed(self) -> bool:

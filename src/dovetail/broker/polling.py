@@ -60,15 +60,15 @@ class Polling:
             mailbox = request.mailbox
             try:
                 requests = [SubscriptionRequest(topic_filter, qos=1) for topic_filter in filters]
-                self._server.broker.subscribe(
-                    mailbox, Subscribe(1, requests, user_properties=where)
-                )
+                broker = self._server.broker
+                packet = Subscribe(1, requests, user_properties=where)
+                broker.slices.begin(broker.subscribe(mailbox, packet))
                 self._server.rows_may_wait()
                 await request.until(lambda: mailbox.reasons is not None)
                 _check(mailbox)
                 # With the mailbox would end what it is owed of retained messages.
-                greetings = self._server.broker.greetings
-                await request.until(lambda: not greetings.is_paused(mailbox))
+                greetings = broker.greetings
+                await request.until(lambda: not greetings.is_sending(mailbox))
             except BaseException:
                 self._end_session(mailbox)
                 raise

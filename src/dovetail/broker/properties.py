@@ -7,6 +7,9 @@ class (broker/packets.py) holds it. Three kinds of rows differ from that:
 - `repeats`: may be there several times; the field is a tuple. All others may be there once.
 - without a field: checked and dropped, as no part of Dovetail asks for it.
 
+User properties may be very many. A row of them is checked by a kernel; of those that have a field
+the first USER_PROPERTIES_MAX are in it, and only a packet that is about more than that is refused.
+
 A field at its class's default is not written.
 """
 
@@ -14,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from dovetail.broker.datatypes import (
     Reader,
@@ -27,6 +32,7 @@ from dovetail.broker.datatypes import (
     write_text,
     write_two_bytes,
 )
+from dovetail.broker.kernels.pairs import pairs_end
 from dovetail.broker.packets import (
     Ack,
     Auth,
@@ -41,11 +47,15 @@ from dovetail.broker.packets import (
     UserProperties,
     Will,
 )
+from dovetail.config import USER_PROPERTIES_MAX
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import check_name
 
 WILL: Final = 0
-"""Stands with the packet types for the properties of a will, which have rules of their own."""
+"""Stands with the packet types for the properties of a will, which have rules of their own..."""
+
+_CLIENT_PUBLISH: Final = -1
+"""...and so has a PUBLISH that a client sends."""
 
 REMEMBERED_MAX: Final = 4_096
 """Properties of publications that need no parsing when they come again."""
@@ -55,6 +65,9 @@ REMEMBERED_BYTES_MAX: Final = 127
 
 PublishProperties = tuple[bytes, int | None, int, tuple[int, ...]]
 """What is forwarded, expiry in seconds, alias, subscription identifiers."""
+
+PAIRS_BYTES_MIN: Final = 256
+"""Fewer bytes of properties are read one by one: a call of the kernel costs as much."""
 
 PAYLOAD_FORMAT: Final = 0x01
 MESSAGE_EXPIRY: Final = 0x02
@@ -78,6 +91,11 @@ def _read_topic(reader: Reader, what: str) -> str:
     topic = reader.text(what)
     check_name(topic)  # [MQTT-3.3.2-14], [MQTT-4.7.3-1]
     return topic
+
+
+def _refuse_identifier(_reader: Reader, _what: str) -> int:
+    # [MQTT-3.3.4-6]
+    raise protocol_error("a client's PUBLISH has no subscription identifiers")
 
 
 BYTE = Kind(Reader.byte, write_byte)
@@ -119,6 +137,8 @@ _ACKS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, Pack
 _ANSWERS = _ACKS | {PacketType.SUBACK, PacketType.UNSUBACK}
 _REASONED = _CONNACK | _ANSWERS | _DISCONNECT | _AUTH
 _NAMED = _REASONED | _CONNECT | _SUBSCRIBE | {PacketType.UNSUBSCRIBE}
+_BY_USER = frozenset({PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE})
+"""Where a user property may be an order to us (subscribing.py), and none may be passed over."""
 
 # Section 2.2.2.2, table 2-4.
 TABLE: Final = (
@@ -225,6 +245,15 @@ def _defaults(packet: int) -> dict[str, Any]:
 _BY_ID: Final = {
     packet: {row.id: row for row in TABLE if packet in row.packets} for packet in _CLASSES
 }
+_BY_ID[_CLIENT_PUBLISH] = {
+    **_BY_ID[PacketType.PUBLISH],
+    SUBSCRIPTION_IDENTIFIER: Property(
+        SUBSCRIPTION_IDENTIFIER,
+        "the subscription identifier",
+        Kind(_refuse_identifier, encode_length),
+        frozenset(),
+    ),
+}
 _WRITTEN: Final = {
     packet: tuple(
         (row, _defaults(packet)[row.field]) for row in TABLE if packet in row.packets and row.field
@@ -241,8 +270,13 @@ def read_properties(reader: Reader, packet: int) -> tuple[dict[str, Any], bytes]
     return _parse(reader.take(length, "properties"), packet)
 
 
-def read_publish_properties(body: bytes, at: int) -> tuple[PublishProperties, int]:
-    """The same for PUBLISH, and the position behind them."""
+def read_publish_properties(
+    body: bytes, at: int, *, from_client: bool = False
+) -> tuple[PublishProperties, int]:
+    """The same for PUBLISH, and the position behind them.
+
+    A client's has no subscription identifiers: it is refused with the first of them.
+    """
     length = body[at]
     if length <= REMEMBERED_BYTES_MAX:
         stop = at + length + 1
@@ -250,11 +284,13 @@ def read_publish_properties(body: bytes, at: int) -> tuple[PublishProperties, in
             return _parse_short_publish(body[at + 1 : stop]), stop
     reader = Reader(body, at)
     length = reader.variable("the property length")
-    return _parse_publish(reader.take(length, "properties")), reader.at
+    properties = reader.take(length, "properties")
+    return _parse_publish(properties, from_client=from_client), reader.at
 
 
-def _parse_publish(properties: bytes) -> PublishProperties:
-    values, forwarded = _parse(properties, PacketType.PUBLISH)
+def _parse_publish(properties: bytes, *, from_client: bool = False) -> PublishProperties:
+    packet = _CLIENT_PUBLISH if from_client else PacketType.PUBLISH
+    values, forwarded = _parse(properties, packet)
     return (
         forwarded,
         values.get("expiry_seconds"),
@@ -275,22 +311,54 @@ def _parse(properties: bytes, packet: int) -> tuple[dict[str, Any], bytes]:
     forwarded = bytearray()
     while reader.at < reader.end:
         start = reader.at
-        row = _read_row(reader, rows)
-        value = _read_value(reader, row)
-        if row.repeats:
-            if row.field:
-                values.setdefault(row.field, []).append(value)
-        elif row in seen:
-            raise protocol_error(f"{row.name} is there twice")
-        elif row.field:
-            values[row.field] = value
-        seen.add(row)
+        if _read_pairs(reader, rows[USER_PROPERTY], packet, values):
+            row = rows[USER_PROPERTY]
+        else:
+            row = _read_row(reader, rows)
+            _take_value(values, row, _read_value(reader, row), seen)
         if row.forwarded:
             forwarded += properties[start : reader.at]
     for field, value in values.items():
         if isinstance(value, list):
             values[field] = tuple(value)
     return values, bytes(forwarded)
+
+
+def _take_value(
+    values: dict[str, Any],
+    row: Property,
+    value: Any,  # noqa: ANN401
+    seen: set[Property],
+) -> None:
+    if row.repeats:
+        if row.field:
+            values.setdefault(row.field, []).append(value)
+    elif row in seen:
+        raise protocol_error(f"{row.name} is there twice")
+    elif row.field:
+        values[row.field] = value
+    seen.add(row)
+
+
+def _read_pairs(reader: Reader, row: Property, packet: int, values: dict[str, Any]) -> bool:
+    """Many user properties that follow; False, and nothing is read, if it is something else."""
+    start = reader.at
+    if reader.end - start < PAIRS_BYTES_MIN or reader.data[start] != USER_PROPERTY:
+        return False
+    stop, count = pairs_end(np.frombuffer(reader.data, np.uint8), start)
+    if stop == start:
+        return False  # what is wrong with it is said where it is read
+    if row.field:
+        known = values.setdefault(row.field, [])
+        if packet in _BY_USER and len(known) + count > USER_PROPERTIES_MAX:
+            raise ClientError(
+                ReasonCode.QUOTA_EXCEEDED, f"more than {USER_PROPERTIES_MAX:,} user properties"
+            )
+        for _ in range(min(count, USER_PROPERTIES_MAX - len(known))):
+            reader.at += 1
+            known.append(reader.pair(row.name))
+    reader.at = stop
+    return True
 
 
 def _read_row(reader: Reader, rows: dict[int, Property]) -> Property:
@@ -363,7 +431,8 @@ _NOTHING_FORWARDED: Final = Forwarded()
 def user_properties(properties: bytes) -> UserProperties:
     """Those of these bytes that users choose: attributes, which are read of many publications.
 
-    A ClientError if they are not what `Publish.properties` are; peers may send anything.
+    A ClientError if they are not what `Publish.properties` are; peers may send anything. Nor may
+    they be more than USER_PROPERTIES_MAX: nobody shall wait until so many are read.
     """
     found: list[tuple[str, str]] = []
     at, size = 0, len(properties)
@@ -378,6 +447,12 @@ def user_properties(properties: bytes) -> UserProperties:
                 value = end + 2
                 name, end = properties[at + 3 : end], value + int.from_bytes(properties[end:value])
                 found.append((name.decode(), properties[value:end].decode()))
+                if len(found) > USER_PROPERTIES_MAX:
+                    raise ClientError(
+                        ReasonCode.QUOTA_EXCEEDED,
+                        f"more than {USER_PROPERTIES_MAX:,} user properties, of which any may be "
+                        "an attribute",
+                    )
             elif number not in _LONG_PROPERTIES:
                 break
             at = end

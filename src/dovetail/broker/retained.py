@@ -4,6 +4,10 @@ A tree of levels: a filter walks it as a topic walks the trie of filters, the ot
 branches where topics part and nowhere else: what only one topic has is its message, and levels that
 all topics below have in common are one step. So there are fewer nodes than messages, however deep
 a client's topics are.
+
+Who goes through it may pause as often as it likes (`walk`), though the tree changes meanwhile. So a
+node that gets another path is another node, with the children of the one before: who holds that one
+still finds all that was there from the beginning to the end.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,10 +21,15 @@ class _Node:
 
     __slots__ = ("children", "message", "path")
 
-    def __init__(self, path: Sequence[str], message: Message | None = None) -> None:
+    def __init__(
+        self,
+        path: Sequence[str],
+        message: Message | None = None,
+        children: "_Children | None" = None,
+    ) -> None:
         self.path = _joined(path)  # between the level that led here and those that children are at
         self.message = message
-        self.children: _Children = {}
+        self.children: _Children = {} if children is None else children
 
     def levels(self) -> list[str]:
         return [] if self.path is None else self.path.split(SEPARATOR)
@@ -39,6 +48,8 @@ class RetainedMessages:
         self.nbytes = 0
         self.ordinal = 0
         """That of the last message that was put in."""
+        self.changes = 0
+        """Rises whenever a message comes or goes."""
 
     def __len__(self) -> int:
         return self._count
@@ -62,6 +73,7 @@ class RetainedMessages:
     def put(self, message: Message) -> Message | None:
         """Keep this one; returns the one it replaces."""
         self.ordinal += 1
+        self.changes += 1
         message.ordinal = self.ordinal
         before = self._put(message, _levels(message.topic))
         self.nbytes += message.size
@@ -128,21 +140,29 @@ class RetainedMessages:
             children = child.children
 
     def _removed(self, message: Message) -> Message:
+        self.changes += 1
         self._count -= 1
         self.nbytes -= message.size
         return message
 
     def match(self, topic_filter: str) -> Iterator[Message]:
-        """Messages on topics that this (not shared) filter matches, without recursion."""
+        """Messages on topics that this (not shared) filter matches."""
+        return (message for message in self.walk(topic_filter) if message is not None)
+
+    def walk(self, topic_filter: str) -> Iterator[Message | None]:
+        """The same, with None for each place that was looked at in vain.
+
+        The tree may change between two steps. A message that has gone may come all the same.
+        """
         levels = topic_filter.split(SEPARATOR)
         stack: list[tuple[_Children, int]] = [(self._root, 0)]
         while stack:
             children, at = stack.pop()
             for child in _chosen(children, levels[at], first=not at):
                 if isinstance(child, Message):
-                    if matches(topic_filter, child.topic.decode()):
-                        yield child
+                    yield child if matches(topic_filter, child.topic.decode()) else None
                     continue
+                yield None
                 # "#" is the last level, and stands for its parent too.
                 end = at if levels[at] == MULTI_LEVEL else _walk(levels, at + 1, child.levels())
                 if end is None:
@@ -197,8 +217,7 @@ def _node_on_the_way(node: _Node, levels: list[str], at: int) -> _Node:
     if shared == len(path):
         return node
     above = _Node(path[:shared])
-    above.children[path[shared]] = node
-    node.path = _joined(path[shared + 1 :])
+    above.children[path[shared]] = _Node(path[shared + 1 :], node.message, node.children)
     return above
 
 
@@ -211,7 +230,8 @@ def _simplify(children: _Children, level: str, node: _Node) -> None:
         return
     ((next_level, child),) = node.children.items()
     if isinstance(child, _Node):
-        child.path = _joined([*node.levels(), next_level, *child.levels()])
+        path = [*node.levels(), next_level, *child.levels()]
+        child = _Node(path, child.message, child.children)
     children[level] = child
 
 
@@ -222,7 +242,7 @@ def _chosen(children: _Children, level: str, *, first: bool) -> Iterator[_Node |
         if child is not None:
             yield child
         return
-    for name, child in children.items():
+    for name, child in list(children.items()):
         if not (first and name.startswith("$")):  # [MQTT-4.7.2-1]
             yield child
 

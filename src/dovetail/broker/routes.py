@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.attributes.space import Point, Space
 from dovetail.broker.clauses import Clause, ClauseSet
-from dovetail.broker.deliveries import Delivery, WantedBySubscriptions, by_session
+from dovetail.broker.deliveries import Delivery, Receivers, WantedBySubscriptions
 from dovetail.broker.session import Session
 from dovetail.broker.subscription import Subscription
+from dovetail.config import RECEIVERS_PER_PIECE, ROUTE_IDENTIFIERS_MAX
 
 if TYPE_CHECKING:
     from dovetail.broker.peering.groups import Pool
@@ -61,6 +62,11 @@ class Group:
         self.connected += now[0] - before[0]
         self.kept += now[1] - before[1]
 
+    @property
+    def is_fading(self) -> bool:
+        """Are sessions that are over still among its members?"""
+        return any(member.session.is_over for member in self.members.values())
+
     def pick(self, qos: int) -> Subscription | None:
         """In turn, those who are there before those who will be back."""
         if self._order is None:
@@ -71,6 +77,8 @@ class Group:
         later: Subscription | None = None
         for i in range(count):
             member = members[(self._next + i) % count]
+            if member.session.is_over:
+                continue
             link = member.session.link
             if link is not None and not link.congested:
                 return member
@@ -92,7 +100,9 @@ class Route:
         "deliveries",
         "group_clauses",
         "groups",
+        "is_heavy",
         "is_special",
+        "is_wide",
         "own",
         "peers",
         "pools",
@@ -103,7 +113,7 @@ class Route:
 
     def __init__(
         self,
-        subscriptions: Iterable[Subscription],
+        receivers: Receivers,
         groups: tuple[Group, ...],
         peers: tuple[str, ...] = (),
         pools: "tuple[Pool, ...]" = (),
@@ -116,18 +126,10 @@ class Route:
         """Are publications of its topics written to the archive?"""
         self.streamed = streamed
         """Does a stream look at clauses, if a publication has attributes?"""
-        receivers = by_session(subscriptions)
-        self.deliveries = tuple(Delivery.of(*receiver) for receiver in receivers.items())
+        self.deliveries, self.own = receivers
         self.groups = groups
         self.peers = peers
         self.pools = pools
-        # What a session with No Local gets of its client's own publications [MQTT-3.8.3-3], by
-        # client identifier: they may come from another broker, where the client was before.
-        self.own: dict[str, Delivery | None] = {}
-        for session, found in receivers.items():
-            others = [subscription for subscription in found if not subscription.no_local]
-            if len(others) < len(found):
-                self.own[session.client_id] = Delivery.of(session, others) if others else None
         wants = wants or _NOTHING_WANTED
         self.space = wants.space
         self.clauses = wants.clauses
@@ -144,6 +146,10 @@ class Route:
         self.reads_payload = has_fields and (self.asks or streamed)
         # One question for all that keeps packets from being passed on as they came.
         self.is_special = bool(groups or pools or self.own or self.reads_payload)
+        self.is_wide = len(self.deliveries) + len(groups) + len(pools) > RECEIVERS_PER_PIECE
+        """Has it more receivers than shall get a publication at once?"""
+        self.is_heavy = any(len(one.identifiers) > ROUTE_IDENTIFIERS_MAX for one in self.deliveries)
+        """Shall it not be kept? It has as many identifiers as a client has subscriptions."""
 
     @property
     def is_empty_here(self) -> bool:

@@ -18,22 +18,37 @@ if it has attributes. Where a stream looks at clauses (streamed.py), a route say
 the same what a broker needs to look at them itself.
 
 The cache has two generations: when the young one is full it becomes the old one, and what is still
-in use moves over. Topics that are seen once fall out behind.
+in use moves over. Topics that are seen once fall out behind. What falls out is freed bit by bit, as
+other routes are found: there may be many.
+
+A session may have so many subscriptions that they leave in slices (slices.py). From the moment that
+it is over no route has it, though its filters are still in the tables.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dovetail.attributes.space import Space
 from dovetail.broker.clauses import Clause, boxes_of, key_of, split_key
 from dovetail.broker.datatypes import check_text
-from dovetail.broker.deliveries import WantedBySubscriptions
+from dovetail.broker.deliveries import Receivers, WantedBySubscriptions, receivers_of
 from dovetail.broker.routes import Group, Key, Route, WantedByGroups, Wants
 from dovetail.broker.session import Session
+from dovetail.broker.slices import Work, in_one_go
 from dovetail.broker.spaces import Spaces
 from dovetail.broker.subscription import Subscription
-from dovetail.config import ROUTE_TOPIC_BYTES_MAX, ROUTES_RECHECKED_MAX
+from dovetail.config import (
+    FILTERS_PER_PIECE,
+    GROUPS_PER_PIECE,
+    RECEIVERS_PER_PIECE,
+    ROUTE_TOPIC_BYTES_MAX,
+    ROUTES_FREED_AT_ONCE,
+    ROUTES_FREED_PER_ROUTE,
+    ROUTES_RECHECKED_MAX,
+    SEARCH_STEPS_MAX,
+    SEARCH_STEPS_PER_PIECE,
+)
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.settings import Mqtt
 from dovetail.topics.names import SharedFilter, check_name, split_shared
@@ -48,13 +63,40 @@ CLAUSE_LEVEL = "$where\0"
 
 _Entry = Subscription | Group | WantedBySubscriptions | WantedByGroups
 _Several = dict[int | str, _Entry]  # by session number, or by the name of a group, or a set's
-# What makes a route: filters, peers, pools, the space and peers with clauses, is it archived?
+# What makes a route besides filters: peers, pools, the space and peers with clauses, the archive.
+_Rest = tuple[tuple[str, ...], "tuple[Pool, ...]", Space | None, tuple[str, ...], bool]
 _Found = tuple[
     tuple[int, ...], tuple[str, ...], "tuple[Pool, ...]", Space | None, tuple[str, ...], bool
 ]
 # Names that no group can have.
 _CLAUSES = "\0"
 _GROUP_CLAUSES = "\0\0"
+
+
+class _Entries:
+    """What was found for a topic, sorted out."""
+
+    __slots__ = ("clauses", "count", "group_clauses", "groups", "subscriptions")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.subscriptions: dict[Session, list[Subscription]] = {}
+        self.groups: list[Group] = []
+        self.clauses: list[WantedBySubscriptions] = []
+        self.group_clauses: list[WantedByGroups] = []
+
+    def add(self, entries: Iterable[_Entry]) -> None:
+        for entry in entries:
+            self.count += 1
+            if isinstance(entry, Subscription):
+                if not entry.session.is_over:
+                    self.subscriptions.setdefault(entry.session, []).append(entry)
+            elif isinstance(entry, Group):
+                self.groups.append(entry)
+            elif isinstance(entry, WantedBySubscriptions):
+                self.clauses.append(entry)
+            else:
+                self.group_clauses.append(entry)
 
 
 class Router:
@@ -74,6 +116,7 @@ class Router:
         self._with_clause: dict[Subscription, None] = {}  # whether it means something now or not
         self._old_routes: dict[bytes, Route] = {}
         self._by_filters: dict[_Found, Route] = {}
+        self._refuse: list[dict[Any, Route]] = []  # which nobody looks into any more
         self._limits = limits
         self._trie: FilterTrie[_Entry | _Several] = FilterTrie()
         self.groups: dict[Key, Group] = {}
@@ -111,7 +154,7 @@ class Router:
             known.options = options
             known.identifier = identifier
             if shared is not None:
-                self.presence_changed(session)
+                self._note(self._groups_of[session.number][key], session)
             if not text:
                 self.changed(inner)
             elif shared is None and known.clause is not None:
@@ -138,6 +181,14 @@ class Router:
         subscription = session.subscriptions.pop(key, None)
         if subscription is None:
             return False
+        inner = self._remove(session, subscription)
+        if inner:
+            self.changed(inner)
+        return True
+
+    def _remove(self, session: Session, subscription: Subscription) -> str:
+        """Out of the tables. Returns the filter whose routes are others now; empty: none are."""
+        key = subscription.key
         self.changes += 1
         session.filter_bytes -= len(key.encode())
         self._count(session, key, -1)
@@ -146,12 +197,27 @@ class Router:
         shared = split_shared(subscription.filter)
         if shared is not None:
             self._leave(shared, text, subscription)
-        elif text:
-            self._take_clause(subscription.filter, subscription)
-        else:
-            self._take(subscription.filter, session.number)
-            self.changed(subscription.filter)
-        return True
+            return shared.filter
+        if text:
+            is_last = self._take_clause(subscription.filter, subscription)
+            return subscription.filter if is_last else ""
+        self._take(subscription.filter, session.number)
+        return subscription.filter
+
+    def retire(self, session: Session) -> Work:
+        """A session is over: all that it subscribed to goes."""
+        subscriptions = session.subscriptions
+        is_long = len(subscriptions) > FILTERS_PER_PIECE
+        if is_long:
+            self._forget_routes()  # those that are found from now on do not have it
+        while subscriptions:
+            for _ in range(min(len(subscriptions), FILTERS_PER_PIECE)):
+                _, subscription = subscriptions.popitem()
+                inner = self._remove(session, subscription)
+                if inner and not is_long:
+                    self.changed(inner)
+            if subscriptions:
+                yield
 
     def _count(self, session: Session, key: str, sign: int) -> None:
         boxes = sign * boxes_of(key)
@@ -185,7 +251,7 @@ class Router:
                 subscription.clause = clause
         # All of them go before one comes: a set has the clauses of one space.
         for inner, subscription, _ in moved:
-            self._take_clause(inner, subscription)
+            self._take_clause(inner, subscription)  # routes are forgotten below
         for group, (inner, _) in groups.items():
             self._take_group_clause(inner, group)
         for inner, subscription, clause in moved:
@@ -223,9 +289,10 @@ class Router:
         if self.clause_listed is not None:
             self.clause_listed(subscription, clause, True)
 
-    def _take_clause(self, inner: str, subscription: Subscription) -> None:
+    def _take_clause(self, inner: str, subscription: Subscription) -> bool:
+        """True if it was the last on its filter, and routes are others now."""
         if subscription.clause is None:
-            return
+            return False
         known = self.clauses[inner]
         known.take(subscription)
         if self.clause_changed is not None:
@@ -237,7 +304,8 @@ class Router:
             self._take(inner, _CLAUSES)
             if self.filter_changed is not None:
                 self.filter_changed(f"{CLAUSE_LEVEL}/{inner}", False)
-            self.changed(inner)
+            return True
+        return False
 
     def _put_group_clause(self, inner: str, group: Group) -> None:
         if group.clause is None:
@@ -261,7 +329,6 @@ class Router:
         if not len(known):
             del self._group_clauses[inner]
             self._take(inner, _GROUP_CLAUSES)
-            self.changed(inner)
 
     def _put(self, inner: str, key: int | str, entry: _Entry) -> None:
         at = self._trie.setdefault(inner, entry)  # one entry is kept without a dict
@@ -313,24 +380,31 @@ class Router:
                 self._take_group_clause(shared.filter, group)
             else:
                 self._take(shared.filter, shared.group)
-        self.changed(shared.filter)
         if self.group_changed is not None:
             self.group_changed(group)
 
-    def presence_changed(self, session: Session) -> None:
+    def presence_changed(self, session: Session) -> Work:
         """A client came or went: its session's groups have one more, or fewer, to pick from."""
-        for group in self._groups_of.get(session.number, {}).values():
-            group.note(session)
-            if self.group_changed is not None:
-                self.group_changed(group)
+        joined = self._groups_of.get(session.number, {})
+        for place, key in enumerate([*joined], 1):
+            group = joined.get(key)
+            if group is not None:  # it may have left meanwhile
+                self._note(group, session)
+            if not place % GROUPS_PER_PIECE:
+                yield
+
+    def _note(self, group: Group, session: Session) -> None:
+        """Count a member as it is now."""
+        group.note(session)
+        if self.group_changed is not None:
+            self.group_changed(group)
 
     def peers_changed(self, name: str | None = None) -> None:
         """What other brokers may have receivers for is not what it was; or what this one may."""
         search = self.search_peer
         count = len(self.routes) + len(self._old_routes)
         if name is None or search is None or count > ROUTES_RECHECKED_MAX:
-            self.routes.clear()
-            self._old_routes = {}
+            self._forget_routes()
             return
         for routes in (self.routes, self._old_routes):
             if not routes:
@@ -349,14 +423,33 @@ class Router:
 
     def changed(self, inner: str) -> None:
         """Who gets what matches this filter has: routes that could have come from it go."""
-        self._by_filters = {}
         if "+" in inner or "#" in inner:
-            self.routes.clear()
-            self._old_routes = {}
-        else:
-            topic = inner.encode()
-            self.routes.pop(topic, None)
-            self._old_routes.pop(topic, None)
+            self._forget_routes()
+            return
+        self._throw_away(self._by_filters)
+        self._by_filters = {}
+        topic = inner.encode()
+        self.routes.pop(topic, None)
+        self._old_routes.pop(topic, None)
+
+    def _forget_routes(self) -> None:
+        self._throw_away(self.routes, self._old_routes, self._by_filters)
+        self.routes = {}
+        self._old_routes = {}
+        self._by_filters = {}
+
+    def _throw_away(self, *routes: dict[Any, Route]) -> None:
+        self._refuse += [some for some in routes if len(some) > ROUTES_FREED_AT_ONCE]
+
+    def _free(self, count: int) -> None:
+        """So many routes that were thrown away."""
+        while self._refuse and count > 0:
+            some = self._refuse[-1]
+            for _ in range(min(count, len(some))):
+                some.popitem()
+                count -= 1
+            if not some:
+                self._refuse.pop()
 
     # Routes -------------------------------------------------------------------------------------
 
@@ -370,10 +463,22 @@ class Router:
 
     def route(self, topic: bytes) -> Route:
         """The same for a topic that was checked, or is our own: limits are for clients."""
-        return self._resolve((topic,))[topic]
+        route = self._resolve((topic,), SEARCH_STEPS_PER_PIECE).get(topic)
+        return in_one_go(self.search(topic)) if route is None else route
+
+    def look_up(self, topic: bytes) -> Route | None:
+        """The same as `find`, but None if finding it takes long: that is for `search`."""
+        route = self.routes.get(topic)
+        if route is not None:
+            return route
+        self.check(topic)
+        return self._resolve((topic,), SEARCH_STEPS_PER_PIECE).get(topic)
 
     def prepare(self, topics: Sequence[bytes]) -> None:
-        """Find the routes of many topics at once; those that are not valid are left for `find`."""
+        """Find the routes of many topics at once, if it does not take long.
+
+        Those that are not valid are left for `look_up`, too.
+        """
         valid = []
         for topic in topics:
             try:
@@ -381,53 +486,93 @@ class Router:
             except ClientError:
                 continue
             valid.append(topic)
-        self._resolve(valid)
+        self._resolve(valid, SEARCH_STEPS_MAX)
 
-    def _resolve(self, topics: Sequence[bytes]) -> dict[bytes, Route]:
-        """The routes of these (valid) topics, which are kept too."""
+    def _resolve(self, topics: Sequence[bytes], steps_max: int) -> dict[bytes, Route]:
+        """The routes of these (valid) topics, which are kept too, but for those that take long."""
         old = self._old_routes
         found = {topic: old[topic] for topic in topics if topic in old}
         unknown = [topic for topic in topics if topic not in found] if found else topics
         if unknown:
             self.computed += len(unknown)
             by_filters = self._by_filters
-            for topic, key in zip(unknown, self._search(unknown), strict=True):
+            matched = self._trie.match_some(unknown, steps_max)
+            for topic, numbers, rest in zip(unknown, matched, self._search(unknown), strict=True):
+                if numbers is None or self._are_many(numbers):
+                    continue
+                key = (numbers, *rest)
                 route = by_filters.get(key)
                 if route is None:
-                    route = by_filters[key] = self._build(*key)
+                    entries = _Entries()
+                    entries.add(self._entries(numbers))
+                    receivers = in_one_go(receivers_of(entries.subscriptions))
+                    route = self._build(entries, receivers, *rest)
+                    if not route.is_heavy:
+                        by_filters[key] = route
                 found[topic] = route
         self._keep(found)
         return found
 
+    def _are_many(self, numbers: Iterable[int]) -> bool:
+        """Are there many subscriptions to one of these filters?"""
+        value = self._trie.value
+        return any(
+            isinstance(at := value(number), dict) and len(at) > RECEIVERS_PER_PIECE
+            for number in numbers
+        )
+
+    def search(self, topic: bytes, *, is_kept: bool = True) -> Generator[None, None, Route]:
+        """Find the route of a (valid) topic, in pieces, however many filters match it.
+
+        It has all who have subscribed from the beginning to the end, and maybe some who came or
+        went in between. Then it is good for what was published before, and is not kept.
+        """
+        changes = self.changes
+        entries = _Entries()
+        for numbers in self._trie.search(topic, SEARCH_STEPS_PER_PIECE):
+            for entry in list(self._entries(numbers)):
+                entries.add((entry,))
+                if not entries.count % RECEIVERS_PER_PIECE:
+                    yield
+            yield
+        receivers = yield from receivers_of(entries.subscriptions)
+        (rest,) = self._search((topic,))
+        route = self._build(entries, receivers, *rest)
+        if is_kept and changes == self.changes:
+            self._keep({topic: route})
+        return route
+
     def rehearse(self, topic: bytes) -> Route:
         """The route of a (valid) topic, for people: nothing is kept of it."""
-        (key,) = self._search((topic,))
-        return self._build(*key)
+        return in_one_go(self.search(topic, is_kept=False))
 
-    def _search(self, topics: Sequence[bytes]) -> Iterator[_Found]:
-        """What makes the routes of these topics."""
+    def _search(self, topics: Sequence[bytes]) -> Iterator[_Rest]:
+        """What makes the routes of these topics, besides filters."""
         search = self.search_peers
         peers = [()] * len(topics) if search is None else search(topics)
         pools = [()] * len(topics) if self.search_groups is None else self.search_groups(topics)
         spaces = [self.spaces.governing(topic) for topic in topics]
-        matched = self._trie.match_many(topics)
         with_clauses = self._peers_with_clauses(topics, spaces)
         archives = self.is_archived
         archived = [False] * len(topics) if archives is None else [*map(archives, topics)]
-        return zip(matched, peers, pools, spaces, with_clauses, archived, strict=True)
+        return zip(peers, pools, spaces, with_clauses, archived, strict=True)
 
     def _keep(self, found: dict[bytes, Route]) -> None:
         half = max(self._limits.routes_max // 2, 1)
         if len(self.routes) + len(found) > half:
+            self._throw_away(self._old_routes)
             self._old_routes = self.routes
             self.routes = {}
         # In any case: topics too long to be kept lead to routes, too.
         if len(self._by_filters) > half:
+            self._throw_away(self._by_filters)
             self._by_filters = {}
+        if self._refuse:
+            self._free(len(found) * ROUTES_FREED_PER_ROUTE)
         self.routes.update(
             (topic, route)
             for topic, route in islice(found.items(), half)
-            if len(topic) <= ROUTE_TOPIC_BYTES_MAX
+            if len(topic) <= ROUTE_TOPIC_BYTES_MAX and not route.is_heavy
         )
 
     def _peers_with_clauses(
@@ -442,33 +587,27 @@ class Router:
 
     def _build(
         self,
-        numbers: tuple[int, ...],
+        entries: "_Entries",
+        receivers: Receivers,
         peers: tuple[str, ...],
         pools: "tuple[Pool, ...]",
         space: Space | None,
         peers_with_clauses: tuple[str, ...],
         archived: bool,
     ) -> Route:
-        subscriptions: list[Subscription] = []
-        groups: list[Group] = []
-        clauses: list[WantedBySubscriptions] = []
-        group_clauses: list[WantedByGroups] = []
-        for entry in self._entries(numbers):
-            if isinstance(entry, Subscription):
-                subscriptions.append(entry)
-            elif isinstance(entry, Group):
-                groups.append(entry)
-            elif isinstance(entry, WantedBySubscriptions):
-                clauses.append(entry)
-            else:
-                group_clauses.append(entry)
         with_clause = self._clauses_of(pools)
-        wants = Wants(space, tuple(clauses), tuple(group_clauses), with_clause, peers_with_clauses)
+        wants = Wants(
+            space,
+            tuple(entries.clauses),
+            tuple(entries.group_clauses),
+            with_clause,
+            peers_with_clauses,
+        )
         plain = tuple(pool for pool in pools if not split_key(pool.key[1])[1])
         is_streamed = self.may_stream and space is not None and space.is_streamed
         return Route(
-            subscriptions,
-            tuple(groups),
+            receivers,
+            tuple(entries.groups),
             peers,
             plain,
             wants,
@@ -504,7 +643,7 @@ class Router:
         found: list[_Entry] = []
         for at in self._trie.match(topic):
             found += at.values() if isinstance(at, dict) else (at,)
-        return found
+        return [one for one in found if not (isinstance(one, Subscription) and one.session.is_over)]
 
     def check(self, topic: bytes) -> None:
         """A ClientError if a client may not publish to it whatever the access rules say."""

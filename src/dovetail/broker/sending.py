@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING
 from dovetail.broker.codec import encode_ack
 from dovetail.broker.outgoing import ARRIVED_SEQUENCES, Detour, Outgoing, Receiver
 from dovetail.broker.packets import PacketType
+from dovetail.broker.slices import Work
+from dovetail.config import REVIEWED_PER_PIECE
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
 
@@ -57,6 +59,7 @@ class Sending:
         "detour",
         "expiry_seconds",
         "inflight",
+        "is_over",
         "light",
         "link",
         "next_packet_id",
@@ -74,6 +77,7 @@ class Sending:
         self.shared = shared
         self.number = number
         self.expiry_seconds = 0
+        self.is_over = False  # nothing is for it any more
         self.detour: Detour | None = None
         self.link: Receiver | None = None
         self.queue: deque[Outgoing] = deque()
@@ -227,15 +231,23 @@ class Sending:
         self.queue = kept
         return expires_next
 
-    def drop_queued(self, is_unwanted: Callable[[Message], bool]) -> None:
+    def drop_queued(self, is_unwanted: Callable[[Message], bool]) -> Work:
         """Take what nobody shall have any more out of the queue."""
-        unwanted = [entry for entry in self.queue if is_unwanted(entry.message)]
+        found: set[Outgoing] = set()
+        for place, entry in enumerate([*self.queue], 1):
+            if is_unwanted(entry.message):
+                found.add(entry)
+            if not place % REVIEWED_PER_PIECE:
+                yield
+        # Some may have been sent meanwhile, and are in flight.
+        unwanted = [entry for entry in self.queue if entry in found] if found else []
         if unwanted:
-            gone = set(unwanted)
-            self.queue = deque(entry for entry in self.queue if entry not in gone)
+            self.queue = deque(entry for entry in self.queue if entry not in found)
             self.shared.counters.publishes_dropped += len(unwanted)
-            for entry in unwanted:
-                self._forget(entry)
+        for place, entry in enumerate(unwanted, 1):
+            self._forget(entry)
+            if not place % REVIEWED_PER_PIECE:
+                yield
 
     def takes_light(self, version: int, congestion_bytes: int) -> bool:
         """Can a plain frame be passed on to it at once, and forgotten but for its identifier?"""
@@ -405,5 +417,6 @@ class Sending:
         shared.gauges.queued_messages -= 1
         shared.gauges.queued_bytes -= size
         if entry.first_batch:
-            shared.journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
+            if not self.is_over:  # its rows have gone with its own
+                shared.journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
             shared.journal.release(message)

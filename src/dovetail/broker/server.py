@@ -11,6 +11,7 @@ publisher faster than the disk is slowed by TCP.
 import asyncio
 import ipaddress
 import logging
+import math
 import os
 import time
 from collections.abc import Callable
@@ -31,6 +32,8 @@ from dovetail.broker.state import Shared
 from dovetail.broker.store import Store, Writer
 from dovetail.config import (
     CALM_SECONDS_MIN,
+    FLUSH_SECONDS,
+    FLUSHED_MIN,
     JOIN_READS_MIN,
     JOIN_SECONDS_MAX,
     JOURNAL_BYTES_MAX,
@@ -38,6 +41,7 @@ from dovetail.config import (
     REST_JOIN_SECONDS_MAX,
     REST_READS_MIN,
     REST_SECONDS,
+    SLICE_SECONDS,
     STORE_RETRY_SECONDS,
     UNKNOWN_CONNECTIONS_MAX,
     WRITE_HIGH_WATER_BYTES,
@@ -114,8 +118,10 @@ class Server:
         reads, self.reads = self.reads, 0
         are_many = reads >= REST_READS_MIN
         seconds_max = REST_JOIN_SECONDS_MAX if are_many else JOIN_SECONDS_MAX
+        slices = self.broker.slices
         if (
             reads >= (1 if self._joining else JOIN_READS_MIN)
+            and not slices
             and time.monotonic() - self._scheduled_at < seconds_max
         ):
             self._joining = True
@@ -125,19 +131,30 @@ class Server:
             return
         self._joining = False
         self.is_scheduled = False
+        if slices:
+            self._work()
         if self.mesh is not None:
             self.mesh.tell()  # before clients hear of it
-        self.broker.greetings.next_turn()
-        self.broker.review()
-        self.flush()
+        self.flush(FLUSH_SECONDS)
         journal = self.shared.journal
         if journal.rows_written != self._rows_taken or journal.open.waiting:
             self.commit()
 
-    def flush(self) -> None:
+    def _work(self) -> None:
+        """What takes long, for a while: a slice a turn, however many clients have asked for it."""
+        self.now()
+        end = time.monotonic() + SLICE_SECONDS
+        try:
+            self.broker.slices.run(lambda: time.monotonic() >= end)
+        except Exception:  # a bug, and of this work only
+            log.exception("cannot go on with something that takes long; it is left as it is")
+
+    def flush(self, seconds_max: float = math.inf) -> None:
+        """Write what links have; after so long the rest is left for the next turn."""
         broker = self.broker
         dirty, broker.dirty = broker.dirty, []
-        for link in dirty:
+        end = time.monotonic() + seconds_max if len(dirty) > FLUSHED_MIN else math.inf
+        for place, link in enumerate(dirty, 1):
             flush = link.flush
             if flush is not None:
                 try:
@@ -145,6 +162,10 @@ class Server:
                 except Exception:  # a bug, and of this connection only
                     log.exception("cannot write to %s; closed", link.peer.address)
                     self.connection_of(link).abort()
+            if not place % FLUSHED_MIN and time.monotonic() > end:
+                broker.dirty = [*dirty[place:], *broker.dirty]
+                self._schedule()
+                return
 
     def receive_calmly(self, link: Link, data: bytes) -> bool:
         """`receive_plain`, and what it leads to is written at once rather than with the turn's."""
@@ -159,7 +180,7 @@ class Server:
             broker.dirty = []
             self.connection_of(dirty[0]).flush_at_once()
         elif dirty:
-            self.flush()
+            self.flush(FLUSH_SECONDS)
         if self._spin_seconds and not self._is_spinning:
             self._is_spinning = True
             self._spin()
@@ -191,7 +212,7 @@ class Server:
         if batch is None:
             return
         if self._writer is None:
-            journal.finished(stored=True)
+            journal.finished(True, self.broker.slices.begin)
         else:
             self._writer.submit(batch)
 
@@ -212,7 +233,7 @@ class Server:
             if not did_refuse:
                 log.error("cannot write to the data folder: %s", error)
             self._retry = self.loop.call_later(STORE_RETRY_SECONDS, self._try_again)
-        journal.finished(stored=error is None)
+        journal.finished(error is None, self.broker.slices.begin)
         shared.gauges.store_failing = int(journal.refuses_more)
         if did_refuse and not journal.refuses_more:
             log.warning("the data folder takes writes again")
@@ -314,6 +335,9 @@ class Server:
             if timer is not None:
                 timer.cancel()
         self._retry = None
+        journal = self.shared.journal
+        while journal.is_held:
+            self.broker.slices.run(lambda: not journal.is_held)
         self.commit()
         while self.shared.journal.outstanding is not None:
             self._progress.clear()
@@ -326,12 +350,12 @@ class Connection(asyncio.Protocol):
     """Bytes between a transport and a link."""
 
     __slots__ = (
-        "_asking",
         "_bytes_given",
         "_bytes_taken",
         "_choked",
         "_counters",
         "_file",
+        "_is_deaf",
         "_name",
         "_server",
         "_taken_at",
@@ -345,7 +369,7 @@ class Connection(asyncio.Protocol):
         self._counters = server.shared.counters
         self._name = name
         self.listener = listener
-        self._asking = False
+        self._is_deaf = False
         self._choked = False
         self._bytes_given = 0
         self._bytes_taken = -1  # of those, as last seen
@@ -384,14 +408,14 @@ class Connection(asyncio.Protocol):
             server.rows_may_wait()
             if server.is_pressed:
                 server.hold(self)
-        if link.state is State.ASKING:
-            self._asking = True
+        if link.is_deaf:
+            self._is_deaf = True
             self.pause_reading()
 
-    def answered(self) -> None:
-        """We know who the client is: read on, unless it has to wait for the disk."""
-        if self.link.state is not State.ASKING:
-            self._asking = False
+    def listen_again(self) -> None:
+        """We know who the client is, or have taken what it sent: read on, unless the disk waits."""
+        if not self.link.is_deaf:
+            self._is_deaf = False
             self.resume_reading()
             self.link.go_on()
         self._server.rows_may_wait()
@@ -401,7 +425,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not (self._asking or self._choked or self._transport.is_closing()):
+        if not (self._is_deaf or self._choked or self._transport.is_closing()):
             self._transport.resume_reading()
 
     def flush(self) -> None:
@@ -421,8 +445,8 @@ class Connection(asyncio.Protocol):
             self.close()
             if transport.get_write_buffer_size():
                 self.pause_writing()  # the last bytes too have to be taken some time
-        elif self._asking:
-            self.answered()
+        elif self._is_deaf:
+            self.listen_again()
 
     def unwritten(self) -> int:
         """Bytes that the client has not taken. If they are too many, it is not read from either.

@@ -20,6 +20,7 @@ from dovetail.config import HANDLE_PREFIX
 from dovetail.messages import Message
 
 if TYPE_CHECKING:
+    from dovetail.broker.access import AccessRules
     from dovetail.broker.narrowing import Asked
     from dovetail.broker.state import Shared
 
@@ -32,9 +33,11 @@ class Session(Sending):
         "client_id",
         "ended_at",
         "filter_bytes",
+        "forwarding",
         "incoming",
         "is_handle",
         "is_news",
+        "rules",
         "stamp",
         "stored",
         "subscriptions",
@@ -50,6 +53,7 @@ class Session(Sending):
         self.client_id = client_id
         self.is_handle = client_id.startswith(HANDLE_PREFIX)  # what has QoS 0 is kept too
         self.user: str | None = None
+        self.rules: AccessRules | None = None  # which all that it has is allowed by
         self.ended_at: float | None = None
         self.will: Will | None = None
         self.stamp = 0  # of its last connection, among those of all brokers
@@ -63,6 +67,8 @@ class Session(Sending):
         self.incoming: set[int] = set()
         self.undecided: dict[int, Asked] = {}
         """Of these the publications that wait for matchers, and are not on disk."""
+        self.forwarding = 0
+        """How many of its publications at QoS 2 other brokers have not acknowledged yet."""
 
     @property
     def persistent(self) -> bool:
@@ -83,6 +89,8 @@ class Session(Sending):
         """
         detour = self.detour
         if detour is not None and not detour.takes(self, message, qos, retain, identifiers):
+            return None
+        if self.is_over:
             return None
         return self._offer(message, qos, retain, identifiers)
 
@@ -237,17 +245,6 @@ class Session(Sending):
                 journal.release(entry.message)
                 entry.first_batch = 0
 
-    def shares(self) -> list[Outgoing]:
-        """What groups picked this session for, and may give to another: it has not got it.
-
-        QoS 2 that is under way is nobody else's [MQTT-4.8.2-5].
-        """
-        return [
-            entry
-            for entry in (*self.inflight.values(), *self.queue)
-            if entry.group is not None and not (entry.packet_id and entry.qos == 2)
-        ]
-
     def empty(self, but: Collection[Outgoing] = ()) -> None:
         """Everything that it held is given back, but some of what waits."""
         kept = set(but)
@@ -263,12 +260,25 @@ class Session(Sending):
             self.release_incoming(packet_id)
         self.shared.expiring.forget(self)
 
-    def discard(self) -> None:
-        """The end of the session."""
-        self.empty()
+    def end(self) -> deque[Outgoing]:
+        """Its end: from now on nothing is for it. Returns what it has not got, to be forgotten."""
+        self.is_over = True
+        left = deque((*self.inflight.values(), *self.queue))
+        self.inflight.clear()
+        self.queue.clear()
+        self.light.clear()
+        self.resending.clear()
+        self.undecided.clear()
+        self.incoming.clear()
+        self.shared.expiring.forget(self)
         if self.stored:
             self.stored = False
             self.shared.journal.drop_session(self.number)
+        return left
+
+    def forget(self, entry: Outgoing) -> None:
+        """One of those."""
+        self._forget(entry)
 
 
 def stamp_to_row(stamp: int, *, is_news: bool) -> int:

@@ -7,6 +7,7 @@ import msgspec
 from dovetail.broker.expiring import Expiring
 from dovetail.broker.frames import Frames
 from dovetail.broker.journal import Journal
+from dovetail.broker.ownership import Ownership
 from dovetail.broker.packets import Will
 from dovetail.settings import Mqtt
 from dovetail.stats import Counters, Gauges
@@ -28,6 +29,7 @@ class Shared:
     gauges: Gauges = field(default_factory=Gauges)
     frames: Frames = field(default_factory=Frames)
     expiring: Expiring = field(default_factory=Expiring)
+    ownership: Ownership = field(default_factory=Ownership)
     now: float = 0.0
     source: str = ""
     """Which broker published what is being delivered; empty: this one."""

@@ -9,9 +9,13 @@
 - In a cluster SUBACK also waits, for a while, until the other brokers know: what is published
   anywhere after it comes here.
 - Retained messages follow the SUBACK (greeting.py).
+- A packet may have many filters, so they are gone through in slices (slices.py). Some of them count
+  before others meanwhile. The answer is of all of them, and nothing else that the client has sent
+  is taken before they are gone through. If its connection ends first, the rest is left out: nobody
+  was told that it holds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -31,9 +35,17 @@ from dovetail.broker.packets import (
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.routing import Router
 from dovetail.broker.session import Session
+from dovetail.broker.slices import Slices, Work
 from dovetail.broker.state import Shared
 from dovetail.broker.subscription import Subscription
-from dovetail.config import FILTERS_PER_PACKET_MAX, SUBACK_WAIT_SECONDS
+from dovetail.config import (
+    CHANGES_PER_PIECE,
+    CLAUSE_CHARACTERS_PER_FILTER,
+    FILTERS_PER_PACKET_MAX,
+    FILTERS_PER_PIECE,
+    REVIEWED_PER_PIECE,
+    SUBACK_WAIT_SECONDS,
+)
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import split_shared
 
@@ -48,36 +60,64 @@ class _Change(NamedTuple):
     before: SubscriptionRow | None
 
 
+class _Piece:
+    """How many of a packet's filters are gone through before others have their turn."""
+
+    __slots__ = ("_room",)
+
+    def __init__(self) -> None:
+        self._room = FILTERS_PER_PIECE
+
+    def is_full(self, topic_filter: str, where: Sequence[str]) -> bool:
+        """Is this filter for the next piece? A where-clause counts as several filters."""
+        if self._room <= 0:
+            self._room = FILTERS_PER_PIECE
+            return True
+        self._room -= 1
+        if where or "?" in topic_filter:
+            self._room -= (len(topic_filter) + sum(map(len, where))) // CLAUSE_CHARACTERS_PER_FILTER
+        return False
+
+
 class Subscribing:
     """The subscriptions of all sessions, as their clients ask for them."""
 
-    def __init__(self, shared: Shared, router: Router, greetings: Greetings) -> None:
+    def __init__(
+        self, shared: Shared, slices: Slices, router: Router, greetings: Greetings
+    ) -> None:
         self._shared = shared
+        self._slices = slices
         self._router = router
         self._greetings = greetings
         self.mesh: Mesh | None = None
         """The other brokers, if there are some."""
-        self._changing: dict[tuple[int, str], _Change] = {}
+        self._changing: dict[int, dict[str, _Change]] = {}
         self._revisions = count(1)
 
     # A client asks ------------------------------------------------------------------------------
 
-    def subscribe(self, link: Link, packet: Subscribe) -> None:
+    def subscribe(self, link: Link, packet: Subscribe) -> Work:
         session = link.session
         assert session is not None
         session.is_used()
         reasons: list[int] = []
         changed: dict[str, SubscriptionRow] = {}
         greet: list[Subscription] = []
-        why: list[str] = []
+        why: dict[str, None] = {}
         revision = next(self._revisions)
+        where = _where(packet.user_properties)
+        piece = _Piece()
         for position, request in enumerate(packet.requests):
+            if piece.is_full(request.filter, where):
+                yield
+                if link.session is not session:
+                    break
             try:
-                key = self._key(request.filter, packet.user_properties)
+                key = self._key(request.filter, where)
                 self._check(link, session, key, position)
             except ClientError as error:
                 reasons.append(error.reason)
-                why.append(str(error))
+                why[str(error)] = None
                 continue
             is_new = key not in session.subscriptions
             self._begin_change(session, key, revision)
@@ -87,23 +127,21 @@ class Subscribing:
             if _wants_retained(request, is_new=is_new):
                 greet.append(subscription)
 
-        def answer(stored: bool) -> None:
-            for topic_filter, row in changed.items():
-                self._end_change(session, topic_filter, revision, row, stored)
+        def answer(stored: bool) -> Work:
+            yield from self._end_changes(session, changed, revision, stored)
             if not stored:
                 reasons[:] = [
                     reason if reason >= 0x80 else ReasonCode.QUOTA_EXCEEDED for reason in reasons
                 ]
             to_greet = greet if stored else []
-            said = "\n".join(dict.fromkeys(why)) if why else None
-            self._when_known(
-                lambda: self._acknowledge(link, packet.packet_id, reasons, said, to_greet)
-            )
+            said = "\n".join(why) if why else None
+            acknowledge = self._acknowledge(link, packet.packet_id, reasons, said, to_greet)
+            self._when_known(lambda: self._slices.begin(acknowledge))
 
         if session.persistent:
             self._shared.journal.when_stored(answer)
         else:
-            answer(True)
+            yield from answer(True)
 
     def _acknowledge(
         self,
@@ -112,12 +150,17 @@ class Subscribing:
         reasons: list[int],
         why: str | None,
         greet: list[Subscription],
-    ) -> None:
-        if link.is_connected:
-            link.answer_reasons(PacketType.SUBACK, packet_id, reasons, why)  # [MQTT-3.8.4-1]
-            for subscription in greet:
-                self._greetings.begin(link, subscription)
-            self._greetings.go_on(link)
+    ) -> Work:
+        if not link.is_connected:
+            return
+        link.answer_reasons(PacketType.SUBACK, packet_id, reasons, why)  # [MQTT-3.8.4-1]
+        for place, subscription in enumerate(greet, 1):
+            self._greetings.begin(link, subscription)
+            if not place % CHANGES_PER_PIECE:
+                yield
+                if link.is_closed:
+                    return
+        self._greetings.go_on(link)
 
     def _when_known(self, act: Callable[[], None]) -> None:
         """When the other brokers know of all that is subscribed to here."""
@@ -126,25 +169,31 @@ class Subscribing:
         else:
             self.mesh.when_known(self._shared.now + SUBACK_WAIT_SECONDS, act)
 
-    def unsubscribe(self, link: Link, packet: Unsubscribe) -> None:
+    def unsubscribe(self, link: Link, packet: Unsubscribe) -> Work:
         session = link.session
         assert session is not None
         reasons: list[int] = []
-        changed: set[str] = set()
+        keys: list[str] = []
+        changed: dict[str, None] = {}
         revision = next(self._revisions)
-        where = dict(packet.user_properties).get(WHERE)
-        keys = [self._router.spaces.key_to_drop(one, where) for one in packet.filters]
-        for key in keys:
+        where = _where(packet.user_properties)
+        piece = _Piece()
+        for topic_filter in packet.filters:
+            if piece.is_full(topic_filter, where):
+                yield
+                if link.session is not session:
+                    break
+            key = self._router.spaces.key_to_drop(topic_filter, where[-1] if where else None)
+            keys.append(key)
             is_known = key in session.subscriptions
-            if is_known or (session.number, key) in self._changing:
+            if is_known or key in self._changing.get(session.number, ()):
                 self._begin_change(session, key, revision)
-                changed.add(key)
+                changed[key] = None
             self._drop(session, key)
             reasons.append(ReasonCode.SUCCESS if is_known else ReasonCode.NO_SUBSCRIPTION_EXISTED)
 
-        def answer(stored: bool) -> None:
-            for key in changed:
-                self._end_change(session, key, revision, None, stored)
+        def answer(stored: bool) -> Work:
+            yield from self._end_changes(session, changed, revision, stored)
             if not stored:
                 # UNSUBACK has no word for a quota.
                 reasons[:] = [
@@ -161,33 +210,32 @@ class Subscribing:
         if session.persistent:
             self._shared.journal.when_stored(answer)
         else:
-            answer(True)
+            yield from answer(True)
 
-    def drop_forbidden(self, session: Session, access: ClientAccess) -> int:
+    def drop_forbidden(self, session: Session, access: ClientAccess) -> Generator[None, None, int]:
         """Rules may have changed since the session's subscriptions were made.
 
         Returns how many had to go.
         """
-        if access.everything:
-            return 0
         dropped = 0
-        changing = [key for number, key in self._changing if number == session.number]
-        for key in dict.fromkeys((*session.subscriptions, *changing)):
+        changing = self._changing.get(session.number, {})
+        for place, key in enumerate(dict.fromkeys((*session.subscriptions, *changing)), 1):
             if not access.may_subscribe(split_key(key)[0]):
-                self._changing.pop((session.number, key), None)  # for good
+                self._forget_change(session, key)  # for good
                 dropped += self._drop(session, key)
+            if not place % REVIEWED_PER_PIECE:
+                yield
         return dropped
 
-    def _key(self, topic_filter: str, user_properties: UserProperties) -> str:
+    def _key(self, topic_filter: str, where: Sequence[str]) -> str:
         """Of a subscription as the client asks for it."""
-        clauses = [value for name, value in user_properties if name == WHERE]
-        if len(clauses) > 1:
+        if len(where) > 1:
             raise ClientError(
                 ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
-                f"{len(clauses)} user properties `where` in one SUBSCRIBE; it takes one, and "
+                f"{len(where)} user properties `where` in one SUBSCRIBE; it takes one, and "
                 "conditions are joined by `and` or `or`",
             )
-        return key_of(*self._router.spaces.read(topic_filter, clauses[0] if clauses else None))
+        return key_of(*self._router.spaces.read(topic_filter, where[0] if where else None))
 
     def _check(self, link: Link, session: Session, key: str, position: int) -> None:
         """A ClientError if there shall not be such a subscription."""
@@ -267,15 +315,33 @@ class Subscribing:
 
     def _begin_change(self, session: Session, name: str, revision: int) -> None:
         """Remember what is on disk of a subscription until its change is there too."""
-        key = session.number, name
         if not session.persistent:
             return
-        if key in self._changing:
-            before = self._changing[key].before
+        changing = self._changing.setdefault(session.number, {})
+        if name in changing:
+            before = changing[name].before
         else:
             known = session.subscriptions.get(name)
             before = None if known is None else known.row()
-        self._changing[key] = _Change(revision, before)
+        changing[name] = _Change(revision, before)
+
+    def _forget_change(self, session: Session, name: str) -> None:
+        changing = self._changing.get(session.number)
+        if changing is not None and changing.pop(name, None) is not None and not changing:
+            del self._changing[session.number]
+
+    def _end_changes(
+        self,
+        session: Session,
+        rows: Mapping[str, SubscriptionRow | None],
+        revision: int,
+        stored: bool,
+    ) -> Work:
+        """Those of one packet."""
+        for place, (key, row) in enumerate(rows.items(), 1):
+            self._end_change(session, key, revision, row, stored)
+            if not place % CHANGES_PER_PIECE:
+                yield
 
     def _end_change(
         self,
@@ -286,16 +352,16 @@ class Subscribing:
         stored: bool,
     ) -> None:
         """What could not be stored has not been, unless a later packet says otherwise."""
-        key = session.number, name
-        change = self._changing.get(key)
+        changing = self._changing.get(session.number, {})
+        change = changing.get(name)
         if change is None:
             return
         if change.revision == revision:
-            del self._changing[key]
+            self._forget_change(session, name)
             if not stored:
                 self._restore(session, name, change.before)
         elif stored:
-            self._changing[key] = _Change(change.revision, row)
+            changing[name] = _Change(change.revision, row)
 
     def _restore(self, session: Session, name: str, before: SubscriptionRow | None) -> None:
         """As it is on disk; a session that has ended is not there any more."""
@@ -304,6 +370,11 @@ class Subscribing:
         elif session.stored:
             self._shared.journal.save_subscription(session.number, name, before)
             self._router.subscribe(session, name, before.options, before.identifier)
+
+
+def _where(user_properties: UserProperties) -> list[str]:
+    """The where-clauses of a packet."""
+    return [value for name, value in user_properties if name == WHERE]
 
 
 def _wants_retained(request: SubscriptionRequest, *, is_new: bool) -> bool:

@@ -5,6 +5,7 @@ comes. A key has one entry there, or few; when stale ones are the majority the h
 """
 
 import heapq
+import math
 from collections.abc import Callable, Hashable
 from itertools import count
 
@@ -32,15 +33,18 @@ class Timers:
 
     def _drop_stale(self) -> None:
         if len(self._heap) > 2 * len(self._due) + _STALE_MIN:
-            self._heap = []
-            self._in_heap = {}
-            for kept, (when, _) in self._due.items():
-                self._push(kept, when)
+            due, order = self._due, self._order
+            self._heap = [(when, next(order), key) for key, (when, _) in due.items()]
+            self._in_heap = {key: when for key, (when, _) in due.items()}
+            heapq.heapify(self._heap)
 
-    def run(self, now: float) -> None:
-        """Everything that is due, in the order of its times."""
+    def run(self, now: float, count: float = math.inf) -> bool:
+        """What is due, in the order of its times; so many and no more. False if that is all."""
         heap = self._heap
         while heap and heap[0][0] <= now:
+            if count <= 0:
+                return True
+            count -= 1
             when, _, key = heapq.heappop(heap)
             if self._in_heap.get(key) == when:
                 del self._in_heap[key]
@@ -54,6 +58,7 @@ class Timers:
             del self._due[key]
             due[1]()
             heap = self._heap
+        return False
 
     @property
     def next_time(self) -> float | None:

@@ -93,6 +93,14 @@ class Access(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             "may, as long as there are no users, rules or client certificates, and then nobody."
         ),
     ] = ()
+    session_takeover: Annotated[
+        bool,
+        about(
+            "A session belongs to its user: another user who connects with its client identifier "
+            "is refused. With true, that ends the session and all messages in it, and the other "
+            "user gets a new one."
+        ),
+    ] = False
     rules: Annotated[
         tuple[Rule, ...],
         about(

@@ -5,11 +5,17 @@ grown by half when full and given back when nearly empty (kernels/trie.py has th
 filters of six random levels take some hundreds of bytes each, and no Python object but the value. A
 match costs what the part of the tree costs that the topic reaches, whatever else is in it.
 
+No call takes long, however much is in: what has to move to larger or smaller arrays does so bit by
+bit, with the changes that follow. Where a topic reaches a large part of the tree, it is searched in
+pieces (`search`).
+
 A call is whole before another thread's begins (kernels keep the interpreter's lock), but changes
 from several threads have to take turns.
 """
 
+import mmap
 from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import suppress
 from itertools import accumulate, islice
 from typing import Any, TypeVar
 
@@ -28,9 +34,20 @@ _SLOTS_MIN = 64
 _LOAD_MAX = 0.75
 _LOAD_MIN = 0.1
 _FILTERS_MIN = 16
+_FILTERS_GROWTH_MAX = 1 << 18
 _TEXT_MIN = 1024
 _MATCHES_MIN = 64
 _FREE = -1
+_STEPS_MAX = 1 << 62  # as good as all nodes
+_NO_TEXT = np.zeros(0, np.uint8)
+_PAGED_BYTES_MIN = 1 << 20
+
+# With each change so much is moved. A table is then empty before the one that it moves to is full:
+# that has room for a third as many nodes more, and sixteen slots are moved for each; and a buffer
+# has room for half as much text more, of which each byte moves a quarter of a filter.
+_MOVED_MIN = 64
+_SLOTS_PER_NODE = 16
+_BYTES_PER_TEXT = 4
 
 
 class FilterTrie(MutableMapping[str | bytes, Value]):
@@ -38,15 +55,22 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
 
     def __init__(self, *, seed: int = 0) -> None:
         self._seed = np.uint64(seed)
-        self._nodes = np.zeros(_SLOTS_MIN, kernels.NODE)
+        self._table = _Table(_SLOTS_MIN)
+        self._older = _Table(0)
+        self._left_over: list[_Table] = []  # whose memory has to be given back
+        self._older_at = 0  # what is before it has moved
         self._nodes_used = 0
-        self._text = np.zeros(_TEXT_MIN, np.uint8)
+        self._texts: tuple[Bytes, Bytes] = (np.zeros(_TEXT_MIN, np.uint8), _NO_TEXT)
+        self._text_in = 0  # which of the two; what is in the other one moves there
+        self._texts_at = 0  # filters below this number have done so
+        self._text_owed = 0  # bytes that may have to: there is room for them
         self._text_end = 0
         self._text_live = 0
         self._spans = np.zeros((_FILTERS_MIN, 2), np.int64)
         self._following = np.zeros(_FILTERS_MIN, np.int32)
         self._values: list[Value | None] = []
-        self._free: set[int] = set()  # never the last number: that one is taken back
+        self._free: list[int] = []  # numbers that were, and mostly are
+        self._count = 0
         self._changes = 0
 
     def match(self, topic: str | bytes) -> list[Value]:
@@ -61,38 +85,90 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
 
         A filter's number holds until the trie changes; one number may be there twice.
         """
+        return [found or () for found in self.match_some(topics, _STEPS_MAX)]
+
+    def match_some(
+        self, topics: Sequence[bytes], steps_max: int
+    ) -> Sequence[tuple[int, ...] | None]:
+        """The same, but for all topics together about so many nodes are looked at.
+
+        None where that is not enough; `search` is for that.
+        """
         text = np.frombuffer(b"".join(topics), np.uint8)
         ends = np.fromiter(accumulate(map(len, topics)), np.int64, len(topics))
-        counts, numbers = self._match(text, ends)
-        if not len(numbers):
+        counts, numbers = self._match(text, ends, steps_max)
+        if not len(numbers) and counts.min(initial=0) >= 0:
             return [()] * len(topics)
         found = iter(numbers.tolist())
-        return [tuple(islice(found, matched)) for matched in counts.tolist()]
+        return [
+            tuple(islice(found, matched)) if matched >= 0 else None for matched in counts.tolist()
+        ]
 
     def match_column(self, topics: Column) -> tuple[Numbers, Numbers]:
         """The same as arrays: how many filters match each topic, and their numbers."""
         start = topics.offsets[0]
-        return self._match(topics.data[start:], topics.offsets[1:] - start)
+        return self._match(topics.data[start:], topics.offsets[1:] - start, _STEPS_MAX)
 
-    def _match(self, text: Bytes, ends: npt.NDArray[np.int64]) -> tuple[Numbers, Numbers]:
+    def _match(
+        self, text: Bytes, ends: npt.NDArray[np.int64], steps_max: int
+    ) -> tuple[Numbers, Numbers]:
         counts = np.empty(len(ends), np.int32)
         room = _MATCHES_MIN + 2 * len(ends)
         while True:
             numbers = np.empty(room, np.int32)
             count = kernels.match(
-                self._nodes,
-                self._text,
+                self._table.nodes,
+                self._older.nodes,
+                *self._texts,
                 self._spans,
                 self._following,
                 text,
                 ends,
                 self._seed,
+                steps_max,
                 numbers,
                 counts,
             )
             if count <= room:
                 return counts, numbers[:count]
             room = count
+
+    def search(self, topic: bytes, steps: int) -> Iterator[list[int]]:
+        """The same for one topic, in pieces of so many nodes, as long as it may take.
+
+        The trie may change between two pieces, and numbers hold until it does. What is in from the
+        beginning to the end is found.
+        """
+        text = np.frombuffer(topic, np.uint8)
+        levels = np.empty(topic.count(b"/") + 1, np.uint64)
+        stack = np.empty(len(levels) + 1, np.uint64)
+        stack_level = np.empty(len(levels) + 1, np.int64)
+        kernels.begin(text, self._seed, levels, stack, stack_level)
+        top = 1
+        while top:
+            before, state = top, (stack.copy(), stack_level.copy())
+            numbers = np.empty(2 * steps + _MATCHES_MIN, np.int32)
+            while True:
+                top, count = kernels.go_on(
+                    self._table.nodes,
+                    self._older.nodes,
+                    *self._texts,
+                    self._spans,
+                    self._following,
+                    text,
+                    levels,
+                    stack,
+                    stack_level,
+                    before,
+                    steps,
+                    numbers,
+                )
+                if count <= len(numbers):
+                    break
+                # Many filters share a node: their prefixes' hashes collide.
+                stack[:], stack_level[:] = state
+                numbers = np.empty(count, np.int32)
+            yield numbers[:count].tolist()
 
     def value(self, number: int) -> Value:
         """The value of the filter that has this number."""
@@ -102,150 +178,277 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         return self._values[self._number(topic_filter)]  # type: ignore[return-value]
 
     def __setitem__(self, topic_filter: str | bytes, value: Value) -> None:
-        wanted = _bytes(topic_filter)
-        number = self._locate(wanted)
-        if number != kernels.NONE:
-            self._values[number] = value
-        else:
-            self._add(wanted, value)
+        self._values[self._put(_encoded(topic_filter))] = value
 
     def setdefault(self, topic_filter: str | bytes, default: Value) -> Value:
         """The filter's value, which is `default` if it was not in."""
-        wanted = _bytes(topic_filter)
-        number = self._locate(wanted)
-        if number != kernels.NONE:
-            return self._values[number]  # type: ignore[return-value]
-        self._add(wanted, default)
-        return default
+        count = self._count
+        number = self._put(_encoded(topic_filter))
+        if self._count > count:
+            self._values[number] = default
+        return self._values[number]  # type: ignore[return-value]
 
-    def _add(self, wanted: Bytes, value: Value) -> None:
-        number = self._new_number(value)
-        self._make_room_for_nodes(2 + int(np.count_nonzero(wanted == ord("/"))))
-        self._store_text(number, wanted)
+    def _put(self, wanted: bytes) -> int:
+        """The number of a filter, which is put in if it was not."""
+        self._make_room_for_nodes(2 + wanted.count(b"/"))
+        self._make_room_for_text(len(wanted))
+        number = self._next_number()
+        text_start = self._text_end + (int(kernels.SECOND) if self._text_in else 0)
+        known, fresh = kernels.insert(
+            self._table.nodes,
+            self._older.nodes,
+            *self._texts,
+            self._spans,
+            self._following,
+            np.frombuffer(wanted, np.uint8),
+            self._seed,
+            number,
+            text_start,
+        )
+        if fresh < 0:
+            return int(known)
+        if number == len(self._values):
+            self._values.append(None)
+        else:
+            self._free.pop()
+        self._count += 1
         self._changes += 1
-        self._nodes_used += kernels.insert(self._nodes, self._following, number, wanted, self._seed)
+        self._nodes_used += fresh
+        self._text_end += len(wanted)
+        self._text_live += len(wanted)
+        self._move_on(_SLOTS_PER_NODE * fresh, len(wanted) // _BYTES_PER_TEXT)
+        return number
 
     def __delitem__(self, topic_filter: str | bytes) -> None:
-        number = self._number(topic_filter)
-        wanted = _bytes(topic_filter)
-        self._nodes_used -= kernels.delete(self._nodes, self._following, number, wanted, self._seed)
+        wanted = _encoded(topic_filter)
+        number, gone = kernels.delete(
+            self._table.nodes,
+            self._older.nodes,
+            *self._texts,
+            self._spans,
+            self._following,
+            np.frombuffer(wanted, np.uint8),
+            self._seed,
+        )
+        if number == kernels.NONE:
+            raise KeyError(topic_filter)
+        self._nodes_used -= gone
         self._text_live -= len(wanted)
-        self._spans[number] = _FREE
         self._values[number] = None
-        self._free.add(number)
-        while self._values and len(self._values) - 1 in self._free:
-            self._values.pop()
-            self._free.remove(len(self._values))
+        self._free.append(number)
+        self._count -= 1
         self._changes += 1
         self._give_back()
+        self._move_on(0, 0)
 
     def __len__(self) -> int:
-        return len(self._values) - len(self._free)
+        return self._count
 
     def __iter__(self) -> Iterator[bytes]:
         """The filters, in no particular order."""
         changes = self._changes
-        for start, stop in self._spans[: len(self._values)].tolist():
+        for number in range(len(self._values)):
             if changes != self._changes:
                 raise RuntimeError("the trie changed while it was iterated over")
-            if start >= 0:
-                yield self._text[start:stop].tobytes()
+            if self._spans[number, 0] != _FREE:
+                yield self._text(number)
 
     def clear(self) -> None:
         seed, changes = int(self._seed), self._changes
+        left_over = [*self._left_over, *(t for t in (self._table, self._older) if t.is_large)]
         self.__init__(seed=seed)  # type: ignore[misc]
+        self._left_over = left_over
         self._changes = changes + 1
+
+    def tidy(self) -> bool:
+        """Do some of what earlier changes have left to be moved or given back.
+
+        False if there was nothing. Changes do it too; this is for when there are none.
+        """
+        is_tidy = not (
+            self._left_over or len(self._older.nodes) or len(self._texts[1 - self._text_in])
+        )
+        self._move_on(0, 0)
+        return not is_tidy
 
     def popitem(self) -> tuple[bytes, Value]:
         """Any filter, taken out with its value."""
-        if not self._values:
+        if not self._count:
             raise KeyError("the trie is empty")
-        start, stop = self._spans[len(self._values) - 1].tolist()
-        topic_filter = self._text[start:stop].tobytes()
+        self._take_back()
+        topic_filter = self._text(len(self._values) - 1)
         return topic_filter, self.pop(topic_filter)
 
     @property
     def nbytes(self) -> int:
         """Memory taken, without the values themselves."""
-        arrays = (self._nodes, self._text, self._spans, self._following)
+        arrays = (self._table.nodes, self._older.nodes, *self._texts, self._spans, self._following)
         lists = self._values.__sizeof__() + self._free.__sizeof__()
         return sum(array.nbytes for array in arrays) + lists
 
     def _number(self, topic_filter: str | bytes) -> int:
-        number = self._locate(_bytes(topic_filter))
+        number = kernels.locate(
+            self._table.nodes,
+            self._older.nodes,
+            *self._texts,
+            self._spans,
+            self._following,
+            np.frombuffer(_encoded(topic_filter), np.uint8),
+            self._seed,
+        )
         if number == kernels.NONE:
             raise KeyError(topic_filter)
-        return number
+        return int(number)
 
-    def _locate(self, wanted: Bytes) -> int:
-        return int(
-            kernels.locate(
-                self._nodes, self._text, self._spans, self._following, wanted, self._seed
-            )
-        )
+    def _text(self, number: int) -> bytes:
+        start, stop = self._spans[number].tolist()
+        second = int(kernels.SECOND)
+        if start >= second:
+            return self._texts[1][start - second : stop].tobytes()
+        return self._texts[0][start:stop].tobytes()
 
-    def _new_number(self, value: Value) -> int:
-        if self._free:
-            number = self._free.pop()
-            self._values[number] = value
-            return number
+    # Numbers ------------------------------------------------------------------------
+
+    def _next_number(self) -> int:
+        """One that is free: the last of `_free`, or the one behind all."""
+        for _ in range(_MOVED_MIN):
+            if not self._free:
+                break
+            number = self._free[-1]
+            # It may have been taken back, and maybe given again, since it was put there.
+            if number < len(self._values) and self._spans[number, 0] == _FREE:
+                return number
+            self._free.pop()
         number = len(self._values)
         if number == len(self._spans):
-            self._spans = _grown(self._spans, number + 1)
-            self._following = _grown(self._following, number + 1)
-        self._values.append(value)
+            rows = number + min(number // 2, _FILTERS_GROWTH_MAX)
+            self._spans.resize((rows, 2), refcheck=False)
+            self._following.resize(rows, refcheck=False)
         return number
+
+    def _take_back(self) -> None:
+        """Numbers at the end that are free."""
+        count = len(self._values)
+        if count and self._spans[count - 1, 0] == _FREE:
+            del self._values[kernels.count_used(self._spans, count) :]
+
+    # Nodes and texts move -----------------------------------------------------------
+
+    def _move_on(self, slots: int, texts: int) -> None:
+        """What has still to move from a full or an empty array to another one, some of it."""
+        if len(self._older.nodes):
+            self._move_nodes(max(slots, _MOVED_MIN))
+        if len(self._texts[1 - self._text_in]):
+            self._move_texts(max(texts, _MOVED_MIN))
+        if self._left_over and not self._left_over[-1].give_back():
+            self._left_over.pop()
 
     def _make_room_for_nodes(self, nodes: int) -> None:
         wanted = self._nodes_used + nodes
-        if wanted <= _LOAD_MAX * len(self._nodes):
-            return
-        self._move_nodes(max(int(wanted / _LOAD_MAX) + 1, len(self._nodes) * 3 // 2))
+        if wanted > _LOAD_MAX * len(self._table.nodes):
+            slots = max(int(wanted / _LOAD_MAX) + 1, len(self._table.nodes) * 3 // 2)
+            self._begin_to_move_nodes(slots)
+
+    def _begin_to_move_nodes(self, slots: int) -> None:
+        if len(self._older.nodes):
+            self._move_nodes(len(self._older.nodes))
+        self._older, self._older_at = self._table, 0
+        self._table = _Table(slots)
+        self._move_nodes(_MOVED_MIN)
 
     def _move_nodes(self, slots: int) -> None:
-        moved = np.zeros(slots, kernels.NODE)
-        kernels.move_nodes(self._nodes, moved)
-        self._nodes = moved
+        self._older_at = kernels.move_nodes(
+            self._older.nodes, self._older_at, slots, self._table.nodes
+        )
+        if self._older_at == len(self._older.nodes):
+            if self._older.is_large:
+                self._left_over.append(self._older)
+            self._older, self._older_at = _Table(0), 0
+
+    def _make_room_for_text(self, size: int) -> None:
+        if self._text_end + self._text_owed + size > len(self._texts[self._text_in]):
+            self._move_texts(len(self._values))
+            if self._text_end + size > len(self._texts[self._text_in]):
+                self._begin_to_move_texts(size)
+
+    def _begin_to_move_texts(self, room: int) -> None:
+        """Those that are still in, to the front of a buffer with room to spare."""
+        text = np.zeros(max((self._text_live + room) * 3 // 2, _TEXT_MIN), np.uint8)
+        first, second = self._texts
+        self._texts = (text, second) if self._text_in else (first, text)
+        self._text_in = 1 - self._text_in
+        self._text_end = 0
+        self._text_owed = self._text_live
+        self._texts_at = 0
+        self._move_texts(_MOVED_MIN)
+
+    def _move_texts(self, count: int) -> None:
+        if not len(self._texts[1 - self._text_in]):
+            return
+        stop = min(self._texts_at + count, len(self._values))
+        end = kernels.move_texts(
+            *self._texts, bool(self._text_in), self._spans, self._texts_at, stop, self._text_end
+        )
+        self._text_owed -= end - self._text_end
+        self._text_end = end
+        self._texts_at = stop
+        if stop == len(self._values):
+            first, second = self._texts
+            self._texts = (_NO_TEXT, second) if self._text_in else (first, _NO_TEXT)
+            self._text_owed = 0
 
     def _give_back(self) -> None:
         """Memory that is hardly used any more."""
-        if not len(self):
+        if not self._count:
             self.clear()
             return
-        if self._nodes_used < _LOAD_MIN * len(self._nodes) and len(self._nodes) > _SLOTS_MIN:
-            self._move_nodes(max(int(self._nodes_used / _LOAD_MAX * 2), _SLOTS_MIN))
-            self._compact_text(0)
+        self._take_back()
+        if (
+            self._nodes_used < _LOAD_MIN * len(self._table.nodes)
+            and len(self._table.nodes) > _SLOTS_MIN
+            and not len(self._older.nodes)
+        ):
+            self._begin_to_move_nodes(max(int(self._nodes_used / _LOAD_MAX * 2), _SLOTS_MIN))
+            if not len(self._texts[1 - self._text_in]):
+                self._begin_to_move_texts(0)
         if len(self._values) < _LOAD_MIN * len(self._spans) and len(self._spans) > _FILTERS_MIN:
             numbers = max(2 * len(self._values), _FILTERS_MIN)
             self._spans = self._spans[:numbers].copy()
             self._following = self._following[:numbers].copy()
-            self._free = set(self._free)  # a set keeps its size until it is made anew
-
-    def _store_text(self, number: int, wanted: Bytes) -> None:
-        end = self._text_end + len(wanted)
-        if end > len(self._text):
-            self._compact_text(len(wanted))
-            end = self._text_end + len(wanted)
-        self._text[self._text_end : end] = wanted
-        self._spans[number] = self._text_end, end
-        self._text_end = end
-        self._text_live += len(wanted)
-
-    def _compact_text(self, room: int) -> None:
-        """The texts that are still in, moved to the front of a buffer with room to spare."""
-        text = np.zeros(max((self._text_live + room) * 3 // 2, _TEXT_MIN), np.uint8)
-        (used,) = np.nonzero(self._spans[: len(self._values), 0] >= 0)
-        order = used[np.argsort(self._spans[used, 0])]
-        self._text_end = int(kernels.move_text(self._text, self._spans, order, text))
-        self._text = text
 
 
-def _bytes(text: str | bytes) -> Bytes:
-    encoded = text.encode() if isinstance(text, str) else text
-    return np.frombuffer(encoded, np.uint8)
+class _Table:
+    """A table without nodes, at first; a large one comes and goes in small pages.
+
+    It is used here and there, and a large page is cleared when it is first touched: the first
+    change to a large table would wait for hundreds of those. All of its pages given back at once
+    take as long.
+    """
+
+    def __init__(self, slots: int) -> None:
+        size = slots * kernels.NODE.itemsize
+        self._memory: mmap.mmap | None = None
+        self._left = size
+        if size < _PAGED_BYTES_MIN or not hasattr(mmap, "MADV_NOHUGEPAGE"):
+            self.nodes = np.zeros(slots, kernels.NODE)
+            return
+        memory = self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError):  # a system without large pages
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+        self.nodes = np.frombuffer(memory, kernels.NODE)
+
+    @property
+    def is_large(self) -> bool:
+        return self._memory is not None
+
+    def give_back(self) -> bool:
+        """Some of its memory, when it is not used any more; False when that was the last."""
+        if self._memory is None or self._left <= _PAGED_BYTES_MIN:
+            return False
+        self._left = (self._left - 1) // _PAGED_BYTES_MIN * _PAGED_BYTES_MIN
+        self._memory.madvise(mmap.MADV_DONTNEED, self._left, _PAGED_BYTES_MIN)
+        return True
 
 
-def _grown(array: npt.NDArray[Number], rows: int) -> npt.NDArray[Number]:
-    larger = np.zeros((max(rows, len(array) * 3 // 2), *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger
+def _encoded(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text

@@ -24,9 +24,13 @@ class Found(NamedTuple):
     needs: int
 
 
-def scanned(data: bytes, version: int, packet_bytes_max: int, runs_max: int) -> Found:
+def scanned(
+    data: bytes, version: int, packet_bytes_max: int, runs_max: int, run_packets_max: int = 512
+) -> Found:
     runs = np.zeros((runs_max, 5), np.int64)
-    count, at, status, needs = scan(np.frombuffer(data, np.uint8), version, packet_bytes_max, runs)
+    count, at, status, needs = scan(
+        np.frombuffer(data, np.uint8), version, packet_bytes_max, run_packets_max, runs
+    )
     return Found(runs[:count].tolist(), at, status, needs)
 
 
@@ -43,7 +47,9 @@ def topic_end(data: bytes, version: int, at: int, body: int, end: int) -> int:
     return stop if stop <= end else 0
 
 
-def oracle(data: bytes, version: int, packet_bytes_max: int, runs_max: int) -> Found:
+def oracle(
+    data: bytes, version: int, packet_bytes_max: int, runs_max: int, run_packets_max: int = 512
+) -> Found:
     runs: list[list[int]] = []
     at = 0
     while at < len(data):
@@ -60,8 +66,9 @@ def oracle(data: bytes, version: int, packet_bytes_max: int, runs_max: int) -> F
             return Found(runs, at, WHOLE, end - at)
         stop = topic_end(data, version, at, body, end)
         if runs and stop:
-            _, first_body, last_end, _, first_stop = runs[-1]
-            if first_stop and last_end == at and data[first_body:first_stop] == data[body:stop]:
+            _, first_body, last_end, count, first_stop = runs[-1]
+            is_alike = last_end == at and data[first_body:first_stop] == data[body:stop]
+            if first_stop and is_alike and count < run_packets_max:
                 runs[-1][2] = end
                 runs[-1][3] += 1
                 at = end
@@ -120,7 +127,8 @@ def test_runs_as_the_oracle_finds_them(case: tuple[int, bytes], data: st.DataObj
     )
     packet_bytes_max = data.draw(st.sampled_from([20, 200, 1_000_000]))
     runs_max = data.draw(st.sampled_from([1, 3, 100]))
-    arguments = buffer, version, packet_bytes_max, runs_max
+    run_packets_max = data.draw(st.sampled_from([1, 2, 512]))
+    arguments = buffer, version, packet_bytes_max, runs_max, run_packets_max
     assert scanned(*arguments) == oracle(*arguments)
 
 

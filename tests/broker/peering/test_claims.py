@@ -5,47 +5,13 @@ from random import Random
 import pytest
 
 from broker_harness import KEPT, Client
-from cluster_world import Cluster
+from cluster_visits import Visits
 from dovetail.broker.packets import Connack
 from dovetail.config import CLAIM_WAIT_SECONDS
 from dovetail.errors import ReasonCode
 
 WAIT_SECONDS_MAX = 0.3
 """Two round trips over the slowest link of the simulator, writes to disk on both sides, a tick."""
-
-
-class Scene:
-    """A cluster, and a client that connects and leaves."""
-
-    def __init__(self, seed: int, *names: str) -> None:
-        self.cluster = Cluster(seed, *names)
-        self.cluster.run(3)
-
-    def connect(self, name: str, client_id: str = "c", **terms: object) -> tuple[Client, Connack]:
-        """When CONNACK has come."""
-        node = self.cluster.nodes[name]
-        node.wake()
-        client = Client(node, client_id, **terms)
-        client.open()
-        client.send(client.connect_packet)
-        while not (packets := client.take()):
-            self.cluster.run(0.001)
-        (connack,) = packets
-        assert isinstance(connack, Connack)
-        return client, connack
-
-    def seconds_to_connect(self, name: str, client_id: str = "c", **terms: object) -> float:
-        began_at = self.cluster.clock.now
-        client, connack = self.connect(name, client_id, **terms)
-        assert connack.reason == ReasonCode.SUCCESS
-        assert not connack.session_present
-        client.disconnect(session_expiry_seconds=0)
-        return self.cluster.clock.now - began_at
-
-    def visit(self, name: str, client_id: str = "c", *, expiry_seconds: int | None = None) -> None:
-        client, connack = self.connect(name, client_id, **KEPT)
-        assert connack.reason == ReasonCode.SUCCESS
-        client.disconnect(session_expiry_seconds=expiry_seconds)
 
 
 @pytest.mark.parametrize("ends", ["clean start", "disconnect"])
@@ -55,7 +21,7 @@ def test_a_session_that_was_dropped_while_it_moved_is_not_waited_for(
     seed: int, names: str, ends: str
 ) -> None:
     random = Random(seed)
-    scene = Scene(seed, *names)
+    scene = Visits(seed, *names)
     slow = []
     for number in range(20):
         client_id = f"c{number}"
@@ -77,9 +43,9 @@ def test_a_session_that_was_dropped_while_it_moved_is_not_waited_for(
 
 
 @pytest.fixture(params=[False, True], ids=["cut after", "cut before"])
-def parted(request: pytest.FixtureRequest) -> Scene:
+def parted(request: pytest.FixtureRequest) -> Visits:
     """A session that is at b, where c does not reach it."""
-    scene = Scene(0, *"abc")
+    scene = Visits(0, *"abc")
     scene.visit("a")
     if request.param:
         scene.cluster.part("b", "c")
@@ -90,7 +56,7 @@ def parted(request: pytest.FixtureRequest) -> Scene:
 
 
 def test_a_client_does_not_begin_without_a_session_that_another_broker_reaches(
-    parted: Scene,
+    parted: Visits,
 ) -> None:
     began_at = parted.cluster.clock.now
     _, connack = parted.connect("c", **KEPT)
@@ -100,7 +66,7 @@ def test_a_client_does_not_begin_without_a_session_that_another_broker_reaches(
     assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, True)
 
 
-def test_it_gets_it_when_the_cut_is_healed(parted: Scene) -> None:
+def test_it_gets_it_when_the_cut_is_healed(parted: Visits) -> None:
     parted.connect("c", **KEPT)
     parted.cluster.heal()
     parted.cluster.run(1)
@@ -108,17 +74,17 @@ def test_it_gets_it_when_the_cut_is_healed(parted: Scene) -> None:
     assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, True)
 
 
-def test_who_starts_clean_needs_no_session(parted: Scene) -> None:
+def test_who_starts_clean_needs_no_session(parted: Visits) -> None:
     parted.seconds_to_connect("c", clean_start=True)
     parted.cluster.run(1)
     assert "c" not in parted.cluster.nodes["b"].broker.sessions
 
 
-def test_who_has_none_is_let_in(parted: Scene) -> None:
+def test_who_has_none_is_let_in(parted: Visits) -> None:
     assert parted.seconds_to_connect("c", "new", **KEPT) < WAIT_SECONDS_MAX
 
 
-def test_a_connection_that_breaks_while_its_broker_is_asked(parted: Scene) -> None:
+def test_a_connection_that_breaks_while_its_broker_is_asked(parted: Visits) -> None:
     parted.cluster.heal()
     parted.cluster.run(1)
     node = parted.cluster.nodes["c"]
@@ -133,7 +99,7 @@ def test_a_connection_that_breaks_while_its_broker_is_asked(parted: Scene) -> No
     assert connack.reason in (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_BUSY)
 
 
-def test_a_broker_that_nobody_reaches_is_down(parted: Scene) -> None:
+def test_a_broker_that_nobody_reaches_is_down(parted: Visits) -> None:
     parted.cluster.kill("b")
     parted.cluster.run(1)
     _, connack = parted.connect("c", **KEPT)

@@ -24,7 +24,8 @@ class Scene:
         self.handle = new_handle(bytes(16), None, 1_000)
         mailbox = self.open(names[0], window=0, is_new=True)
         node = self.cluster.nodes[names[0]]
-        node.broker.subscribe(mailbox, Subscribe(1, [SubscriptionRequest("t", qos=1)]))
+        packet = Subscribe(1, [SubscriptionRequest("t", qos=1)])
+        node.broker.slices.begin(node.broker.subscribe(mailbox, packet))
         node.settle()
         self.until(lambda: mailbox.reasons is not None)
         self.close(mailbox, names[0])

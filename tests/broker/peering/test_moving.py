@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_harness import KEPT, Client, World
+from dovetail.broker.ownership import Ownership
 from dovetail.broker.packets import Connack, Publish, Will
 from dovetail.broker.peering import bodies, settling
 from dovetail.broker.peering.bodies import ClaimBody, ClaimedBody, decoded, encode
@@ -43,6 +44,7 @@ from dovetail.topics.sketches.wire import sketch_to_bytes
 LATER = 1 << 61
 """A stamp of a connection that is after all others of a test, and before `LATEST`."""
 LATEST = LATER + 10
+TAKEOVER = Ownership(allows_takeover=True)
 
 
 class Member(World):
@@ -257,8 +259,10 @@ def test_who_asks_for_an_earlier_connection_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("terms", [{"is_clean": True}, {"user": "somebody"}])
-def test_a_clean_start_elsewhere_and_another_user_get_nothing(terms: dict[str, object]) -> None:
-    member = Member()
+def test_a_clean_start_elsewhere_and_another_user_who_may_come_get_nothing(
+    terms: dict[str, object],
+) -> None:
+    member = Member(ownership=TAKEOVER)
     client = kept_client(member)
     member.auto_commit = False
     assert member.claimed("c", LATER, **terms) == []  # a crash would bring it back
@@ -317,7 +321,7 @@ def test_a_session_comes_and_its_client_goes_on() -> None:
     client.open()
     client.send(client.connect_packet)
     assert client.take() == []  # it waits for its session
-    stamp = member.mesh.moving._claims.newest("c")
+    stamp = member.mesh.moving._claims.newest("c", None)
     member.take(
         header(stamp=stamp, incoming=[9]),
         filters("a", "b/#", stamp=stamp),
@@ -415,7 +419,7 @@ def test_nothing_is_handed_on_for_a_session_that_has_ended(crashes: bool) -> Non
     "terms", [{"clean_start": True}, {**KEPT, "user": "somebody"}], ids=["clean", "another user"]
 )
 def test_what_was_promised_to_one_is_not_for_another(terms: dict[str, object]) -> None:
-    member = Member()
+    member = Member(ownership=TAKEOVER)
     arrived(member)
     client = member.client("c", **terms)
     assert client.connack is not None
@@ -659,7 +663,7 @@ def test_who_is_cut_off_for_a_moment_is_asked_again() -> None:
     member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, MOVED, 0, "here"))
     member.sent.clear()
     member.connect_peer("peer")
-    stamp = member.mesh.moving._claims.newest("c")
+    stamp = member.mesh.moving._claims.newest("c", None)
     member.settle()
     assert client.take() == []
     member.take(header(stamp=stamp, stamp_before=3), filters("a", stamp=stamp), Ready("c", stamp))
@@ -928,6 +932,10 @@ _VERDICTS = st.builds(
     _STAMPS,
     _NAMES,
     st.booleans(),
+    innocent=st.lists(_NAMES, max_size=2),
+    suspects=st.lists(_NAMES, max_size=2),
+    reached=st.lists(_NAMES, max_size=2),
+    contender=st.none() | _STAMPS,
 )
 _STEPS = st.one_of(
     _ITEMS, _VERDICTS, st.sampled_from(["connect", "lose", "claim", "time", "down", "up"])

@@ -1,8 +1,8 @@
 """Where packets begin and end in a read buffer, and which of them are one run.
 
 A run is a row of packets that can be passed on as they are and go to the same receivers: PUBLISH at
-QoS 0, not retained, without properties, on one topic that does not begin with `$`. Everything else
-is a run of one packet, and is taken apart elsewhere.
+QoS 0, not retained, without properties, on one topic that does not begin with `$`; so many of them
+and no more. Everything else is a run of one packet, and is taken apart elsewhere.
 """
 
 import numpy as np
@@ -27,7 +27,9 @@ _DOLLAR = 0x24
 
 
 @kernel
-def scan(data: Bytes, version: int, packet_bytes_max: int, runs: Runs) -> tuple[int, int, int, int]:
+def scan(
+    data: Bytes, version: int, packet_bytes_max: int, run_packets_max: int, runs: Runs
+) -> tuple[int, int, int, int]:
     """Fill `runs`; returns how many, where they end, why, and how many bytes the rest needs."""
     size = len(data)
     count = 0
@@ -66,7 +68,11 @@ def scan(data: Bytes, version: int, packet_bytes_max: int, runs: Runs) -> tuple[
             last = count - 1
             before = runs[last, BODY]
             topic_bytes = topic_end - body
-            if runs[last, TOPIC_END] - before == topic_bytes and runs[last, END] == at:
+            if (
+                runs[last, TOPIC_END] - before == topic_bytes
+                and runs[last, END] == at
+                and runs[last, COUNT] < run_packets_max
+            ):
                 same = True
                 for i in range(topic_bytes):
                     if data[before + i] != data[body + i]:

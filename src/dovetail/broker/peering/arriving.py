@@ -116,7 +116,7 @@ class Arriving:
         )
 
     def _is_late(self, item: Header, session: Session | None) -> bool:
-        if self._claims.is_settling(item.client_id):
+        if self._claims.is_settling(item.client_id, item.user):
             return True
         if session is None:
             return False
@@ -131,8 +131,8 @@ class Arriving:
     def take_filters(self, item: Filters) -> None:
         session = self._detours.arriving_with(item.client_id, item.stamp)
         if session is None:
-            ghost = self._detours.ghost_after(item.client_id, item.stamp)
-            if ghost is not None and detour_of(ghost).guard_stamp == item.stamp:
+            ghost = self._detours.ghost_with(item.client_id, item.stamp)
+            if ghost is not None:
                 moved = detour_of(ghost)
                 further = Filters(item.client_id, moved.moved_stamp, item.filters)
                 self._detours.put(moved.owner, further)
@@ -158,20 +158,23 @@ class Arriving:
             return
         session = self._lifetimes.sessions.get(item.client_id)
         # A client may be back here, and what it is owed go round after it, in order.
-        to = self._detours.following(item.client_id, item.stamp) or session
-        to = to or self._detours.ghost_after(item.client_id, item.stamp)
+        to = self._detours.following(item.client_id, item.stamp)
         if to is None:
-            if self._detours.has_ended_here(item.client_id, item.stamp):
-                self._shared.counters.publishes_dropped += 1
-            else:
-                self._adopt(item)
-        elif to.user != item.user or item.stamp < to.void_before:
+            is_own = session is not None and session.user == item.user
+            ghost = self._detours.ghost_after(item.client_id, item.user, item.stamp)
+            to = session if is_own else ghost
+        if to is None and session is None and not self._has_ended(item):
+            self._adopt(item)
+        elif to is None or to.user != item.user or item.stamp < to.void_before:
             self._shared.counters.publishes_dropped += 1
         elif to is session:
             self._take_entry(name, to, item)
         elif not item.released:
             entry = Outgoing(item.message(), item.qos, item.retain, item.identifiers, 0)
             self._detours.hand_on(to, entry)
+
+    def _has_ended(self, item: Entry) -> bool:
+        return item.stamp <= self._detours.last_end(item.client_id, item.user)
 
     def _adopt(self, item: Entry) -> None:
         """Its session was here, and went on before this came: look for it."""
@@ -220,7 +223,7 @@ class Arriving:
             self._when_known(
                 self._shared.now + SUBACK_WAIT_SECONDS, lambda: self._settling.settle(arrived)
             )
-        is_awaited = self._claims.ready(item.client_id, name)
+        is_awaited = self._claims.ready(item.client_id, name, session)
         if session is not None and not is_awaited:
             self._claims.inquire(session)
 
@@ -232,13 +235,7 @@ class Arriving:
             if detour.holds and not detour.ending:
                 self._detours.release(session)
 
-    # Peers and time -------------------------------------------------------------------------------
-
-    def peer_is_down(self, name: str) -> None:
-        """What it still has comes when it is back."""
-        for session in list(self._detours.holding):
-            if session.detour is not None and name in detour_of(session).holders:
-                self._detours.release(session)
+    # Time -----------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
         for session in list(self._detours.holding):

@@ -177,6 +177,9 @@ class ClaimedBody(Struct, frozen=True, array_like=True):
     """Brokers that are down, or missed, and may have something."""
     reached: list[str] = []
     """Of the missed ones those that we reach."""
+    contender: Stamp | None = None
+    """The stamp of another user's connection that asks for the same client identifier here; -1:
+    another user has a session with it."""
 
 
 class KeptWill(Struct, frozen=True, array_like=True):
@@ -186,6 +189,7 @@ class KeptWill(Struct, frozen=True, array_like=True):
     stamp: Stamp
     will: bytes | None
     left_seconds: Seconds | None
+    user: str | None = None
 
 
 class WillsBody(Struct, frozen=True, array_like=True):

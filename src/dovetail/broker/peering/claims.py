@@ -24,15 +24,23 @@ Rules:
 - A session that is on its way is waited for; if it does not come the client is turned away for now.
   It must not begin without what it is owed. If a part of it has come, and its last broker is down,
   the client begins anew here: what has come is for it, and the rest will be.
+- A publisher does not overtake itself: what it published here at QoS 2 is acknowledged by the other
+  brokers before its session goes. It does not send that again as a new message elsewhere, as it
+  would at QoS 1. But it does not wait long for a broker that hangs.
 - A client that begins nothing anew (a handle) is turned away then, and all stays as it is.
+- A session belongs to its user (ownership.py). A broker that has a session of another user keeps
+  it, and says so: the client is refused, unless it finds a session of its own. Of two users who ask
+  for a new session at the same time the first one gets it.
 - A claim ends by itself, though its client has gone meanwhile.
 - A session that has come, and whose client has not, asks where that is (an inquiry: a claim for an
   earlier connection). It goes there when it is settled there, if nobody has come for it before.
 """
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from dovetail.broker.lifetimes import Lifetimes
+from dovetail.broker.ownership import OTHER_OWNER
 from dovetail.broker.peering.bodies import CLAIM, ClaimBody, ClaimedBody, encode
 from dovetail.broker.peering.departing import Departing
 from dovetail.broker.peering.detours import NEVER_BEGUN, Detours, Post, detour_of
@@ -47,6 +55,7 @@ from dovetail.broker.state import Shared
 from dovetail.config import (
     CLAIM_WAIT_SECONDS,
     FRESH_SESSION_SECONDS,
+    HOLD_SECONDS_MAX,
     INQUIRE_AGAIN_SECONDS,
     INQUIRIES_MAX,
     MOVE_SECONDS_MAX,
@@ -57,6 +66,10 @@ from dovetail.errors import ClientError, ReasonCode
 _ON_ITS_WAY = (
     ReasonCode.SERVER_BUSY,
     "the client's session is on its way between brokers",
+)
+_CONTENDED = (
+    ReasonCode.SERVER_BUSY,
+    "another user is connecting with this client identifier: use another one",
 )
 _AWAY = (ReasonCode.SERVER_BUSY, "the session may be at a broker that is down")
 _OUT_OF_REACH = (
@@ -88,10 +101,23 @@ class _Place:
 class Claim:
     """One client's."""
 
-    def __init__(self, stamp: int, user: str | None, is_clean: bool, now: float, act: Act) -> None:
-        self.stamp = stamp
+    def __init__(
+        self,
+        client_id: str,
+        user: str | None,
+        stamp: int,
+        *,
+        is_clean: bool,
+        begins: bool,
+        now: float,
+        act: Act,
+    ) -> None:
+        """`begins`: anew, where it has to? A handle (mailbox.py) would lose its subscriptions."""
+        self.client_id = client_id
         self.user = user
+        self.stamp = stamp
         self.is_clean = is_clean
+        self.begins = begins
         self.began_at = now
         self.deadline = now + CLAIM_WAIT_SECONDS
         self.act = act
@@ -117,12 +143,20 @@ class Claim:
         """Of these those that have nothing, as who reaches them knows."""
         self.settling = False
         """The client begins anew: it waits for Notes only."""
-        self.begins = True
-        """Does it, where it has to? A handle (mailbox.py) would lose its subscriptions."""
 
     @property
     def is_waiting(self) -> bool:
         return bool(self.asked or self.coming or self.settling)
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        return self.client_id, self.user
+
+    @property
+    def contender(self) -> int:
+        """The stamp of another user who asked first, as others know; without one it is ours."""
+        stamps = [said.contender for said in self.answers.values()]
+        return min((stamp for stamp in stamps if stamp is not None), default=self.stamp)
 
     def forget_answers(self, names: Iterable[str]) -> None:
         for name in names:
@@ -177,7 +211,7 @@ def _is_past(name: str, answer: ClaimedBody, stamp: int) -> bool:
 class _Told:
     """A broker that is down will hear where its client is now."""
 
-    __slots__ = ("is_clean", "last_stamp", "stamp", "user")
+    __slots__ = ("is_clean", "last_stamp", "stamp")
 
     def __init__(self, claim: Claim) -> None:
         self.stamp = claim.stamp
@@ -187,7 +221,15 @@ class _Told:
     def heed(self, claim: Claim) -> None:
         """The client has come again."""
         self.last_stamp = claim.stamp
-        self.user = claim.user
+
+
+class _Postponed(NamedTuple):
+    """A claim of a peer that is answered when the session may go, or at its deadline."""
+
+    name: str
+    body: ClaimBody
+    answer: Callable[[ClaimedBody], None]
+    deadline: float
 
 
 class Claims:
@@ -220,17 +262,33 @@ class Claims:
         self._send = send
         self._post = post
         self._is_up = is_up
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, dict[str | None, Claim]] = {}
+        """By client identifier and user."""
+        self._postponed: list[_Postponed] = []
         self._inquiries: dict[str, tuple[float, int]] = {}
         """When to ask again where a client is, and how often that was done."""
-        self._told: dict[str, dict[str, _Told]] = {}
-        """By broker and client."""
+        self._told: dict[str, dict[tuple[str, str | None], _Told]] = {}
+        """By broker, then by client identifier and user."""
 
-    def newest(self, client_id: str) -> int:
+    def newest(self, client_id: str, user: str | None) -> int:
         """The stamp of the last connection of a client that we know to be here, or to come."""
-        newest = self._detours.newest(client_id)
-        claim = self._claims.get(client_id)
+        newest = self._detours.newest(client_id, user)
+        claim = self._claim_of(client_id, user)
         return newest if claim is None else max(newest, claim.stamp)
+
+    def _claim_of(self, client_id: str, user: str | None) -> Claim | None:
+        return self._claims.get(client_id, {}).get(user)
+
+    def _all(self) -> list[Claim]:
+        return [claim for claims in self._claims.values() for claim in claims.values()]
+
+    def _session_of(self, claim: Claim) -> Session | None:
+        """The client's here, or the rest of one; not another user's."""
+        session = self._lifetimes.sessions.get(claim.client_id)
+        if session is None:
+            return None
+        may_resume = self._shared.ownership.may_resume(session.user, claim.user)
+        return session if may_resume else None
 
     # A client connects here -----------------------------------------------------------------------
 
@@ -242,49 +300,55 @@ class Claims:
         It cannot be let in if it has connected elsewhere in the meantime, or its session is still
         on its way; nor, if it `begins` none anew, while a broker is down that may have it.
         """
-        self._refuse(client_id)  # one of the same client that waits already
-        claim = Claim(self._stamps.next(), user, is_clean, self._shared.now, act)
-        claim.begins = begins
-        self._claims[client_id] = claim
+        self._refuse(self._claim_of(client_id, user))  # of the same client, that waits already
+        claim = Claim(
+            client_id,
+            user,
+            self._stamps.next(),
+            is_clean=is_clean,
+            begins=begins,
+            now=self._shared.now,
+            act=act,
+        )
+        self._claims.setdefault(client_id, {})[user] = claim
         if client_id in self._lifetimes.sessions:
-            self._await_rest(client_id, claim)
-        elif last := self._detours.last_move(client_id):
+            self._await_rest(claim)
+        elif last := self._detours.last_move(client_id, user):
             owner, stamp = last
             claim.is_at(owner, "", stamp)
-        claim.asked = self._ask(client_id, claim, self._detours.members())
-        self._look(client_id, claim)
+        claim.asked = self._ask(claim, self._detours.members())
+        self._look(claim)
 
-    def _ask(self, client_id: str, claim: Claim, names: Iterable[str]) -> set[str]:
+    def _ask(self, claim: Claim, names: Iterable[str]) -> set[str]:
         """Those who could be asked."""
         claim.missed = {name for name in self._detours.members() if not self._is_up(name)}
         missed = sorted(claim.missed)
-        body = encode(ClaimBody(client_id, claim.stamp, claim.user, claim.is_clean, missed))
+        body = encode(ClaimBody(claim.client_id, claim.stamp, claim.user, claim.is_clean, missed))
         return {name for name in names if self._send(name, CLAIM, body)}
 
     def answered(self, name: str, answer: ClaimedBody) -> None:
         """CLAIMED came from a peer."""
-        client_id = answer.client_id
-        claim = self._claims.get(client_id)
-        if claim is None or claim.stamp != answer.stamp:
+        claims = self._claims.get(answer.client_id, {}).values()
+        claim = next((one for one in claims if one.stamp == answer.stamp), None)
+        if claim is None:
             self._heed_newer(name, answer)
             return
         claim.heed(name, answer)
         if answer.verdict == NEWER:
-            self._refuse(client_id)
+            self._refuse(claim)
             return
         if answer.verdict == MOVES or (answer.verdict == MOVED and answer.owner == self._name):
-            if name not in claim.ready and not self._has_come(answer):
+            if name not in claim.ready and not self._has_come(claim, answer):
                 self._await(claim, (name,))
         elif answer.verdict == MOVED and not claim.settling:
             claim.is_at(answer.owner, name, answer.connection)
-        self._look(client_id, claim)
+        self._look(claim)
 
-    def _has_come(self, answer: ClaimedBody) -> bool:
+    def _has_come(self, claim: Claim, answer: ClaimedBody) -> bool:
         """A peer says that it has handed the session over to us: is it here, or was it?"""
-        client_id = answer.client_id
         return answer.verdict == MOVED and (
-            client_id in self._lifetimes.sessions
-            or self._detours.was_here(client_id, answer.connection)
+            self._session_of(claim) is not None
+            or self._detours.was_here(claim.client_id, claim.user, answer.connection)
         )
 
     def _heed_newer(self, name: str, answer: ClaimedBody) -> None:
@@ -295,7 +359,7 @@ class Claims:
             answer.verdict != NEWER
             or session is None
             or session.link is not None
-            or self.newest(client_id) != answer.stamp
+            or self.newest(client_id, session.user) != answer.stamp
         ):
             return
         _, times = self._inquiries.pop(client_id, (0.0, 0))
@@ -314,66 +378,73 @@ class Claims:
         if claim.coming:
             claim.deadline = self._shared.now + MOVE_SECONDS_MAX
 
-    def _await_rest(self, client_id: str, claim: Claim) -> None:
+    def _await_rest(self, claim: Claim) -> None:
         """Of a session of which not all has come."""
-        rest = self._unready(client_id) - claim.ready
+        rest = self._unready(claim) - claim.ready
         self._await(claim, {name for name in rest if self._is_up(name)})
 
-    def _unready(self, client_id: str) -> set[str]:
+    def _unready(self, claim: Claim) -> set[str]:
         """From whom a part of a session has come."""
-        session = self._lifetimes.sessions.get(client_id)
+        session = self._session_of(claim)
         if session is None or session.detour is None:
             return set()
         return {*self._detours.known(detour_of(session).unready)}
 
-    def is_settling(self, client_id: str) -> bool:
+    def is_settling(self, client_id: str, user: str | None) -> bool:
         """Does the client begin anew, whatever comes now?"""
-        claim = self._claims.get(client_id)
+        claim = self._claim_of(client_id, user)
         return claim is not None and claim.settling
 
-    def ready(self, client_id: str, name: str) -> bool:
-        """The session has come from there; False if nobody waits for it."""
-        claim = self._claims.get(client_id)
-        if claim is None:
-            return False
-        claim.coming.discard(name)
-        claim.ready.add(name)
-        self._look(client_id, claim)
-        return True
+    def ready(self, client_id: str, name: str, session: Session | None) -> bool:
+        """The session has come from there; False if nobody waits for it. None: it came too late."""
+        waiting = [
+            claim
+            for user, claim in self._claims.get(client_id, {}).items()
+            if session is None or session.user == user
+        ]
+        for claim in waiting:
+            claim.coming.discard(name)
+            claim.ready.add(name)
+            self._look(claim)
+        return bool(waiting)
 
-    def _look(self, client_id: str, claim: Claim) -> None:
+    def _look(self, claim: Claim) -> None:
         """Is there anything left to wait for?"""
         if not claim.is_waiting and not claim.is_clean:
-            self._await_rest(client_id, claim)
+            self._await_rest(claim)
         if claim.is_waiting:
             return
-        silent = self._silent(client_id, claim)
-        if client_id not in self._lifetimes.sessions:
+        session = self._session_of(claim)
+        if (session is None or session.stamp == NEVER_BEGUN) and claim.contender < claim.stamp:
+            self._refuse(claim, OTHER_OWNER if claim.contender == NEVER_BEGUN else _CONTENDED)
+            return
+        silent = self._silent(claim)
+        if session is None:
             if any(owner in claim.answers for owner in claim.elsewhere):
                 return  # they are asked again
             sources = {place.source for place in claim.elsewhere.values()}
             silent |= {*claim.elsewhere, *sources} - {""}
-        if self._would_begin(client_id, silent):
-            silent |= self._unready(client_id)
-            if not self._may_begin(client_id, claim, silent):
+        if self._would_begin(claim, silent):
+            silent |= self._unready(claim)
+            if not self._may_begin(claim, silent):
                 return
-        silent = {name for name in silent if not self._knows(name, client_id, claim)}
+        silent = {name for name in silent if not self._knows(name, claim)}
         if silent:
-            self._begin_anew(client_id, claim, silent)
+            self._begin_anew(claim, silent)
         else:
-            self._let_in(client_id, claim)
+            self._let_in(claim)
 
-    def _silent(self, client_id: str, claim: Claim) -> set[str]:
+    def _silent(self, claim: Claim) -> set[str]:
         """Those who have not been heard, and may have a session as far as anybody knows."""
         silent = {name for name in self._detours.members() if name not in claim.answers}
         if not silent:
             return silent
         suspects = silent & claim.suspects
-        silent &= {*self._traces.who_may_have(client_id)}
+        silent &= {*self._traces.who_may_have(claim.client_id)}
         silent -= claim.innocent - {*self._traces.known(silent)}
         return suspects | silent - claim.cleared
 
-    def _may_begin(self, client_id: str, claim: Claim, silent: set[str]) -> bool:
+    def _may_begin(self, claim: Claim, silent: set[str]) -> bool:
         """May it, without what those have who are silent? If not it is refused, or waits."""
         if claim.is_clean:
             return True
@@ -383,55 +454,56 @@ class Claims:
         if not is_late and (missed - claim.missed or are_back):
             # Others were asked before these went down, or were cut off from here only.
             claim.deadline = max(claim.deadline, self._shared.now + CLAIM_WAIT_SECONDS)
-            claim.asked = self._ask(client_id, claim, {*claim.answers, *are_back})
+            claim.asked = self._ask(claim, {*claim.answers, *are_back})
             if claim.asked:
                 return False
         if missed & claim.reached:
-            self._refuse(client_id, _OUT_OF_REACH)
+            self._refuse(claim, _OUT_OF_REACH)
         elif not claim.begins:
-            self._refuse(client_id, _AWAY)
+            self._refuse(claim, _AWAY)
         else:
-            self._begin_without_rest(client_id, claim)
+            self._begin_without_rest(claim)
             return True
         return False
 
-    def _begin_without_rest(self, client_id: str, claim: Claim) -> None:
+    def _begin_without_rest(self, claim: Claim) -> None:
         """Of a session of which a part has come: the broker that has the rest is down."""
-        session = self._lifetimes.sessions.get(client_id)
-        if session is not None and self._detours.is_unready(client_id) and not claim.ready:
+        session = self._session_of(claim)
+        if session is not None and self._unready(claim) and not claim.ready:
             self._lifetimes.unsubscribe_all(session)
             self._detours.begin_anew(session)
 
-    def _would_begin(self, client_id: str, silent: set[str]) -> bool:
+    def _would_begin(self, claim: Claim, silent: set[str]) -> bool:
         """Let in now, would the client be without what brokers that are down may have?"""
-        session = self._lifetimes.sessions.get(client_id)
+        session = self._session_of(claim)
         if session is None or session.stamp == NEVER_BEGUN:
             return bool(silent)
         return session.detour is not None and bool(detour_of(session).unready)
 
-    def _knows(self, name: str, client_id: str, claim: Claim) -> bool:
+    def _knows(self, name: str, claim: Claim) -> bool:
         """Will a broker that is down hear where its client is without being told now?"""
         told = self._told.setdefault(name, {})
-        before = told.get(client_id)
+        before = told.get(claim.key)
         if before is None and len(told) >= TOLD_CLIENTS_MAX:
             return True
         if before is not None and before.is_clean >= claim.is_clean:
             before.heed(claim)
             return True
-        session = self._lifetimes.sessions.get(client_id)
+        session = self._session_of(claim)
         if session is None or session.detour is None or claim.is_clean:
             return False
         detour = detour_of(session)
         return detour.is_fresh and name in detour.holders and session.user == claim.user
 
-    def _begin_anew(self, client_id: str, claim: Claim, silent: set[str]) -> None:
+    def _begin_anew(self, claim: Claim, silent: set[str]) -> None:
         """They may have a session of it, and cannot be asked."""
         claim.settling = True
+        client_id = claim.client_id
         for name in silent:
             if not self._is_up(name):
-                self._told.setdefault(name, {})[client_id] = _Told(claim)
+                self._told.setdefault(name, {})[claim.key] = _Told(claim)
         if not claim.is_clean and client_id not in self._lifetimes.sessions:
-            self._make_session(client_id, claim, silent)
+            self._make_session(claim, silent)
         claim.deadline = self._shared.now + MOVE_SECONDS_MAX
         ticket = Ticket()
         settle = self._settling.item(
@@ -441,23 +513,23 @@ class Claims:
             self._post(name, packed(settle), True, ticket)
         # What we publish ourselves has its place among what we owe them, too.
         note = Note(client_id, claim.stamp, self._name, claim.is_clean, claim.user)
-        self._detours.tell(silent | self._holders(client_id), note)
+        self._detours.tell(silent | self._holders(claim), note)
         self._settling.heed("", note)
 
         def settled(_taken: bool) -> None:
-            self._let_in(client_id, claim)
+            self._let_in(claim)
 
         ticket.close(settled)
 
-    def _holders(self, client_id: str) -> set[str]:
+    def _holders(self, claim: Claim) -> set[str]:
         """Those who still hand on what is published, if the session has just come."""
-        session = self._lifetimes.sessions.get(client_id)
+        session = self._session_of(claim)
         return set() if session is None or session.detour is None else detour_of(session).holders
 
-    def _make_session(self, client_id: str, claim: Claim, silent: Iterable[str]) -> None:
+    def _make_session(self, claim: Claim, silent: Iterable[str]) -> None:
         """For what they may still have. What was published before is not for it."""
         detours = self._detours
-        session = self._lifetimes.arrive(client_id, claim.user, FRESH_SESSION_SECONDS)
+        session = self._lifetimes.arrive(claim.client_id, claim.user, FRESH_SESSION_SECONDS)
         session.stamp = NEVER_BEGUN
         # Not as in another session of its client, which it may remember when it comes to this one.
         session.next_packet_id = claim.stamp % PACKET_ID_MAX + 1
@@ -470,17 +542,25 @@ class Claims:
         detours.arriving.add(session)
         session.save()
 
-    def _let_in(self, client_id: str, claim: Claim) -> None:
-        if self._claims.get(client_id) is claim:
-            del self._claims[client_id]
+    def _let_in(self, claim: Claim) -> None:
+        if self._ends(claim):
             claim.act(claim.stamp)
 
-    def _refuse(self, client_id: str, why: tuple[ReasonCode, str] = _ON_ITS_WAY) -> None:
-        claim = self._claims.pop(client_id, None)
-        if claim is not None:
+    def _refuse(self, claim: Claim | None, why: tuple[ReasonCode, str] = _ON_ITS_WAY) -> None:
+        if claim is not None and self._ends(claim):
             claim.act(ClientError(*why))
 
-    def _give_up(self, client_id: str, claim: Claim) -> None:
+    def _ends(self, claim: Claim) -> bool:
+        """False if it has ended before."""
+        claims = self._claims.get(claim.client_id, {})
+        if claims.get(claim.user) is not claim:
+            return False
+        del claims[claim.user]
+        if not claims:
+            del self._claims[claim.client_id]
+        return True
+
+    def _give_up(self, claim: Claim) -> None:
         """Not all have answered in time: as if they were down.
 
         Who is connected and may have the session is slow rather than down, and worth the wait.
@@ -488,50 +568,77 @@ class Claims:
         longest = claim.began_at + MOVE_SECONDS_MAX
         slow = {name for name in claim.asked if self._is_up(name)}
         if slow:
-            slow &= {*self._traces.who_may_have(client_id)}
+            slow &= {*self._traces.who_may_have(claim.client_id)}
         if claim.settling:
-            self._let_in(client_id, claim)
+            self._let_in(claim)
         elif slow and not claim.coming and self._shared.now < longest:
             claim.asked = slow
             claim.deadline = longest
         elif not claim.coming and (claim.asked or claim.elsewhere):
             claim.asked.clear()
             claim.forget_answers(claim.elsewhere)
-            self._look(client_id, claim)
+            self._look(claim)
         else:
-            self._refuse(client_id)
+            self._refuse(claim)
 
     # A client connects elsewhere ------------------------------------------------------------------
 
     def claimed(self, name: str, body: ClaimBody, answer: Callable[[ClaimedBody], None]) -> None:
         """A peer asks for the client's session, for a connection that it has."""
         self._stamps.saw(body.stamp)
-        client_id = body.client_id
-        newest = self.newest(client_id)
+        client_id, user = body.client_id, body.user
+        if self._has_other_owner(client_id, user):
+            answer(self._answer(name, body, NOTHING, NEVER_BEGUN))
+        elif self._is_forwarding(body):
+            deadline = self._shared.now + HOLD_SECONDS_MAX
+            self._postponed.append(_Postponed(name, body, answer, deadline))
+        else:
+            self._give_way(name, body, answer)
+
+    def _is_forwarding(self, body: ClaimBody) -> bool:
+        """Would its client overtake what it published here, if its session went now?"""
+        session = self._lifetimes.sessions.get(body.client_id)
+        if session is None or body.is_clean:
+            return False
+        return session.persistent and session.forwarding > 0
+
+    def _give_way(self, name: str, body: ClaimBody, answer: Callable[[ClaimedBody], None]) -> None:
+        client_id, user = body.client_id, body.user
+        newest = self.newest(client_id, user)
+        claim = self._claim_of(client_id, user)
         if newest > body.stamp:
             answer(self._newer(name, body, newest))
-            claim = self._claims.get(client_id)
             if claim is not None and not claim.settling:
                 # It may have the session since it was asked.
-                claim.asked |= self._ask(client_id, claim, (name,))
+                claim.asked |= self._ask(claim, (name,))
             return
-        self._refuse(client_id)
+        self._refuse(claim)
         if self._detours.is_unready(client_id):
             answer(self._answer(name, body, MOVED, newest, self._name))
-        elif self._departing.give_way(
-            client_id, body.user, name, body.stamp, is_clean=body.is_clean
-        ):
+        elif self._departing.give_way(client_id, user, name, body.stamp, is_clean=body.is_clean):
             answer(ClaimedBody(client_id, body.stamp, MOVES))
-        elif last := self._detours.last_move(client_id):
+        elif last := self._detours.last_move(client_id, user):
             owner, stamp = last
             answer(self._answer(name, body, MOVED, stamp, owner))
         else:
-            ended = self._detours.ended.get(client_id, NEVER_BEGUN)
-            nothing = self._answer(name, body, NOTHING, ended)
+            nothing = self._answer(name, body, NOTHING, self._detours.last_end(client_id, user))
             if self._lifetimes.is_leaving(client_id):
                 self._answer_when_gone(nothing, answer)
             else:
                 answer(nothing)
+
+    def _has_other_owner(self, client_id: str, user: str | None) -> bool:
+        """Do only other users have a session with this identifier here, or on its way from here?"""
+        owners = self._detours.owners(client_id)
+        may_come = self._shared.ownership.may_come
+        return bool(owners) and not any(may_come(owner, user) for owner in owners)
+
+    def _contender(self, client_id: str, user: str | None) -> int | None:
+        """Return the stamp of another user who asks for the identifier here; -1 if one has it."""
+        if self._has_other_owner(client_id, user):
+            return NEVER_BEGUN
+        claims = self._claims.get(client_id, {})
+        return min((one.stamp for one in claims.values() if one.user != user), default=None)
 
     def _answer(
         self, name: str, body: ClaimBody, verdict: int, connection: int, owner: str = ""
@@ -557,13 +664,14 @@ class Claims:
             innocent=sorted(away - suspects),
             suspects=sorted(suspects),
             reached=sorted(reached),
+            contender=self._contender(client_id, body.user),
         )
 
     def _newer(self, name: str, body: ClaimBody, newest: int) -> ClaimedBody:
         client_id = body.client_id
         session = self._lifetimes.sessions.get(client_id)
         is_void = session is not None and 0 <= body.stamp < session.void_before
-        is_settled = client_id not in self._claims and (
+        is_settled = self._claim_of(client_id, body.user) is None and (
             session is None or session.detour is None or name not in detour_of(session).holders
         )
         return ClaimedBody(
@@ -591,7 +699,8 @@ class Claims:
 
     def _inquire(self, session: Session) -> None:
         client_id = session.client_id
-        body = encode(ClaimBody(client_id, self.newest(client_id), session.user, is_clean=False))
+        newest = self.newest(client_id, session.user)
+        body = encode(ClaimBody(client_id, newest, session.user, is_clean=False))
         for name in self._detours.members():
             self._send(name, CLAIM, body)
 
@@ -599,42 +708,48 @@ class Claims:
 
     def peer_is_up(self, name: str) -> None:
         """The answer may have been lost with the last connection, or the question."""
-        for client_id, told in self._told.pop(name, {}).items():
+        for (client_id, user), told in self._told.pop(name, {}).items():
             if told.last_stamp > told.stamp:
                 settle = self._settling.item(
-                    client_id, told.last_stamp, (name,), user=told.user, is_clean=told.is_clean
+                    client_id, told.last_stamp, (name,), user=user, is_clean=told.is_clean
                 )
                 self._post(name, packed(settle), True, None)
-        for client_id, claim in self._claims.items():
+        for claim in self._all():
             if name in claim.asked:
-                self._ask(client_id, claim, (name,))
+                self._ask(claim, (name,))
 
     def forget(self, name: str) -> None:
         """It will not come back."""
         self._told.pop(name, None)
 
     def peer_is_down(self, name: str) -> None:
-        for client_id, claim in list(self._claims.items()):
+        for claim in self._all():
             if name in claim.coming:
                 claim.asked.discard(name)
-                self._give_up(client_id, claim)
-            elif name in claim.asked and name in self._traces.who_may_have(client_id):
+                self._give_up(claim)
+            elif name in claim.asked and name in self._traces.who_may_have(claim.client_id):
                 continue  # a connection may break though nobody is down: it is asked again soon
             else:
                 claim.asked.discard(name)
-                self._look(client_id, claim)
+                self._look(claim)
 
     def tick(self, now: float) -> None:
-        for client_id, claim in list(self._claims.items()):
+        postponed, self._postponed = self._postponed, []
+        for one in postponed:
+            if one.deadline <= now or not self._is_forwarding(one.body):
+                self._give_way(one.name, one.body, one.answer)
+            else:
+                self._postponed.append(one)
+        for claim in self._all():
             if claim.deadline <= now:
-                self._give_up(client_id, claim)
+                self._give_up(claim)
             elif not claim.is_waiting:
-                names = claim.look_where(self._detours.last_move(client_id))
+                names = claim.look_where(self._detours.last_move(*claim.key))
                 claim.forget_answers(names)
-                claim.asked = self._ask(client_id, claim, names)
-                self._look(client_id, claim)
+                claim.asked = self._ask(claim, names)
+                self._look(claim)
             elif not claim.asked:
-                claim.asked = self._ask(client_id, claim, claim.in_doubt())
+                claim.asked = self._ask(claim, claim.in_doubt())
         for client_id, (again_at, times) in list(self._inquiries.items()):
             session = self._lifetimes.sessions.get(client_id)
             if session is None or session.link is not None:

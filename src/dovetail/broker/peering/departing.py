@@ -7,7 +7,8 @@ Rules:
 - The client's connection here is ended, with its will: as if it had been taken over at this broker.
   A will that is delayed is not published, as its client is back [MQTT-3.1.3-9].
 - All of it goes in one batch: from then on it is in the outbox to its new broker, or there.
-- What another user was promised is for nobody, and so is what a client that starts clean had.
+- What a client that starts clean had is for nobody. What another user has stays as it is, unless
+  that user may end it (ownership.py).
 """
 
 from collections.abc import Collection, Iterator
@@ -45,16 +46,20 @@ class Departing:
         `stamp` is that of its connection at `owner`. `sources`: whose publications do not go there
         yet; None: nobody's do.
         """
+        ownership = self._detours.shared.ownership
         session = self._lifetimes.sessions.get(client_id)
+        if session is not None and not ownership.may_come(session.user, user):
+            return False
         if session is not None and session.link is not None:
             assert isinstance(session.link, Outlet)
             session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
             session = self._lifetimes.sessions.get(client_id)
         if session is None:
             return False
-        if is_clean or session.user != user:
+        if is_clean or not ownership.may_resume(session.user, user):
             self._lifetimes.end(session)
             return False
+        session.user = user
         self.hand_over(session, owner, stamp, sources)
         return True
 

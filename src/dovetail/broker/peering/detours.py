@@ -23,6 +23,8 @@ Rules:
 - A session that ends before all have written their Notes is over at the brokers that it came from,
   too: a Note that is clean says so, and their ghosts hand on nothing more. Until they have it we
   remember the end (`ended`): who hears of them that the session is on its way here can ask us.
+- Two users may have sessions under one client identifier, if they began them on both sides of a cut
+  (ownership.py). What is said about one's session is not about the other's.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -202,16 +204,16 @@ class Detours:
         self.arriving: set[Session] = set()
         self.holding: set[Session] = set()
         """Those, and ghosts, that hold back what comes straight."""
-        self.ended: dict[str, int] = {}
-        """By client identifier the last connection whose session came here and has ended, until
-        the brokers that it came from know."""
+        self._ended: dict[tuple[str, str | None], int] = {}
+        """By client identifier and user the last connection whose session came here and has ended,
+        until the brokers that it came from know."""
         self._name = name
         self._lifetimes = lifetimes
         self._post = post
         self._is_live = is_live
         self._trace = trace
         lifetimes.kept = self._kept
-        lifetimes.ended = self._ended
+        lifetimes.ended = self._end
 
     def begin(self, session: Session) -> Detour:
         """The session's; a new one if it has none."""
@@ -256,10 +258,10 @@ class Detours:
 
     # Whose, and where -----------------------------------------------------------------------------
 
-    def newest(self, client_id: str) -> int:
+    def newest(self, client_id: str, user: str | None) -> int:
         """The stamp of the client's last connection that its session here is of, or follows."""
         session = self._lifetimes.sessions.get(client_id)
-        if session is None:
+        if session is None or session.user != user:
             return NEVER_BEGUN
         if session.detour is None:
             return session.stamp
@@ -267,7 +269,7 @@ class Detours:
 
     def following(self, client_id: str, stamp: int) -> Session | None:
         """The session that arrives for this connection, or arrived and has moved on since."""
-        for session in self.of_client(client_id):
+        for session in self._with_detours(client_id):
             detour = detour_of(session)
             if detour.guard_stamp == stamp and not detour.is_fresh:
                 return session
@@ -297,23 +299,42 @@ class Detours:
         session.stamp = NEVER_BEGUN
         session.save()
 
-    def ghost_after(self, client_id: str, stamp: int) -> Session | None:
+    def ghost_after(self, client_id: str, user: str | None, stamp: int) -> Session | None:
         """The session that has moved on from here since then; no item goes in circles."""
-        for ghost in reversed(self.ghosts.get(client_id, ())):
+        for ghost in reversed(self._ghosts_of(client_id, user)):
             if detour_of(ghost).moved_stamp > stamp:
                 return ghost
         return None
 
-    def last_move(self, client_id: str) -> tuple[str, int] | None:
+    def ghost_with(self, client_id: str, stamp: int) -> Session | None:
+        """The session that arrived for this connection, and has moved on."""
+        for ghost in self.ghosts.get(client_id, ()):
+            if detour_of(ghost).guard_stamp == stamp:
+                return ghost
+        return None
+
+    def last_move(self, client_id: str, user: str | None) -> tuple[str, int] | None:
         """Where its session went from here, and behind which connection, if it may not be there."""
-        ghosts = self.ghosts.get(client_id)
+        ghosts = self._ghosts_of(client_id, user)
         if not ghosts:
             return None
         last = detour_of(ghosts[-1])
         return (last.owner, last.moved_stamp) if last.is_on_its_way else None
 
-    def of_client(self, client_id: str) -> list[Session]:
+    def owners(self, client_id: str) -> set[str | None]:
+        """The users whose session under this identifier is here, or on its way from here."""
+        ghosts = self.ghosts.get(client_id, ())
+        users = {ghost.user for ghost in ghosts if detour_of(ghost).is_on_its_way}
+        return users | self._lifetimes.owners(client_id)
+
+    def of_client(self, client_id: str, user: str | None) -> list[Session]:
         """All sessions of the client that have one."""
+        return [session for session in self._with_detours(client_id) if session.user == user]
+
+    def _ghosts_of(self, client_id: str, user: str | None) -> list[Session]:
+        return [ghost for ghost in self.ghosts.get(client_id, ()) if ghost.user == user]
+
+    def _with_detours(self, client_id: str) -> list[Session]:
         sessions = list(self.ghosts.get(client_id, ()))
         session = self._lifetimes.sessions.get(client_id)
         if session is not None and session.detour is not None:
@@ -358,46 +379,44 @@ class Detours:
 
     # The end --------------------------------------------------------------------------------------
 
-    def _ended(self, session: Session) -> None:
+    def _end(self, session: Session) -> None:
         """The brokers that it came from need not hand on to it, nor look for it here."""
         if session.detour is None:
             return
-        client_id = session.client_id
+        client_id, user = key = session.client_id, session.user
         detour = detour_of(session)
         stamp = max(session.stamp, detour.guard_stamp)
-        self.void(client_id, stamp)
+        self.void(client_id, user, stamp)
         if detour.is_fresh:
             return  # it did not come from them: they were down
-        note = Note(client_id, stamp, self._name, True, session.user)
+        note = Note(client_id, stamp, self._name, True, user)
         ticket = Ticket()
         for name in self.known(detour.holders):
             self._post(name, packed(note), True, ticket)
-        self.ended[client_id] = stamp
+        self._ended[key] = stamp
 
         def told(_taken: bool) -> None:
-            if self.ended.get(client_id) == stamp:
-                del self.ended[client_id]
+            if self._ended.get(key) == stamp:
+                del self._ended[key]
 
         ticket.close(told)
 
-    def has_ended_here(self, client_id: str, stamp: int) -> bool:
-        """Did the session come that followed this connection, and end since?"""
-        ended = self.ended.get(client_id)
-        return ended is not None and stamp <= ended
+    def last_end(self, client_id: str, user: str | None) -> int:
+        """Of the last connection whose session came here and ended, while others may not know."""
+        return self._ended.get((client_id, user), NEVER_BEGUN)
 
-    def was_here(self, client_id: str, stamp: int) -> bool:
-        """Did it come, and end or move on since?"""
-        ghosts = self.ghosts.get(client_id, ())
-        return self.has_ended_here(client_id, stamp) or any(
-            stamp <= ghost.stamp for ghost in ghosts
+    def was_here(self, client_id: str, user: str | None, stamp: int) -> bool:
+        """Did the session come that followed this connection, and end or move on since?"""
+        return stamp <= self.last_end(client_id, user) or any(
+            stamp <= ghost.stamp for ghost in self._ghosts_of(client_id, user)
         )
 
-    def void(self, client_id: str, stamp: int) -> None:
+    def void(self, client_id: str, user: str | None, stamp: int) -> None:
         """The session that followed its client there has ended: nothing is handed on any more.
 
         A ghost stays while others may say that its session is on its way here.
         """
-        for ghost in list(self.ghosts.get(client_id, ())):
+        for ghost in self._ghosts_of(client_id, user):
             detour = detour_of(ghost)
             if detour.moved_stamp <= stamp:
                 self._lifetimes.unsubscribe_all(ghost)
@@ -437,8 +456,8 @@ class Detours:
 
     def add_ghost(self, ghost: Session) -> None:
         """The latest of its client."""
-        ghosts = self.ghosts.setdefault(ghost.client_id, [])
-        ghosts.append(ghost)
+        self.ghosts.setdefault(ghost.client_id, []).append(ghost)
+        ghosts = self._ghosts_of(ghost.client_id, ghost.user)
         if len(ghosts) > GHOSTS_PER_CLIENT_MAX:
             self._become_one(*ghosts[:2])
 

@@ -397,7 +397,7 @@ class Mesh:
 
         self.peers.know(name)
         self.narrowing.drain(claim.client_id)  # what it published here goes before its session
-        self.wills.came(claim.client_id, claim.stamp, name)
+        self.wills.came(claim.client_id, claim.user, claim.stamp, name)
         self.moving.claimed(name, claim, reply)
 
     def _take_item(self, name: str, item: Item) -> None:

@@ -115,8 +115,8 @@ class Moving:
             when_known,
         )
 
-    def _newest(self, client_id: str) -> int:
-        return self._claims.newest(client_id)
+    def _newest(self, client_id: str, user: str | None) -> int:
+        return self._claims.newest(client_id, user)
 
     @property
     def ghosts(self) -> dict[str, list[Session]]:
@@ -183,7 +183,6 @@ class Moving:
     def peer_is_down(self, name: str) -> None:
         self._comparing.pop(name, None)
         self._claims.peer_is_down(name)
-        self._arriving.peer_is_down(name)
 
     @property
     def has_ghosts(self) -> bool:

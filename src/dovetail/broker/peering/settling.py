@@ -39,7 +39,7 @@ class Settling:
         detours: Detours,
         departing: Departing,
         *,
-        newest: Callable[[str], int],
+        newest: Callable[[str, str | None], int],
         is_up: Callable[[str], bool],
     ) -> None:
         """`newest`: of a client's connections here. `is_up`: does a peer take what it is sent?"""
@@ -125,7 +125,7 @@ class Settling:
         elif not self._exchange.routes_by(owner, (item.lineage, item.version)):
             self._wait(name, item)
         elif item.is_late:
-            if self._newest(item.client_id) < item.stamp:
+            if self._newest(item.client_id, item.user) < item.stamp:
                 self._departing.give_way(
                     item.client_id, item.user, owner, item.stamp, is_clean=False, sources=set()
                 )
@@ -143,14 +143,14 @@ class Settling:
         """What is published by this source goes straight to the client's new broker."""
         detours = self._detours
         client_id = note.client_id
-        if self._newest(client_id) < note.stamp and note.owner != self._name:
+        if self._newest(client_id, note.user) < note.stamp and note.owner != self._name:
             # We were down, or cut off, when the client connected there.
             self._departing.give_way(
                 client_id, note.user, note.owner, note.stamp, is_clean=note.is_clean
             )
         if note.is_clean:
-            detours.void(client_id, note.stamp)
-        for session in detours.of_client(client_id):
+            detours.void(client_id, note.user, note.stamp)
+        for session in detours.of_client(client_id, note.user):
             detour = detour_of(session)
             if detour.owner and session.stamp < note.stamp:
                 detour.open.discard(source)

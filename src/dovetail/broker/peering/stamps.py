@@ -1,11 +1,13 @@
-"""Who had the last word on a topic: stamps of retained messages, the same order at all brokers.
+"""Which retained message and which connection of a client is later: stamps, alike at all brokers.
 
 Pure. Rules:
 
-- A retained message gets a stamp from the broker that took it: milliseconds, a counter, and some
-  bits of the broker's own. It is higher than every stamp that this broker has given or seen, so
-  what follows from another is later, whatever the clocks say (a hybrid logical clock). What lies
-  absurdly far ahead is refused, or no stamps would be left for us.
+- A retained message, or a connection, gets a stamp from the broker that took it: milliseconds, a
+  counter, and some bits of the broker's own. It is higher than every stamp that this broker has
+  given or seen, so what follows from another is later, whatever the clocks say (a hybrid logical
+  clock). What lies absurdly far ahead is refused, or no stamps would be left for us.
+- All stamps follow the clock that is farthest ahead, from the first stamp of it that a broker sees.
+  So what is later by seconds has a higher stamp also at a broker that is cut off.
 - The higher stamp stays. A message without one (0) is from before there was a cluster, and gives
   way to any other. Of two with the same, the one whose contents come later in the order of bytes
   stays: any order does, if it is the same at all brokers.
@@ -37,12 +39,18 @@ class Stamps:
         self._shared = shared
         self._broker = stream & ((1 << _BROKER_BITS) - 1)
         self._last = 0
+        self._ahead_ms = 0.0
+        """By how much the clock that is farthest ahead is ahead of ours, as far as we know."""
         self.removals: dict[bytes, int] = {}
         self.digest = 0
         """Of all retained messages and removals: equal at two brokers that have the same."""
 
+    def _now_ms(self) -> float:
+        """Of the clock that is farthest ahead. Messages take their time, so it is a bit late."""
+        return self._shared.now * 1_000 + self._ahead_ms
+
     def next(self) -> int:
-        milliseconds = int(self._shared.now * 1_000)
+        milliseconds = int(self._now_ms())
         later = (self._last >> _BROKER_BITS) + 1
         self._last = max(milliseconds << _COUNTER_BITS, later) << _BROKER_BITS | self._broker
         self._last = min(self._last, STAMP_MAX - 1)
@@ -57,6 +65,8 @@ class Stamps:
     def restore(self, stamp: int) -> None:
         """It was given, or seen, in an earlier life."""
         self._last = max(self._last, stamp)
+        seen_ms = min(stamp, STAMP_JUMP_MAX) >> _COUNTER_BITS + _BROKER_BITS
+        self._ahead_ms = max(self._ahead_ms, seen_ms - self._shared.now * 1_000)
 
     def is_late(self, message: Message, known: Message | None) -> bool:
         """Has a later word been spoken on its topic?"""
@@ -99,7 +109,7 @@ class Stamps:
 
     def tick(self) -> None:
         """Old removals are forgotten, and those beyond the limit."""
-        milliseconds = int((self._shared.now - REMOVALS_SECONDS) * 1_000)
+        milliseconds = int(self._now_ms() - REMOVALS_SECONDS * 1_000)
         oldest = max(milliseconds, 0) << _COUNTER_BITS + _BROKER_BITS
         while self.removals:
             topic, stamp = next(iter(self.removals.items()))

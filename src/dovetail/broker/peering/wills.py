@@ -11,7 +11,8 @@
 Rules:
 
 - A client that connects anywhere in the meantime takes its will back, as it does at one broker
-  [MQTT-3.1.3-9]. It has some seconds for that, whatever the delay.
+  [MQTT-3.1.3-9]. It has some seconds for that, whatever the delay. Another user under its client
+  identifier does not.
 - A broker that starts waits with the wills of its last life until others had time to say which of
   them are done.
 - There is one keeper, in memory. If it dies with the owner, the owner publishes when it is back.
@@ -47,6 +48,7 @@ class _Kept(Struct):
     left_seconds: float | None
     """Of its delay; None while the client is connected."""
     since: float
+    user: str | None
     due: float | None = None
     """Set when its broker has died."""
 
@@ -89,7 +91,8 @@ class Wills:
     def _note(self, session: Session) -> None:
         self._changed[session.client_id] = None
         if session.link is None and session.ended_at is None:
-            self.came(session.client_id, session.stamp, self._name)  # it is about to be connected
+            # It is about to be connected.
+            self.came(session.client_id, session.user, session.stamp, self._name)
 
     def flush(self) -> None:
         """Tell the keeper what changed; a new one all there is."""
@@ -164,7 +167,8 @@ class Wills:
         if session.ended_at is not None:
             left = max(session.ended_at + session.will.delay_seconds - self._shared.now, 0.0)
             left = min(left, SECONDS_MAX)  # our clock may have been set back
-        return KeptWill(client_id, session.stamp, self._shared.encode_will(session.will), left)
+        will = self._shared.encode_will(session.will)
+        return KeptWill(client_id, session.stamp, will, left, session.user)
 
     # Others' --------------------------------------------------------------------------------------
 
@@ -177,7 +181,9 @@ class Wills:
                 kept.pop(one.client_id, None)
             else:
                 will = self._decode(one.will)
-                kept[one.client_id] = _Kept(one.stamp, will, one.left_seconds, self._shared.now)
+                kept[one.client_id] = _Kept(
+                    one.stamp, will, one.left_seconds, self._shared.now, one.user
+                )
 
     def _decode(self, data: bytes) -> Will:
         """What could not be published one day is not kept."""
@@ -208,11 +214,13 @@ class Wills:
                 left = delay if kept.left_seconds is None else kept.since + kept.left_seconds - now
                 kept.due = now + max(left, WILL_GRACE_SECONDS)
 
-    def came(self, client_id: str, stamp: int, where: str) -> None:
+    def came(self, client_id: str, user: str | None, stamp: int, where: str) -> None:
         """The client has connected there."""
         for owner, wills in self._kept.items():
             kept = wills.get(client_id)
             if kept is None or kept.stamp >= stamp:
+                continue
+            if not self._shared.ownership.may_resume(kept.user, user):
                 continue
             if owner == where:
                 del wills[client_id]  # it will tell us of the new one

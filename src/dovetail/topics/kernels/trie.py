@@ -8,6 +8,11 @@ counts; it may be found twice, and the caller takes it once.
 A node says how many filters go through it (0: the slot is free), how many of them go on with `+`,
 and which filters end here or end here with `/#`: each a list through `following`, nearly always of
 one filter.
+
+A table that is full, or nearly empty, is not moved at once: nobody shall wait for millions of
+nodes. Then there are two, `nodes` and the `older` one, of which each change moves some. A node is
+in one of them; one that changes is moved first. The texts of filters move in the same way from one
+buffer to another; where a text begins says in which of the two it is.
 """
 
 import numpy as np
@@ -39,6 +44,13 @@ Nodes = npt.NDArray[np.void]
 Filters = npt.NDArray[np.int32]
 Spans = npt.NDArray[np.int64]
 
+MOVED = np.uint32(0xFFFFFFFF)
+"""In the place of a count in the older table: the node is in the other one, or was."""
+SECOND = np.int64(1 << 62)
+"""Added to where a text begins, if it is in the second buffer."""
+LONG = np.int32(-1)
+"""In the place of a count of matches: there may be more than shall be looked for at once."""
+
 _SLASH, _PLUS, _HASH = 0x2F, 0x2B, 0x23
 
 
@@ -49,6 +61,18 @@ def _find(nodes: Nodes, key: np.uint64) -> np.uint64:
     slot = home_of(key, slots)
     while nodes[slot].through != 0 and nodes[slot].key != key:
         slot = after(slot, slots)
+    return slot
+
+
+@inlined
+def _settled(nodes: Nodes, older: Nodes, key: np.uint64) -> np.uint64:
+    """The same for one that is to be changed: it is not in the older table any more."""
+    slot = _find(nodes, key)
+    if nodes[slot].through == 0 and len(older) > 0:
+        before = _find(older, key)
+        if older[before].through != 0 and older[before].through != MOVED:
+            nodes[slot] = older[before]
+            older[before].through = MOVED
     return slot
 
 
@@ -77,22 +101,46 @@ def _parts(wanted: Bytes, seed: np.uint64) -> tuple[Words, npt.NDArray[np.uint8]
 
 
 @kernel
-def move_nodes(nodes: Nodes, larger: Nodes) -> None:
-    for i in range(len(nodes)):
-        if nodes[i].through != 0:
-            larger[_find(larger, nodes[i].key)] = nodes[i]
+def move_nodes(older: Nodes, at: int, count: int, nodes: Nodes) -> int:
+    """Move those in so many slots of the older table; returns where to go on."""
+    end = min(at + count, len(older))
+    for i in range(at, end):
+        if older[i].through != 0 and older[i].through != MOVED:
+            nodes[_find(nodes, older[i].key)] = older[i]
+            older[i].through = MOVED
+    return end
 
 
 @kernel
-def move_text(text: Bytes, spans: Spans, order: Spans, larger: Bytes) -> int:
-    """The filters' texts, in this order, to the front of another buffer; returns where they end."""
-    end = 0
-    for number in order:
-        start, stop = spans[number, 0], spans[number, 1]
-        spans[number, 0] = end
-        for i in range(start, stop):  # NumPy's slices bring texts of errors along, to be compiled
-            larger[end] = text[i]
-            end += 1
+def count_used(spans: Spans, count: int) -> int:
+    """Of so many numbers, how many there are without those at the end that are free."""
+    while count > 0 and spans[count - 1, 0] < 0:
+        count -= 1
+    return count
+
+
+@kernel
+def move_texts(
+    first: Bytes, second: Bytes, to_second: bool, spans: Spans, at: int, stop: int, end: int
+) -> int:
+    """Move the texts of filters number `at` to `stop` to one of the buffers, behind `end`.
+
+    Returns where they end.
+    """
+    for number in range(at, stop):
+        start = spans[number, 0]
+        if start < 0 or (start >= SECOND) == to_second:
+            continue
+        if to_second:
+            spans[number, 0] = SECOND + end
+            for i in range(start, spans[number, 1]):
+                second[end] = first[i]
+                end += 1
+        else:
+            spans[number, 0] = end
+            for i in range(start - SECOND, spans[number, 1]):
+                first[end] = second[i]
+                end += 1
         spans[number, 1] = end
     return end
 
@@ -141,12 +189,26 @@ def _is_text(text: Bytes, start: int, stop: int, wanted: Bytes) -> bool:
     return True
 
 
-@kernel
-def locate(
-    nodes: Nodes, text: Bytes, spans: Spans, following: Filters, wanted: Bytes, seed: np.uint64
+@inlined
+def _is_filter(first: Bytes, second: Bytes, spans: Spans, number: int, wanted: Bytes) -> bool:
+    start = spans[number, 0]
+    if start >= SECOND:
+        return _is_text(second, start - SECOND, spans[number, 1], wanted)
+    return _is_text(first, start, spans[number, 1], wanted)
+
+
+@part
+def _locate(
+    nodes: Nodes,
+    older: Nodes,
+    first: Bytes,
+    second: Bytes,
+    spans: Spans,
+    following: Filters,
+    wanted: Bytes,
+    levels: Words,
+    kinds: npt.NDArray[np.uint8],
 ) -> int:
-    """The number of a filter, or NONE if it is not in."""
-    levels, kinds = _parts(wanted, seed)
     depth = len(levels)
     key = ROOT
     for i in range(depth):
@@ -154,22 +216,68 @@ def locate(
             key = child(key, SINGLE_LEVEL if kinds[i] == PLUS else levels[i])
     node = nodes[_find(nodes, key)]
     if node.through == 0:
-        return NONE
+        if len(older) == 0:
+            return NONE
+        node = older[_find(older, key)]
+        if node.through == 0 or node.through == MOVED:  # noqa: PLR1714
+            return NONE
     number = node.ends_multi if kinds[depth - 1] == HASH else node.ends
-    while number != NONE and not _is_text(text, spans[number, 0], spans[number, 1], wanted):
+    while number != NONE and not _is_filter(first, second, spans, number, wanted):
         number = following[number]
     return number
 
 
 @kernel
-def insert(nodes: Nodes, following: Filters, number: int, wanted: Bytes, seed: np.uint64) -> int:
-    """Put filter `number` in, which is not; there is room. Returns how many nodes are new."""
+def locate(
+    nodes: Nodes,
+    older: Nodes,
+    first: Bytes,
+    second: Bytes,
+    spans: Spans,
+    following: Filters,
+    wanted: Bytes,
+    seed: np.uint64,
+) -> int:
+    """The number of a filter, or NONE if it is not in."""
     levels, kinds = _parts(wanted, seed)
+    return _locate(nodes, older, first, second, spans, following, wanted, levels, kinds)
+
+
+@kernel
+def insert(
+    nodes: Nodes,
+    older: Nodes,
+    first: Bytes,
+    second: Bytes,
+    spans: Spans,
+    following: Filters,
+    wanted: Bytes,
+    seed: np.uint64,
+    number: int,
+    text_start: int,
+) -> tuple[int, int]:
+    """Put a filter in under this number, and its text here, if it is not in; there is room.
+
+    Returns its number, and how many nodes are new; if it was in, NONE.
+    """
+    levels, kinds = _parts(wanted, seed)
+    known = _locate(nodes, older, first, second, spans, following, wanted, levels, kinds)
+    if known != NONE:
+        return known, NONE
+    spans[number, 0] = text_start
+    if text_start >= SECOND:
+        text_start -= SECOND
+        for i in range(len(wanted)):
+            second[text_start + i] = wanted[i]
+    else:
+        for i in range(len(wanted)):
+            first[text_start + i] = wanted[i]
+    spans[number, 1] = text_start + len(wanted)
     depth = len(levels)
     fresh = 0
     key = ROOT
     for i in range(depth + 1):
-        slot = _find(nodes, key)
+        slot = _settled(nodes, older, key)
         if nodes[slot].through == 0:
             nodes[slot].key = key
             nodes[slot].plus = 0
@@ -189,7 +297,7 @@ def insert(nodes: Nodes, following: Filters, number: int, wanted: Bytes, seed: n
             key = child(key, SINGLE_LEVEL)
         else:
             key = child(key, levels[i])
-    return fresh
+    return number, fresh
 
 
 @inlined
@@ -205,14 +313,26 @@ def _unlink(following: Filters, first: int, number: int) -> int:
 
 
 @kernel
-def delete(nodes: Nodes, following: Filters, number: int, wanted: Bytes, seed: np.uint64) -> int:
-    """Take filter `number` out, which is in; returns how many nodes went."""
+def delete(
+    nodes: Nodes,
+    older: Nodes,
+    first: Bytes,
+    second: Bytes,
+    spans: Spans,
+    following: Filters,
+    wanted: Bytes,
+    seed: np.uint64,
+) -> tuple[int, int]:
+    """Take a filter out; returns its number, and how many nodes went. NONE if it was not in."""
     levels, kinds = _parts(wanted, seed)
+    number = _locate(nodes, older, first, second, spans, following, wanted, levels, kinds)
+    if number == NONE:
+        return number, 0
     depth = len(levels)
     gone = 0
     key = ROOT
     for i in range(depth + 1):
-        slot = _find(nodes, key)
+        slot = _settled(nodes, older, key)
         last = i == depth or kinds[i] == HASH
         if i == depth:
             nodes[slot].ends = _unlink(following, nodes[slot].ends, number)
@@ -230,24 +350,33 @@ def delete(nodes: Nodes, following: Filters, number: int, wanted: Bytes, seed: n
             nodes[slot].through -= np.uint32(1)
         if last:
             break
-    return gone
+    spans[number, 0] = -1
+    spans[number, 1] = -1
+    return number, gone
 
 
 @inlined
 def _collect(
-    text: Bytes,
+    first: Bytes,
+    second: Bytes,
     spans: Spans,
     following: Filters,
-    first: int,
+    head: int,
     topic: Bytes,
     topic_start: int,
     topic_stop: int,
     out: Filters,
     count: int,
 ) -> int:
-    number = first
+    number = head
     while number != NONE:
-        if matches(text, spans[number, 0], spans[number, 1], topic, topic_start, topic_stop):
+        start = spans[number, 0]
+        stop = spans[number, 1]
+        if start >= SECOND:
+            is_match = matches(second, start - SECOND, stop, topic, topic_start, topic_stop)
+        else:
+            is_match = matches(first, start, stop, topic, topic_start, topic_stop)
+        if is_match:
             if count < len(out):
                 out[count] = number
             count += 1
@@ -255,23 +384,90 @@ def _collect(
     return count
 
 
+@part
+def _walk(
+    nodes: Nodes,
+    older: Nodes,
+    first: Bytes,
+    second: Bytes,
+    spans: Spans,
+    following: Filters,
+    topics: Bytes,
+    start: int,
+    stop: int,
+    levels: Words,
+    depth: int,
+    stack: Words,
+    stack_level: Spans,
+    top: int,
+    steps_max: int,
+    out: Filters,
+    count: int,
+) -> tuple[int, int, int]:
+    """Go on from what is on the stack, for so many nodes; filters that match go behind `count`.
+
+    The walk goes on with `+` and leaves the literal child on the stack, so that is no deeper than
+    the topic; it visits only nodes that exist. Nodes are known by their keys, so the tree may
+    change between two calls: who is in from the first to the last is found.
+    Returns how much is on the stack, the count, and how many nodes were looked at.
+    """
+    reserved = is_reserved(topics, start, stop)
+    steps = 0
+    while top > 0 and steps < steps_max:
+        top -= 1
+        key = stack[top]
+        level = stack_level[top]
+        while True:
+            steps += 1
+            node = nodes[_find(nodes, key)]
+            if node.through == 0:
+                if len(older) == 0:
+                    break
+                node = older[_find(older, key)]
+                if node.through == 0 or node.through == MOVED:  # noqa: PLR1714
+                    break
+            wildcards = not (reserved and level == 0)
+            if node.ends_multi != NONE and wildcards:
+                count = _collect(
+                    first, second, spans, following, node.ends_multi, topics, start, stop, out,
+                    count,
+                )  # fmt: skip
+            if level == depth:
+                if node.ends != NONE:
+                    count = _collect(
+                        first, second, spans, following, node.ends, topics, start, stop, out, count
+                    )
+                break
+            stack[top] = child(key, levels[level])
+            stack_level[top] = level + 1
+            top += 1
+            if node.plus == 0 or not wildcards:
+                break
+            key = child(key, SINGLE_LEVEL)
+            level += 1
+    return top, count, steps
+
+
 @kernel
 def match(
     nodes: Nodes,
-    text: Bytes,
+    older: Nodes,
+    first: Bytes,
+    second: Bytes,
     spans: Spans,
     following: Filters,
     topics: Bytes,
     ends: Spans,
     seed: np.uint64,
+    steps_max: int,
     out: Filters,
     counts: Filters,
 ) -> int:
     """The filters that match each topic; returns how many, of which `out` holds as many as fit.
 
     Topics lie one behind the other, and `ends` says where each ends; `counts` becomes how many of
-    the filters in `out` are for each. The walk goes on with `+` and leaves the literal child on a
-    stack, so the stack is no deeper than the topic; it visits only nodes that exist.
+    the filters in `out` are for each. For all together so many nodes are looked at, and some more;
+    what is not found out then is LONG.
     """
     room = 0
     start = np.int64(0)
@@ -288,36 +484,49 @@ def match(
         before = count
         depth = count_levels(topics, start, stop)
         hash_levels(topics, start, stop, seed, levels, U64(0))
-        reserved = is_reserved(topics, start, stop)
         stack[0] = ROOT
         stack_level[0] = 0
-        top = 1
-        while top > 0:
-            top -= 1
-            key = stack[top]
-            level = stack_level[top]
-            while True:
-                node = nodes[_find(nodes, key)]
-                if node.through == 0:
-                    break
-                wildcards = not (reserved and level == 0)
-                if node.ends_multi != NONE and wildcards:
-                    count = _collect(
-                        text, spans, following, node.ends_multi, topics, start, stop, out, count
-                    )
-                if level == depth:
-                    if node.ends != NONE:
-                        count = _collect(
-                            text, spans, following, node.ends, topics, start, stop, out, count
-                        )
-                    break
-                stack[top] = child(key, levels[level])
-                stack_level[top] = level + 1
-                top += 1
-                if node.plus == 0 or not wildcards:
-                    break
-                key = child(key, SINGLE_LEVEL)
-                level += 1
-        counts[i] = count - before
+        top, count, steps = _walk(
+            nodes, older, first, second, spans, following, topics, start, stop, levels, depth,
+            stack, stack_level, np.int64(1), steps_max, out, count,
+        )  # fmt: skip
+        steps_max = max(steps_max - steps, 0)
+        if top > 0:
+            count = before
+            counts[i] = LONG
+        else:
+            counts[i] = count - before
         start = stop
     return count
+
+
+@kernel
+def begin(topic: Bytes, seed: np.uint64, levels: Words, stack: Words, stack_level: Spans) -> None:
+    """Prepare a search for one topic, which goes on with `go_on`."""
+    hash_levels(topic, np.int64(0), len(topic), seed, levels, U64(0))
+    stack[0] = ROOT
+    stack_level[0] = 0
+
+
+@kernel
+def go_on(
+    nodes: Nodes,
+    older: Nodes,
+    first: Bytes,
+    second: Bytes,
+    spans: Spans,
+    following: Filters,
+    topic: Bytes,
+    levels: Words,
+    stack: Words,
+    stack_level: Spans,
+    top: int,
+    steps_max: int,
+    out: Filters,
+) -> tuple[int, int]:
+    """Look at so many nodes; returns how much is left on the stack, and how many filters match."""
+    top, count, _ = _walk(
+        nodes, older, first, second, spans, following, topic, np.int64(0), len(topic), levels,
+        len(levels), stack, stack_level, top, steps_max, out, np.int64(0),
+    )  # fmt: skip
+    return top, count
