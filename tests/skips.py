@@ -17,6 +17,7 @@ from servers import in_continuous_integration
 ACCEPTED = (
     "mounting is not allowed here",
     "there is no mount program",
+    "network namespaces are not allowed here",
     "only root gives files away",
     "no /dev/full here",
     "no Java 17 or later is installed here",

@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from dovetail import __version__
 from reliability import history, namespaces, schedule, workload
 from reliability.auditor import Auditor
 from reliability.builder import build
@@ -144,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
         NODES,
         options.rate,
         options.faults,
-        _version(),
+        __version__,
         {"minutes": f"{options.minutes:g}", "rate": f"{options.rate:g}", "command": replay},
     )
     print(f"seed {seed}; history, logs and report go to {folder}", file=sys.stderr)
@@ -171,12 +172,6 @@ def _again(options: argparse.Namespace, seed: int) -> list[str]:
     if options.network != "auto":
         again += ["--network", options.network]
     return again
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("dovetail")
 
 
 async def _run(settings: Settings, folder: Path, recorder: Recorder) -> bool:

@@ -35,6 +35,9 @@ from reliability.network import (
 INSIDE = "DOVETAIL_SOAK_INSIDE"
 """Set in the environment of a tool that runs in namespaces of its own."""
 
+NOT_ALLOWED = "network namespaces are not allowed here"
+"""So begins the reason where the programs are there, and the privileges are not."""
+
 _PROGRAMS = ("unshare", "nsenter", "ip", "mount")
 _TRIAL_SECONDS_MAX = 30.0
 _TUN = "/dev/net/tun"
@@ -63,7 +66,8 @@ def enter(arguments: Sequence[str]) -> None:
         check=False,
     )
     if trial.returncode:
-        raise NetworkError(trial.stderr.strip().splitlines()[-1] if trial.stderr else "no reason")
+        reason = trial.stderr.strip().splitlines()[-1] if trial.stderr else "no reason"
+        raise NetworkError(f"{NOT_ALLOWED}: {reason}")
     inside = {**os.environ, INSIDE: "1"}
     os.execvpe(command[0], [*command, "reliability", *arguments], inside)  # noqa: S606
 

@@ -7,7 +7,7 @@ from reliability.auditor import Auditor
 from reliability.runner import Runner
 
 SHOW_SECONDS = 2.0
-_PLAIN_SHOW_SECONDS = 5.0
+_PLAIN_SHOW_SECONDS = 3.0
 """Where lines stay, as in a log."""
 
 

@@ -45,7 +45,6 @@ READING_SECONDS_MAX = 30.0
 
 _TURN_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
-_ARRIVAL_LOOK_SECONDS = 2.0
 _MORE_SECONDS = 2.0
 
 
@@ -224,11 +223,11 @@ class Runner:
             lambda: all(client.is_done for client in self._clients), ANSWER_SECONDS_MAX
         )
         until = self.world.now() + ARRIVAL_SECONDS_MAX
-        while self.world.now() < until:
+        while (now := self.world.now()) < until:
             events = self.world.recorder.events[:]
             if await asyncio.to_thread(_has_arrived, events) and await self._cluster.is_quiet():
                 return
-            await asyncio.sleep(_ARRIVAL_LOOK_SECONDS)
+            await asyncio.sleep(max(_TURN_SECONDS, self.world.now() - now))  # half is for clients
 
     # Wholeness ------------------------------------------------------------------------------------
 

@@ -10,7 +10,9 @@ Excused, as docs/cluster.md says:
 - a client that had two sessions gets what the other one had later;
 - a publisher that moves from one broker to another. At QoS 0 it may overtake itself. At QoS 1 and 2
   what its former broker took while a broker was down or cut off, and keeps for it, comes later than
-  what the publisher sends now.
+  what the publisher sends now;
+- a subscriber or handle that has moved, while a broker is down or cut off: what its former broker
+  still has comes later.
 """
 
 from collections import defaultdict
@@ -92,8 +94,19 @@ def _excuse(record: Record, client: Client, late: Arrival, overtaker: Arrival) -
                 delivery.node,
             )
         ),
+        "the subscriber moved while a broker was away": (
+            _has_moved(client, delivery.at)
+            and any(record.disturbed(publication.invoked_at, delivery.at, harmless=False))
+        ),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _has_moved(client: Client, until: float) -> bool:
+    """Return whether the client has used more than one broker by then."""
+    nodes = {one.node for one in client.connections if one.connected_at <= until}
+    nodes |= {one.node for one in client.deliveries if one.at <= until}
+    return len(nodes) > 1
 
 
 def _may_miss(client: Client, publication: Publication) -> bool:

@@ -6,7 +6,8 @@ Excused: a repetition at a client that had two sessions (docs/cluster.md: what b
 comes twice). At QoS 1 MQTT itself allows more: a message comes again if its publisher sent it
 again, if the subscriber connected again, or if a broker on the way was disturbed. A subscriber at
 QoS 0 may get a publication at QoS 1 or 2 again if its broker was killed before it had stored that
-it took it. Handles get a message until they acknowledge it, so handle.py judges them.
+it took it, or if a broker without room refused it and the publisher sent it again. Handles get a
+message until they acknowledge it, so handle.py judges them.
 """
 
 from itertools import pairwise
@@ -59,6 +60,9 @@ def _excuse(
         "QoS 0: the subscriber's broker ended before it had stored what it took": (
             later.qos == 0 and publication.qos > 0 and _has_ended(record, earlier, later)
         ),
+        "QoS 0: a broker without room refused it, and the publisher sent it again": (
+            later.qos == 0 and publication.sends > 1 and _was_refused(record, publication)
+        ),
         "QoS 1: the subscriber connected again": (
             is_qos_1 and earlier.connection != later.connection
         ),
@@ -75,3 +79,9 @@ def _has_ended(record: Record, earlier: Delivered, later: Delivered) -> bool:
         one.fault in ENDS_PROCESS and one.ended_at >= earlier.at
         for one in record.disturbed(earlier.at, later.at, earlier.node)
     )
+
+
+def _was_refused(record: Record, publication: Publication) -> bool:
+    """Return whether a broker that it was sent to may have had no room for it."""
+    since, until = publication.invoked_at, publication.completed_at
+    return any(one.fault == "disk" for one in record.disturbed(since, until, *publication.nodes))

@@ -4,8 +4,9 @@ Judged: every accepted CONNECT of a client that has a persistent session, for wh
 has to be 1.
 
 Excused, as docs/cluster.md says: the client's last broker, or the one that it comes to, was down or
-cut off, so that the client begins anew. And session present 0 is said again until the client has
-built on it, by a SUBSCRIBE or at QoS 2.
+cut off, so that the client begins anew. Session present 0 is said again until the client has built
+on it, by a SUBSCRIBE or at QoS 2. And a client that came to two brokers while the cluster was not
+whole, and a clock jumped, may get the session of the earlier connection.
 """
 
 from reliability.promises import SESSION
@@ -22,7 +23,7 @@ def check(record: Record) -> list[Verdict]:
                 continue
             if last is not None and last.expiry_seconds and not connection.clean_start:
                 has_built = last.session_present or _has_built(record, client, last, connection)
-                _judge(record, verdict, last, connection, has_built=has_built)
+                _judge(record, verdict, client, last, connection, has_built=has_built)
             last = connection
     return [verdict]
 
@@ -31,13 +32,31 @@ def _has_built(record: Record, client: Client, last: Connection, connection: Con
     """Return whether the client relied on its session between two connections."""
     since, until = last.connected_at, connection.tried_since
     return any(since <= one.granted_at <= until for one in client.subscriptions) or any(
-        one.qos == 2 and since <= one.completed_at <= until
+        one.qos == 2 and one.is_acknowledged and since <= one.completed_at <= until
         for one in record.publications_of(client.name)
     )
 
 
+def _is_confused(record: Record, client: Client, connection: Connection) -> bool:
+    """Return whether the client had two sessions when clocks could not tell which is later."""
+    return any(
+        one.node != connection.node
+        and one.outcome != "fail"
+        and jump.began_at <= one.invoked_at < connection.tried_since
+        for jump in record.disturbed(connection.tried_since, connection.connected_at)
+        if jump.fault == "clock"
+        for one in client.connections
+    )
+
+
 def _judge(
-    record: Record, verdict: Verdict, last: Connection, connection: Connection, *, has_built: bool
+    record: Record,
+    verdict: Verdict,
+    client: Client,
+    last: Connection,
+    connection: Connection,
+    *,
+    has_built: bool,
 ) -> None:
     verdict.judged += 1
     if connection.session_present:
@@ -49,6 +68,9 @@ def _judge(
     since, until = connection.tried_since, connection.connected_at
     if len(nodes) > 1 and any(record.disturbed(since, until, *nodes, harmless=False)):
         verdict.excused["a broker that may have had it was away"] += 1
+        return
+    if _is_confused(record, client, connection):
+        verdict.excused["a clock jumped while the client had two sessions"] += 1
         return
     verdict.violate(
         connection.connected_at,

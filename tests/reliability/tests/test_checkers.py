@@ -164,6 +164,19 @@ def test_a_broker_that_was_killed_may_repeat_what_it_gave_to_qos_0(
     assert story.broken() == broken
 
 
+@pytest.mark.parametrize(("fault", "broken"), [("disk", []), ("cut", ["repeated"])])
+def test_what_a_full_disk_refused_may_come_to_qos_0_again(fault: str, broken: list[str]) -> None:
+    story = Story()
+    story.subscriber("reader", "t/#", 0)
+    began = story.fault(fault, "one")
+    story.publish("writer:1", "t/1", 2)
+    story.deliver("reader", "writer:1", qos=0)
+    story.resend("writer:1", "one")
+    story.deliver("reader", "writer:1", qos=0)
+    story.heal(began)
+    assert story.broken() == broken
+
+
 def test_who_had_two_sessions_may_get_what_both_had() -> None:
     story = Story()
     story.subscriber("reader", "t/#")
@@ -250,6 +263,26 @@ def test_a_publisher_may_overtake_itself_when_it_moves_in_a_disturbed_cluster(
     if cut == "after":
         fault = story.fault("cut", "one")
     story.publish("writer:2", "t/1", qos, node="two", to=("reader",))
+    if fault:
+        story.heal(fault)
+    story.deliver("reader", "writer:1")
+    assert story.broken() == broken
+
+
+@pytest.mark.parametrize(
+    ("node", "is_cut", "broken"),
+    [("two", True, []), ("two", False, ["order"]), ("one", True, ["order"])],
+)
+def test_what_a_subscriber_left_at_a_broker_that_is_away_may_come_later(
+    node: str, is_cut: bool, broken: list[str]
+) -> None:
+    story = Story()
+    story.subscriber("reader", "t/#", node="one")
+    story.publish("writer:1", "t/1", 1, node="two")
+    fault = story.fault("kill", "three") if is_cut else 0
+    story.lose("reader")
+    story.connect("reader", node, present=True)
+    story.publish("writer:2", "t/1", 1, node="two", to=("reader",))
     if fault:
         story.heal(fault)
     story.deliver("reader", "writer:1")
@@ -444,14 +477,36 @@ def test_a_session_is_never_missing_at_its_own_broker() -> None:
     assert story.broken() == ["session"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "other", "broken"),
+    [("clock", "one", []), ("clock", "two", ["session"]), ("kill", "one", ["session"])],
+)
+def test_which_of_two_sessions_is_later_clocks_decide(
+    fault: str, other: str, broken: list[str]
+) -> None:
+    story = Story()
+    story.subscriber("reader", "t", node=other)
+    jump = story.fault(fault, "three")
+    story.lose("reader")
+    story.connect("reader", other, present=True)
+    story.lose("reader")
+    story.connect("reader", "two", present=True)
+    story.subscribe("reader", "t")
+    story.lose("reader")
+    story.connect("reader", "two", present=False)
+    story.heal(jump)
+    assert story.broken() == broken
+
+
 def test_no_session_is_said_again_until_the_client_has_built_on_it() -> None:
     story = Story()
     story.connect("writer", "one")
-    for _ in range(2):
+    for number in range(2):
         story.lose("writer")
         story.connect("writer", "two", present=False)
+        story.publish(f"writer:{number}", node="two", outcome="unknown")
     assert story.broken() == []
-    story.publish("writer:1", node="two")
+    story.publish("writer:2", node="two")
     story.lose("writer")
     story.connect("writer", "two", present=False)
     assert story.broken() == ["session"]
