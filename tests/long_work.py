@@ -93,6 +93,17 @@ def publish_to(port: int, filters: Sequence[str], topic: str) -> None:
         publisher.publish(topic, b"at least once", qos=1)
 
 
+def publish_at_once(port: int, filters: Sequence[str], topic: str, count: int, qos: int) -> None:
+    """So many publications in one read, each of which goes to another client by all filters."""
+    with WireClient(port, "subscriber") as subscriber, WireClient(port, "publisher") as publisher:
+        subscribe(subscriber, filters)
+        publisher.publish(topic, b"the route is known", qos=1)
+        ids = range(1, count + 1)
+        publisher.send(*(Publish(topic.encode(), b"", qos, packet_id=qos and n) for n in ids))
+        for _ in range((count + 1) * len(filters)):
+            subscriber.receive_message()
+
+
 def close_together(port: int, filters: Sequence[str], clients: int) -> None:
     """Some that have all subscribed to all of them."""
     with ExitStack() as stack:

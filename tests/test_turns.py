@@ -12,6 +12,7 @@ Numbers are below what the default limits allow where the largest take long to m
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -46,7 +47,7 @@ def cases(broker: TurnBroker) -> dict[str, Callable[[], object]]:
     plain = long_work.plain_filters(100_000)
     some = plain[:10_000]
     deep = long_work.overlapping_filters(65_536)
-    groups = long_work.group_filters(10_000)
+    groups = long_work.group_filters(2_000)  # a publication goes to all of them in one piece
 
     def forbid() -> None:
         broker.file.write_text(FORBIDDEN)
@@ -68,6 +69,12 @@ def cases(broker: TurnBroker) -> dict[str, Callable[[], object]]:
         "publish to many groups": lambda: long_work.publish_to(
             port, groups, long_work.GROUPS_TOPIC
         ),
+        **{
+            f"100 publications at QoS {qos} in one read, to 250 groups": partial(
+                long_work.publish_at_once, port, groups[:250], long_work.GROUPS_TOPIC, 100, qos
+            )
+            for qos in (0, 1)
+        },
         "nine clients that close together": lambda: long_work.close_together(port, deep[:4_096], 9),
         PROPERTIES: lambda: long_work.connect_with_properties(port, 5_000),
         "subscribe to retained messages": lambda: long_work.subscribe_to_retained(port, 10_000),

@@ -240,10 +240,8 @@ SEARCH_STEPS_MAX = 8_192
 """...and for all topics of a read that are new so many at once."""
 
 RECEIVERS_PER_PIECE = 256
-"""Sessions and groups that get a publication, or subscriptions by which one of them does."""
-
-RUN_RECEIVERS_PER_PIECE = 2_048
-"""The same where packets are passed on to them as they came."""
+"""Receivers of publications, or subscriptions by which one of them gets one. A single publication
+goes to all its receivers in one piece: no client may see it half delivered."""
 
 GREETING_LOOKS_PER_PIECE = 64
 """Retained messages that a new subscription may be for."""
@@ -254,14 +252,21 @@ CHANGES_PER_PIECE = 512
 TOLD_PER_PIECE = 128
 """Of those who wait for the same batch of the journal."""
 
-PACKETS_PER_PIECE = 64
-"""Of one read; what is behind them waits, and its client is not read from meanwhile..."""
+EFFORT_PER_PIECE = 256
+"""Of what one read brings: a receiver of a publication counts as one. What is behind it waits, and
+its client is not read from meanwhile..."""
+
+PACKET_EFFORT = 4
+"""...and a packet counts as so many."""
 
 RUNS_PER_PIECE = 256
-"""...where neighbouring publications that are passed on together count as one..."""
+"""Neighbouring publications that are passed on together are a run. So many are taken at once..."""
+
+RUNS_ALONE_PER_PIECE = 64
+"""...or so many, where a client may not publish to every topic..."""
 
 RUN_PACKETS_MAX = 512
-"""...up to so many of them: a receiver may need each one by itself."""
+"""...of so many packets each: a receiver may need each one by itself."""
 
 LONG_PACKET_BYTES = 4_096
 """A SUBSCRIBE or UNSUBSCRIBE that is longer is decoded in pieces, too..."""

@@ -33,7 +33,7 @@ from dovetail.broker.packets import (
     Unsubscribe,
 )
 from dovetail.broker.reserve import DISK_BYTES_MIN, RESERVE_BYTES, RESERVE_FILE
-from dovetail.config import JOURNAL_BYTES_MAX
+from dovetail.config import JOURNAL_BYTES_MAX, JOURNAL_MESSAGES_MAX
 from dovetail.errors import ReasonCode
 from wire_client import WireClient
 
@@ -636,3 +636,33 @@ def test_a_publisher_faster_than_the_disk_is_paused(tmp_path: Path) -> None:
         sending.join(WAIT_SECONDS)
         shop.accepted = [packet.payload for packet in packets]
         shop.check_recovery(publisher)
+
+
+def test_a_publisher_of_many_small_messages_is_paused_too(tmp_path: Path) -> None:
+    """What one read brings is taken in slices then, between which the journal fills."""
+    count = 3 * JOURNAL_MESSAGES_MAX
+    packets = [Publish(b"kept", bytes(100), 1, packet_id=number + 1) for number in range(count)]
+    with (
+        BrokerProcess(tmp_path, f"{WITH_HTTP}[mqtt]\nqueue_messages_max = 1_000_000\n") as broker,
+        WireClient(broker.port, version=MQTT_3_1_1) as publisher,
+    ):
+        Shop(broker)
+        sending = threading.Thread(target=lambda: publisher.send(*packets))
+        with contextlib.closing(sqlite3.connect(broker.data / DATABASE_FILE)) as database:
+            database.isolation_level = None
+            database.execute("BEGIN IMMEDIATE")
+            sending.start()
+            wait_until(
+                lambda: broker.metric("publishes_received_total") > JOURNAL_MESSAGES_MAX,
+                "a full journal",
+            )
+            taken = -1.0
+            while taken != (taken := broker.metric("publishes_received_total")):
+                pass
+            assert taken < 2 * JOURNAL_MESSAGES_MAX
+            database.execute("ROLLBACK")
+        for number in range(count):
+            answer = publisher.receive()
+            assert isinstance(answer, Ack), answer
+            assert answer.packet_id == number + 1
+        sending.join(WAIT_SECONDS)

@@ -10,8 +10,8 @@ which of those a clause holds (narrowing.py), it goes on later, through `go_on`.
 looks at clauses (streamed.py), it goes to who subscribed without one, and into the archive for the
 rest.
 
-Where there are very many receivers, they get a publication in slices (slices.py). Nothing else that
-its client has sent is taken meanwhile, and so a client's publications stay in their order.
+A publication goes to all its receivers in one step, however many they are: what happens between two
+slices (slices.py) finds it with all of them, or with nobody.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ from dovetail.broker.session import Session
 from dovetail.broker.slices import Work
 from dovetail.broker.spaces import point_of
 from dovetail.broker.state import GROUP_SOURCE, Shared
-from dovetail.config import RECEIVERS_PER_PIECE, RUN_RECEIVERS_PER_PIECE
+from dovetail.config import RECEIVERS_PER_PIECE
 from dovetail.errors import ClientError
 from dovetail.messages import Message
 from dovetail.topics.names import SYS_PREFIX
@@ -52,9 +52,6 @@ Wanted = frozenset[str] | None
 
 Entries = list[tuple[Session, Outgoing]]
 """QoS 1 and 2 deliveries that a publication began."""
-
-Later = list[Work] | None
-"""Where that which takes long is put, for the caller to do in slices; None: it is done at once."""
 
 
 class Dispatch:
@@ -217,39 +214,22 @@ class Dispatch:
         counters.publish_bytes_sent += size * len(deliveries)
         return True
 
-    def forward_in_pieces(
-        self, route: Route, data: bytes, version: int, count: int, origin: Session
-    ) -> Work | None:
-        """The same in slices; None if there are not as many receivers as that."""
-        goes_each = route.is_special and route.splits(origin.client_id)
-        if goes_each or (route.space is not None and self._may_wait(route, origin.client_id)):
-            return self._forward_each_in_pieces(route, data, version, count, origin)
-        if len(route.deliveries) > RUN_RECEIVERS_PER_PIECE:
-            return self._forward_run_in_pieces(route, data, version, count, origin)
-        return None
-
-    def _forward_each_in_pieces(
+    def forward_each(
         self, route: Route, data: bytes, version: int, count: int, origin: Session
     ) -> Work:
+        """`forward` in slices, packet by packet: for routes with many who need each by itself."""
         counters = self._counters
         counters.packets_received += count
         counters.publishes_received += count
         counters.publish_bytes_received += len(data)
+        done = 0
         for topic, payload in packets_of(data, version):
-            later: list[Work] = []
-            self.publish(Message(topic, payload, origin=origin.client_id), route, later)
-            for work in later:
-                yield from work
-
-    def _forward_run_in_pieces(
-        self, route: Route, data: bytes, version: int, count: int, origin: Session
-    ) -> Work:
-        deliveries = route.deliveries
-        self._take_in(route, data, version, count, origin)
-        for at in range(0, len(deliveries), RUN_RECEIVERS_PER_PIECE):
-            some = deliveries[at : at + RUN_RECEIVERS_PER_PIECE]
-            self._pass_to(some, data, version, count)
-            yield
+            route = self._router.routes.get(topic, route)
+            self.publish(Message(topic, payload, origin=origin.client_id), route)
+            done += 1 + len(route.deliveries) + len(route.groups) + len(route.pools)
+            if done > RECEIVERS_PER_PIECE:
+                done = 0
+                yield
 
     def _forward_each(self, route: Route, data: bytes, version: int, client_id: str) -> None:
         forwarding = self.forwarding
@@ -270,27 +250,26 @@ class Dispatch:
     # One message at a time ----------------------------------------------------------------------
 
     def publish(
-        self, message: Message, route: Route | None = None, later: Later = None
+        self, message: Message, route: Route | None = None
     ) -> tuple[Entries | None, Ticket | None]:
         """To everybody whose subscription matches, and into the retained messages if it says so.
 
         Returns the deliveries that have to be acknowledged, or None if nobody had subscribed; and
-        what other brokers have to take before it is. If there are very many receivers here, they
-        get it by a work that is put into `later`, where there is one.
+        what other brokers have to take before it is.
         """
         if route is None:
             route = self._router.routes.get(message.topic) or self._router.route(message.topic)
         forwarding = self.forwarding
         if forwarding is None or message.topic.startswith(SYS_PREFIX):
             sequence = self._write_down(route, message)
-            entries = self.publish_here(route, message, route.groups, later)
+            entries = self.publish_here(route, message, route.groups)
             if sequence:
                 self.note_streamed(route, message, "", sequence)
             return ([] if entries is None and sequence else entries), None
         asked = self._ask(route, message)
         if asked is not None:
             return asked.entries, asked
-        return self._publish(forwarding, route, message, later=later)
+        return self._publish(forwarding, route, message)
 
     def _publish(
         self,
@@ -298,7 +277,6 @@ class Dispatch:
         route: Route,
         message: Message,
         wanted: Wanted = None,
-        later: Later = None,
     ) -> tuple[Entries | None, Ticket | None]:
         """`wanted`: the brokers at which some clause holds, if it is known."""
         sequence = self._write_down(route, message)
@@ -316,7 +294,7 @@ class Dispatch:
             ticket = forwarding.publish(peers, message, marks, archived=sequence)
         if wanted is not None and self.narrowing is not None and self.narrowing.name not in wanted:
             self._last_read, self._point = message, None  # nobody's clause holds here
-        entries = self.publish_here(route, message, groups, later)
+        entries = self.publish_here(route, message, groups)
         if sequence:
             self.note_streamed(route, message, "", sequence)
         return ([] if entries is None and (wanted_by or marks or sequence) else entries), ticket
@@ -360,7 +338,6 @@ class Dispatch:
         route: Route,
         message: Message,
         groups: Iterable[Group] = (),
-        later: Later = None,
     ) -> Entries | None:
         """The same for who is connected here, and for the groups that this broker serves."""
         if message.retain:
@@ -368,9 +345,6 @@ class Dispatch:
         if route.is_empty_here:
             return None
         entries: Entries = []
-        if later is not None and route.is_wide:
-            later.append(self._spread_in_pieces(route, message, entries, groups))
-            return entries
         return entries if self._spread(route, message, entries, groups) else None
 
     def needs_disk(self, message: Message) -> bool:
@@ -412,22 +386,6 @@ class Dispatch:
             if self._share(group, message, entries):
                 matched = True
         return matched
-
-    def _spread_in_pieces(
-        self, route: Route, message: Message, entries: Entries, groups: Iterable[Group]
-    ) -> Work:
-        if route.asks:
-            groups = self._groups(route, message, groups)
-        # As they are now: who wants it by a clause may be others soon.
-        receivers: tuple[Delivery | Group, ...] = (*self._deliveries(route, message), *groups)
-        for place, receiver in enumerate(receivers, 1):
-            if isinstance(receiver, Delivery):
-                retain = message.retain and receiver.retain_as_published
-                self.deliver(receiver, message, retain, entries)
-            else:
-                self._share(receiver, message, entries)
-            if not place % RECEIVERS_PER_PIECE:
-                yield
 
     def _share(self, group: Group, message: Message, entries: Entries) -> bool:
         """To one member of a group, wherever it is; False if there is nobody."""

@@ -39,6 +39,8 @@ _ACK_HEADS = {
     PacketType.PUBCOMP: b"\x70\x02",
 }
 _FAILURE = 0x80
+_SEARCHES_MAX = 3
+"""While subscriptions change, for who gets a retained message; then once more, in one go."""
 _DOLLAR = 0x24
 
 
@@ -117,6 +119,7 @@ class Intake(Outlet):
         ):
             return False
         self._receiving += 1
+        self._spent += len(route.deliveries)
         if qos == 2:
             session.incoming.add(packet_id)
         self._acknowledge(
@@ -183,12 +186,20 @@ class Intake(Outlet):
             self._work = work
 
     def _publish_later(self, session: Session, message: Message, packet_id: int) -> Work:
-        """It takes long to find who gets it. Its client may be gone by then."""
-        route = yield from self._router.search(message.topic)
+        """It takes long to find who gets it. Nothing has happened until all are found.
+
+        Who subscribes meanwhile may miss it, but not if it is retained: then they get it with what
+        is retained, or now.
+        """
+        router = self._router
+        for _ in range(_SEARCHES_MAX):
+            changes = router.changes
+            route = yield from router.search(message.topic)
+            if changes == router.changes or not message.retain:
+                break
+        else:
+            route = router.route(message.topic)
         self._publish(session, route, message, packet_id)
-        work, self._work = self._work, None
-        if work is not None:
-            yield from work
 
     def _publish(self, session: Session, route: Route, message: Message, packet_id: int) -> None:
         shared = self._shared
@@ -202,63 +213,20 @@ class Intake(Outlet):
                 self._refuse_storage(qos, packet_id, refusal)
                 return
         rows_before = shared.journal.rows_written
-        later: list[Work] | None = [] if route.is_wide else None
-        entries, ticket = self._dispatch.publish(message, route, later)
+        entries, ticket = self._dispatch.publish(message, route)
+        self._spent += max(len(entries or ()), len(route.deliveries) + len(route.groups))
         if message.retain:
             self.broker.expire_retained(message)
-        if later:
-            (work,) = later
-            self._begin(
-                self._spread(session, message, packet_id, entries, ticket, rows_before, work)
-            )
-        elif qos:
-            self._taken(session, qos, packet_id, entries, ticket, rows_before)
-
-    def _spread(
-        self,
-        session: Session,
-        message: Message,
-        packet_id: int,
-        entries: Entries | None,
-        ticket: "Ticket | None",
-        rows_before: int,
-        work: Work,
-    ) -> Work:
-        """There are many who get it."""
-        journal = self._shared.journal
-        qos = message.qos
+        if not qos:
+            return
         if qos == 2:
-            # All deliveries are on disk with the packet identifier, or none is: otherwise who gets
-            # it before a crash would get it again after that.
-            journal.hold()
-        try:
-            yield from work
-            if qos:
-                self._taken(session, qos, packet_id, entries, ticket, rows_before)
-        finally:
-            if qos == 2:
-                journal.let_go()
-
-    def _taken(
-        self,
-        session: Session,
-        qos: int,
-        packet_id: int,
-        entries: Entries | None,
-        ticket: "Ticket | None",
-        rows_before: int,
-    ) -> None:
-        """A QoS 1 or 2 publication has gone its way, and is acknowledged when that is safe."""
-        if qos == 2 and not session.is_over:
             session.hold(packet_id, ticket if isinstance(ticket, Asked) else None)
-        if self.session is not session:
-            return  # it may be asked for again
         self._acknowledge(
             PacketType.PUBREC if qos == 2 else PacketType.PUBACK,
             packet_id,
             ReasonCode.NO_MATCHING_SUBSCRIBERS if entries is None else 0,
             entries,
-            wait=self._shared.journal.rows_written != rows_before,
+            wait=shared.journal.rows_written != rows_before,
             ticket=ticket,
         )
 

@@ -196,7 +196,6 @@ class Journal:
         self.bytes_open = 0
         """Payload in the open batch: what a publisher faster than the disk would pile up."""
         self._waiting_on: list[Act] = []
-        self._holds = 0
         self._telling: deque[Act] = deque()
         self._teller: Work | None = None
         self._next_session = next_session
@@ -326,19 +325,6 @@ class Journal:
         """For who was told just now that it could not be: wait again, before all who came later."""
         self._waiting_on.append(act)
 
-    @property
-    def is_held(self) -> bool:
-        return self._holds > 0
-
-    def hold(self) -> None:
-        """Keep the open batch open: something comes into it in slices, whole or not at all."""
-        self._holds += 1
-
-    def let_go(self) -> None:
-        """All of it has come."""
-        self._holds -= 1
-        self.rows_written += 1
-
     def close(self, *, probe: bool = False) -> Batch | None:
         """The open batch, to be written; None while there is nothing, or one is on its way.
 
@@ -346,9 +332,7 @@ class Journal:
         the disk is well.
         """
         batch = self.open
-        if self._holds or self.outstanding is not None:
-            return None
-        if batch.is_empty and not (self.failing or probe):
+        if self.outstanding is not None or (batch.is_empty and not (self.failing or probe)):
             return None
         self.outstanding = batch
         self.open = Batch(batch.number + 1)

@@ -73,6 +73,8 @@ class KeepAlive:
 
     def _check_alive(self, link: Outlet, *, was_late: bool = False) -> None:
         now = self._shared.now
+        if link.is_busy:
+            link.seen_at = now  # it is we who do not listen
         if self._silent_at(link) > now:
             self._watch(link)
         elif self._is_late and not was_late:

@@ -9,7 +9,9 @@
 - A session without an expiry interval ends with its connection, one that has it when it is over.
 - A session that ended is gone when the disk has forgotten it too (`is_leaving`): before that nobody
   is told that there is none, or a crash would bring it back.
-- What a group picked an ended session for, and it has not got, goes to another member.
+- What a group picked an ended session for, and it has not got, goes to another member. Each such
+  message moves from row to row in one batch, and the session's own row goes last: a crash finds
+  every message with one of the two.
 - A session that ended may leave much behind: what it subscribed to, what it has not got. It counts
   no more, at once, and is cleared away in slices.
 - A will is published once: when the connection is lost and its delay over, or with the session's
@@ -256,31 +258,41 @@ class Lifetimes:
         self._timers.cancel(("will", session.number))
         del self.sessions[session.client_id]
         will, session.will = session.will, None
-        self._clear_away(session)
+        if session.was_kept:
+            self._leaving.setdefault(session.client_id, None)
+            self._ends[session.client_id] += 1
+        self._clear_away(session, is_awaited=session.was_kept)
         if self.kept is not None:
             self.kept(session.client_id, False)
         if self.ended is not None:
             self.ended(session)
-        if session.was_kept:
-            self._leave_disk(session.client_id)
         if will is not None:
             self._publish(will_message(will, session.client_id, self._shared.now))
         self._note_will(session)
 
-    def _clear_away(self, session: Session) -> None:
-        """Nothing is for it from now on, and the disk forgets it. The rest goes in slices."""
-        left = session.end()
-        self._slices.begin(self._clear(session, left))
+    def _clear_away(self, session: Session, *, is_awaited: bool = False) -> None:
+        """Nothing is for it from now on, and the disk forgets it. The rest goes in slices.
 
-    def _clear(self, session: Session, left: deque[Outgoing]) -> Work:
+        `is_awaited`: somebody may wait until it is off the disk.
+        """
+        left = session.end()
+        self._slices.begin(self._clear(session, left, is_awaited=is_awaited))
+
+    def _clear(self, session: Session, left: deque[Outgoing], *, is_awaited: bool) -> Work:
         retiring = self._router.retire(session)
         is_done(retiring)
+        shared = [entry for entry in left if entry.may_be_shared]
+        for place, entry in enumerate(shared, 1):
+            self._dispatch.share_again(entry)
+            session.give_up(entry)
+            if not place % ENTRIES_PER_PIECE:
+                yield
+        session.leave_disk()
+        if is_awaited:
+            self._tell_when_gone(session.client_id)
         while left:
             for _ in range(min(len(left), ENTRIES_PER_PIECE)):
-                entry = left.popleft()
-                if entry.may_be_shared:
-                    self._dispatch.share_again(entry)
-                session.forget(entry)
+                session.forget(left.popleft())
             if left:
                 yield
         yield from retiring
@@ -304,9 +316,8 @@ class Lifetimes:
         session, waiter = self.sessions.get(client_id), self._leaving.get(client_id)
         return {one.user for one in (session, waiter) if one is not None}
 
-    def _leave_disk(self, client_id: str) -> None:
-        self._leaving.setdefault(client_id, None)
-        self._ends[client_id] += 1
+    def _tell_when_gone(self, client_id: str) -> None:
+        """Who waits for it, when all that was written until now is on disk."""
 
         def told(stored: bool) -> None:
             waiter = self._leaving[client_id]

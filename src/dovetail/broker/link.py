@@ -36,12 +36,15 @@ from dovetail.broker.packets import (
 )
 from dovetail.broker.routes import Route
 from dovetail.broker.session import Session
-from dovetail.broker.slices import Work
+from dovetail.broker.slices import Work, is_done
 from dovetail.config import (
     EARLY_BYTES_MAX,
+    EFFORT_PER_PIECE,
     LONG_PACKET_BYTES,
-    PACKETS_PER_PIECE,
+    PACKET_EFFORT,
+    RECEIVERS_PER_PIECE,
     RUN_PACKETS_MAX,
+    RUNS_ALONE_PER_PIECE,
 )
 from dovetail.errors import ClientError, ReasonCode
 
@@ -127,6 +130,8 @@ class Link(Intake):
             )
             if not count:
                 return False
+        if count * route.singles > RECEIVERS_PER_PIECE:
+            return False
         self.seen_at = self._shared.now
         self._dispatch.forward(route, data, self.version, count, self.session)
         return True
@@ -139,14 +144,17 @@ class Link(Intake):
             self.broker.slices.begin(self._take_rest(rest))
 
     def _take_rest(self, data: bytes) -> Work:
-        """What is left of a read, and what came behind it."""
+        """What is left of a read, and what came behind it.
+
+        When the link is closed all of it goes, as if it had not come. What was begun is in a state
+        then that others may see: a publication is with all of its receivers, or with nobody.
+        """
         try:
             yield
             while self.state is State.CONNECTED:
                 self.seen_at = self._shared.now  # it is we who do not listen
                 if self._work is not None:
-                    work, self._work = self._work, None
-                    yield from work
+                    yield from self._go_through()
                 elif data:
                     data = self._take_piece(data)
                     yield
@@ -164,6 +172,14 @@ class Link(Intake):
             self._behind = b""
             self.broker.wake(self)  # the shell may read on
 
+    def _go_through(self) -> Work:
+        """What has to be done before the next packet is taken."""
+        work, self._work = self._work, None
+        assert work is not None
+        while self.state is State.CONNECTED and not is_done(work):
+            yield
+            self.seen_at = self._shared.now
+
     def _take_piece(self, data: bytes) -> bytes:
         """As much as shall be taken at once; returns the rest."""
         if len(data) >= SCAN_BYTES_MIN or data.startswith(SCANNED_FIRST):
@@ -174,12 +190,12 @@ class Link(Intake):
         """Packet by packet."""
         size = len(data)
         at = 0
-        packets_left = PACKETS_PER_PIECE
+        self._spent = 0
         while at < size:
             if self.state is not State.CONNECTED:
                 self._take_connect(data[at:])
                 return b""
-            if self._work is not None or not packets_left:
+            if self._work is not None or self._spent >= EFFORT_PER_PIECE:
                 return data[at:]
             if at + 2 <= size and data[at + 1] < _LONG_LENGTH:
                 body = at + 2
@@ -198,7 +214,6 @@ class Link(Intake):
                 return b""
             self._take_packet(data, at, body, end)
             at = end
-            packets_left -= 1
         return b""
 
     def _keep(self, data: bytes, at: int, needs: int) -> None:
@@ -258,8 +273,7 @@ class Link(Intake):
         router = self._router
         route = None
         first = last = packets = 0
-        one_by_one = 0
-        packets_left = PACKETS_PER_PIECE
+        self._spent = 0
         for start, body, end, count, topic_end in runs:
             found = router.routes.get(data[body + 2 : topic_end]) if topic_end else None
             if found is not None and found is route and packets < RUN_PACKETS_MAX:
@@ -267,14 +281,17 @@ class Link(Intake):
                 packets += count
                 continue
             if route is not None:
-                one_by_one += forward(route, data[first:last], packets)
+                forward(route, data[first:last], packets)
                 route = None
-                if self._work is not None or one_by_one > RUN_PACKETS_MAX:
+                if self._work is not None or self._spent >= EFFORT_PER_PIECE:
                     return last
             if not topic_end:
                 self._take_packet(data, start, body, end)
-                packets_left -= 1
-                if not packets_left or self._work is not None or self.state is not State.CONNECTED:
+                if (
+                    self._work is not None
+                    or self.state is not State.CONNECTED
+                    or self._spent >= EFFORT_PER_PIECE
+                ):
                     return end
                 continue
             route = found or router.look_up(data[body + 2 : topic_end])
@@ -287,37 +304,36 @@ class Link(Intake):
             forward(route, data[first:last], packets)
         return runs[-1][2] if runs else 0
 
-    def _forward(self, route: Route, data: bytes, packets: int) -> int:
-        """Plain packets on topics of one route; returns how many were looked at one by one."""
+    def _forward(self, route: Route, data: bytes, packets: int) -> None:
+        """Plain packets on topics of one route."""
         session = self.session
         assert session is not None
         dispatch = self._dispatch
-        if route.is_wide:
-            work = dispatch.forward_in_pieces(route, data, self.version, packets, session)
-            if work is not None:
-                self._begin(work)
-                return packets
-        return dispatch.forward(route, data, self.version, packets, session)
+        if packets * route.singles > RECEIVERS_PER_PIECE:
+            self._begin(dispatch.forward_each(route, data, self.version, packets, session))
+        else:
+            self._spent += dispatch.forward(route, data, self.version, packets, session)
 
     def _search(self, topic: bytes, data: bytes, packets: int) -> Work:
-        """It takes long to find who gets them. Their client may be gone by then."""
+        """It takes long to find who gets them."""
         session = self.session
         assert session is not None
         route = yield from self._router.search(topic)
-        work = None
-        if route.is_wide:
-            work = self._dispatch.forward_in_pieces(route, data, self.version, packets, session)
+        self._forward(route, data, packets)
+        work, self._work = self._work, None
         if work is not None:
             yield from work
-        else:
-            self._dispatch.forward(route, data, self.version, packets, session)
 
     def _take_runs_alone(self, data: bytes, runs: list[list[int]]) -> int:
         """The same where a client may not publish to all topics."""
-        end = 0
-        for start, body, end, count, topic_end in runs[:PACKETS_PER_PIECE]:
+        self._spent = end = 0
+        for start, body, end, count, topic_end in runs[:RUNS_ALONE_PER_PIECE]:
             self._take_run_alone(data, start, body, end, count, topic_end)
-            if self._work is not None or self.state is not State.CONNECTED:
+            if (
+                self._work is not None
+                or self.state is not State.CONNECTED
+                or self._spent >= EFFORT_PER_PIECE
+            ):
                 return end
         return end
 
@@ -344,6 +360,7 @@ class Link(Intake):
     def _take_packet(self, data: bytes, at: int, body: int, end: int) -> None:
         first = data[at]
         self._shared.counters.packets_received += 1
+        self._spent += PACKET_EFFORT
         if first & 0xF0 == _PUBLISH_PLAIN:
             self._take_publish(first, data, at, body, end)
             return

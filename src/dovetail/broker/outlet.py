@@ -92,6 +92,7 @@ class Outlet:
         "_router",
         "_sees_problems",
         "_shared",
+        "_spent",
         "_work",
         "access",
         "broker",
@@ -140,6 +141,7 @@ class Outlet:
         """Is what it sent last still being taken, in slices?"""
         self._work: Work | None = None  # that has to be done first
         self._behind = b""  # what came meanwhile
+        self._spent = 0  # effort of the piece that is being taken
         self._partial = bytearray()
         self._partial_needs = 0
         self._receiving = 0  # QoS 1 and 2 publications that are not acknowledged to the end

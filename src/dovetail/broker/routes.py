@@ -13,7 +13,7 @@ from dovetail.broker.clauses import Clause, ClauseSet
 from dovetail.broker.deliveries import Delivery, Receivers, WantedBySubscriptions
 from dovetail.broker.session import Session
 from dovetail.broker.subscription import Subscription
-from dovetail.config import RECEIVERS_PER_PIECE, ROUTE_IDENTIFIERS_MAX
+from dovetail.config import ROUTE_IDENTIFIERS_MAX
 
 if TYPE_CHECKING:
     from dovetail.broker.peering.groups import Pool
@@ -102,11 +102,11 @@ class Route:
         "groups",
         "is_heavy",
         "is_special",
-        "is_wide",
         "own",
         "peers",
         "pools",
         "reads_payload",
+        "singles",
         "space",
         "streamed",
     )
@@ -146,8 +146,9 @@ class Route:
         self.reads_payload = has_fields and (self.asks or streamed)
         # One question for all that keeps packets from being passed on as they came.
         self.is_special = bool(groups or pools or self.own or self.reads_payload)
-        self.is_wide = len(self.deliveries) + len(groups) + len(pools) > RECEIVERS_PER_PIECE
-        """Has it more receivers than shall get a publication at once?"""
+        needing = sum(not one.plain or one.session.is_handle for one in self.deliveries)
+        self.singles = len(groups) + len(pools) + needing
+        """How many receivers need each packet by itself, and not a run of them?"""
         self.is_heavy = any(len(one.identifiers) > ROUTE_IDENTIFIERS_MAX for one in self.deliveries)
         """Shall it not be kept? It has as many identifiers as a client has subscriptions."""
 

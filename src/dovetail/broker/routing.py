@@ -231,6 +231,7 @@ class Router:
         They stay, for the day when their space is back.
         """
         self.spaces = spaces
+        self.changes += 1
         lost = 0
         moved: list[tuple[str, Subscription, Clause | None]] = []
         groups: dict[Group, tuple[str, Clause | None]] = {}

@@ -245,6 +245,7 @@ class Server:
         if self._paused and (error is not None or not self.is_pressed):
             paused, self._paused = self._paused, []
             for connection in paused:
+                connection.is_held = False
                 connection.resume_reading()
 
     def _try_again(self) -> None:
@@ -294,8 +295,10 @@ class Server:
 
     def hold(self, connection: "Connection") -> None:
         """Do not read from it until the disk has caught up."""
-        connection.pause_reading()
-        self._paused.append(connection)
+        if not connection.is_held:
+            connection.is_held = True
+            connection.pause_reading()
+            self._paused.append(connection)
 
     # Time ---------------------------------------------------------------------------------------
 
@@ -335,9 +338,6 @@ class Server:
             if timer is not None:
                 timer.cancel()
         self._retry = None
-        journal = self.shared.journal
-        while journal.is_held:
-            self.broker.slices.run(lambda: not journal.is_held)
         self.commit()
         while self.shared.journal.outstanding is not None:
             self._progress.clear()
@@ -360,6 +360,7 @@ class Connection(asyncio.Protocol):
         "_server",
         "_taken_at",
         "_transport",
+        "is_held",
         "link",
         "listener",
     )
@@ -369,6 +370,7 @@ class Connection(asyncio.Protocol):
         self._counters = server.shared.counters
         self._name = name
         self.listener = listener
+        self.is_held = False  # until the disk has caught up
         self._is_deaf = False
         self._choked = False
         self._bytes_given = 0
@@ -414,18 +416,21 @@ class Connection(asyncio.Protocol):
 
     def listen_again(self) -> None:
         """We know who the client is, or have taken what it sent: read on, unless the disk waits."""
+        server = self._server
         if not self.link.is_deaf:
             self._is_deaf = False
+            if server.is_pressed:
+                server.hold(self)
             self.resume_reading()
             self.link.go_on()
-        self._server.rows_may_wait()
+        server.rows_may_wait()
 
     def pause_reading(self) -> None:
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not (self._is_deaf or self._choked or self._transport.is_closing()):
+        if not (self.is_held or self._is_deaf or self._choked or self._transport.is_closing()):
             self._transport.resume_reading()
 
     def flush(self) -> None:

@@ -261,7 +261,10 @@ class Session(Sending):
         self.shared.expiring.forget(self)
 
     def end(self) -> deque[Outgoing]:
-        """Its end: from now on nothing is for it. Returns what it has not got, to be forgotten."""
+        """Its end: from now on nothing is for it. Returns what it has not got, to be forgotten.
+
+        `leave_disk` has to follow, when what is owed to others too is theirs.
+        """
         self.is_over = True
         left = deque((*self.inflight.values(), *self.queue))
         self.inflight.clear()
@@ -271,10 +274,18 @@ class Session(Sending):
         self.undecided.clear()
         self.incoming.clear()
         self.shared.expiring.forget(self)
+        return left
+
+    def give_up(self, entry: Outgoing) -> None:
+        """One of those is another session's by now, on disk as well."""
+        if entry.first_batch:
+            self.shared.journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
+
+    def leave_disk(self) -> None:
+        """With all that belongs to it."""
         if self.stored:
             self.stored = False
             self.shared.journal.drop_session(self.number)
-        return left
 
     def forget(self, entry: Outgoing) -> None:
         """One of those."""

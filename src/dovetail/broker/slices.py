@@ -8,7 +8,9 @@ in a later turn of the loop. Rules:
   by piece: nine clients that leave cost a turn no more than one.
 - What is half done between two pieces must not show. Whoever begins a work says what others see
   meanwhile: of a session that has ended, nothing (lifetimes.py); of a SUBSCRIBE that has not been
-  answered, some of its filters (subscribing.py).
+  answered, some of its filters (subscribing.py). A publication is never half done: its receivers
+  are looked for in pieces, and get it in one (dispatch.py).
+- A client's work ends with its connection (link.py).
 - Who waits for the end of a work is told by the work itself, in its last piece.
 """
 
