@@ -27,8 +27,9 @@ HARMLESS = frozenset({"disk"})
 ENDS_PROCESS = frozenset({"kill", "clock", "stop", "restart", "rolling"})
 """Faults after which a broker begins another life. A process that is stopped may be killed."""
 
-MERGE_SECONDS = 5.0
-"""For the two sessions of a client to become one, once the cluster is whole."""
+MERGE_SECONDS = 8.0
+"""For the two sessions of a client to become one, once the cluster is whole. A broker that misses a
+Note about where a session is asks for it after 5 s, and looks once a second."""
 
 
 @dataclass
