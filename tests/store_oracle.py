@@ -1,11 +1,22 @@
-"""What a store must hold: plain dicts that take the same batches. And batches by their number."""
+"""What a store must hold: plain dicts that take the same batches. And batches by their number.
 
+And what a kill leaves of it on disk: the parts of a database.
+"""
+
+import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+from dovetail.broker import tables
+from dovetail.broker.database import DATABASE_FILE
 from dovetail.broker.journal import Batch, DeliveryRow, MessageRow, SessionRow, StoredState
 
 KEPT = 20
+PARTS = ("", "-wal", "-mark")
+"""Without what is there for those who use it."""
 
 
 def session(name: str = "client") -> SessionRow:
@@ -82,3 +93,24 @@ def state_after(number: int) -> StoredState:
 
 def last_batch(state: StoredState) -> int:
     return int(state.sessions[1].client_id)
+
+
+def copy_parts(folder: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for part in PARTS:
+        shutil.copy(folder / f"{DATABASE_FILE}{part}", target)
+
+
+def parts(folder: Path) -> dict[str, bytes]:
+    """What is in them; a file that is not there is as good as empty."""
+    files = {part: folder / f"{DATABASE_FILE}{part}" for part in PARTS}
+    return {part: file.read_bytes() if file.exists() else b"" for part, file in files.items()}
+
+
+def as_version_8(folder: Path) -> None:
+    """The last one whose rows have no checksums."""
+    with closing(sqlite3.connect(folder / DATABASE_FILE)) as old:
+        for table in tables.ALL:
+            old.execute(f"ALTER TABLE {table.name} DROP COLUMN checksum")
+        old.execute("PRAGMA user_version = 8")
+    (folder / f"{DATABASE_FILE}-mark").unlink(missing_ok=True)

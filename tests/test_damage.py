@@ -10,6 +10,7 @@ from broker_process import BrokerProcess, wait_until
 from client_commands import run
 from dovetail.broker.database import DATABASE_FILE
 from dovetail.broker.packets import Publish
+from store_oracle import parts
 from wire_client import WireClient
 
 MESSAGES = [b"%d " % number + bytes(number % 7 * 300) for number in range(600)]
@@ -61,6 +62,7 @@ def test_flipped_bits(killed: Path, tmp_path: Path, part: str, seed: int) -> Non
     for _ in range(5):
         content[random.randrange(len(content))] ^= 1 << random.randrange(8)
     file.write_bytes(content)
+    before = parts(broker.data)
 
     broker.launch("--quiet")
     wait_until(lambda: not broker.is_running or broker.accepts(), "its start, or its end")
@@ -69,6 +71,7 @@ def test_flipped_bits(killed: Path, tmp_path: Path, part: str, seed: int) -> Non
         broker.stop()
         return
     assert broker.wait() == 2
+    assert parts(broker.data) == before
     assert f"{broker.data / DATABASE_FILE} is damaged" in broker.log()
     assert f"dovetail repair --data {broker.data}" in broker.log()
 

@@ -122,6 +122,10 @@ class StoreError(DovetailError):
     """The data folder cannot be used, or did not take what was to be written."""
 
 
+class DamageError(StoreError):
+    """The data folder is not as it was left: `dovetail repair` keeps what is whole of it."""
+
+
 @contextmanager
 def files_explained(path: Path) -> Iterator[None]:
     try:

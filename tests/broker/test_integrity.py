@@ -1,25 +1,39 @@
 """Damage on disk: a start refuses with a sentence, or nothing is lost. And what a repair keeps."""
 
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from dovetail.broker import integrity, tables
+from dovetail.broker import integrity
 from dovetail.broker.database import DATABASE_FILE
 from dovetail.broker.journal import Batch, StoredState, SubscriptionRow
 from dovetail.broker.repair import repair
-from dovetail.broker.store import Store
+from dovetail.broker.store import Store, backup
 from dovetail.broker.watermark import LogPlace, Mark, lag, mark_file, read_mark
-from dovetail.errors import StoreError
-from store_oracle import KEPT, Model, delivery, message, numbered, session, state_after
+from dovetail.errors import DamageError, StoreError
+from store_oracle import (
+    KEPT,
+    PARTS,
+    Model,
+    as_version_8,
+    copy_parts,
+    delivery,
+    message,
+    numbered,
+    parts,
+    session,
+    state_after,
+)
 
 BATCHES = 60
 STAMP = "now"
-PARTS = ("", "-wal", "-mark")
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +69,6 @@ def state_with_queue(number: int) -> StoredState:
     return model.load()
 
 
-def copy_parts(folder: Path, target: Path) -> None:
-    """Without what is there for those who use it."""
-    for part in PARTS:
-        shutil.copy(folder / f"{DATABASE_FILE}{part}", target)
-
-
 def state_of(folder: Path) -> StoredState:
     with closing(Store.open(folder, "process")) as store:
         return store.load()
@@ -86,12 +94,11 @@ def test_flipped_bits_are_noticed_or_harmless(killed: Path, tmp_path: Path, seed
     copy_parts(killed, tmp_path)
     part = random.choice(PARTS)
     flip(tmp_path / f"{DATABASE_FILE}{part}", random, random.choice([1, 1, 5]))
-    log = tmp_path / f"{DATABASE_FILE}-wal"
-    before = log.read_bytes()
+    before = parts(tmp_path)
     try:
         state = state_of(tmp_path)
     except StoreError:
-        assert part != "-wal" or log.read_bytes() == before  # for who can make more of it
+        assert parts(tmp_path) == before  # for who can make more of it
         check_repair(tmp_path)
     else:
         assert state == state_with_queue(BATCHES)
@@ -166,6 +173,30 @@ def test_every_bit_of_a_message_counts(tmp_path: Path) -> None:
     assert (state.messages, state.deliveries) == ({}, {})
 
 
+@pytest.mark.parametrize("table", ["numbers", "messages"])
+@pytest.mark.parametrize("is_backup", [False, True])
+def test_a_refused_start_changes_nothing(
+    killed: Path, tmp_path: Path, is_backup: bool, table: str
+) -> None:
+    """Rows of numbers are read when a store is opened, others when it is loaded."""
+    folder, other = tmp_path / "data", tmp_path / "other"
+    copy_parts(killed, other)
+    with closing(sqlite3.connect(other / DATABASE_FILE, isolation_level=None)) as damaging:
+        damaging.execute("PRAGMA wal_autocheckpoint = 0")
+        damaging.execute(f"UPDATE {table} SET checksum = checksum + 1")  # noqa: S608
+        folder.mkdir()
+        if is_backup:
+            backup(other, folder / DATABASE_FILE)
+        else:
+            copy_parts(other, folder)
+    before = parts(folder)
+    for _ in range(2):
+        with pytest.raises(DamageError, match=f"of {table}"):
+            state_of(folder)
+        assert parts(folder) == before
+    assert repair(folder, STAMP).aside is not None
+
+
 def test_a_check_that_takes_too_long_is_partial_and_says_so(
     killed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,10 +221,8 @@ def test_a_repair_of_an_older_version(killed: Path, tmp_path: Path) -> None:
     copy_parts(killed, tmp_path)
     state = state_of(tmp_path)
     file = tmp_path / DATABASE_FILE
+    as_version_8(tmp_path)
     with closing(sqlite3.connect(file)) as old:
-        for table in tables.ALL:
-            old.execute(f"ALTER TABLE {table.name} DROP COLUMN checksum")
-        old.execute("PRAGMA user_version = 8")
         (page,) = old.execute(
             "SELECT rootpage FROM sqlite_schema WHERE name = 'incoming'"
         ).fetchone()
@@ -238,6 +267,37 @@ OLD, NEW, OTHER = b"\0\0\0\7aaaa", b"\0\0\0\x08bbbb", b"\0\0\0\x30cccc"
 def test_lag(found: LogPlace, may_lag: bool, same_boot: bool, is_damage: bool) -> None:
     mark = Mark(LogPlace(10, OLD), b"boot", may_lag)
     assert (lag(mark, found, b"boot" if same_boot else b"another") is not None) == is_damage
+
+
+def test_a_mark_of_no_pages_needs_no_log() -> None:
+    assert lag(Mark(LogPlace(0, bytes(8)), b"boot", False), LogPlace(3, OTHER), b"boot") is None
+
+
+def test_a_kill_in_the_first_commit_after_a_clean_start_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it, and before it is noted: the log has salts that nothing foretold."""
+    folder, copy = tmp_path / "data", tmp_path / "copy"
+    Store.open(folder, "process").close()
+    with closing(Store.open(folder, "process")) as store:
+        store.load()
+        monkeypatch.setattr(store, "_note", lambda: copy_parts(folder, copy))
+        store.commit(numbered(1))
+    assert state_of(copy) == state_after(1)
+
+
+@pytest.mark.parametrize("end", ["", "; del store", "; sys.exit(store)"])
+def test_a_process_that_ends_without_closing_is_no_damage(tmp_path: Path, end: str) -> None:
+    """Python frees the connection then, and SQLite puts the log into the database."""
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from dovetail.broker.store import Store; from store_oracle import numbered\n"
+        "store = Store.open(Path(sys.argv[1]), 'process'); store.load()\n"
+        f"store.commit(numbered(1)){end}"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program, tmp_path], check=False, env=environment)
+    assert state_of(tmp_path) == state_after(1)
 
 
 def test_a_mark_of_zeros_is_none(tmp_path: Path) -> None:

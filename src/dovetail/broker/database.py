@@ -17,7 +17,7 @@ import os
 import shlex
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -31,7 +31,7 @@ from dovetail.broker.tables import (
     put_statement,
     read_statement,
 )
-from dovetail.errors import StoreError
+from dovetail.errors import DamageError, StoreError
 
 Durability = Literal["process", "power"]
 """What a commit survives: the end of the process by any cause, or a loss of power too."""
@@ -120,7 +120,24 @@ def connect_to_read(file: Path) -> sqlite3.Connection:
     It cannot make checkpoints, which is as well: before 3.51.3, SQLite could damage a database
     when two connections wrote or made checkpoints in the same instant.
     """
-    return sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=BUSY_SECONDS_MAX)
+    return sqlite3.connect(
+        f"file:{quote(str(file))}?mode=ro",
+        uri=True,
+        timeout=BUSY_SECONDS_MAX,
+        check_same_thread=False,  # one that keeps the log is closed by who closes the store
+    )
+
+
+def keep_log(file: Path) -> ExitStack:
+    """Until this is closed, no connection that is puts the log into the database, and away.
+
+    SQLite leaves that to the last connection, and one that only reads cannot.
+    """
+    with ExitStack() as kept:
+        if file.is_file():
+            reader = kept.enter_context(closing(connect_to_read(file)))
+            reader.execute("PRAGMA schema_version").fetchall()
+        return kept.pop_all()
 
 
 def _configure(connection: sqlite3.Connection, file: Path, durability: Durability) -> None:
@@ -273,19 +290,30 @@ def sqlite_explained(file: Path) -> Iterator[None]:
         raise _explained(file, code, name=name) from error
 
 
-def damaged(file: Path, faults: Sequence[str]) -> StoreError:
+def damaged(file: Path, faults: Sequence[str]) -> DamageError:
     """What is wrong with a database that SQLite itself can open."""
     error = _explained(file, sqlite3.SQLITE_CORRUPT)
-    return StoreError(f"{error.message[:-1]}: {'; '.join(faults)}.", hint=error.hint)
+    return DamageError(f"{error.message[:-1]}: {'; '.join(faults)}.", hint=error.hint)
 
 
 def _explained(file: Path, code: int, *, name: str = "") -> StoreError:
     sentence, hint = _EXPLANATIONS[code]
     folder = shlex.quote(str(file.parent))
     aside = f"mkdir {folder}/damaged && mv {folder}/{file.name}* {folder}/damaged"
-    return StoreError(
+    is_damage = code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    return (DamageError if is_damage else StoreError)(
         sentence.format(file=file, name=name), hint=hint.format(aside=aside, folder=folder)
     )
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """May what SQLite says of a database that it reads be due to its bytes, or its disk?"""
+    return _code(error) & 0xFF in {
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_ERROR,
+    }
 
 
 def is_out_of_room(error: BaseException) -> bool:

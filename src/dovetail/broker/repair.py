@@ -1,10 +1,17 @@
 """What a damaged data folder still has: set aside as it is, and what is whole goes on.
 
+    dovetail.db-repairing               the new database grows; the damaged one stays as it is
+    damaged-TIME/dovetail.db-repaired   it is whole: from here on the repair can only be completed
+    damaged-TIME/dovetail.db...         the damaged one is set aside, and the new one is dovetail.db
+
 - Nothing is deleted: the files of the database move to a folder of their own, as they are.
+- A repair may be cut short at any moment. Before the second step nothing has happened. After it a
+  start refuses (integrity.py), and the next repair completes this one.
 - A new database gets every row that can be read and has its checksum. A table whose pages are
   damaged is read from both ends, as far as they lead.
 - What refers to a row that is lost goes at the next start, which says how much that is (store.py).
-- A folder in which nothing is damaged stays as it is.
+- A folder in which nothing is damaged stays as it is, and so does one that is not ours, or locked.
+- New files belong to who owns the database: a repair may be made by root.
 """
 
 import os
@@ -18,19 +25,23 @@ from typing import Any
 from dovetail.broker import integrity, tables
 from dovetail.broker.database import (
     DATABASE_FILE,
+    LOCK_FILE,
     check_library,
     connect,
     connect_to_read,
     flush,
     give_checksums,
+    is_damage,
     sqlite_explained,
     take_lock,
 )
 from dovetail.broker.store import NUMBERS_RESERVED
-from dovetail.errors import StoreError, files_explained
+from dovetail.errors import DamageError, StoreError, files_explained
 
 _PARTS = ("", "-wal", "-mark")
 """Of a database, by their ends; SQLite makes the others anew."""
+
+_REPAIRING_FILE = f"{DATABASE_FILE}-repairing"
 
 
 @dataclass
@@ -48,52 +59,92 @@ class Repair:
 def repair(folder: Path, stamp: str) -> Repair:
     """Set a damaged database aside, and go on with what is whole. `stamp` names what is set aside.
 
-    A StoreError if a broker uses the folder, or there is no database in it.
+    A StoreError if a broker uses the folder, there is no database in it, or it is not ours.
     """
     check_library()
     folder = folder.absolute()
     file = folder / DATABASE_FILE
-    with files_explained(folder), ExitStack() as undo:
-        if not file.is_file():
+    with files_explained(folder), sqlite_explained(file), ExitStack() as undo:
+        if not file.is_file() and integrity.unfinished_repair(folder) is None:
             raise StoreError(
                 f"{folder} holds no data of Dovetail.", hint="Name the folder with --data."
             )
-        lock = take_lock(folder)
-        undo.callback(os.close, lock)
-        if not _is_damaged(file):
+        undo.callback(os.close, take_lock(folder))
+        repaired = integrity.unfinished_repair(folder)
+        if repaired is not None:
+            done = Repair(repaired.parent, kept=_count(repaired))
+        elif _is_damaged(file):
+            repaired, done = _prepare(folder, stamp)
+        else:
             return Repair()
-        aside = folder / f"damaged-{stamp}"
-        aside.mkdir(mode=0o700)
-        for part in _PARTS:
-            if (one := folder / f"{DATABASE_FILE}{part}").exists():
-                one.rename(aside / one.name)
-        (folder / f"{DATABASE_FILE}-shm").unlink(missing_ok=True)
-        flush(folder)
-        with sqlite_explained(file):
-            return _save(aside, file)
+        _set_aside(folder, repaired)
+        return done
 
 
 def _is_damaged(file: Path) -> bool:
     try:
-        integrity.check(file)
-        with sqlite_explained(file), closing(connect_to_read(file)) as connection:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            return version >= tables.CHECKSUMS_SINCE and not all(
-                tables.is_whole(row)
-                for table in tables.ALL
-                for row in connection.execute(tables.read_statement(table))
-            )
-    except (StoreError, sqlite3.Error):
+        integrity.check(file, with_rows=True)
+    except DamageError:
         return True
+    return False
 
 
-def _save(aside: Path, file: Path) -> Repair:
-    """From the database that was set aside into a new one."""
-    done = Repair(aside)
-    with (
-        closing(connect(file, "power")) as target,
-        closing(connect_to_read(aside / DATABASE_FILE)) as source,
-    ):
+def _prepare(folder: Path, stamp: str) -> tuple[Path, Repair]:
+    """The new database, whole and on disk, where it is found if we are cut short."""
+    file, repairing = folder / DATABASE_FILE, folder / _REPAIRING_FILE
+    _remove(repairing)
+    try:
+        done = _save(file, repairing)
+        flush(repairing)
+        aside = folder / integrity.ASIDE_FOLDER.format(stamp)
+        aside.mkdir(mode=0o700)
+        for new in (repairing, aside, folder / LOCK_FILE):
+            _give(new, file.stat())
+        repaired = repairing.rename(aside / integrity.REPAIRED_FILE)
+    except BaseException:
+        _remove(repairing)
+        raise
+    flush(aside)
+    flush(folder)
+    done.aside = aside
+    return repaired, done
+
+
+def _set_aside(folder: Path, repaired: Path) -> None:
+    for part in _PARTS:
+        if (one := folder / f"{DATABASE_FILE}{part}").exists():
+            one.rename(repaired.with_name(one.name))
+    (folder / f"{DATABASE_FILE}-shm").unlink(missing_ok=True)
+    flush(repaired.parent)
+    flush(folder)
+    repaired.rename(folder / DATABASE_FILE)
+    flush(folder)
+    flush(repaired.parent)
+
+
+def _remove(repairing: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        Path(f"{repairing}{end}").unlink(missing_ok=True)
+
+
+def _give(path: Path, to: os.stat_result) -> None:
+    new = path.stat()
+    if (new.st_uid, new.st_gid) != (to.st_uid, to.st_gid):
+        os.chown(path, to.st_uid, to.st_gid)
+
+
+def _count(file: Path) -> dict[str, int]:
+    with closing(connect_to_read(file)) as connection:
+        return {
+            table.name: connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]  # noqa: S608
+            for table in tables.ALL
+        }
+
+
+def _save(damaged: Path, file: Path) -> Repair:
+    """From a damaged database into a new one."""
+    done = Repair()
+    with closing(connect(file, "power")) as target, closing(connect_to_read(damaged)) as source:
         source.text_factory = _any_text
         target.execute("BEGIN IMMEDIATE")
         for table in tables.ALL:
@@ -101,7 +152,10 @@ def _save(aside: Path, file: Path) -> Repair:
         give_checksums(target)
         _save_numbers(target, done)
         target.execute("COMMIT")
-    flush(file.parent)
+        # It moves without a log. Closing would leave one on a full disk, and not say so.
+        (mode,) = target.execute("PRAGMA journal_mode = DELETE").fetchone()
+        if mode != "delete":
+            raise StoreError(f"{file} cannot be completed.", hint="Run dovetail repair again.")
     return done
 
 
@@ -111,7 +165,9 @@ def _save_table(
     wanted = (*table.keys, *table.values, "checksum")
     try:
         there = {row[1] for row in source.execute(f"PRAGMA table_info({table.name})")}
-    except sqlite3.Error:
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
         there = set()
     columns = [name for name in wanted if name in there]
     if not {*table.keys} <= there:
@@ -122,11 +178,17 @@ def _save_table(
     has_checksum = columns[-1] == "checksum"  # older ones have none
     kept = damaged = 0
     for row in _rows(table, columns, source, done):
-        if not has_checksum or _is_whole(row):
-            target.execute(statement, row)
-            kept += 1
-        else:
-            damaged += 1
+        try:
+            is_whole = not has_checksum or tables.is_whole(row)
+            if is_whole:
+                target.execute(statement, row)
+        except (
+            UnicodeError,
+            sqlite3.IntegrityError,
+        ):  # a text that is none, a value that cannot be
+            is_whole = False
+        kept += is_whole
+        damaged += not is_whole
     done.kept[table.name] = kept
     if damaged:
         done.damaged[table.name] = damaged
@@ -147,7 +209,9 @@ def _rows(
                     return  # the two have met
                 seen.add(row[:keys])
                 yield row
-        except sqlite3.Error:
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
             if order == "ASC":
                 done.unreadable.append(table.name)
                 continue
@@ -168,13 +232,6 @@ def _save_numbers(target: sqlite3.Connection, done: Repair) -> None:
             row = (kind, max(highest, reserved) + NUMBERS_RESERVED)
             statement = tables.put_statement(tables.NUMBERS, 1)
             target.execute(statement, (*row, tables.checksum(row)))
-
-
-def _is_whole(row: tuple[Any, ...]) -> bool:
-    try:
-        return tables.is_whole(row)
-    except UnicodeError:  # a text that is none
-        return False
 
 
 def _any_text(data: bytes) -> str:

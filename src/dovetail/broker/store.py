@@ -4,6 +4,7 @@
 - A `Store` is used by one thread at a time: by who opens and loads it, then by its `Writer`, then
   by who closes it. `backup` alone may be called by others, in other processes too.
 - Session and message numbers are never used again, not even those of rows that are gone.
+- Damage changes nothing: the files stay as they are until all rows were read, and found whole.
 - On a full disk the reserve (reserve.py) is spent, and the log kept short: what frees room can be
   written while nothing else may.
 """
@@ -18,6 +19,7 @@ import shlex
 import sqlite3
 import tempfile
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -38,6 +40,7 @@ from dovetail.broker.database import (
     flush,
     identity,
     is_out_of_room,
+    keep_log,
     make_folder,
     sqlite_explained,
     take_lock,
@@ -45,7 +48,7 @@ from dovetail.broker.database import (
 from dovetail.broker.journal import Batch, OwedRow, StoredState
 from dovetail.broker.reserve import RESERVE_BYTES, Reserve
 from dovetail.broker.watermark import LogIndex, Watermark
-from dovetail.errors import StoreError, files_explained
+from dovetail.errors import DamageError, StoreError, files_explained
 
 STATEMENT_ROWS_MAX = 256
 """Rows that one statement writes. Python lets go of its global lock for each statement, and has to
@@ -69,12 +72,19 @@ class Store:
     """A data folder that is ours: `Store.open`, `load` once, `commit` often, `close`."""
 
     def __init__(
-        self, folder: Path, connection: sqlite3.Connection, lock: int, *, may_lag: bool
+        self,
+        folder: Path,
+        connection: sqlite3.Connection,
+        kept_log: ExitStack,
+        lock: int,
+        *,
+        may_lag: bool,
     ) -> None:
         """`may_lag`: a loss of power may take back the last commits."""
         self.folder = folder
         self.file = folder / DATABASE_FILE
         self._connection = connection
+        self._kept_log = kept_log
         self._lock: int | None = lock
         self._identity = identity(self.file)
         self._damaged: Counter[str] = Counter()
@@ -83,6 +93,9 @@ class Store:
         self._has_failed = False
         self._log_index = LogIndex(self.file)
         self._watermark = Watermark(self.file, may_lag=may_lag)
+        # Python frees the connection of a store that nobody closes, at its end too, and SQLite
+        # closes it: the log goes into the database, and away.
+        self._clear_mark = weakref.finalize(self, self._watermark.clear)
         self._room = Reserve(folder)
 
     @classmethod
@@ -96,10 +109,12 @@ class Store:
             lock = take_lock(folder)
             undo.callback(os.close, lock)
             integrity.check(file)
+            kept_log = keep_log(file)
+            undo.callback(kept_log.close)
             connection = connect(file, durability)
             undo.callback(connection.close)
             flush(folder)
-            store = cls(folder, connection, lock, may_lag=durability == "process")
+            store = cls(folder, connection, kept_log, lock, may_lag=durability == "process")
             store._room.prepare()
             undo.pop_all()
             return store
@@ -108,12 +123,18 @@ class Store:
         """Everything that is there; deliveries by session, and in the order they are owed.
 
         What nothing refers to is removed first: messages that nobody waits for, and whatever
-        belongs to a session or a message that is gone.
+        belongs to a session or a message that is gone. If anything is damaged the store is closed.
         """
-        with sqlite_explained(self.file), _no_collections(), self._transaction():
-            removed = self._remove_garbage()
-            state = self._read()
-            self._raise_if_damaged()
+        try:
+            with sqlite_explained(self.file), _no_collections(), self._transaction():
+                removed = self._remove_garbage()
+                state = self._read()
+                self._raise_if_damaged()
+        except DamageError:
+            self._clear_mark.detach()
+            self._leave()
+            raise
+        self._kept_log.close()
         if any(removed.values()):
             counts = ", ".join(f"{count} {name}" for name, count in removed.items() if count)
             log.info("Removed from %s what nothing refers to: %s.", self.file, counts)
@@ -207,8 +228,15 @@ class Store:
         """Give the folder back. The log goes into the database, and away."""
         if self._lock is None:
             return
-        self._watermark.clear()
+        self._clear_mark()
+        self._kept_log.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Give the folder back as it is, with its log if that is kept."""
+        assert self._lock is not None
         self._connection.close()
+        self._kept_log.close()
         self._watermark.close()
         self._log_index.close()  # after SQLite has given up its locks
         os.close(self._lock)
@@ -225,9 +253,7 @@ class Store:
 
     def _raise_if_damaged(self) -> None:
         if self._damaged:
-            counts, self._damaged = self._damaged, Counter()
-            rows = ", ".join(f"{count:,} of {name}" for name, count in counts.items())
-            raise damaged(self.file, [f"rows are not as they were written ({rows})"])
+            raise damaged(self.file, [integrity.damaged_rows(self._damaged)])
 
     def _remove_garbage(self) -> dict[str, int]:
         """Returns how many rows of each table."""
@@ -459,6 +485,7 @@ def has_promises(folder: Path) -> bool:
     """
     file = folder / DATABASE_FILE
     with files_explained(folder):
+        integrity.check_repair(folder)
         if not file.exists():
             return False
         os.close(take_lock(folder))
@@ -484,6 +511,7 @@ def backup(folder: Path, target: Path) -> None:
     folder, target = folder.absolute(), target.absolute()
     file = folder / DATABASE_FILE
     with files_explained(folder):
+        integrity.check_repair(folder)
         is_there = file.is_file()
         within = sorted(one.parent for one in folder.glob(f"*/{DATABASE_FILE}"))
     if not is_there:

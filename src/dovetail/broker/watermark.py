@@ -138,6 +138,8 @@ def _unpacked(place: bytes) -> LogPlace:
 def lag(mark: Mark, found: LogPlace, boot: bytes) -> str | None:
     """What is missing of the log, in words; None if all is there that has to be."""
     pages, salts = mark.place
+    if not pages:
+        return None
     is_same = found.salts == salts
     if is_same and found.pages >= pages:
         return None
