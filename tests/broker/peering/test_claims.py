@@ -39,6 +39,22 @@ def test_a_session_that_was_dropped_while_it_moved_is_not_waited_for(
     assert slow == []
 
 
+@pytest.mark.parametrize("moves", [False, True], ids=["new", "moves"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_broker_that_hangs_and_has_nothing_is_not_waited_for_longer(
+    seed: int, moves: bool
+) -> None:
+    scene = Visits(seed, *"abc")
+    if moves:
+        scene.visit("a")
+        scene.cluster.run(1)
+    scene.cluster.pause("c", True)
+    began_at = scene.cluster.clock.now
+    _, connack = scene.connect("b", **KEPT)
+    assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, moves)
+    assert scene.cluster.clock.now - began_at < CLAIM_WAIT_SECONDS + WAIT_SECONDS_MAX
+
+
 # Brokers that are cut off from each other, and not from a third one -------------------------------
 
 

@@ -161,6 +161,25 @@ def test_a_broker_that_does_not_reach_the_queue_knows_of_it_from_one_that_does(
     assert scene.poll("c", 1) == ["1"]
 
 
+@pytest.mark.parametrize("seconds", [0, 1, 10])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_broker_that_missed_the_move_does_not_call_it_unknown(seed: int, seconds: float) -> None:
+    """It knows that the queue has left one broker, and does not reach the one that has it."""
+    scene = Scene(seed, "a", "b", "c")
+    scene.publish("a", "1")
+    scene.cluster.part("b", "c")
+    assert scene.poll("b", 1, acknowledged=False) == ["1"]
+    scene.cluster.run(seconds)
+    scene.cluster.kill("a")
+    for _ in range(2):
+        assert scene.refusal("c") in {ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_BUSY}
+        scene.cluster.run(10)
+    scene.cluster.heal()
+    scene.cluster.start("a")
+    scene.cluster.run(6)
+    assert scene.poll("c", 1) == ["1"]
+
+
 @pytest.mark.parametrize("milliseconds", [0, 2, 5, 10, 20, 40, 100, 300])
 @pytest.mark.parametrize("seed", range(3))
 def test_its_broker_dies_while_it_moves(seed: int, milliseconds: int) -> None:

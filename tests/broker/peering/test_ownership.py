@@ -198,6 +198,33 @@ def test_who_may_take_over_ends_the_session_wherever_it_is() -> None:
     assert "c" not in scene.cluster.nodes["a"].broker.sessions
 
 
+@pytest.mark.parametrize("is_connected", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_of_two_who_may_take_over_and_were_cut_off_the_later_one_stays(
+    seed: int, is_connected: bool
+) -> None:
+    scene = Visits(seed, *NAMES)
+    for node in scene.cluster.nodes.values():
+        node.shared.ownership = Ownership(allows_takeover=True)
+    scene.cluster.part("a", "b")
+    scene.cluster.part("a", "c")
+    scene.cluster.run(15)
+    clients = {}
+    for user, name in (("alice", "a"), ("bob", "b")):
+        clients[user], connack = scene.connect(name, user=user, **KEPT)
+        assert connack.reason == ReasonCode.SUCCESS
+        scene.cluster.run(1)
+        if not is_connected:
+            scene.cluster.nodes[name].wake()
+            clients[user].lose()
+    scene.cluster.heal()
+    scene.cluster.run(20)
+    sessions = [node.broker.sessions.get("c") for node in scene.cluster.nodes.values()]
+    assert [one.user for one in sessions if one is not None] == ["bob"]
+    assert clients["bob"].is_closed != is_connected
+    assert clients["alice"].is_closed
+
+
 def test_a_session_from_before_there_were_names_becomes_the_first_users() -> None:
     scene = Visits(0, *NAMES)
     scene.visit("a")

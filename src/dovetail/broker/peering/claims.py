@@ -9,9 +9,10 @@ Rules:
 - The connection with the highest stamp is the client's. Who has a session of an earlier one gives
   it up and hands it over (departing.py); who has one of a later one says so.
 - Who does not answer in time counts as down, and who is cut off is asked again if it is back in
-  that time. Of a broker that is down its sketch says whether it
-  may have a session (traces.py). If so the client begins anew, and is let in when all who are there
-  have written their Note (settling.py) behind what they owe that broker.
+  that time. Who hangs, and cannot have the session, is not waited for any longer.
+- Of a broker that is down its sketch says whether it may have a session (traces.py). If so the
+  client begins anew, and is let in when all who are there have written their Note (settling.py)
+  behind what they owe that broker.
 - After a start we do not know the sketch of a broker that is down, and after a cut it may have
   changed. Others may know more, and say so. They are told whom we miss. A broker that one of them
   reaches is not down: if it may have the session, the client is turned away for now, unless it
@@ -27,7 +28,8 @@ Rules:
 - A publisher does not overtake itself: what it published here at QoS 2 is acknowledged by the other
   brokers before its session goes. It does not send that again as a new message elsewhere, as it
   would at QoS 1. But it does not wait long for a broker that hangs.
-- A client that begins nothing anew (a handle) is turned away then, and all stays as it is.
+- A client that begins nothing anew (a handle) is turned away then, and all stays as it is. So it is
+  if several brokers cannot be asked: it may have moved from one to the other, unseen from here.
 - A session belongs to its user (ownership.py). A broker that has a session of another user keeps
   it, and says so: the client is refused, unless it finds a session of its own. Of two users who ask
   for a new session at the same time the first one gets it.
@@ -123,6 +125,7 @@ class Claim:
         self.act = act
         self.asked: set[str] = set()
         """Who has not answered."""
+        self.asked_at = now
         self.answers: dict[str, ClaimedBody] = {}
         """What the others have said last."""
         self.coming: set[str] = set()
@@ -321,6 +324,7 @@ class Claims:
 
     def _ask(self, claim: Claim, names: Iterable[str]) -> set[str]:
         """Those who could be asked."""
+        claim.asked_at = self._shared.now
         claim.missed = {name for name in self._detours.members() if not self._is_up(name)}
         missed = sorted(claim.missed)
         body = encode(ClaimBody(claim.client_id, claim.stamp, claim.user, claim.is_clean, missed))
@@ -428,6 +432,9 @@ class Claims:
             silent |= self._unready(claim)
             if not self._may_begin(claim, silent):
                 return
+        elif session is None and not claim.begins and self._may_be_unseen(claim):
+            self._refuse(claim, _AWAY)
+            return
         silent = {name for name in silent if not self._knows(name, claim)}
         if silent:
             self._begin_anew(claim, silent)
@@ -443,6 +450,15 @@ class Claims:
         silent &= {*self._traces.who_may_have(claim.client_id)}
         silent -= claim.innocent - {*self._traces.known(silent)}
         return suspects | silent - claim.cleared
+
+    def _may_be_unseen(self, claim: Claim) -> bool:
+        """May the session be at a broker that was not heard, though its sketch denies it?
+
+        The sketch of one that is down is its last, unless the session came there from another
+        that cannot be asked either. The sketch of one that is up, and slow, may be an old one.
+        """
+        unheard = {*self._detours.members()} - {*claim.answers} - claim.cleared
+        return len(unheard) > 1 or any(self._is_up(name) for name in unheard)
 
     def _may_begin(self, claim: Claim, silent: set[str]) -> bool:
         """May it, without what those have who are silent? If not it is refused, or waits."""
@@ -580,6 +596,16 @@ class Claims:
             self._look(claim)
         else:
             self._refuse(claim)
+
+    def _drops_slow(self, claim: Claim) -> bool:
+        """Wait no longer for those who have nothing as far as anybody knows; False: for none."""
+        if not claim.asked or self._shared.now < claim.asked_at + CLAIM_WAIT_SECONDS:
+            return False
+        sources = {place.source for place in claim.elsewhere.values()}
+        slow = claim.asked - {*claim.coming, *claim.elsewhere, *sources, *claim.suspects}
+        slow.difference_update(self._traces.who_may_have(claim.client_id))
+        claim.asked -= slow
+        return bool(slow)
 
     # A client connects elsewhere ------------------------------------------------------------------
 
@@ -741,15 +767,7 @@ class Claims:
             else:
                 self._postponed.append(one)
         for claim in self._all():
-            if claim.deadline <= now:
-                self._give_up(claim)
-            elif not claim.is_waiting:
-                names = claim.look_where(self._detours.last_move(*claim.key))
-                claim.forget_answers(names)
-                claim.asked = self._ask(claim, names)
-                self._look(claim)
-            elif not claim.asked:
-                claim.asked = self._ask(claim, claim.in_doubt())
+            self._look_again(claim)
         for client_id, (again_at, times) in list(self._inquiries.items()):
             session = self._lifetimes.sessions.get(client_id)
             if session is None or session.link is not None:
@@ -757,3 +775,16 @@ class Claims:
             elif again_at <= now:
                 self._inquiries[client_id] = (now + INQUIRE_AGAIN_SECONDS, times)
                 self._inquire(session)
+
+    def _look_again(self, claim: Claim) -> None:
+        if claim.deadline <= self._shared.now:
+            self._give_up(claim)
+        elif self._drops_slow(claim):
+            self._look(claim)
+        elif not claim.is_waiting:
+            names = claim.look_where(self._detours.last_move(*claim.key))
+            claim.forget_answers(names)
+            claim.asked = self._ask(claim, names)
+            self._look(claim)
+        elif not claim.asked:
+            claim.asked = self._ask(claim, claim.in_doubt())

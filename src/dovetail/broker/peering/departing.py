@@ -8,7 +8,7 @@ Rules:
   A will that is delayed is not published, as its client is back [MQTT-3.1.3-9].
 - All of it goes in one batch: from then on it is in the outbox to its new broker, or there.
 - What a client that starts clean had is for nobody. What another user has stays as it is, unless
-  that user may end it (ownership.py).
+  that user may end it (ownership.py) and has come later.
 """
 
 from collections.abc import Collection, Iterator
@@ -50,13 +50,16 @@ class Departing:
         session = self._lifetimes.sessions.get(client_id)
         if session is not None and not ownership.may_come(session.user, user):
             return False
+        may_resume = session is not None and ownership.may_resume(session.user, user)
+        if session is not None and not may_resume and session.stamp > stamp:
+            return False  # two that meet after a cut would end each other
         if session is not None and session.link is not None:
             assert isinstance(session.link, Outlet)
             session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
             session = self._lifetimes.sessions.get(client_id)
         if session is None:
             return False
-        if is_clean or not ownership.may_resume(session.user, user):
+        if is_clean or not may_resume:
             self._lifetimes.end(session)
             return False
         session.user = user
