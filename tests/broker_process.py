@@ -165,6 +165,10 @@ class OwnProcess:
     def log(self) -> str:
         return "".join(self._logged)
 
+    def wait_for_log(self, text: str, *, times: int = 1) -> None:
+        """What a process logs arrives a moment after what it does."""
+        wait_until(lambda: self.log().count(text) >= times, f"{text!r} in\n{self.log()}")
+
     def said(self) -> str:
         return f"--- printed\n{self.printed()}--- logged\n{self.log()}"
 
@@ -220,9 +224,6 @@ class BrokerProcess(OwnProcess):
         except ConnectionError:
             return False
         return True
-
-    def wait_for_log(self, text: str, *, times: int = 1) -> None:
-        wait_until(lambda: self.log().count(text) >= times, f"{text!r} in\n{self.log()}")
 
     def reload(self) -> str:
         """SIGHUP; returns what was logged about it."""

@@ -59,7 +59,7 @@ def test_one_process_has_both_and_its_matcher_is_drained_alone(tmp_path: Path) -
                 assert run("drain", "a-matcher", "--url", url).returncode == 0
                 publisher.publish("traffic/x", a_payload(40.5, 10), 1)
                 assert subscriber.receive_message().payload == a_payload(40.5, 10)
-            assert "a-matcher has left" in second.log()
+            second.wait_for_log("a-matcher has left")
         first.signal(signal.SIGTERM)
         assert first.wait() == 0
         assert "Traceback" not in first.log()
@@ -73,7 +73,7 @@ def test_it_hands_over_when_it_is_stopped(tmp_path: Path) -> None:
         wait_until(lambda: matcher_of(node) is not None, "it serves")
         node.signal(signal.SIGINT)
         assert node.wait() == 0
-        assert "leaves, and answers until brokers have given others" in node.log()
+        node.wait_for_log("leaves, and answers until brokers have given others")
         assert "Traceback" not in node.log()
 
 

@@ -72,8 +72,8 @@ def test_flipped_bits(killed: Path, tmp_path: Path, part: str, seed: int) -> Non
         return
     assert broker.wait() == 2
     assert parts(broker.data) == before
-    assert f"{broker.data / DATABASE_FILE} is damaged" in broker.log()
-    assert f"dovetail repair --data {broker.data}" in broker.log()
+    broker.wait_for_log(f"{broker.data / DATABASE_FILE} is damaged")
+    broker.wait_for_log(f"dovetail repair --data {broker.data}")
 
     said = run("repair", "--data", broker.data).text
     assert "kept" in said

@@ -127,7 +127,7 @@ def test_a_start_under_load(tmp_path: Path) -> None:
         storm.come(broker.port, STORM)
         broker.wait_for_start(lambda: "Ctrl-C stops" in broker.printed())
         assert FEW // 4 < storm.answered() < FEW
-        assert "clients have all file descriptors that they may have" in broker.log()
+        broker.wait_for_log("clients have all file descriptors that they may have")
         places = dict(
             re.findall(r"^  (\w+) +(?:\w+://)?\S+?:(\d+)", broker.printed(), re.MULTILINE)
         )
@@ -217,8 +217,8 @@ def test_a_limit_that_leaves_nothing_for_clients(tmp_path: Path) -> None:
     broker = TooFew(tmp_path)
     broker.launch()
     assert broker.wait() == 2
-    assert "the limit of 80 file descriptors leaves none for clients." in broker.log()
-    assert f"has to be at least {DESCRIPTORS_MIN}." in broker.log()
+    broker.wait_for_log("the limit of 80 file descriptors leaves none for clients.")
+    broker.wait_for_log(f"has to be at least {DESCRIPTORS_MIN}.")
 
 
 def test_nothing_is_imported_once_strangers_can_come(tmp_path: Path) -> None:

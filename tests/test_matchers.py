@@ -142,7 +142,7 @@ def test_another_one_joins_and_leaves(fleet: FleetProcess) -> None:
         until_serving(fleet, "1", "2", "third")
         third.signal(signal.SIGTERM)
         assert third.wait() == 0
-        assert "leaves, and answers until brokers have given others" in third.log()
+        third.wait_for_log("leaves, and answers until brokers have given others")
         assert "Traceback" not in third.log()
     wait_until(lambda: "a-third has left" in fleet.log(), "it says goodbye")
     until_serving(fleet, "1", "2")
@@ -275,7 +275,7 @@ def test_one_comes_by_the_load_and_goes_again(tmp_path: Path) -> None:
                 publish()
             many = fleet.children()
             assert {*few} < {*many}
-            assert "matcher-2: is started: they are" in fleet.log()
+            fleet.wait_for_log("matcher-2: is started: they are")
             leaves = "hands over and leaves: they are 0% busy"
             wait_until(lambda: leaves in fleet.log(), "one is not needed any more")
             while not (gone := {*many} - {*fleet.children()}):

@@ -89,7 +89,7 @@ def test_all_of_it_runs_and_ends(fleet: FleetProcess) -> None:
     assert fleet.wait() == 0, fleet.said()
     assert "killed" not in fleet.log()
     assert "Traceback" not in fleet.log()
-    assert "stream: out     2 deliveries to clients of brokers" in fleet.log()
+    fleet.wait_for_log("stream: out     2 deliveries to clients of brokers")
     assert [pid for pid in begun if is_there(pid)] == []
 
 

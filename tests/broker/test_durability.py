@@ -477,7 +477,7 @@ def test_a_full_disk_refuses_what_it_cannot_keep_and_nothing_else(tmp_path: Path
             shop.offer_until_refused(publisher)
             assert shop.accepted
             wait_until(lambda: shop.is_failing(publisher), "503")
-            assert "There is no room left for" in broker.log()
+            broker.wait_for_log("There is no room left for")
             shop.check_other_traffic()
             with WireClient(broker.port, version=MQTT_3_1_1) as old:
                 wait_until(lambda: shop.is_closed_for_offering(old), "the end of a connection")
@@ -566,7 +566,7 @@ def test_a_data_folder_that_is_moved_away_and_back(tmp_path: Path) -> None:
         assert isinstance(publisher.receive(), Reasons)
         wait_until(lambda: broker.health()[0] == 503, "503")
         assert shop.offer(publisher) == ReasonCode.QUOTA_EXCEEDED
-        assert "was moved or removed" in broker.log()
+        broker.wait_for_log("was moved or removed")
         (tmp_path / "elsewhere").rename(broker.data)
         wait_until(lambda: broker.health()[0] == 200, "200 without further ado")
         shop.check_recovery(publisher)

@@ -208,7 +208,12 @@ def test_the_will_is_for_those_who_vanish(mosquitto: Mosquitto) -> None:
         mosquitto.wait_for_log(lambda line: "Sending CONNACK" in line and name in line)
         publisher.kill()
     assert printed(subscriber) == ["1 gone"]
-    assert len([line for line in mosquitto.log() if "'will'" in line and "Sending" in line]) == 1
+
+    def is_will(line: str) -> bool:
+        return "'will'" in line and "Sending" in line
+
+    mosquitto.wait_for_log(is_will)
+    assert len([*filter(is_will, mosquitto.log())]) == 1
 
 
 def test_a_slow_line_has_more_time() -> None:

@@ -50,7 +50,7 @@ def said(broker: BrokerProcess, *arguments: str) -> tuple[int, str]:
 
 
 def test_what_is_closed_says_how_it_is_opened(broker: BrokerProcess, tmp_path: Path) -> None:
-    assert "HTTP is closed (403) for /archive, /drain" in broker.log()
+    broker.wait_for_log("HTTP is closed (403) for /archive, /drain")
     for command in COMMANDS:
         code, words = said(broker, *command)
         assert code == 2
