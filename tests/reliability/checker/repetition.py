@@ -3,7 +3,8 @@
 Judged: every message at every client. The lower of the publisher's and the subscriber's QoS counts.
 
 Excused: a repetition at a client that had two sessions (docs/cluster.md: what both of them got
-comes twice). At QoS 1 MQTT itself allows more: a message comes again if its publisher sent it
+comes twice), and one that a publisher sent again at QoS 2 to another session of its own than the
+one that had it. At QoS 1 MQTT itself allows more: a message comes again if its publisher sent it
 again, if the subscriber connected again, or if a broker on the way was disturbed. A subscriber at
 QoS 0 may get a publication at QoS 1 or 2 again if its broker was killed before it had stored that
 it took it, or if a broker without room refused it and the publisher sent it again. Handles get a
@@ -56,6 +57,9 @@ def _excuse(
     is_qos_1 = later.qos == 1
     reasons = {
         "the client had two sessions": client.may_repeat(publication, later.at),
+        "the publisher had two sessions, and sent it again": (
+            publication.sends > 1 and _had_two_sessions(record, publication)
+        ),
         "QoS 1: the publisher sent it again": publication.qos == 1 and publication.sends > 1,
         "QoS 0: the subscriber's broker ended before it had stored what it took": (
             later.qos == 0 and publication.qos > 0 and _has_ended(record, earlier, later)
@@ -71,6 +75,12 @@ def _excuse(
         ),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _had_two_sessions(record: Record, publication: Publication) -> bool:
+    """Return whether its publisher had them before it was acknowledged."""
+    publisher = record.clients.get(publication.publisher)
+    return publisher is not None and publisher.may_repeat(publication, publication.completed_at)
 
 
 def _has_ended(record: Record, earlier: Delivered, later: Delivered) -> bool:

@@ -177,6 +177,23 @@ def test_what_a_full_disk_refused_may_come_to_qos_0_again(fault: str, broken: li
     assert story.broken() == broken
 
 
+@pytest.mark.parametrize(("node", "broken"), [("two", []), ("one", ["once"])])
+def test_a_publisher_with_two_sessions_may_publish_twice(node: str, broken: list[str]) -> None:
+    story = Story()
+    story.subscriber("reader", "t/#", 2, "three")
+    story.connect("writer", "one")
+    story.publish("writer:1", "t/1", 2, outcome=None)
+    story.deliver("reader", "writer:1", qos=2)
+    fault = story.fault("kill", "one") if node == "two" else 0
+    story.lose("writer")
+    story.connect("writer", node, present=True)
+    story.resend("writer:1", node)
+    story.deliver("reader", "writer:1", qos=2)
+    if fault:
+        story.heal(fault)
+    assert story.broken() == broken
+
+
 def test_who_had_two_sessions_may_get_what_both_had() -> None:
     story = Story()
     story.subscriber("reader", "t/#")
