@@ -48,13 +48,22 @@ def test_one_process_has_both_and_its_matcher_is_drained_alone(tmp_path: Path) -
             (here,), (there,) = first.ports("MQTT"), second.ports("MQTT")
             with WireClient(here) as publisher, WireClient(there) as subscriber:
                 subscriber.subscribe(CLAUSE, 1)
+
+                def is_asked() -> bool:
+                    publisher.publish("traffic/x", a_payload(50, 0), 1)
+                    return answered(second) > 0
+
+                # SUBACK does not wait long for the matcher to know the box.
+                wait_until(is_asked, "the matcher is asked")
+                asked = answered(second)
+                forwarded = first.metric("dovetail_publishes_forwarded_total")
                 for number in range(10):
                     publisher.publish("traffic/x", a_payload(50, number), 1)
                     publisher.publish("traffic/x", a_payload(40.5, number), 1)
                 got = [subscriber.receive_message().payload for _ in range(10)]
                 assert got == [a_payload(40.5, number) for number in range(10)]
-                assert answered(second) >= 20
-                assert first.metric("dovetail_publishes_forwarded_total") == 10
+                wait_until(lambda: answered(second) >= asked + 20, "the matcher has told so")
+                assert first.metric("dovetail_publishes_forwarded_total") == forwarded + 10
                 url = f"http://127.0.0.1:{first.ports('HTTP')[0]}"
                 assert run("drain", "a-matcher", "--url", url).returncode == 0
                 publisher.publish("traffic/x", a_payload(40.5, 10), 1)
