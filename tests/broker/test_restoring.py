@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from broker_harness import KEPT, START, Client, Disk, World
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, wait_until
 from cluster_brokers import ClusterBrokers
 from dovetail.broker.journal import DeliveryRow, MessageRow, OwedRow, SessionRow, SubscriptionRow
 from dovetail.broker.packets import Ack, PacketType, Publish
@@ -139,7 +139,7 @@ def test_the_folder_of_a_broker_of_several(tmp_path: Path) -> None:
                 message = client.receive_message()
                 assert message.payload == b"while alone"
                 client.acknowledge(message)
-            assert broker.metric("sessions") == 1
+            wait_until(lambda: broker.metric("sessions") == 1, "the publisher has left")
         assert sessions_in(broker.data) == [("roamer", True), ("stays", False)]
 
         for name in ports:
