@@ -47,7 +47,7 @@ CONNECT = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04ping"
 CONFIGURATION = '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n'
 
 Case = Callable[[int], object]
-"""What a client does, given the broker's port."""
+"""A client's action; takes the port of the broker."""
 
 
 def cases(share: float) -> dict[str, Case]:

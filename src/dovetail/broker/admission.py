@@ -183,7 +183,7 @@ class Admission:
         if not access.everything:
             if session.will is not None and not access.may_publish(session.will.topic):
                 self._lifetimes.drop_will(session)
-            # What still comes by a subscription is behind what is looked at later.
+            # Subscriptions first: a message that still arrives by one is queued, and checked below.
             dropped = yield from self._subscribing.drop_forbidden(session, access)
             yield from session.drop_queued(lambda message: not access.may_read(message.topic))
         session.rules = rules

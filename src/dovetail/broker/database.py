@@ -291,7 +291,7 @@ def sqlite_explained(file: Path) -> Iterator[None]:
 
 
 def damaged(file: Path, faults: Sequence[str]) -> DamageError:
-    """What is wrong with a database that SQLite itself can open."""
+    """Return the error for a database that SQLite opens, and that has these faults."""
     error = _explained(file, sqlite3.SQLITE_CORRUPT)
     return DamageError(f"{error.message[:-1]}: {'; '.join(faults)}.", hint=error.hint)
 

@@ -109,7 +109,7 @@ class Dispatch:
     def _take_in(
         self, route: Route, data: bytes, version: int, count: int, origin: Session
     ) -> bool:
-        """What becomes of a client's packets but for receivers here. True: that is all of it."""
+        """Count, archive and forward a client's packets. True: receivers here have them, too."""
         counters = self._counters
         counters.packets_received += count
         counters.publishes_received += count

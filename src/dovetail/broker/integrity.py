@@ -81,7 +81,7 @@ def damaged_rows(counts: Mapping[str, int]) -> str:
 
 
 def _faults(file: Path, *, with_rows: bool) -> list[str]:
-    """What is wrong with it, each in words."""
+    """Return the faults of a database, each in words."""
     with ExitStack() as after, closing(connect_to_read(file)) as connection:
         version = check_version(connection, file)
         found = [*_log_faults(file, after), *_page_faults(connection, file)]

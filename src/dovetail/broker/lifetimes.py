@@ -317,7 +317,7 @@ class Lifetimes:
         return {one.user for one in (session, waiter) if one is not None}
 
     def _tell_when_gone(self, client_id: str) -> None:
-        """Who waits for it, when all that was written until now is on disk."""
+        """Tell the client that waits, when all that was written until now is on disk."""
 
         def told(stored: bool) -> None:
             waiter = self._leaving[client_id]
