@@ -10,16 +10,16 @@ from random import Random
 
 import numpy as np
 
-from dovetail.attributes import workload
+from dovetail.api.reports import NodeRole
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.agent import NodeAgent
-from dovetail.cluster.link import Link
-from dovetail.cluster.links import ClusterLinks
-from dovetail.cluster.part import ClusterPart
-from dovetail.matcher.front import Front
+from dovetail.cluster.link_settings import ClusterLinks
+from dovetail.cluster.node_settings import ClusterPart
+from dovetail.cluster.peer_link import Link
+from dovetail.matcher.broker_side import Front
 from dovetail.matcher.layout import Layout
-from dovetail.matcher.tables import Phase
-from dovetail.reports import NodeRole
+from dovetail.matcher.segment_tables import Phase
+from dovetail.sim import workload
 
 PATIENCE_SECONDS = 60.0
 

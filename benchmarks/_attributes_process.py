@@ -17,16 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.attributes import workload
+from dovetail import codec
 from dovetail.attributes.partition import Bounds
-from dovetail.broker import codec
-from dovetail.broker.packets import (
-    MQTT_5,
-    Connect,
-    Reasons,
-    Subscribe,
-    SubscriptionRequest,
-)
+from dovetail.codec.packets import MQTT_5, Connect, Reasons, Subscribe, SubscriptionRequest
+from dovetail.sim import workload
 
 NAMES = "abcd"
 BOUNDS = (Bounds(0.0, workload.LENGTH),) * len(NAMES)

@@ -23,8 +23,8 @@ from dovetail.broker.core import Broker
 from dovetail.broker.peering import mesh
 from dovetail.broker.session import Session
 from dovetail.cluster.addresses import Address
-from dovetail.cluster.links import ClusterLinks
-from dovetail.node import ClusterPart, Node, run_node
+from dovetail.cluster.link_settings import ClusterLinks
+from dovetail.node.broker import ClusterPart, Node, run_node
 from dovetail.settings import Http, Listener, Log, Mqtt, Settings
 
 HOST = "127.0.0.1"

@@ -10,7 +10,7 @@ import numpy as np
 from _cluster_filters import Topics, filters_of, topics_of
 from _cluster_ways import Counting, Exact, Sketches, whole_text
 from dovetail.cluster.frames import HEADER_BYTES
-from dovetail.topics.columns import Column
+from dovetail.topics.topic_column import Column
 from dovetail.topics.trie import FilterTrie
 
 

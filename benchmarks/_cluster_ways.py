@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.broker.peering.bodies import (
+from dovetail.broker.peering.peer_messages import (
     LOST,
     MORE,
     WHOLE,
@@ -24,7 +24,7 @@ from dovetail.broker.peering.bodies import (
     encode,
     part_decoder,
 )
-from dovetail.broker.peering.exchange import Exchange
+from dovetail.broker.peering.sketch_exchange import Exchange
 from dovetail.cluster.frames import HEADER_BYTES
 from dovetail.errors import SketchError
 from dovetail.topics.trie import FilterTrie

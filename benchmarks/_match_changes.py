@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from _measure import table
-from dovetail.attributes import workload
-from dovetail.attributes.index import BoxIndex
+from dovetail.attributes.box_index import BoxIndex
 from dovetail.attributes.partition import Bounds
-from dovetail.config import FEED_FRAME_BOXES_MAX
-from dovetail.matcher.answering import Answering
-from dovetail.matcher.bodies import FeedBody, encode
+from dovetail.matcher.answers import Answering
 from dovetail.matcher.layout import Floats, Layout
+from dovetail.matcher.limits import FEED_FRAME_BOXES_MAX
+from dovetail.matcher.matcher_messages import FeedBody, encode
+from dovetail.sim import workload
 
 BATCHES = (1, 16, 256, FEED_FRAME_BOXES_MAX)
 ONE_BY_ONE = 4_096

@@ -9,11 +9,11 @@ from random import Random
 import numpy as np
 
 from _measure import table
-from dovetail.attributes import workload
 from dovetail.attributes.partition import Bounds, even_tokens
-from dovetail.matcher.choosing import choose
+from dovetail.matcher.candidate_choice import choose
 from dovetail.matcher.layout import Layout
-from dovetail.matcher.tables import Placement
+from dovetail.matcher.segment_tables import Placement
+from dovetail.sim import workload
 
 BOXES, POINTS = 10_000, 2_000
 MATCHERS = (5, 20, 100)

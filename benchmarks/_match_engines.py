@@ -17,8 +17,8 @@ os.environ["POLARS_MAX_THREADS"] = "1"  # read when it is imported
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.attributes import workload
-from dovetail.attributes.index import BoxIndex
+from dovetail.attributes.box_index import BoxIndex
+from dovetail.sim import workload
 
 Floats = npt.NDArray[np.float64]
 Pairs = tuple[npt.NDArray[Any], npt.NDArray[Any]]
@@ -250,7 +250,7 @@ class Spark(Engine):
     )
 
     def start(self) -> None:
-        from dovetail.pipeline.session import open_session
+        from dovetail.pipeline.spark.spark_session import open_session
 
         self.spark = self.stack.enter_context(open_session("local[1]"))
         self.spark.conf.set("spark.sql.shuffle.partitions", "1")

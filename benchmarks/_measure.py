@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dovetail.pipeline.experiments.wildcard import Workload, as_column, draw_filters, draw_text
-from dovetail.topics.columns import Column
+from dovetail.papers.wildcard.simulation import Workload, as_column, draw_filters, draw_text
+from dovetail.topics.topic_column import Column
 
 LETTERS = 10
 _missed: list[str] = []

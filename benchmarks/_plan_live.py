@@ -36,22 +36,22 @@ from _attributes_process import (
 )
 from _measure import table, verdict
 from _ports import reserve
-from dovetail.attributes import workload
-from dovetail.attributes.index import BoxIndex
+from dovetail import codec
+from dovetail.api.http_client import fetch
+from dovetail.api.reports import ClusterReport, MatcherReport, PlanOrder, SpacePlaces
+from dovetail.attributes.box_index import BoxIndex
 from dovetail.attributes.partition import Bounds, Tokens
-from dovetail.attributes.sharing import Scheme
+from dovetail.attributes.scheme import Scheme
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker import codec
-from dovetail.broker.packets import MQTT_5, Ack, PacketType, Publish
-from dovetail.broker.properties import forwardable_properties
+from dovetail.codec.packets import MQTT_5, Ack, PacketType, Publish
+from dovetail.codec.properties import forwardable_properties
 from dovetail.errors import DovetailError
-from dovetail.looking.applying import apply
-from dovetail.looking.fetching import fetch
+from dovetail.inspect.plan_move import apply
 from dovetail.matcher.layout import layout_of
-from dovetail.pipeline.planning import even_places, plan
-from dovetail.pipeline.planning_costs import measure
-from dovetail.pipeline.planning_load import Floats, Sample
-from dovetail.reports import ClusterReport, MatcherReport, PlanOrder, SpacePlaces
+from dovetail.pipeline.plan.cost import measure
+from dovetail.pipeline.plan.load import Floats, Sample
+from dovetail.pipeline.plan.placement import even_places, plan
+from dovetail.sim import workload
 from dovetail.sim.systems import Setting
 
 BROKERS = 2

@@ -19,12 +19,12 @@ import numpy as np
 
 from _measure import median_and_range, table
 from dovetail.attributes.partition import Tokens
-from dovetail.attributes.sharing import Scheme
-from dovetail.pipeline.planning import plan
-from dovetail.pipeline.planning_counting import BOXES_SAMPLED, POINTS_SAMPLED
-from dovetail.pipeline.planning_load import Costs as PlannedCosts
-from dovetail.pipeline.planning_load import Sample
-from dovetail.sim.matchers import Costs
+from dovetail.attributes.scheme import Scheme
+from dovetail.pipeline.plan.counts import BOXES_SAMPLED, POINTS_SAMPLED
+from dovetail.pipeline.plan.load import Costs as PlannedCosts
+from dovetail.pipeline.plan.load import Sample
+from dovetail.pipeline.plan.placement import plan
+from dovetail.sim.matcher_node import Costs
 from dovetail.sim.saturation import Saturation, Search, points_of, saturation
 from dovetail.sim.systems import LINEAR, Setting
 

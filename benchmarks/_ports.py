@@ -1,11 +1,11 @@
-"""Ports that stay ours until the benchmark ends, by the rules of tests/ports.py."""
+"""Ports that stay ours until the benchmark ends, by the rules of the tests' own."""
 
 import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
-from ports import ReservedPorts  # the line above finds it
+from support.processes.ports import ReservedPorts  # the line above finds it
 
 _RESERVED: list[ReservedPorts] = []
 

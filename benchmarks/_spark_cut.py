@@ -1,7 +1,7 @@
 """A set of boxes that is cut into tasks, and what each of them has to do.
 
-Counted work is what boxes held, messages and matches cost (matching_cut.py). CPU time is that of
-the Python worker: making the index of the task's boxes, and matching.
+Counted work is what boxes held, messages and matches cost (pipeline/match/cut.py). CPU time is that
+of the Python worker: making the index of the task's boxes, and matching.
 """
 
 import statistics
@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from _spark_tables import SPACE
-from dovetail.pipeline.matching_boxes import boxes_schema
-from dovetail.pipeline.matching_core import arrays
-from dovetail.pipeline.matching_cut import COST_HELD, COST_MATCH, COST_MESSAGE, COST_MESSAGE_BOX
-from dovetail.pipeline.matching_spread import deal, match_part, match_spread
+from dovetail.pipeline.match.batch_matcher import arrays
+from dovetail.pipeline.match.boxes import boxes_schema
+from dovetail.pipeline.match.cut import COST_HELD, COST_MATCH, COST_MESSAGE, COST_MESSAGE_BOX
+from dovetail.pipeline.match.spread import deal, match_part, match_spread
 
 # Workers do not have this folder among those that they import from.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

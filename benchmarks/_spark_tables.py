@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from _match_engines import _children, _cpu_seconds
-from dovetail.attributes import workload
 from dovetail.attributes.space import Dimension, Space
-from dovetail.pipeline.matching import Shipped, match_batches, packed
-from dovetail.pipeline.matching_boxes import boxes_schema
+from dovetail.pipeline.match.boxes import boxes_schema
+from dovetail.pipeline.match.bulk import Shipped, match_batches, packed
+from dovetail.sim import workload
 
 SPACE = Space("paper", "p/#", tuple(Dimension(f"x{i}", 0, 1_000) for i in range(4)))
 NAMES = [one.name for one in SPACE.dimensions]

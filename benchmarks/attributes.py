@@ -36,17 +36,13 @@ from _attributes_process import (
 )
 from _measure import ratio, table
 from _ports import reserve
-from dovetail.attributes import workload
+from dovetail import codec
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker import codec
-from dovetail.broker.packets import (
-    MQTT_5,
-    PacketType,
-    Publish,
-)
-from dovetail.broker.properties import forwardable_properties
 from dovetail.cluster.secret import make_secret, read_secret
+from dovetail.codec.packets import MQTT_5, PacketType, Publish
+from dovetail.codec.properties import forwardable_properties
 from dovetail.matcher.layout import layout_of
+from dovetail.sim import workload
 
 TOPIC = b"bench/point"
 WINDOW = 500

@@ -21,18 +21,18 @@ from _attributes_process import NAMES, Client, Service, progress
 from _measure import finish, in_turn, ratio, table, verdict
 from _ports import reserve
 from attributes import packets, publish
-from dovetail.attributes import workload
-from dovetail.attributes.where import parse, parse_fully
-from dovetail.broker import codec
-from dovetail.broker.journal import Batch, SessionRow, SubscriptionRow
-from dovetail.broker.packets import (
+from dovetail import codec
+from dovetail.attributes.grammar import parse, parse_fully
+from dovetail.broker.store.journal import Batch, SessionRow, SubscriptionRow
+from dovetail.broker.store.sqlite import Store
+from dovetail.codec.packets import (
     MQTT_5,
     SESSION_NEVER_EXPIRES,
     Reasons,
     Subscribe,
     SubscriptionRequest,
 )
-from dovetail.broker.store import Store
+from dovetail.sim import workload
 
 READ_AT_ONCE = 200
 PACKETS_AT_ONCE = 200

@@ -27,7 +27,7 @@ from _match_changes import changes
 from _match_copies import copies
 from _match_engines import CHECKED, ENGINES, Engine, Floats, NumPyRows, Ours, OursCounting, Pairs
 from _measure import finish, ratio, table, verdict
-from dovetail.attributes import workload
+from dovetail.sim import workload
 
 _STARTED = time.monotonic()
 TIMES_NUMPY_MIN = 350

@@ -10,10 +10,10 @@ import numpy as np
 
 from _measure import PAPER, filters, finish, in_turn, nanoseconds, ratio, table, topics, verdict
 from dovetail.topics.bank import SketchBank
-from dovetail.topics.columns import Column
 from dovetail.topics.kernels.hashing import ROOT, SINGLE_LEVEL, child, scale
 from dovetail.topics.kernels.lines import LINE_WORDS
 from dovetail.topics.sketches import LinesSketch, PrefixSketch, Sketch, build_sketch, lines_size
+from dovetail.topics.topic_column import Column
 
 ROUNDS = 15
 TOPICS = 20_000

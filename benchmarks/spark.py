@@ -26,9 +26,9 @@ import pyarrow as pa
 from _measure import PAPER, filters, finish, table, verdict
 from _spark_cut import cut, tasks_of
 from _spark_tables import NAMES, SPACE, Meter, boxes_table, done, kept, messages_table, ours
-from dovetail.attributes import workload
-from dovetail.pipeline.matching_boxes import boxes_of
-from dovetail.pipeline.session import open_session
+from dovetail.pipeline.match.boxes import boxes_of
+from dovetail.pipeline.spark.spark_session import open_session
+from dovetail.sim import workload
 
 TIMES_MIN = 25
 TASK_TIMES_MAX = 2

@@ -1,9 +1,9 @@
 """How long others wait while one client does what takes long: Dovetail against Mosquitto.
 
-A client does each of these within the default limits (tests/long_work.py). Meanwhile a process of
-its own sends PINGREQ, again and again, and notes the longest wait for PINGRESP. The first row is
-what the machine itself adds: nobody does anything. Beside it, the CPU time of the broker, from the
-beginning to the moment at which it is idle again.
+A client does each of these within the default limits (tests/support/brokers/long_work.py).
+Meanwhile a process of its own sends PINGREQ, again and again, and notes the longest wait for
+PINGRESP. The first row is what the machine itself adds: nobody does anything. Beside it, the CPU
+time of the broker, from the beginning to the moment at which it is idle again.
 
 Dovetail's longest turn of the event loop, in CPU time of its thread, is what tests/test_turns.py
 bounds; it is measured here at full size.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from _load_contenders import Server, dovetail, mosquitto, running
 from _measure import finish, table, verdict
-from long_work import (  # in tests/, which _ports has made known
+from support.brokers.long_work import (
     DEEP_TOPIC,
     GROUPS_TOPIC,
     close_together,
@@ -35,7 +35,7 @@ from long_work import (  # in tests/, which _ports has made known
     subscribe_to_retained,
     unsubscribe_from,
 )
-from turn_process import TurnBroker
+from support.processes.turn_process import TurnBroker
 
 TURN_MS_MAX = 20.0
 PAUSE_SECONDS = 0.001

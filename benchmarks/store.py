@@ -22,10 +22,16 @@ from typing import Any, cast
 import uvloop
 
 from _measure import finish, in_turn, ratio, table, verdict
-from dovetail.broker.database import DATABASE_FILE, LOG_PAGES_CHECKPOINT, Durability
-from dovetail.broker.journal import Batch, DeliveryRow, MessageRow, SessionRow, SubscriptionRow
-from dovetail.broker.store import Store
-from dovetail.broker.tables import (
+from dovetail.broker.store.database import DATABASE_FILE, LOG_PAGES_CHECKPOINT, Durability
+from dovetail.broker.store.journal import (
+    Batch,
+    DeliveryRow,
+    MessageRow,
+    SessionRow,
+    SubscriptionRow,
+)
+from dovetail.broker.store.sqlite import Store
+from dovetail.broker.store.tables import (
     DELIVERIES,
     MESSAGES,
     SUBSCRIPTIONS,
@@ -35,7 +41,7 @@ from dovetail.broker.tables import (
     read_statement,
     remove_statement,
 )
-from dovetail.broker.tables import SESSIONS as SESSION_ROWS
+from dovetail.broker.store.tables import SESSIONS as SESSION_ROWS
 
 ROUNDS = 5
 SESSIONS = 500

@@ -24,20 +24,13 @@ from _attributes_process import CONFIG, NAMES, Client, clause_of, progress, serv
 from _measure import finish, table
 from _ports import reserve
 from attributes import TOPIC, publish
-from dovetail.attributes import workload
-from dovetail.broker import codec
-from dovetail.broker.packets import (
-    MQTT_5,
-    Ack,
-    PacketType,
-    Publish,
-    Subscribe,
-    SubscriptionRequest,
-)
-from dovetail.broker.properties import forwardable_properties
+from dovetail import codec
+from dovetail.codec.packets import MQTT_5, Ack, PacketType, Publish, Subscribe, SubscriptionRequest
+from dovetail.codec.properties import forwardable_properties
 from dovetail.pipeline import register
-from dovetail.pipeline.serving import serve
-from dovetail.pipeline.session import open_session
+from dovetail.pipeline.serve.query import serve
+from dovetail.pipeline.spark.spark_session import open_session
+from dovetail.sim import workload
 
 FILTERS_AT_ONCE = 50
 QUIET_SECONDS = 60

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from _measure import filters, table, topics
-from dovetail.pipeline.experiments.wildcard import Workload
+from dovetail.papers.wildcard.simulation import Workload
 from dovetail.topics.trie import FilterTrie
 
 COUNTS = (1_000, 10_000, 100_000, 1_000_000)

@@ -86,7 +86,7 @@ has_module() { "$1" -c "import $2" >/dev/null 2>&1 </dev/null; }
 
 has_uv() { uv --version >/dev/null 2>&1 </dev/null; }
 
-# Java 17 or later, as dovetail.pipeline.java looks for it at run time.
+# Java 17 or later, as dovetail.pipeline.spark.java looks for it at run time.
 has_java() {
     for java in "${JAVA_HOME:+$JAVA_HOME/bin/java}" java; do
         [ -n "$java" ] || continue
@@ -120,8 +120,8 @@ expected_stamp() (
     cd "$root" || exit
     case $1 in
     kernels)
-        cksum requirements/broker.lock src/dovetail/config.py src/dovetail/compiling.py \
-            src/dovetail/warm.py src/dovetail/*/kernels/*.py
+        cksum requirements/broker.lock src/dovetail/compilation.py src/dovetail/warmup.py \
+            src/dovetail/limits.py src/dovetail/*/limits.py src/dovetail/*/kernels/*.py
         ;;
     broker) cksum scripts/setup.sh requirements/broker.lock ;;
     archive) cksum scripts/setup.sh requirements/broker.lock requirements/archive.lock ;;
@@ -405,14 +405,14 @@ install_stage() {
     # packages bring along for their own tests is left as it is.
     run_logged "$venv/bin/python" -m compileall -q -j 0 -x '/tests/' "$venv/lib" "$root/src" || :
     case $1 in spark | dev)
-        run_logged "$venv/bin/python" -c 'from dovetail.pipeline import java; java.find_java_home()' || :
+        run_logged "$venv/bin/python" -c 'from dovetail.pipeline.spark import java; java.find_java_home()' || :
         ;;
     esac
     for each in $(stages_to "$1"); do write_stamp "$each"; done
 }
 
 compile_kernels() {
-    run_logged "$venv/bin/python" -m dovetail.warm ||
+    run_logged "$venv/bin/python" -m dovetail.warmup ||
         say "kernels could not be compiled now and will be on first use ($log)"
 }
 

@@ -1,13 +1,20 @@
 """Settings for all tests."""
 
+import contextlib
 import os
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from skips import pytest_sessionfinish, pytest_terminal_summary
+from support.skips import pytest_sessionfinish, pytest_terminal_summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]
 
@@ -25,6 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 LONG = (
     "pipeline",
+    "papers",
     "test_packaging.py",
     "test_launcher.py",
     "test_setup.py",
@@ -33,7 +41,8 @@ LONG = (
     "test_brokers.py",
 )
 """What takes longest, and begins first: nobody waits at the end for one that began late. All of
-`pipeline` is before everything else, where one worker has it: each would start its own Spark."""
+`pipeline` and `papers` is before everything else, where one worker has it: each would start its own
+Spark."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -71,3 +80,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             else mark
             for mark in marks
         ]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """One real Spark for all tests of the pipeline and of the papers' experiments."""
+    from dovetail.pipeline.spark.spark_session import open_session
+
+    with open_session("local[2]") as session:
+        yield session
+
+
+@pytest.fixture
+def lend(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], None]:
+    """A module of jobs uses this Spark, and does not start one of its own."""
+
+    @contextlib.contextmanager
+    def open_session(_master: str | None) -> Iterator["SparkSession"]:
+        yield spark
+
+    return lambda module: monkeypatch.setattr(module, "open_session", open_session)

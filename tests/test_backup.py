@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from client_commands import refusal, run
-from dovetail.broker.store import Store
+from dovetail.broker.store.sqlite import Store
+from support.processes.broker_process import BrokerProcess
+from support.processes.client_commands import refusal, run
 
 SUBSCRIBER = ("orders/+", "--client-id", "till", "--keep-session", "--qos", "1")
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from broker_process import TCP_AND_TLS, WAIT_SECONDS, wait_until
-from certificates import Authority
-from dovetail.broker.packets import MQTT_3_1_1, Disconnect
-from dovetail.config import MEMBER_HANDSHAKES_MAX, STRANGER_HANDSHAKES_MAX
+from dovetail.cluster.limits import MEMBER_HANDSHAKES_MAX, STRANGER_HANDSHAKES_MAX
+from dovetail.codec.packets import MQTT_3_1_1, Disconnect
 from dovetail.errors import ReasonCode
-from fleet_process import FleetProcess, is_there
-from flooding import Flood
-from ports import ReservedPort, ReservedPorts
-from wire_client import WireClient, certificate_serial
+from support.brokers.flooding import Flood
+from support.brokers.wire_client import WireClient, certificate_serial
+from support.certificates import Authority
+from support.processes.broker_process import TCP_AND_TLS, WAIT_SECONDS, wait_until
+from support.processes.fleet_process import FleetProcess, is_there
+from support.processes.ports import ReservedPort, ReservedPorts
 
 FLOODED = 2 * (MEMBER_HANDSHAKES_MAX + STRANGER_HANDSHAKES_MAX)
 """Connections that fill two nodes."""
@@ -95,10 +95,12 @@ def test_the_line_that_adds_a_broker_is_one_for_a_shell(three: FleetProcess) -> 
 
 
 def test_who_is_killed_is_started_again(three: FleetProcess) -> None:
+    noticed, again = "was ended by SIGKILL; it starts again in", "is up again"
+    known = three.log()
     victim = three.children()[1]
     os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: "was ended by SIGKILL; it starts again in" in three.log(), "it is noticed")
-    wait_until(lambda: "is up again" in three.log(), "it is started again")
+    three.wait_for_log(noticed, times=known.count(noticed) + 1)
+    three.wait_for_log(again, times=known.count(again) + 1)
     assert victim not in three.children()
     first, second, _ = three.ports("MQTT")
     passes(second, first, "again")

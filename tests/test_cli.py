@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import WAIT_SECONDS
 from dovetail import __version__
+from support.processes.broker_process import WAIT_SECONDS
 
 # Runs the command line in a process whose modules were tampered with first.
 TAMPERED = """
@@ -21,9 +21,9 @@ from dovetail.cli import main
 main()
 """
 STAND_IN_JOB = """
-jobs = types.ModuleType("dovetail.pipeline.jobs")
+jobs = types.ModuleType("dovetail.papers.job")
 jobs.reproduce_wildcard = jobs.reproduce_broker = lambda **options: {action}
-sys.modules["dovetail.pipeline.jobs"] = jobs
+sys.modules["dovetail.papers.job"] = jobs
 """
 
 
@@ -56,13 +56,22 @@ def test_version() -> None:
         (["reproduce", "--help"], "wildcard"),
         (["reproduce", "wildcard", "--help"], "--figure"),
         (["reproduce", "broker", "--help"], "--rounds"),
-        (["up", "--help"], "Start the service"),
+        (["up", "--help"], "Run the service"),
     ],
 )
 def test_help(arguments: list[str], expected: str) -> None:
     done = run(*arguments)
     assert done.returncode == 0
     assert expected in done.stdout
+
+
+@pytest.mark.parametrize("group", [[], ["reproduce"], ["sketch"]])
+def test_every_summary_fits_its_line(group: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = run(*group, "--help")
+    _, _, commands = done.stdout.partition("Commands:\n")
+    assert commands
+    assert [line for line in commands.splitlines() if line.endswith("...")] == []
 
 
 def test_help_does_not_wait_for_heavy_imports() -> None:
@@ -135,14 +144,14 @@ def test_options_reach_the_timing_job() -> None:
 def test_a_signal_to_end_lets_commands_put_things_away(tmp_path: Path) -> None:
     tampering = f"""
         from pathlib import Path
-        from dovetail.pipeline.sinks import result_folder
+        from dovetail.pipeline.spark.output_folder import result_folder
         def work(**_):
             with result_folder(Path({str(tmp_path / "out")!r}), bool):
                 print("ready", flush=True)
                 __import__("time").sleep(60)
-        jobs = types.ModuleType("dovetail.pipeline.jobs")
+        jobs = types.ModuleType("dovetail.papers.job")
         jobs.reproduce_broker = work
-        sys.modules["dovetail.pipeline.jobs"] = jobs
+        sys.modules["dovetail.papers.job"] = jobs
     """
     with subprocess.Popen(
         tampered(tampering, "reproduce", "broker"),

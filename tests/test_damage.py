@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from broker_process import BrokerProcess, wait_until
-from client_commands import run
-from dovetail.broker.database import DATABASE_FILE
-from dovetail.broker.packets import Publish
-from store_oracle import parts
-from wire_client import WireClient
+from dovetail.broker.store.database import DATABASE_FILE
+from dovetail.codec.packets import Publish
+from support.brokers.wire_client import WireClient
+from support.oracles.store import parts
+from support.processes.broker_process import BrokerProcess, wait_until
+from support.processes.client_commands import run
 
 MESSAGES = [b"%d " % number + bytes(number % 7 * 300) for number in range(600)]
 

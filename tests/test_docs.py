@@ -3,6 +3,7 @@
 Prose is not checked, and whether a command does what a page says is the matter of other tests.
 """
 
+import ast
 import re
 import shlex
 import textwrap
@@ -15,10 +16,10 @@ from msgspec import Struct
 from prometheus_client import generate_latest
 from typer.core import TyperCommand, TyperGroup
 
-from checkout import ROOT
-from dovetail import config
-from dovetail.attributes import where
-from dovetail.attributes.declaring import declared_spaces
+from dovetail import limits
+from dovetail.attributes import grammar as clause_grammar
+from dovetail.attributes import limits as attribute_limits
+from dovetail.attributes.declaration import declared_spaces
 from dovetail.attributes.space import matches
 from dovetail.broker.sys_topics import AVERAGED_SECONDS, LOADS, PREFIX, TOPICS
 from dovetail.cli import app
@@ -38,9 +39,12 @@ from dovetail.settings.faults import as_toml
 from dovetail.web import MatcherViews
 from dovetail.web.matcher_pages import make_matcher_registry
 from dovetail.web.metrics import make_registry
-from web_views import MATCHER, told_cluster, views
+from support.brokers.web_views import MATCHER, told_cluster, views
+from support.processes.checkout import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+SOURCE = ROOT / "src" / "dovetail"
+PACKAGES = sorted(file.parent for file in SOURCE.rglob("__init__.py"))
 FOR_USERS = [page for page in PAGES if page.name == "README.md" or page.parent.name == "docs"]
 RUNNING = ROOT / "docs" / "running.md"
 CLUSTER = ROOT / "docs" / "cluster.md"
@@ -218,13 +222,13 @@ def test_every_key_of_spaces_is_in_the_table() -> None:
 
 def test_the_grammar_is_that_of_the_parser() -> None:
     (grammar,) = (text for text in blocks(ATTRIBUTES, "") if text.startswith("clause"))
-    assert where.__doc__ is not None
-    assert textwrap.indent(grammar, "    ") in where.__doc__
+    assert clause_grammar.__doc__ is not None
+    assert textwrap.indent(grammar, "    ") in clause_grammar.__doc__
 
 
 def test_clauses_mean_what_is_said_of_them() -> None:
     (text,) = blocks(ATTRIBUTES, "where")
-    assert [where.parse(line) for line in text.splitlines()]
+    assert [clause_grammar.parse(line) for line in text.splitlines()]
     (declared,) = blocks(ATTRIBUTES, "toml")
     (space,) = declared_spaces(parse_settings(declared, "a page").spaces)
     row = re.compile(r"^\| `(.+)` \| `(\w+)=(.+)` \| (yes|no) \|$", re.MULTILINE)
@@ -232,22 +236,22 @@ def test_clauses_mean_what_is_said_of_them() -> None:
     assert len(rows) > 10
     for clause, name, value, answer in rows:
         point = space.point({name: value})
-        found = any(matches(box, point) for box in space.boxes(where.parse(clause)))
+        found = any(matches(box, point) for box in space.boxes(clause_grammar.parse(clause)))
         assert found == (answer == "yes"), (clause, name, value)
 
 
 def test_limits_of_clauses_are_as_they_are() -> None:
     page = ATTRIBUTES.read_text()
     for words, limit in (
-        ("up to {} numbers", config.SPACE_DIMENSIONS_MAX),
-        ("up to {} texts", config.SPACE_TEXTS_MAX),
-        ("A broker has up to {} spaces", config.SPACES_MAX),
-        ("| characters of a clause | {} |", config.WHERE_CHARACTERS_MAX),
-        ("| parentheses within each other | {} |", config.WHERE_DEPTH_MAX),
-        ("are one each | {} |", config.WHERE_CONJUNCTIONS_MAX),
-        ("| {} texts, or as many", config.WHERE_MEMBERS_MAX),
-        ("| attributes that a clause names | {} |", config.WHERE_NAMES_MAX),
-        ("| characters of a name | {} |", config.ATTRIBUTE_NAME_CHARACTERS_MAX),
+        ("up to {} numbers", limits.SPACE_DIMENSIONS_MAX),
+        ("up to {} texts", limits.SPACE_TEXTS_MAX),
+        ("A broker has up to {} spaces", limits.SPACES_MAX),
+        ("| characters of a clause | {} |", limits.WHERE_CHARACTERS_MAX),
+        ("| parentheses within each other | {} |", attribute_limits.WHERE_DEPTH_MAX),
+        ("are one each | {} |", attribute_limits.WHERE_CONJUNCTIONS_MAX),
+        ("| {} texts, or as many", attribute_limits.WHERE_MEMBERS_MAX),
+        ("| attributes that a clause names | {} |", attribute_limits.WHERE_NAMES_MAX),
+        ("| characters of a name | {} |", limits.ATTRIBUTE_NAME_CHARACTERS_MAX),
     ):
         assert words.format(f"{limit:,}") in page
 
@@ -285,17 +289,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-def test_the_tour_names_every_module() -> None:
-    tour = (ROOT / "ARCHITECTURE.md").read_text()
-    source = ROOT / "src" / "dovetail"
-    inner = ("topics", "attributes", "cluster", "matcher", "sim")
-    folders = ("broker", "broker/peering", "cli", *inner, "looking", "web", ".")
-    modules = [module for folder in folders for module in source.glob(f"{folder}/*.py")]
-    missing = [
-        str(module.relative_to(source))
-        for module in modules
-        if not module.name.startswith("_") and not re.search(rf"\b{module.name}\b", tour)
-    ]
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda folder: folder.name)
+def test_the_map_of_a_package_names_all_that_is_in_it(package: Path) -> None:
+    text = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    modules = {file.name for file in package.glob("*.py") if not file.name.startswith("_")}
+    if package != SOURCE:
+        modules -= {"limits.py"}  # the same in every package: the map of all names it
+    packages = [f"{file.parent.name}/" for file in package.glob("*/__init__.py")]
+    missing = [name for name in (*modules, *packages) if not re.search(rf"\b{name}", text)]
     assert missing == []
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from checkout import ROOT
-from html_pages import check_balanced
+from support.html_pages import check_balanced
+from support.processes.broker_process import BrokerProcess
+from support.processes.checkout import ROOT
 
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("**/*.py"))
@@ -86,7 +86,11 @@ def test_a_walk_from_messages_to_a_plan(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_walk_replaces_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, str(FOLDER / "pipeline" / "walk.py"), str(tmp_path)]
+    command = [
+        sys.executable,
+        str(FOLDER / "pipeline" / "walk.py"),
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 1
     assert done.stderr == f"{tmp_path} is there already: name another folder, or remove it.\n"

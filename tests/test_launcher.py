@@ -13,9 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from checkout import COMMAND_PACKAGES, copy_checkout, only_packages, programs_without
 from dovetail import __version__
-from tiny_packages import Registry
+from support.processes.checkout import (
+    COMMAND_PACKAGES,
+    copy_checkout,
+    only_packages,
+    programs_without,
+)
+from support.processes.tiny_packages import Registry
 
 VERSION_LINE = f"dovetail {__version__}\n"
 NOBODY = 65534

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from broker_process import WAIT_SECONDS, wait_until
-from fleet_process import TRAFFIC, FleetProcess, is_there
-from wire_client import WireClient
+from support.brokers.wire_client import WireClient
+from support.processes.broker_process import WAIT_SECONDS, wait_until
+from support.processes.fleet_process import TRAFFIC, FleetProcess, is_there
 
 
 @pytest.fixture(scope="module")

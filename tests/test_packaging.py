@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from checkout import ROOT, copy_checkout
 from dovetail import __version__
-from dovetail.extras import Extra
+from dovetail.process.extras import Extra
+from support.processes.checkout import ROOT, copy_checkout
 
 STAGES = ("broker", "archive", "spark", "dev")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow.dataset
 import pytest
 
-from broker_process import START_SECONDS, WAIT_SECONDS, wait_until
-from fleet_process import ANY_PORTS, FleetProcess, is_there
-from wire_client import WireClient
+from support.brokers.wire_client import WireClient
+from support.processes.broker_process import START_SECONDS, WAIT_SECONDS, wait_until
+from support.processes.fleet_process import ANY_PORTS, FleetProcess, is_there
 
 STREAMED = f"""
 {ANY_PORTS}

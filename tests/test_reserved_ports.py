@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 import uvloop
 
-from ports import ReservedPort, ReservedPorts
+from support.processes.ports import ReservedPort, ReservedPorts
 
 IP_LOCAL_PORT_RANGE = 51
 LOOPS = pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])

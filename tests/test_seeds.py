@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from checkout import ROOT
+from support.processes.checkout import ROOT
 
 
 def collected(*options: str) -> list[str]:
@@ -21,7 +21,7 @@ def collected(*options: str) -> list[str]:
 
 
 def test_other_seeds() -> None:
-    file = "tests/sim/test_gossiping.py"
+    file = "tests/sim/test_gossip_cluster.py"
     own, others = collected(file), collected(file, "--seeds", "1000:1003")
     seeded = [name for name in others if name.endswith("]")]
     assert seeded == [

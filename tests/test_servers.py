@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from checkout import ROOT
-from servers import find_program, needs, program
+from support.processes.checkout import ROOT
+from support.processes.servers import find_program, needs, program
 
 NOBODY = 65534
 THERE = "sh:dash:nothing"

@@ -1,6 +1,7 @@
 """scripts/setup: the stages of the set-up, and what happens when one is disturbed.
 
-Everything is real but the packages, which are tiny (tiny_packages.py), and the kernels.
+Everything is real but the packages, which are tiny (support/processes/tiny_packages.py), and the
+kernels.
 """
 
 import copy
@@ -17,13 +18,20 @@ from pathlib import Path
 
 import pytest
 
-from checkout import ROOT, programs_without
-from mounts import mount, small_disk
-from nobody import NOBODY
-from tiny_packages import Registry
+from support.processes.checkout import ROOT, programs_without
+from support.processes.mounts import mount, small_disk
+from support.processes.nobody import NOBODY
+from support.processes.tiny_packages import Registry
 
 NOTHING: Mapping[str, str] = {}
 STAGES = ("broker", "archive", "spark", "dev")
+SOURCES = (
+    "__init__.py",
+    "limits.py",
+    "compilation.py",
+    "topics/limits.py",
+    "topics/kernels/trie.py",
+)
 MADE = "making .venv"
 COMPILED = 'from pathlib import Path\nPath(__file__).with_name("compiled").open("a").write("x")\n'
 
@@ -40,9 +48,9 @@ class Checkout:
         for name in ("setup", "setup.sh"):
             shutil.copy2(ROOT / "scripts" / name, folder / "scripts")
         self.kernel.parent.mkdir(parents=True)
-        for source in ("__init__.py", "config.py", "compiling.py", "topics/kernels/trie.py"):
+        for source in SOURCES:
             (folder / "src" / "dovetail" / source).touch()
-        (folder / "src" / "dovetail" / "warm.py").write_text(COMPILED)
+        (folder / "src" / "dovetail" / "warmup.py").write_text(COMPILED)
         (folder / "requirements").mkdir()
         self.write_locks()
         (folder / "requirements" / "java.lock").write_text(registry.add("tiny_java"))

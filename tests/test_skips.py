@@ -7,8 +7,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from checkout import ROOT
-from skips import ACCEPTED, FILE_VARIABLE, lines
+from support.processes.checkout import ROOT
+from support.skips import ACCEPTED, FILE_VARIABLE, lines
 
 TESTS = """
 import pytest
@@ -43,7 +43,7 @@ def run(folder: Path, *options: str, **environment: str) -> tuple[int, str, list
     file = folder / "said"
     inherited = {name: value for name, value in os.environ.items() if name != "CI"}
     done = subprocess.run(
-        [*PYTEST, "-q", "-p", "skips", *options, folder],
+        [*PYTEST, "-q", "-p", "support.skips", *options, folder],
         cwd=folder,
         env=inherited | {"PYTHONPATH": str(ROOT / "tests"), FILE_VARIABLE: str(file)} | environment,
         capture_output=True,
@@ -90,8 +90,9 @@ def test_the_summary_of_all_checks_says_it(tmp_path: Path) -> None:
     shutil.copy(ROOT / "scripts" / "test", scripts)
     (scripts / "setup.sh").write_text("venv=$root/venv\nensure_venv() { :; }\n")
     (scripts / "servers.sh").write_text("skipped=\nensure_servers() { :; }\n")
-    for name in ("conftest.py", "skips.py", "servers.py"):
-        shutil.copy(ROOT / "tests" / name, tests)
+    for name in ("conftest.py", "support/skips.py", "support/processes/servers.py"):
+        (tests / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "tests" / name, tests / name)
     (tests / "test_some.py").write_text(TESTS)
     (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["tests"]\n')
     for name, command in {

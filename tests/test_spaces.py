@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
-from client_commands import run, start
-from dovetail.fleet import plan, settings_of_member
-from dovetail.reports import SpacesReport
+from dovetail.api.reports import SpacesReport
+from dovetail.fleet.members import plan, settings_of_member
 from dovetail.settings import Options, settings_of
-from fleet_process import ANY_PORTS
+from support.processes.broker_process import WAIT_SECONDS, BrokerProcess, wait_until
+from support.processes.client_commands import run, start
+from support.processes.fleet_process import ANY_PORTS
 
 CONFIGURATION = f"""
 {ANY_PORTS}

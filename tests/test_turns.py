@@ -17,8 +17,8 @@ from pathlib import Path
 
 import uvloop
 
-import long_work
-from turn_process import TurnBroker, TurnMeter
+from support.brokers import long_work
+from support.processes.turn_process import TurnBroker, TurnMeter
 
 TURN_SECONDS_MAX = 0.020
 PROPERTIES = "5,000 user properties on CONNECT"

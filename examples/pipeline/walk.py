@@ -15,7 +15,7 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from dovetail.extras import Extra, require
+from dovetail.process.extras import Extra, require
 
 require(Extra.SPARK)  # a checkout installs it on first use
 
@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as sql
 
 from dovetail.archive.files import files_of, subscriptions_of
-from dovetail.pipeline.charts import Series, legend_key, line_chart
-from dovetail.pipeline.matching import match, spaces_of
-from dovetail.pipeline.page import page
-from dovetail.pipeline.reading import read_messages, read_subscriptions
-from dovetail.pipeline.session import open_session
+from dovetail.pipeline.match.bulk import match, spaces_of
+from dovetail.pipeline.report.line_chart import Series, legend_key, line_chart
+from dovetail.pipeline.report.page import page
+from dovetail.pipeline.spark.spark_session import open_session
+from dovetail.pipeline.spark.table_files import read_messages, read_subscriptions
 
 TRAFFIC = Path(__file__).parents[1] / "traffic"
 sys.path.insert(0, str(TRAFFIC))

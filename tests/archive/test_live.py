@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-import mounts
-from archives import Publisher, read
-from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
 from dovetail.archive.files import subscriptions_of
 from dovetail.errors import ReasonCode
-from fleet_process import ANY_PORTS, FleetProcess
-from wire_client import WireClient
+from support.archives import Publisher, read
+from support.brokers.wire_client import WireClient
+from support.processes import mounts
+from support.processes.broker_process import WAIT_SECONDS, BrokerProcess, wait_until
+from support.processes.fleet_process import ANY_PORTS, FleetProcess
 
 SETTINGS = """
 name = "one"
@@ -229,5 +229,5 @@ def subscribed(folder: Path) -> set[tuple[str, str]]:
 
 
 def test_a_broker_without_an_archive_does_not_load_arrow() -> None:
-    program = "import sys, dovetail.node; sys.exit('pyarrow' in sys.modules)"
+    program = "import sys, dovetail.node.broker; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from archives import BEGIN, row
-from broker_harness import attributes
 from dovetail.archive.columns import SCHEMA
 from dovetail.archive.rows import table_of
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker.archiving import Waiting
-from dovetail.broker.journal import ArchiveRow
-from dovetail.broker.spaces import Spaces
+from dovetail.attributes.space_registry import Spaces
+from dovetail.broker.archive_queue import Waiting
+from dovetail.broker.store.journal import ArchiveRow
+from support.archives import BEGIN, row
+from support.brokers.harness import attributes
 
 TRAFFIC = Space(
     "traffic",

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.attributes.query import parse_query
+from dovetail.attributes.filter_query import parse_query
+from dovetail.attributes.grammar import parse
 from dovetail.attributes.space import Box, Dimension, Point, Space, matches
-from dovetail.attributes.where import parse
-from dovetail.config import ATTRIBUTE_NAME_CHARACTERS_MAX, SPACE_DIMENSIONS_MAX, SPACE_TEXTS_MAX
 from dovetail.errors import ClientError, ConfigError, ReasonCode, WhereError
+from dovetail.limits import ATTRIBUTE_NAME_CHARACTERS_MAX, SPACE_DIMENSIONS_MAX, SPACE_TEXTS_MAX
 
 INFINITY = math.inf
 TRAFFIC = Space(

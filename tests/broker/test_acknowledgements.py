@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_harness import KEPT, Client, World
-from dovetail.broker.packets import MQTT_3_1_1, MQTT_5, Ack, Packet, PacketType, Publish
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, Packet, PacketType, Publish
 from dovetail.errors import ReasonCode
+from support.brokers.harness import KEPT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 

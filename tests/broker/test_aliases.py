@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker_harness import KEPT, Client, World
-from dovetail.broker.packets import Ack, PacketType, Publish
+from dovetail.codec.packets import Ack, PacketType, Publish
 from dovetail.errors import ReasonCode
+from support.brokers.harness import KEPT, Client, World
 
 
 def witness(world: World) -> Client:

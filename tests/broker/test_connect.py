@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_harness import KEPT, Client, World
-from dovetail.broker import codec
-from dovetail.broker.access import AccessRules
+from dovetail import codec
+from dovetail.broker.auth.access import AccessRules
+from dovetail.broker.auth.session_owner import Ownership
+from dovetail.broker.client_link import Link
 from dovetail.broker.keep_alive import LATE_SECONDS_MAX, TICK_SECONDS_MAX
-from dovetail.broker.link import Link
-from dovetail.broker.ownership import Ownership
-from dovetail.broker.packets import (
+from dovetail.broker.limits import CONNECT_BYTES_MAX, EARLY_BYTES_MAX
+from dovetail.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
     Ack,
@@ -31,9 +31,9 @@ from dovetail.broker.packets import (
     Unsubscribe,
     Will,
 )
-from dovetail.config import CONNECT_BYTES_MAX, EARLY_BYTES_MAX
 from dovetail.errors import ReasonCode
 from dovetail.settings import Rule
+from support.brokers.harness import KEPT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 

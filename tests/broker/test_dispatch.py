@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_harness import KEPT, Client, World
-from dovetail.broker import codec, link, scanning
-from dovetail.broker.codec import forwardable_properties
+from dovetail import codec
+from dovetail.broker import client_link
 from dovetail.broker.dispatch import packets_of
-from dovetail.broker.packets import (
+from dovetail.codec import forwardable_properties, scanner
+from dovetail.codec.limits import RUNS_PER_PIECE
+from dovetail.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
     Ack,
@@ -30,9 +31,9 @@ from dovetail.broker.packets import (
     SubscriptionRequest,
     Unsubscribe,
 )
-from dovetail.config import RUNS_PER_PIECE
 from dovetail.errors import ReasonCode
 from dovetail.settings import Rule
+from support.brokers.harness import KEPT, Client, World
 
 TOPICS = ("a", "a/b", "a/b/c", "b", "$d/x", "x" * 100)
 
@@ -199,17 +200,17 @@ def run(
     cuts: list[int],
     rules: tuple[Rule, ...] = (),
     *,
-    scan_bytes_min: int = link.SCAN_BYTES_MIN,
+    scan_bytes_min: int = client_link.SCAN_BYTES_MIN,
     runs_max: int = RUNS_PER_PIECE,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scanning, "RUNS_PER_PIECE", runs_max)
+        patch.setattr(scanner, "RUNS_PER_PIECE", runs_max)
         decoded, cut, whole = (Stage(version, receivers, rules=rules) for _ in range(3))
         with patch.context() as unscanned:
-            unscanned.setattr(link, "SCAN_BYTES_MIN", 1 << 30)
-            unscanned.setattr(link, "SCANNED_FIRST", b"none")
+            unscanned.setattr(client_link, "SCAN_BYTES_MIN", 1 << 30)
+            unscanned.setattr(client_link, "SCANNED_FIRST", b"none")
             one_by_one(decoded, packets)
-        patch.setattr(link, "SCAN_BYTES_MIN", scan_bytes_min)
+        patch.setattr(client_link, "SCAN_BYTES_MIN", scan_bytes_min)
         in_pieces(cut, packets, cuts)
         in_pieces(whole, packets, [])
     expected = decoded.outcome()

@@ -20,10 +20,10 @@ from pathlib import Path
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-import mounts
-from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
-from dovetail.broker.database import DATABASE_FILE
-from dovetail.broker.packets import (
+from dovetail.broker.net.limits import JOURNAL_BYTES_MAX, JOURNAL_MESSAGES_MAX
+from dovetail.broker.store.database import DATABASE_FILE
+from dovetail.broker.store.disk_reserve import DISK_BYTES_MIN, RESERVE_BYTES, RESERVE_FILE
+from dovetail.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
     Ack,
@@ -32,10 +32,10 @@ from dovetail.broker.packets import (
     Reasons,
     Unsubscribe,
 )
-from dovetail.broker.reserve import DISK_BYTES_MIN, RESERVE_BYTES, RESERVE_FILE
-from dovetail.config import JOURNAL_BYTES_MAX, JOURNAL_MESSAGES_MAX
 from dovetail.errors import ReasonCode
-from wire_client import WireClient
+from support.brokers.wire_client import WireClient
+from support.processes import mounts
+from support.processes.broker_process import WAIT_SECONDS, BrokerProcess, wait_until
 
 KILLS = 16
 KILLS_MIN = 4

@@ -7,21 +7,15 @@ from pathlib import Path
 
 import pytest
 
-import fuzzing
-import live_fuzzing
-from broker_harness import Client, World
-from dovetail.broker import link
-from dovetail.broker.packets import (
-    Publish,
-    Subscribe,
-    SubscriptionRequest,
-    Unsubscribe,
-    Will,
-)
+from dovetail.broker import client_link
 from dovetail.broker.retained import RetainedMessages, _Node
 from dovetail.broker.timers import Timers
+from dovetail.codec.packets import Publish, Subscribe, SubscriptionRequest, Unsubscribe, Will
 from dovetail.messages import Message
-from fuzzing import Arena, Broken, Event, Failure, fails, shrunk
+from support.brokers.harness import Client, World
+from support.processes import live_fuzzing
+from support.strategies import fuzzing
+from support.strategies.fuzzing import Arena, Broken, Event, Failure, fails, shrunk
 
 CONNECT_5 = bytes.fromhex("10 0d 0004 4d515454 05 02 0000 00 0000")
 PINGREQ = b"\xc0\x00"
@@ -57,10 +51,10 @@ def test_a_run_follows_from_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_exception_is_found_shrunk_and_can_be_replayed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stumble(_link: link.Link, _packet: object) -> None:
+    def stumble(_link: client_link.Link, _packet: object) -> None:
         raise RuntimeError("stumbled")
 
-    monkeypatch.setitem(link._HANDLERS, Unsubscribe, stumble)
+    monkeypatch.setitem(client_link._HANDLERS, Unsubscribe, stumble)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     with pytest.raises(Failure, match="stumbled"):
         fuzzing.run(1, 5_000)
@@ -90,7 +84,7 @@ def test_an_end_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     ]
     assert fails("open", events) is None
     monkeypatch.setattr(
-        link.Link, "disconnect", lambda self, _reason, _why=None: self.close(with_will=True)
+        client_link.Link, "disconnect", lambda self, _reason, _why=None: self.close(with_will=True)
     )
     found = fails("open", events)
     assert isinstance(found, Broken)
@@ -100,7 +94,7 @@ def test_an_end_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_half_a_packet_to_a_client_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "_PINGRESP", b"\xd0")
+    monkeypatch.setattr(client_link, "_PINGRESP", b"\xd0")
     events = [Event("open"), Event("bytes", data=CONNECT_5), Event("bytes", data=PINGREQ)]
     found = fails("open", events)
     assert isinstance(found, Broken)

@@ -5,11 +5,11 @@
 
 import pytest
 
-from broker_harness import KEPT, Client, World, attributes
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker.packets import Publish, Subscribe, SubscriptionRequest, Will
-from dovetail.broker.spaces import Spaces
-from dovetail.config import ENTRIES_PER_PIECE
+from dovetail.attributes.space_registry import Spaces
+from dovetail.broker.limits import ENTRIES_PER_PIECE
+from dovetail.codec.packets import Publish, Subscribe, SubscriptionRequest, Will
+from support.brokers.harness import KEPT, Client, World, attributes
 
 RECEIVERS = 600
 """More than one piece of a search takes."""

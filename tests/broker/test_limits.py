@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker_harness import KEPT, Client, World
-from dovetail.broker import expiring
-from dovetail.broker.codec import encode_publish
-from dovetail.broker.packets import (
+from dovetail.broker import message_expiry
+from dovetail.broker.limits import FILTERS_PER_PACKET_MAX
+from dovetail.codec import encode_publish
+from dovetail.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
     Ack,
@@ -18,9 +18,9 @@ from dovetail.broker.packets import (
     SubscriptionRequest,
     Unsubscribe,
 )
-from dovetail.config import FILTERS_PER_PACKET_MAX
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
+from support.brokers.harness import KEPT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 PUBACK = PacketType.PUBACK
@@ -263,7 +263,7 @@ def test_what_has_expired_goes_with_time() -> None:
 
 
 def test_a_tick_looks_at_so_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiring, "_CHECKS_PER_TICK_MAX", 4)
+    monkeypatch.setattr(message_expiry, "_CHECKS_PER_TICK_MAX", 4)
     world = World()
     for name in ("one", "two", "three"):
         client = world.client(name, **KEPT)

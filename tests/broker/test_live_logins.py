@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
-from dovetail.broker import codec
-from dovetail.broker.packets import MQTT_3_1_1, MQTT_5, Connect
-from dovetail.broker.passwords import set_password
-from dovetail.config import LOGINS_WAITING_MAX
+from dovetail import codec
+from dovetail.broker.auth.passwords import set_password
+from dovetail.broker.limits import LOGINS_WAITING_MAX
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Connect
 from dovetail.errors import ReasonCode
-from flooding import Flood
-from wire_client import WireClient
+from support.brokers.flooding import Flood
+from support.brokers.wire_client import WireClient
+from support.processes.broker_process import WAIT_SECONDS, BrokerProcess, wait_until
 
 USERS = {"ann": b"correct horse", "bob": b"battery staple"}
 GUESS = Connect(MQTT_5, "guess", user="ann", password=b"a guess")

@@ -2,19 +2,27 @@
 
 import pytest
 
-import mailboxes
-from broker_harness import Client, World, attributes
+from dovetail.api.handles import PolledMessage
 from dovetail.attributes.space import Dimension, Space
 from dovetail.broker import mailbox as module
+from dovetail.broker.limits import HANDLE_PREFIX
 from dovetail.broker.mailbox import handle_of, new_handle
-from dovetail.broker.packets import MQTT_3_1_1, MQTT_5
-from dovetail.broker.properties import forwardable_properties
-from dovetail.config import HANDLE_PREFIX
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5
+from dovetail.codec.properties import forwardable_properties
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.handles import PolledMessage
 from dovetail.messages import Message
 from dovetail.settings import Rule
-from mailboxes import FIRST_ID, acknowledge, payloads, poll, session_of, subscribe, waiting
+from support.brokers import mailboxes
+from support.brokers.harness import Client, World, attributes
+from support.brokers.mailboxes import (
+    FIRST_ID,
+    acknowledge,
+    payloads,
+    poll,
+    session_of,
+    subscribe,
+    waiting,
+)
 
 RANDOM = bytes(range(16))
 

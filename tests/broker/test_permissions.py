@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mailboxes
-from access_oracle import FILTERS, TOPICS, drawn_rules, is_allowed
-from broker_harness import KEPT, Client, World, attributes
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker import core, sending, subscribing
-from dovetail.broker.access import AccessRules
+from dovetail.broker import core, session_sender, subscribe
+from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.mailbox import Handle
-from dovetail.broker.packets import Connack, Packet, Publish, Will
+from dovetail.codec.packets import Connack, Packet, Publish, Will
 from dovetail.errors import ReasonCode
 from dovetail.settings import Rule
 from dovetail.topics.names import matches
+from support.brokers import mailboxes
+from support.brokers.harness import KEPT, Client, World, attributes
+from support.oracles.access import FILTERS, TOPICS, drawn_rules, is_allowed
 
 SPACE = Space("space", "a/#", (Dimension("x", 0, 10),))
 USERS = ("ann", "bob")
@@ -251,7 +251,7 @@ def test_other_rules_after_a_restart_end_subscriptions_too() -> None:
 
 def test_a_change_of_rules_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "REVIEWED_PER_PIECE", 2)
-    monkeypatch.setattr(subscribing, "REVIEWED_PER_PIECE", 3)
+    monkeypatch.setattr(subscribe, "REVIEWED_PER_PIECE", 3)
     world = World(rules=(ALL,))
     for number in range(5):
         world.client(f"c{number}", **KEPT).subscribe("secret/a", "b", "secret/c", "d")
@@ -265,8 +265,8 @@ def test_a_change_of_rules_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_client_is_let_in_when_its_session_was_reviewed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscribing, "REVIEWED_PER_PIECE", 1)
-    monkeypatch.setattr(sending, "REVIEWED_PER_PIECE", 1)
+    monkeypatch.setattr(subscribe, "REVIEWED_PER_PIECE", 1)
+    monkeypatch.setattr(session_sender, "REVIEWED_PER_PIECE", 1)
     world = World(rules=(ALL,))
     client = world.client("c", **KEPT)
     client.subscribe("open/#", "secret/#", qos=1)

@@ -4,20 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_harness import KEPT, Client, World
-from dovetail.broker.codec import encode, forwardable_properties, user_properties
-from dovetail.broker.packets import (
-    MQTT_3_1_1,
-    MQTT_5,
-    Ack,
-    Packet,
-    PacketType,
-    Publish,
-    Will,
-)
+from dovetail.codec import encode, forwardable_properties, user_properties
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, Packet, PacketType, Publish, Will
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 from dovetail.settings import Rule
+from support.brokers.harness import KEPT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 each_qos = pytest.mark.parametrize("qos", [0, 1, 2])

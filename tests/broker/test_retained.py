@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_harness import KEPT, World
-from dovetail.broker.packets import (
+from dovetail.broker.retained import RetainedMessages
+from dovetail.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
     Publish,
@@ -17,11 +17,11 @@ from dovetail.broker.packets import (
     SubscriptionRequest,
     Will,
 )
-from dovetail.broker.retained import RetainedMessages
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 from dovetail.topics.names import matches
-from topic_strategies import filters, names
+from support.brokers.harness import KEPT, World
+from support.strategies.topics import filters, names
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 each_qos = pytest.mark.parametrize("qos", [0, 1, 2])

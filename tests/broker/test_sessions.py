@@ -2,8 +2,7 @@
 
 import pytest
 
-from broker_harness import KEPT, Client, World
-from dovetail.broker.packets import (
+from dovetail.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
     SESSION_NEVER_EXPIRES,
@@ -16,6 +15,7 @@ from dovetail.broker.packets import (
     SubscriptionRequest,
 )
 from dovetail.errors import ReasonCode
+from support.brokers.harness import KEPT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from broker_harness import KEPT, Client, World
-from dovetail.broker.packets import MQTT_3_1_1, MQTT_5, Ack, PacketType, Publish
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, PacketType, Publish
 from dovetail.errors import ReasonCode
+from support.brokers.harness import KEPT, Client, World
 
 
 def members(world: World, *names: str, group: str = "g", qos: int = 1) -> list[Client]:

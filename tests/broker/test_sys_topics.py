@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail.broker.sys_topics import AVERAGED_SECONDS, LOADS, TOPICS, SysTopics
 from dovetail.stats import Counters, Gauges
-from mosquitto import Mosquitto
+from support.processes.mosquitto import Mosquitto
 
 NOT_OURS = {
     "$SYS/broker/heap/current": "Python has no one heap; /metrics has the process's memory",

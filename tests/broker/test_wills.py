@@ -2,16 +2,9 @@
 
 import pytest
 
-from broker_harness import KEPT, Client, World
-from dovetail.broker.packets import (
-    MQTT_3_1_1,
-    MQTT_5,
-    Connect,
-    Disconnect,
-    Publish,
-    Will,
-)
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Connect, Disconnect, Publish, Will
 from dovetail.errors import ReasonCode
+from support.brokers.harness import KEPT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 LATER = Will(b"w", b"gone", delay_seconds=30)

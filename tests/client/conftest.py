@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mosquitto import Mosquitto
+from support.processes.mosquitto import Mosquitto
 
 
 @pytest.fixture(scope="module")

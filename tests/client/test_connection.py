@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from certificates import Authority
-from client_commands import refusal, run
 from dovetail.client import connection
 from dovetail.client.connection import in_words
-from mosquitto import Mosquitto
-from ports import ReservedPort
-from scripted_server import CLOSE, ScriptedServer
-from servers import program
+from support.certificates import Authority
+from support.processes.client_commands import refusal, run
+from support.processes.mosquitto import Mosquitto
+from support.processes.ports import ReservedPort
+from support.processes.scripted_server import CLOSE, ScriptedServer
+from support.processes.servers import program
 
 
 def test_nobody_there() -> None:

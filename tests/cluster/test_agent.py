@@ -2,10 +2,10 @@
 
 import asyncio
 
-from agent_nodes import bare, run, until
 from dovetail.cluster import gossip
 from dovetail.cluster.agent import GOSSIP
 from dovetail.cluster.membership import Delta, Record
+from support.clusters.agent_nodes import bare, run, until
 
 
 def test_all_know_what_each_is_for() -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from dovetail.cluster.gossip import Ask, Event, Give, Gossip, Presence, Tell, decode, encode
 from dovetail.cluster.membership import Delta, Digest, Record
-from dovetail.config import CLUSTER_NODES_MAX
 from dovetail.errors import PeerError
+from dovetail.limits import CLUSTER_NODES_MAX
 
 
 def a_node(name: str, now: float = 0.0) -> Gossip:

@@ -23,9 +23,19 @@ from dovetail.cluster.handshake import (
     decode_refusal,
     encode_hello,
 )
-from dovetail.config import HANDSHAKE_BYTES_MAX, NODE_NAME_BYTES_MAX, REFUSAL_CHARACTERS_MAX
+from dovetail.cluster.limits import HANDSHAKE_BYTES_MAX, REFUSAL_CHARACTERS_MAX
 from dovetail.errors import PeerError
-from handshakes import WHOLE, acceptor, dialer, hello, is_done, only_frame, run, step
+from dovetail.limits import NODE_NAME_BYTES_MAX
+from support.brokers.handshakes import (
+    WHOLE,
+    acceptor,
+    dialer,
+    hello,
+    is_done,
+    only_frame,
+    run,
+    step,
+)
 
 names = st.text("abcXYZ019._-", min_size=1, max_size=NODE_NAME_BYTES_MAX)
 hosts = st.text("abc019.:%-", min_size=1, max_size=255)

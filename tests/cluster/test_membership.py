@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.cluster.limits import NODE_RECORDS_MAX, RECORD_BYTES_MAX
 from dovetail.cluster.membership import Delta, Digest, NodeState, Table
-from dovetail.config import CLUSTER_NODES_MAX, NODE_RECORDS_MAX, RECORD_BYTES_MAX
+from dovetail.limits import CLUSTER_NODES_MAX
 
 ROOM = 1 << 20
 

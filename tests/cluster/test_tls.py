@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from certificates import Authority
-from cluster_nodes import ANSWER, ASK, dialed, links, nodes, run, until
 from dovetail.cluster.addresses import Address
-from dovetail.cluster.links import ClusterLinks
+from dovetail.cluster.link_settings import ClusterLinks
 from dovetail.errors import ConfigError
+from support.certificates import Authority
+from support.clusters.nodes import ANSWER, ASK, dialed, links, nodes, run, until
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,19 @@ from random import Random
 
 import pytest
 
-from broker_process import WAIT_SECONDS
-from cluster_nodes import (
+from dovetail.cluster import frames, transport
+from dovetail.cluster.addresses import Address
+from dovetail.cluster.dialer import Dial
+from dovetail.cluster.frames import encode, header
+from dovetail.cluster.handshake import MAGIC, Code, decode_refusal
+from dovetail.cluster.limits import HANDSHAKE_BYTES_MAX
+from dovetail.cluster.peer_link import Link
+from dovetail.cluster.transport import Transport
+from dovetail.errors import ConfigError, PeerError
+from dovetail.limits import CLUSTER_NODES_MAX
+from support.brokers.handshakes import KEY as ANOTHER_KEY
+from support.brokers.handshakes import dialer
+from support.clusters.nodes import (
     ANSWER,
     ASK,
     KEY,
@@ -24,17 +35,7 @@ from cluster_nodes import (
     served,
     until,
 )
-from dovetail.cluster import frames, transport
-from dovetail.cluster.addresses import Address
-from dovetail.cluster.dialing import Dial
-from dovetail.cluster.frames import encode, header
-from dovetail.cluster.handshake import MAGIC, Code, decode_refusal
-from dovetail.cluster.link import Link
-from dovetail.cluster.transport import Transport
-from dovetail.config import CLUSTER_NODES_MAX, HANDSHAKE_BYTES_MAX
-from dovetail.errors import ConfigError, PeerError
-from handshakes import KEY as ANOTHER_KEY
-from handshakes import dialer
+from support.processes.broker_process import WAIT_SECONDS
 
 Log = pytest.LogCaptureFixture
 

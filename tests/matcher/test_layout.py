@@ -1,4 +1,4 @@
-"""Kinds and places of many boxes, as partition.py has them one by one."""
+"""Kinds and places of many boxes, as attributes/partition.py has them one by one."""
 
 import math
 from dataclasses import replace
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from dovetail.attributes.conjunctions import Range
 from dovetail.attributes.partition import Bounds, Table, bits_of, even_tokens, kind_of
-from dovetail.attributes.sharing import Scheme, Sharing
+from dovetail.attributes.scheme import Scheme, Sharing
 from dovetail.attributes.space import Box, Dimension, Point, Space, matches
 from dovetail.matcher.layout import Layout, layout_of, layouts_of
-from dovetail.matcher.tables import Placement
+from dovetail.matcher.segment_tables import Placement
 
 BOUNDS = (Bounds(0, 100), Bounds(-50, 50), Bounds(0, 1))
 SPACE = Space(

@@ -13,18 +13,22 @@ from random import Random
 import numpy as np
 import pytest
 
-from dovetail.attributes.forwarding import POLICIES
 from dovetail.attributes.partition import Bounds
-from dovetail.attributes.sharing import Scheme
+from dovetail.attributes.policies import POLICIES
+from dovetail.attributes.scheme import Scheme
 from dovetail.attributes.space import Box, Point, matches
-from dovetail.config import FEED_NARROW_SECONDS, MATCHER_JOIN_SECONDS_MAX, MATCHER_LINGER_SECONDS
-from dovetail.matcher import feeding
-from dovetail.matcher.back import Back
-from dovetail.matcher.batches import Verdict
-from dovetail.matcher.bodies import ANSWERED, LOADS
-from dovetail.matcher.front import Front
+from dovetail.matcher import feed
+from dovetail.matcher.broker_side import Front
 from dovetail.matcher.layout import Layout
-from dovetail.matcher.tables import Phase
+from dovetail.matcher.limits import (
+    FEED_NARROW_SECONDS,
+    MATCHER_JOIN_SECONDS_MAX,
+    MATCHER_LINGER_SECONDS,
+)
+from dovetail.matcher.matcher_messages import ANSWERED, LOADS
+from dovetail.matcher.matcher_side import Back
+from dovetail.matcher.question_batch import Verdict
+from dovetail.matcher.segment_tables import Phase
 
 BOUNDS = (Bounds(0, 100), Bounds(-50, 50), Bounds(0, 1))
 
@@ -425,8 +429,8 @@ def deeds(world: World) -> list[Callable[[], None]]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_match_is_missing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "FEED_FRAME_BOXES_MAX", 3)  # so that feeds have many steps
-    monkeypatch.setattr(feeding, "FEED_FRAMES_MAX", 2)
+    monkeypatch.setattr(feed, "FEED_FRAME_BOXES_MAX", 3)  # so that feeds have many steps
+    monkeypatch.setattr(feed, "FEED_FRAMES_MAX", 2)
     world = World(seed)
     for _ in range(world.random.randrange(1, 4)):
         world.start_matcher()

@@ -5,17 +5,17 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
-from archives import BEGIN, HOUR, row
-from broker_harness import attributes
-from dovetail.archive.compacting import compact
+from dovetail.archive.compaction import compact
 from dovetail.archive.files import files_of
-from dovetail.archive.subscriptions import SubscriptionFile, SubscriptionRow, id_of
-from dovetail.archive.writing import ArchiveWriter
+from dovetail.archive.subscription_files import SubscriptionFile, SubscriptionRow, id_of
+from dovetail.archive.writer import ArchiveWriter
+from dovetail.attributes.clauses import key_of
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker.clauses import key_of
-from dovetail.broker.spaces import Spaces
-from dovetail.pipeline.matching import match
-from dovetail.pipeline.reading import read_subscriptions
+from dovetail.attributes.space_registry import Spaces
+from dovetail.pipeline.match.bulk import match
+from dovetail.pipeline.spark.table_files import read_subscriptions
+from support.archives import BEGIN, HOUR, row
+from support.brokers.harness import attributes
 
 TRAFFIC = Space("traffic", "traffic/#", (Dimension("speed", 0, 200),), texts=frozenset({"road"}))
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from archives import SETTINGS, read
-from broker_process import START_SECONDS, BrokerProcess, OwnProcess, wait_until
-from dovetail.archive.subscriptions import SubscriptionRow, id_of
+from dovetail.archive.subscription_files import SubscriptionRow, id_of
 from dovetail.topics.names import matches
-from wire_client import WireClient
+from support.archives import SETTINGS, read
+from support.brokers.wire_client import WireClient
+from support.processes.broker_process import START_SECONDS, BrokerProcess, OwnProcess, wait_until
 
 ROWS = 500
 
@@ -62,7 +62,7 @@ def test_no_row_is_lost_or_doubled_by_a_kill(tmp_path: Path) -> None:
         publish(broker, ROWS // 2)
         with StreamProcess(broker, tmp_path / "table") as stream:
             stream.wait_for(stream.batches, "a batch that is whole")
-            # One that is there, and not noted as done, is a matter of test_streaming_job.py.
+            # One that is there, and not noted as done, is a matter of pipeline/stream/test_job.py.
             stream.wait_for(lambda: [*stream.out.glob(".batch=*")], "a batch that is written")
             stream.kill()
             publish(broker, ROWS // 2)

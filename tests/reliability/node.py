@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dovetail.node import Node, run_node
+from dovetail.node.broker import Node, run_node
 from dovetail.settings import load_settings
 
 _PR_SET_PDEATHSIG = 1

@@ -7,8 +7,8 @@ each other alone, and the kernel of each broker sees a healthy connection to the
 import asyncio
 from collections.abc import Sequence
 
-from cluster_network import HOST, ClusterNetwork, Cut
 from reliability.network import CUT, ONE_WAY, RESET, SLOW
+from support.clusters.network import HOST, ClusterNetwork, Cut
 
 _CUTS = {CUT: Cut.STALLED, ONE_WAY: Cut.ONE_WAY, RESET: Cut.RESET, SLOW: Cut.SLOW}
 

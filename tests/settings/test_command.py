@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dovetail.broker.passwords import set_password
+from dovetail.broker.auth.passwords import set_password
 from dovetail.settings import explain
 
 

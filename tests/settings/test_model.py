@@ -17,9 +17,9 @@ from msgspec.inspect import (
 )
 
 from dovetail.settings import DEFAULT_PORTS, Access, Http, Listener, Mqtt, Rule, Settings
-from dovetail.settings.explaining import description
 from dovetail.settings.listeners import ListenerKind
-from dovetail.settings.shape import bare
+from dovetail.settings.reference import description
+from dovetail.settings.type_checks import bare
 
 
 def fields(kind: Type, name: str = "") -> Iterator[tuple[str, Field]]:

@@ -10,15 +10,15 @@ from random import Random
 
 import pytest
 
-from broker_harness import attributes
-from cluster_clients import Receiver, Sender
-from cluster_drama import NAMES, Drama
-from cluster_matchers import MatchedCluster
-from dovetail.attributes.forwarding import POLICIES
-from dovetail.attributes.sharing import Scheme, Sharing
+from dovetail.attributes.policies import POLICIES
+from dovetail.attributes.scheme import Scheme, Sharing
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker.packets import Publish
+from dovetail.codec.packets import Publish
 from dovetail.matcher.layout import layout_of
+from support.brokers.harness import attributes
+from support.clusters.clients import Receiver, Sender
+from support.clusters.drama import NAMES, Drama
+from support.clusters.matchers import MatchedCluster
 
 PHASES = 10
 WANTED = 2

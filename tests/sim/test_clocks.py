@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker_harness import KEPT, Client
-from cluster_world import Cluster
-from dovetail.broker.packets import Connack, Packet, Publish, Subscribe, Will
-from dovetail.broker.packets import SubscriptionRequest as Request
+from dovetail.codec.packets import Connack, Packet, Publish, Subscribe, Will
+from dovetail.codec.packets import SubscriptionRequest as Request
+from support.brokers.harness import KEPT, Client
+from support.clusters.world import Cluster
 
 CLOCKS = pytest.mark.parametrize(
     "ahead_seconds",

@@ -7,16 +7,16 @@ from random import Random
 
 import pytest
 
-from broker_harness import Client, Disk
-from cluster_clients import Receiver, Sender
-from cluster_drama import NAMES, Drama
-from cluster_promises import check
-from cluster_world import Cluster
-from dovetail.broker.journal import MessageRow
-from dovetail.broker.packets import Publish, Subscribe
-from dovetail.broker.packets import SubscriptionRequest as Request
-from dovetail.config import RETAINED_AGAIN_SECONDS
+from dovetail.broker.peering.limits import RETAINED_AGAIN_SECONDS
+from dovetail.broker.store.journal import MessageRow
+from dovetail.codec.packets import Publish, Subscribe
+from dovetail.codec.packets import SubscriptionRequest as Request
 from dovetail.settings import Mqtt
+from support.brokers.harness import Client, Disk
+from support.clusters.clients import Receiver, Sender
+from support.clusters.drama import NAMES, Drama
+from support.clusters.promises import check
+from support.clusters.world import Cluster
 
 
 def run(seed: int, strikes: int) -> Drama:

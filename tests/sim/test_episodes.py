@@ -2,7 +2,7 @@
 
 from dovetail.settings.matchers import Matchers
 from dovetail.sim.episodes import Steps, crashes, growth, overhead
-from dovetail.sim.matchers import Costs
+from dovetail.sim.matcher_node import Costs
 from dovetail.sim.systems import Setting
 
 SETTING = Setting(matchers=2, boxes=100, costs=Costs(0.0, 0.0, 1e-3))

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker_harness import Client
-from cluster_clients import Receiver
-from cluster_drama import NAMES, Drama
-from dovetail.broker.packets import PacketType, Reasons, Subscribe, Unsubscribe
-from dovetail.broker.packets import SubscriptionRequest as Request
+from dovetail.codec.packets import PacketType, Reasons, Subscribe, Unsubscribe
+from dovetail.codec.packets import SubscriptionRequest as Request
+from support.brokers.harness import Client
+from support.clusters.clients import Receiver
+from support.clusters.drama import NAMES, Drama
 
 
 class Member(Receiver):

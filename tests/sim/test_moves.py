@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_harness import KEPT, Client
-from cluster_clients import Receiver, Sender
-from cluster_world import Cluster
-from dovetail.broker.packets import Connack, Subscribe
-from dovetail.broker.packets import SubscriptionRequest as Request
+from dovetail.codec.packets import Connack, Subscribe
+from dovetail.codec.packets import SubscriptionRequest as Request
+from support.brokers.harness import KEPT, Client
+from support.clusters.clients import Receiver, Sender
+from support.clusters.world import Cluster
 
 PATIENCE_SECONDS = 7.0
 

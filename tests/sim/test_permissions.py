@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from access_oracle import FILTERS, TOPICS, drawn_rules, is_allowed
-from broker_harness import KEPT, Client
-from cluster_world import Cluster
-from dovetail.broker.access import AccessRules
-from dovetail.broker.packets import Connack, Packet, Publish, Subscribe, SubscriptionRequest, Will
+from dovetail.broker.auth.access import AccessRules
+from dovetail.codec.packets import Connack, Packet, Publish, Subscribe, SubscriptionRequest, Will
 from dovetail.errors import ReasonCode
 from dovetail.settings import Rule
+from support.brokers.harness import KEPT, Client
+from support.clusters.world import Cluster
+from support.oracles.access import FILTERS, TOPICS, drawn_rules, is_allowed
 
 NAMES = ("one", "two", "three")
 USERS = ("ann", "bob")

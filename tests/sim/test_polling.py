@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from cluster_clients import Sender
-from cluster_world import Cluster, Node
 from dovetail.broker.mailbox import Mailbox, new_handle
-from dovetail.broker.packets import Subscribe, SubscriptionRequest
+from dovetail.codec.packets import Subscribe, SubscriptionRequest
 from dovetail.errors import ReasonCode
-from mailboxes import begin
+from support.brokers.mailboxes import begin
+from support.clusters.clients import Sender
+from support.clusters.world import Cluster, Node
 
 NAMES = ("a", "b", "c")
 QUIET_SECONDS = 60

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from cluster_clients import Receiver, Sender
-from cluster_world import Cluster
+from support.clusters.clients import Receiver, Sender
+from support.clusters.world import Cluster
 
 NAMES = ("a", "b", "c")
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cluster_clients import Receiver
-from cluster_drama import NAMES, Drama
+from support.clusters.clients import Receiver
+from support.clusters.drama import NAMES, Drama
 
 
 class RoamingDrama(Drama):

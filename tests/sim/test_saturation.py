@@ -6,8 +6,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from dovetail.attributes import workload
-from dovetail.sim.matchers import Costs
+from dovetail.sim import workload
+from dovetail.sim.matcher_node import Costs
 from dovetail.sim.queues import Queues
 from dovetail.sim.saturation import (
     Cluster,

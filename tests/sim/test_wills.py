@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker_harness import KEPT, Client
-from cluster_world import Cluster
-from dovetail.broker.packets import Publish, Subscribe, Will
-from dovetail.broker.packets import SubscriptionRequest as Request
+from dovetail.codec.packets import Publish, Subscribe, Will
+from dovetail.codec.packets import SubscriptionRequest as Request
+from support.brokers.harness import KEPT, Client
+from support.clusters.world import Cluster
 
 NAMES = ("a", "b", "c")
 

@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from dovetail.config import BANK_FILL_BITS_MAX, BANK_PLAIN_MAX
 from dovetail.errors import SketchError
 from dovetail.topics.bank import SketchBank
-from dovetail.topics.columns import Column
 from dovetail.topics.kernels.bank import PADDING
+from dovetail.topics.limits import BANK_FILL_BITS_MAX, BANK_PLAIN_MAX
 from dovetail.topics.sketches import (
     METHODS,
     LinesSketch,
@@ -18,7 +17,8 @@ from dovetail.topics.sketches import (
     delta_from_bytes,
     delta_to_bytes,
 )
-from topic_strategies import filters, names
+from dovetail.topics.topic_column import Column
+from support.strategies.topics import filters, names
 
 SIZES = (512, 1024, 1 << 15)
 

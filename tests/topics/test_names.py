@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import SharedFilter, check_filter, check_name, matches, split_shared
-from topic_strategies import filters, names
+from support.strategies.topics import filters, names
 
 
 @pytest.mark.parametrize(

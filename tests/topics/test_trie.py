@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dovetail.topics import trie as trie_module
-from dovetail.topics.columns import Column
 from dovetail.topics.kernels import trie as kernels
 from dovetail.topics.names import matches
+from dovetail.topics.topic_column import Column
 from dovetail.topics.trie import FilterTrie
-from topic_strategies import deep_filters, deep_names, filters, names
+from support.strategies.topics import deep_filters, deep_names, filters, names
 
 COLLIDING = """
 import random
 from numba import njit
-from dovetail import compiling
+from dovetail import compilation
 from dovetail.topics.kernels import hashing
-compiling.kernel = lambda function: njit(function)
+compilation.kernel = lambda function: njit(function)
 whole = hashing.child
 hashing.child = njit(lambda node, level: whole(node, level) & hashing.U64(31))
 from dovetail.topics.names import matches

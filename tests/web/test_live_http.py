@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
-from dovetail.web.serving import CONNECTIONS_MAX
-from flooding import Flood
+from dovetail.web.uvicorn_server import CONNECTIONS_MAX
+from support.brokers.flooding import Flood
+from support.processes.broker_process import WAIT_SECONDS, BrokerProcess, wait_until
 
 SLOW = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Dribble: "
 ATTEMPTS_MAX = 20

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from broker_process import WAIT_SECONDS, BrokerProcess, wait_until
-from dovetail.broker.packets import Publish
-from dovetail.broker.properties import forwardable_properties
-from fleet_process import FleetProcess
-from wire_client import WireClient
+from dovetail.codec.packets import Publish
+from dovetail.codec.properties import forwardable_properties
+from support.brokers.wire_client import WireClient
+from support.processes.broker_process import WAIT_SECONDS, BrokerProcess, wait_until
+from support.processes.fleet_process import FleetProcess
 
 USERS = """
 [[listeners]]

@@ -10,11 +10,11 @@ import msgspec
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker_process import WAIT_SECONDS
-from dovetail.reports import ClusterReport
+from dovetail.api.reports import ClusterReport
 from dovetail.web import HttpServer, MatcherViews
 from dovetail.web.matcher_pages import COUNTED, PARTS, STANDING, make_matcher_registry
-from web_views import MATCHER, cluster, told_cluster
+from support.brokers.web_views import MATCHER, cluster, told_cluster
+from support.processes.broker_process import WAIT_SECONDS
 
 
 def test_the_parser_reads_what_was_counted() -> None:

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dovetail import __version__
 from dovetail.stats import Counters, Gauges
 from dovetail.web.metrics import HELP, PEERS, SKETCH, make_registry
-from web_views import views
+from support.brokers.web_views import views
 
 COUNTED = [item.name for item in fields(Counters)]
 STANDING = [item.name for item in fields(Gauges)]

@@ -6,7 +6,7 @@ published, `day=2026-11-16/hour=17`.
 
 The rule: **a file counts unless another one in the same folder covers it**: one of the same
 broker, with a range that its own lies in. A broker writes ranges that rise and do not overlap, so
-that only happens where files were put together (compacting.py): the new one covers those that it
+that only happens where files were put together (compaction.py): the new one covers those that it
 was made of from the moment it appears, whether or not they are gone yet. So every row counts once,
 whatever was killed at whatever moment.
 

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dovetail.archive.columns import SCHEMA
-from dovetail.broker.archiving import Rows, waiting_decoder
-from dovetail.broker.journal import ArchiveRow
-from dovetail.broker.properties import user_properties
-from dovetail.broker.spaces import Spaces, point_of
-from dovetail.config import ARCHIVE_CHUNK_ROWS
+from dovetail.archive.limits import ARCHIVE_CHUNK_ROWS
+from dovetail.attributes.space_registry import Spaces
+from dovetail.broker.archive_queue import Rows, waiting_decoder
+from dovetail.broker.publication_point import point_of
+from dovetail.broker.store.journal import ArchiveRow
+from dovetail.codec.properties import user_properties
 from dovetail.errors import ClientError
 from dovetail.messages import Message
 

@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.attributes.conjunctions import Range
-from dovetail.config import WIDE_SHARE
+from dovetail.attributes.limits import WIDE_SHARE
 
 Tokens = tuple[float, ...]
 """A matcher's, one for each searchable dimension."""

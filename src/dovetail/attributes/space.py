@@ -21,15 +21,11 @@ from typing import NamedTuple
 import msgspec
 
 from dovetail.attributes.conjunctions import Conjunction
-from dovetail.attributes.drafting import Where
-from dovetail.attributes.sharing import AS_USUAL, Sharing
+from dovetail.attributes.scheme import AS_USUAL, Sharing
 from dovetail.attributes.tokens import as_number, is_number, shown
-from dovetail.config import (
-    ATTRIBUTE_NAME_CHARACTERS_MAX,
-    SPACE_DIMENSIONS_MAX,
-    SPACE_TEXTS_MAX,
-)
+from dovetail.attributes.where_clause import Where
 from dovetail.errors import ClientError, ConfigError, ReasonCode, WhereError
+from dovetail.limits import ATTRIBUTE_NAME_CHARACTERS_MAX, SPACE_DIMENSIONS_MAX, SPACE_TEXTS_MAX
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

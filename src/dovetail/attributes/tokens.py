@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from dovetail.config import WHERE_NUMBER_MAX
+from dovetail.attributes.limits import WHERE_NUMBER_MAX
 from dovetail.errors import WhereError
 
 _SHOWN_MAX = 80

@@ -1,42 +1,37 @@
-"""From CONNECT to CONNACK: who is let in, and on which terms. Pure.
+"""From CONNECT to CONNACK: the broker admits or refuses a client. Pure.
 
-- What can be refused without knowing who it is, is (`refusal`); then the shell finds out.
-- Who is known may still be too many, have a will that could not be published, or not take packets
-  as large as our answer. Its session may belong to another user (ownership.py).
-- Only then does the client get its session (lifetimes.py): who is refused leaves all as it was.
-- A request for a handle (mailbox.py) finds its session, or is refused: it begins none anew.
-- Who had a kept session that has ended is let in when it is off the disk: after CONNACK it does not
-  come back, whatever happens to us. A disk that refuses keeps the client out.
+- `refusal` checks everything that does not depend on the user. Then the shell authenticates.
+- An authenticated client is still refused if there are too many clients, if its will could not be
+  published, if our CONNACK is larger than it accepts, or if its session belongs to another user
+  (broker/auth/session_owner.py).
+- Only then does the client get its session (session_lifetime.py). A refused client changes nothing.
+- A request for a handle (mailbox.py) resumes its session or is refused. It never begins a new one
+  for a handle that exists already.
+- A client whose persistent session has ended waits until the disk has forgotten that session, so
+  that a crash after CONNACK cannot bring it back. If the disk fails, the client is refused.
 """
 
 import logging
 from collections.abc import Generator
 from random import Random
 
-from dovetail.broker import codec
-from dovetail.broker.access import AccessRules
+from dovetail import codec
+from dovetail.broker.auth.access import AccessRules
+from dovetail.broker.auth.session_owner import OTHER_OWNER
+from dovetail.broker.client_link import Link
 from dovetail.broker.keep_alive import KeepAlive
-from dovetail.broker.lifetimes import Lifetimes
-from dovetail.broker.link import Link
+from dovetail.broker.limits import HANDLE_PREFIX
 from dovetail.broker.outlet import State
-from dovetail.broker.ownership import OTHER_OWNER
-from dovetail.broker.packets import (
-    MQTT_3_1_1,
-    MQTT_5,
-    SESSION_NEVER_EXPIRES,
-    Connack,
-    Connect,
-    Will,
-)
-from dovetail.broker.peering.detours import NEVER_BEGUN
-from dovetail.broker.peering.moving import Moving
-from dovetail.broker.routing import Router
+from dovetail.broker.peering.roaming.redirect import NEVER_BEGUN
+from dovetail.broker.peering.roaming.session_move import Moving
+from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.slices import Slices, Work
-from dovetail.broker.state import Shared
-from dovetail.broker.subscribing import Subscribing
-from dovetail.config import HANDLE_PREFIX
+from dovetail.broker.session_lifetime import Lifetimes
+from dovetail.broker.shared_state import Shared
+from dovetail.broker.subscribe import Subscribing
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, SESSION_NEVER_EXPIRES, Connack, Connect, Will
 from dovetail.errors import ClientError, ReasonCode
+from dovetail.slices import Slices, Work
 from dovetail.topics.names import SYS_PREFIX
 
 log = logging.getLogger("dovetail.broker")
@@ -45,7 +40,7 @@ Refusal = tuple[ReasonCode, str]
 
 
 class Admission:
-    """The door of one broker."""
+    """Decides for one broker which clients may connect."""
 
     def __init__(
         self,
@@ -60,7 +55,7 @@ class Admission:
     ) -> None:
         self.rules = rules
         self.moving: Moving | None = None
-        """The other brokers, if there are some: one of them may have the client's session."""
+        """Session moves, in a cluster: another broker may have the client's session."""
         self._shared = shared
         self._slices = slices
         self._router = router
@@ -70,7 +65,7 @@ class Admission:
         self._random = random
 
     def refusal(self, packet: Connect) -> Refusal | None:
-        """What is wrong with this CONNECT, whoever sent it."""
+        """Return why this CONNECT is refused for every user, or None."""
         limits = self._shared.limits
         if packet.authentication_method is not None:
             # There is no method we know [MQTT-4.12.0-1].
@@ -99,9 +94,10 @@ class Admission:
     def admit(
         self, link: Link, packet: Connect, user: str | None, stamp: int | None = None
     ) -> None:
-        """The client is who it says: give it its session [MQTT-3.1.4-4].
+        """Give an authenticated client its session, or refuse it [MQTT-3.1.4-4].
 
-        `stamp` is that of the connection, once other brokers have been asked for its session.
+        `stamp` orders this connection among those of all brokers. It is None until the other
+        brokers have been asked for the session.
         """
         if link.state is not State.ASKING:
             return
@@ -149,7 +145,7 @@ class Admission:
         session, answer.session_present = self._lifetimes.session_for(packet.client_id, user)
         session.is_news = session.is_news or session.stamp == NEVER_BEGUN
         if session.is_news:
-            # Its client had another one, and may not have got our last CONNACK that said so.
+            # The client had another session, and our CONNACK that said so may be lost.
             answer.session_present = False
         if packet.clean_start:
             session.void_before = stamp
@@ -167,15 +163,18 @@ class Admission:
     def _admit_reviewed(
         self, session: Session, link: Link, packet: Connect, user: str | None, stamp: int | None
     ) -> Work:
-        """It may come from a broker with other rules, or the rules have just changed."""
+        """Apply the current access rules to the session, then admit its client.
+
+        The session may come from a broker with other rules, or the rules have just changed.
+        """
         yield from self.review(session)
         self.admit(link, packet, user, stamp)
         link.go_on()
 
     def review(self, session: Session) -> Generator[None, None, int]:
-        """Take from a session what the rules forbid by now: subscriptions, what waits, its will.
+        """Remove subscriptions, queued messages and a will that the rules now forbid.
 
-        Returns how many subscriptions.
+        Return the number of removed subscriptions.
         """
         rules = self.rules
         access = rules.for_client(session.user, session.client_id)
@@ -190,7 +189,7 @@ class Admission:
         return dropped
 
     def _is_kept(self, client_id: str) -> bool:
-        """Is there a session, and not only what has come too early for one?"""
+        """Is there a session that a client began, not only one that holds early messages?"""
         session = self._lifetimes.sessions.get(client_id)
         return session is not None and session.stamp != NEVER_BEGUN
 
@@ -201,7 +200,7 @@ class Admission:
         if self._is_full_for(packet.client_id):
             return ReasonCode.SERVER_BUSY, "there are as many clients as are allowed"
         if not self._lifetimes.has_room_for(packet.client_id):
-            # Before other brokers are asked: what they have of the client stays there.
+            # Checked before the claim, so that a session at another broker stays there.
             return ReasonCode.QUOTA_EXCEEDED, "there are as many sessions as are allowed"
         return self._refuse_will(link, packet.will)
 
@@ -234,7 +233,7 @@ class Admission:
         self._lifetimes.when_gone(packet.client_id, user, act)
 
     def _is_full_for(self, client_id: str) -> bool:
-        """Who takes over a connection needs no more room than there is."""
+        """Is the connection limit reached? A take-over needs no additional connection."""
         if self._shared.gauges.clients_connected < self._shared.limits.connections_max:
             return False
         session = self._lifetimes.sessions.get(client_id)
@@ -259,8 +258,8 @@ class Admission:
     def _keep_alive_seconds(self, packet: Connect) -> int:
         limit = self._shared.limits.keep_alive_max_seconds
         if packet.is_handle:
-            return 0  # it says nothing while it waits
-        # 3.1.1 has no words for a server's keep alive.
+            return 0  # a poll sends nothing while it waits
+        # A 3.1.1 CONNACK cannot carry a server keep alive.
         if packet.version == MQTT_5 and limit and not 0 < packet.keep_alive_seconds <= limit:
             return limit
         return packet.keep_alive_seconds

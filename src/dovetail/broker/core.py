@@ -1,12 +1,13 @@
 """The broker as a machine: connections, bytes and time go in; bytes and rows come out. Pure.
 
-`Broker` puts the parts together, and is what links and shells talk to. Who is let in is decided in
-admission.py, how long a session lives in lifetimes.py, what it subscribes to in subscribing.py;
-what an earlier process promised comes back through restoring.py.
+`Broker` assembles the parts; links and shells talk to it. admission.py admits clients,
+session_lifetime.py begins and ends sessions, subscribe.py changes subscriptions, and
+broker/store/recovery.py restores the state of an earlier process.
 
-Two shells drive it: the live one (server.py) with sockets and a disk, and tests with neither. The
-shell gives `schedule` (something waits in `dirty` to be written), `authenticate` (ask who a client
-is, and call `admit` or `Link.refuse`), and calls `tick` every TICK_SECONDS_MAX (keep_alive.py).
+Two shells drive it: broker/net/server.py with sockets and a disk, and tests with neither. The shell
+passes `schedule`, which the broker calls when `dirty` has links to write, and `authenticate`, which
+finds the user of a CONNECT and then calls `admit` or `Link.refuse`. It calls `tick` every
+TICK_SECONDS_MAX (keep_alive.py).
 """
 
 import logging
@@ -14,40 +15,40 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from random import Random
 
-from dovetail.broker.access import AccessRules
+from dovetail.attributes.space_registry import Spaces
 from dovetail.broker.admission import Admission
-from dovetail.broker.archiving import Archiving
+from dovetail.broker.archive_queue import Archiving
+from dovetail.broker.auth.access import AccessRules
+from dovetail.broker.client_link import Link
 from dovetail.broker.dispatch import Dispatch
-from dovetail.broker.greeting import Greetings
-from dovetail.broker.journal import StoredState
+from dovetail.broker.engine_backlog import Streamed
 from dovetail.broker.keep_alive import KeepAlive
-from dovetail.broker.lifetimes import Lifetimes
-from dovetail.broker.link import Link
+from dovetail.broker.limits import CONNECT_BYTES_MAX, REVIEWED_PER_PIECE, TIMERS_PER_PIECE
 from dovetail.broker.outlet import Outlet, Peer
-from dovetail.broker.packets import Connect, Subscribe, Unsubscribe
 from dovetail.broker.peering.mesh import Mesh
-from dovetail.broker.restoring import restore
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routes import Group
-from dovetail.broker.routing import Router
-from dovetail.broker.scanning import Scanner
+from dovetail.broker.retained_delivery import Greetings
+from dovetail.broker.route import Group
+from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.slices import Slices, Work, in_one_go
-from dovetail.broker.spaces import Spaces
-from dovetail.broker.state import Shared
-from dovetail.broker.streamed import Streamed
-from dovetail.broker.subscribing import Subscribing
+from dovetail.broker.session_lifetime import Lifetimes
+from dovetail.broker.shared_state import Shared
+from dovetail.broker.store.journal import StoredState
+from dovetail.broker.store.recovery import restore
+from dovetail.broker.subscribe import Subscribing
 from dovetail.broker.timers import Timers
-from dovetail.config import CONNECT_BYTES_MAX, REVIEWED_PER_PIECE, TIMERS_PER_PIECE
+from dovetail.codec.packets import Connect, Subscribe, Unsubscribe
+from dovetail.codec.scanner import Scanner
 from dovetail.errors import ReasonCode
-from dovetail.logs import about
 from dovetail.messages import Message
+from dovetail.process.logs import about
+from dovetail.slices import Slices, Work, in_one_go
 
 log = logging.getLogger("dovetail.broker")
 
 
 class Broker:
-    """Everything that one node knows of its clients."""
+    """One broker: its clients, sessions, routes and retained messages."""
 
     def __init__(
         self,
@@ -64,17 +65,17 @@ class Broker:
         self.retained = RetainedMessages()
         self.dispatch = Dispatch(shared, self.router, self.retained)
         self.slices = Slices(schedule)
-        """What takes longer than others shall wait for it."""
+        """Long work, done in pieces so that other clients do not wait for it."""
         self.greetings = Greetings(shared, self.slices, self.retained, self.dispatch)
         self.timers = Timers()
         self.scan = Scanner()
         self.links: set[Outlet] = set()
         self.dirty: list[Outlet] = []
-        """Links with something to write, or to close."""
+        """Links with bytes to write, or to close."""
         self.mesh: Mesh | None = None
-        """The other brokers, if there are some."""
+        """The other brokers, in a cluster."""
         self.streamed: Streamed | None = None
-        """Publications that wait for a stream, if there is an archive."""
+        """The publications that wait for a stream, if there is an archive."""
         self.connect_bytes_max = min(CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
         self._keep_alive = KeepAlive(shared, self.timers)
         self._lifetimes = Lifetimes(
@@ -103,21 +104,21 @@ class Broker:
     # The shell's side ---------------------------------------------------------------------------
 
     def accept(self, peer: Peer, now: float) -> Link:
-        """A new connection. It has a while to say who it is."""
+        """Return the link of a new connection, which has to send CONNECT in time."""
         self.shared.now = now
         link = Link(self, peer, now)
         self.expect(link)
         return link
 
     def expect(self, link: Link) -> None:
-        """One that the shell has made."""
+        """Add a link, which has to be admitted in time."""
         self.links.add(link)
         self._keep_alive.expect(link)
 
     def admit(
         self, link: Link, packet: Connect, user: str | None, stamp: int | None = None
     ) -> None:
-        """The client is who it says. With a `stamp` other brokers need not be asked."""
+        """Admit an authenticated client. With a `stamp` the other brokers are not asked."""
         self._admission.admit(link, packet, user, stamp)
 
     def tick(self, now: float) -> None:
@@ -140,7 +141,7 @@ class Broker:
             yield
 
     def change_rules(self, rules: AccessRules) -> None:
-        """For everybody, also for who is connected, or away and has a session."""
+        """Apply new access rules to all clients, connected or not."""
         if rules.rules == self._admission.rules.rules:
             return
         self._admission.rules = rules
@@ -153,7 +154,7 @@ class Broker:
         self.slices.begin(self._review(sessions))
 
     def _review(self, sessions: Iterable[Session]) -> Work:
-        """Take from sessions what the rules forbid by now, unless they change once more."""
+        """Remove what the rules now forbid from sessions, until the rules change again."""
         rules = self._admission.rules
         ended = 0
         for place, session in enumerate(sessions, 1):
@@ -170,10 +171,10 @@ class Broker:
         in_one_go(self._review(sessions))
 
     def change_spaces(self, spaces: Spaces) -> None:
-        """While subscriptions have clauses in them; those whose space has gone wait for it."""
+        """Replace the spaces. Clauses whose space has gone stay, and match nothing meanwhile."""
         if self.mesh is not None:
             self.mesh.narrowing.drain()
-        self.router.clause_changed = None  # all of them are told anew
+        self.router.clause_changed = None  # `spaces_changed` announces all clauses anew
         lost = self.router.change_spaces(spaces)
         if self.mesh is not None:
             self.mesh.narrowing.spaces_changed()
@@ -194,10 +195,10 @@ class Broker:
         seed: int,
         send: Callable[[str, int, bytes], bool],
     ) -> Mesh:
-        """Be one broker of several. Called before anything is restored.
+        """Make this broker one of a cluster, before anything is restored.
 
-        `name` is this broker's, `stream` the data folder's, `incarnation` this life's, `seed` the
-        cluster's; `send` gets a frame to a peer.
+        `name` identifies this broker, `stream` its data folder, `incarnation` this run of the
+        process, and `seed` the cluster. `send` sends a frame to a peer.
         """
         mesh = self.mesh = Mesh(
             self.shared,
@@ -227,7 +228,7 @@ class Broker:
 
         def filter_changed(topic_filter: str, is_there: bool) -> None:
             exchange.filter_changed(topic_filter, is_there)
-            self._schedule()  # others are told at the end of the turn, and SUBACK waits for that
+            self._schedule()  # peers hear of it at the end of the turn, and SUBACK waits for that
 
         def group_changed(group: Group) -> None:
             mesh.roster.group_changed(group)
@@ -239,7 +240,7 @@ class Broker:
         return mesh
 
     def archive_to(self, archive: Archiving) -> None:
-        """Have publications written down. Called before anything is restored."""
+        """Archive publications. Called before anything is restored."""
         self.dispatch.archive = archive
         self.router.is_archived = archive.wants
         self.router.may_stream = True
@@ -248,7 +249,7 @@ class Broker:
         )
 
     def restore(self, state: StoredState, now: float) -> None:
-        """What an earlier process promised."""
+        """Restore what an earlier process stored."""
         self.shared.now = now
         restore(
             state,
@@ -266,7 +267,7 @@ class Broker:
         self.timers.run(now)
 
     def stop(self, now: float) -> None:
-        """Clients are told; sessions that persist, and their wills, wait for the next start."""
+        """Disconnect all clients. Persistent sessions and their wills wait for the next start."""
         self.shared.now = now
         if self.mesh is not None:
             self.mesh.narrowing.drain()
@@ -286,7 +287,7 @@ class Broker:
         self.dirty.append(link)
 
     def ask(self, link: Link, packet: Connect) -> None:
-        """Who is it? The shell finds out, if there is nothing else to refuse."""
+        """Refuse a CONNECT that is invalid for every user, else have the shell authenticate."""
         refusal = self._admission.refusal(packet)
         if refusal is None:
             self._authenticate(link, packet)
@@ -300,7 +301,7 @@ class Broker:
         return self._subscribing.unsubscribe(link, packet)
 
     def closed(self, link: Outlet, *, was_connected: bool, with_will: bool) -> None:
-        """Called by the link, once."""
+        """Forget a closed link. The link calls this once."""
         self.links.discard(link)
         self.greetings.end(link)
         self._keep_alive.end(link)
@@ -313,13 +314,13 @@ class Broker:
     # Publications that no client's packet brought -----------------------------------------------
 
     def publish(self, message: Message) -> None:
-        """In the server's own name, or in that of a client that is gone."""
+        """Publish a message of the broker itself, or of a client that has gone."""
         self.dispatch.publish(message)
         if message.retain:
             self.expire_retained(message)
 
     def expire_retained(self, message: Message) -> None:
-        """Take a retained message away when its time is over; an earlier one's time is no more."""
+        """Remove a retained message when it expires; cancel the expiry of an earlier one."""
         key = ("retained", message.topic)
         if message.expires_at is None or self.retained.get(message.topic) is not message:
             self.timers.cancel(key)
@@ -335,7 +336,7 @@ class Broker:
         self.timers.set(key, message.expires_at, expire)
 
     def refusal(self, message: Message, origin: Session) -> ReasonCode | None:
-        """Why a publication cannot be taken just now."""
+        """Return why a publication cannot be accepted now, or None."""
         shared = self.shared
         if message.retain and message.payload and not self.dispatch.has_room_for(message):
             return ReasonCode.QUOTA_EXCEEDED
@@ -358,7 +359,7 @@ class Broker:
         )
 
     def note_failure(self, link: Outlet, reason: ReasonCode, why: str) -> None:
-        # A client chooses its name; with line breaks as they are it could write our log.
+        # repr: a client chooses its identifier, and could forge log lines with line breaks.
         name = repr(link.session.client_id) if link.session is not None else "a client"
         log.warning(
             "disconnected %s from %s: %s (%s)",

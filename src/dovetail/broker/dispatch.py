@@ -1,17 +1,16 @@
-"""The way of a publication from its route to links and queues. Pure.
+"""Sends a publication along its route to links, queues and other brokers. Pure.
 
-Two ways lead through here. `forward` takes runs of plain QoS 0 packets and passes their bytes on
-untouched; `publish` takes one decoded message and does everything else: QoS, retained messages,
-options and identifiers of subscriptions, No Local, and where-clauses. What one does for a message,
-the other would do too.
+There are two paths with the same result. `forward` takes runs of plain QoS 0 packets and passes
+their bytes on untouched. `publish` takes one decoded message and does everything else: QoS,
+retained messages, subscription options and identifiers, No Local, and where-clauses.
 
-In a cluster a publication goes to the other brokers that may need it. Where matchers are asked at
-which of those a clause holds (narrowing.py), it goes on later, through `go_on`. Where a stream
-looks at clauses (streamed.py), it goes to who subscribed without one, and into the archive for the
-rest.
+In a cluster a publication goes to the other brokers that may need it. If matchers are asked at
+which of them a clause holds (matcher_client.py), it continues later, through `go_on`. If a stream
+evaluates the clauses (engine_backlog.py), it goes to the subscribers without a clause, and into the
+archive for the others.
 
-A publication goes to all its receivers in one step, however many they are: what happens between two
-slices (slices.py) finds it with all of them, or with nobody.
+A publication reaches all its receivers in one step, however many there are. Between two slices
+(slices.py) either all of them have it, or none.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,30 +19,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.attributes.space import Point
-from dovetail.broker.deliveries import Delivery
-from dovetail.broker.kernels.scan import transcode
-from dovetail.broker.outgoing import Outgoing
-from dovetail.broker.packets import MQTT_5
+from dovetail.broker.delivery import Delivery
+from dovetail.broker.limits import RECEIVERS_PER_PIECE
+from dovetail.broker.outgoing_message import Outgoing
 from dovetail.broker.peering.tickets import Ticket
+from dovetail.broker.publication_point import point_of
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routes import Group, Key, Route
-from dovetail.broker.routing import Router
+from dovetail.broker.route import Group, Key, Route
+from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.slices import Work
-from dovetail.broker.spaces import point_of
-from dovetail.broker.state import GROUP_SOURCE, Shared
-from dovetail.config import RECEIVERS_PER_PIECE
+from dovetail.broker.shared_state import GROUP_SOURCE, Shared
+from dovetail.codec.kernels.scan import transcode
+from dovetail.codec.packets import MQTT_5
 from dovetail.errors import ClientError
 from dovetail.messages import Message
+from dovetail.slices import Work
 from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
-    from dovetail.broker.archiving import Archiving
-    from dovetail.broker.narrowing import Asked, Narrowing
+    from dovetail.broker.archive_queue import Archiving
+    from dovetail.broker.engine_backlog import Streamed
+    from dovetail.broker.matcher_client import Asked, Narrowing
     from dovetail.broker.peering.forwarding import Forwarding
     from dovetail.broker.peering.groups import Pool
     from dovetail.broker.peering.stamps import Stamps
-    from dovetail.broker.streamed import Streamed
 
 _DUPLICATE = 0x08
 
@@ -51,7 +50,7 @@ _DUPLICATE = 0x08
 Wanted = frozenset[str] | None
 
 Entries = list[tuple[Session, Outgoing]]
-"""QoS 1 and 2 deliveries that a publication began."""
+"""The QoS 1 and 2 deliveries that a publication began."""
 
 
 class Dispatch:
@@ -63,16 +62,16 @@ class Dispatch:
         self._backlog_bytes_max = shared.limits.backlog_bytes_max
         self._router = router
         self._retained = retained
-        # With other brokers, if there are some:
+        # In a cluster:
         self.forwarding: Forwarding | None = None
         self.stamps: Stamps | None = None
         self.narrowing: Narrowing | None = None
         self.lacks_room_for: Callable[[Message], None] | None = None
         self.archive: Archiving | None = None
-        """If there is one. A publication goes there from the broker that it was published at."""
+        """The archive, if there is one. Only the broker that a client published to writes to it."""
         self.streamed: Streamed | None = None
-        """With an archive: publications that wait there for a stream."""
-        # The attributes of the last publication that was looked at: several ask for them.
+        """With an archive: the publications that wait there for a stream."""
+        # The attributes of the last publication: several methods ask for them.
         self._last_read: Message | None = None
         self._point: Point | None = None
         self._fault: ClientError | None = None
@@ -88,10 +87,10 @@ class Dispatch:
         origin: Session | None,
         client_id: str = "",
     ) -> int:
-        """Packets without QoS, properties or retain flag, all on topics of this route.
+        """Send plain packets (QoS 0, no properties, no retain flag) along this route.
 
-        Without an origin they come from another broker, where this client published them, and go
-        no further than here. Returns how many had to be looked at one by one.
+        Without an `origin` they come from another broker, where the client published them, and go
+        to local receivers only. Return how many packets were handled one by one.
         """
         if origin is not None:
             if self._take_in(route, data, version, count, origin):
@@ -109,7 +108,10 @@ class Dispatch:
     def _take_in(
         self, route: Route, data: bytes, version: int, count: int, origin: Session
     ) -> bool:
-        """Count, archive and forward a client's packets. True: receivers here have them, too."""
+        """Count, archive and forward a client's packets.
+
+        Return True if the local receivers have them already.
+        """
         counters = self._counters
         counters.packets_received += count
         counters.publishes_received += count
@@ -130,7 +132,7 @@ class Dispatch:
     def _pass_to(  # noqa: C901
         self, deliveries: Iterable[Delivery], data: bytes, version: int, count: int
     ) -> bool:
-        """True if some of these receivers need each packet by itself."""
+        """Send packets to local receivers. Return True if some needed each packet by itself."""
         counters = self._counters
         backlog_bytes_max = self._backlog_bytes_max
         size = len(data)
@@ -177,10 +179,10 @@ class Dispatch:
         version: int,
         origin: Session,
     ) -> bool:
-        """One QoS 1 or 2 packet without properties or retain flag, to receivers like its sender.
+        """Pass on the bytes of one QoS 1 or 2 packet without properties or retain flag.
 
-        They get its bytes with an identifier of their own. False, and nothing has happened, if one
-        of them needs more than that.
+        Each receiver gets them with its own packet identifier. Return False, with nothing done, if
+        some receiver needs more than that.
         """
         deliveries = route.deliveries
         if not deliveries or route.peers or route.archived:
@@ -190,7 +192,7 @@ class Dispatch:
         if route.is_special and route.splits(origin.client_id):
             return False
         if route.space is not None and route.space.json_fields:
-            return False  # its payload is looked at first
+            return False  # its attributes are in the payload
         qos = data[start] >> 1 & 3
         congestion_bytes = self._backlog_bytes_max // 2
         for delivery in deliveries:
@@ -217,7 +219,7 @@ class Dispatch:
     def forward_each(
         self, route: Route, data: bytes, version: int, count: int, origin: Session
     ) -> Work:
-        """`forward` in slices, packet by packet: for routes with many who need each by itself."""
+        """Forward in slices, for routes with many receivers that need each packet by itself."""
         counters = self._counters
         counters.packets_received += count
         counters.publishes_received += count
@@ -237,7 +239,7 @@ class Dispatch:
             message = Message(topic, payload, origin=client_id)
             groups: Iterable[Group] = route.groups
             if forwarding is not None and (route.pools or route.reads_payload):
-                # Which broker gets it for a group is another one each time.
+                # Each packet of a group may go to another broker.
                 groups, marks = forwarding.pick(self._pools(route, message), 0)
                 forwarding.publish(self._peers(route, message), message, marks)
             self._spread(route, message, [], groups)
@@ -252,10 +254,10 @@ class Dispatch:
     def publish(
         self, message: Message, route: Route | None = None
     ) -> tuple[Entries | None, Ticket | None]:
-        """To everybody whose subscription matches, and into the retained messages if it says so.
+        """Publish a message to all matching subscriptions, and retain it if its flag says so.
 
-        Returns the deliveries that have to be acknowledged, or None if nobody had subscribed; and
-        what other brokers have to take before it is.
+        Return the QoS 1 and 2 deliveries, or None if there is no subscriber. The ticket closes when
+        the other brokers have taken the message.
         """
         if route is None:
             route = self._router.routes.get(message.topic) or self._router.route(message.topic)
@@ -278,7 +280,7 @@ class Dispatch:
         message: Message,
         wanted: Wanted = None,
     ) -> tuple[Entries | None, Ticket | None]:
-        """`wanted`: the brokers at which some clause holds, if it is known."""
+        """Publish in a cluster. `wanted` are the brokers at which a clause holds, if known."""
         sequence = self._write_down(route, message)
         wanted_by = self._peers(route, message)
         if wanted is not None:
@@ -293,17 +295,17 @@ class Dispatch:
         if peers or marks:
             ticket = forwarding.publish(peers, message, marks, archived=sequence)
         if wanted is not None and self.narrowing is not None and self.narrowing.name not in wanted:
-            self._last_read, self._point = message, None  # nobody's clause holds here
+            self._last_read, self._point = message, None  # no clause holds here
         entries = self.publish_here(route, message, groups)
         if sequence:
             self.note_streamed(route, message, "", sequence)
         return ([] if entries is None and (wanted_by or marks or sequence) else entries), ticket
 
     def _write_down(self, route: Route, message: Message) -> int:
-        """Into the archive, if it belongs there; its sequence if a stream looks at clauses, else 0.
+        """Archive a message if its route says so.
 
-        Its row is in the batch that its acknowledgement waits for, and at QoS 2 with the packet
-        identifier: both are on disk, or neither.
+        Return its sequence if a stream evaluates the clauses, else 0. The row is in the batch that
+        the acknowledgement waits for. At QoS 2 the packet identifier is in the same batch.
         """
         if self.archive is None:
             return 0
@@ -313,7 +315,7 @@ class Dispatch:
             if sequence:
                 self.pass_over_clauses(message)
                 return sequence
-            # There is no room in the archive: clauses are looked at here and now.
+            # The archive has no room: this broker evaluates the clauses itself.
         elif route.archived:
             self.archive.take(
                 message.topic, message.payload, message.qos, message.retain, message.properties
@@ -321,13 +323,13 @@ class Dispatch:
         return 0
 
     def pass_over_clauses(self, message: Message) -> None:
-        """Of what is published next: a stream looks at them."""
+        """Evaluate no clauses for this message: a stream does."""
         self._last_read, self._point, self._fault = message, None, None
 
     def note_streamed(self, route: Route, message: Message, broker: str, sequence: int) -> None:
-        """Who has it by a subscription without a clause need not get it by the stream.
+        """Note the sessions that got a message without a clause, so that the stream skips them.
 
-        It was published at this broker (empty: here), under this sequence.
+        `broker` is the one that archived it under `sequence`; empty means this one.
         """
         if route.clauses and self.streamed is not None:
             for delivery in self._deliveries(route, message):
@@ -339,7 +341,10 @@ class Dispatch:
         message: Message,
         groups: Iterable[Group] = (),
     ) -> Entries | None:
-        """The same for who is connected here, and for the groups that this broker serves."""
+        """Publish to the sessions of this broker, and to one member of each of `groups`.
+
+        Return the QoS 1 and 2 deliveries, or None if there is no subscriber here.
+        """
         if message.retain:
             self.retain(message)
         if route.is_empty_here:
@@ -372,7 +377,7 @@ class Dispatch:
     def _spread(
         self, route: Route, message: Message, entries: Entries, groups: Iterable[Group]
     ) -> bool:
-        """False if the route leads to nobody, this time."""
+        """Deliver to the local receivers of a route. Return False if there are none."""
         if route.asks:
             groups = self._groups(route, message, groups)
         matched = False
@@ -388,24 +393,24 @@ class Dispatch:
         return matched
 
     def _share(self, group: Group, message: Message, entries: Entries) -> bool:
-        """To one member of a group, wherever it is; False if there is nobody."""
+        """Deliver to one member of a group, here or elsewhere. Return False if there is none."""
         if self.share(group, message, entries):
             return True
         if self.forwarding is None or not group.is_fading:
             return False
-        # It was picked for members that have ended since; others may be elsewhere.
+        # The sessions of its members here are over; other brokers may have members.
         self.forwarding.share(group.key, message, elsewhere=True)
         return True
 
     # With matchers --------------------------------------------------------------------------------
 
     def _may_wait(self, route: Route, client_id: str) -> bool:
-        """For matchers, or for something before it that does?"""
+        """May a publication wait for matchers, or for an earlier one that does?"""
         narrowing = self.narrowing
         return narrowing is not None and (route.reads_payload or narrowing.holds(client_id))
 
     def _ask(self, route: Route, message: Message) -> "Asked | None":
-        """It goes on later (`go_on`); None if it need not wait."""
+        """Have matchers asked, and return the waiting publication; None if it need not wait."""
         narrowing = self.narrowing
         if narrowing is None or route.space is None or not message.origin:
             return None
@@ -413,7 +418,10 @@ class Dispatch:
         return narrowing.take(route, message, point)
 
     def go_on(self, asked: "Asked") -> None:
-        """Matchers have answered, or shall not be waited for. Who subscribes may have changed."""
+        """Publish a message that waited for matchers.
+
+        Its route is looked up again, because subscriptions may have changed.
+        """
         message = asked.message
         forwarding = self.forwarding
         assert forwarding is not None
@@ -436,12 +444,12 @@ class Dispatch:
     # What depends on attributes ------------------------------------------------------------------
 
     def fault_of(self, route: Route, message: Message) -> ClientError | None:
-        """Why the attributes of a publication cannot be read."""
+        """Return why the attributes of a publication cannot be read, or None."""
         self._read(route, message)
         return self._fault
 
     def _read(self, route: Route, message: Message) -> Point | None:
-        """The publication as a point; None if no clause can hold for it."""
+        """Return the publication as a point, or None if no clause can hold for it."""
         if self._last_read is not message:
             self._last_read, self._point, self._fault = message, None, None
             assert route.space is not None
@@ -459,7 +467,7 @@ class Dispatch:
         return route.deliveries_from(message.origin) if route.own else route.deliveries
 
     def _groups(self, route: Route, message: Message, groups: Iterable[Group]) -> Iterable[Group]:
-        """With those whose clauses hold; in a cluster all were picked already, for everybody."""
+        """Add the groups whose clauses hold. In a cluster `groups` has them already."""
         if self.forwarding is not None or not route.group_clauses:
             return groups
         point = self._read(route, message)
@@ -470,13 +478,13 @@ class Dispatch:
         return route.pools if point is None else route.pools_for(point)
 
     def _peers(self, route: Route, message: Message) -> tuple[str, ...]:
-        """The other brokers that may need it."""
+        """Return the other brokers that may need a message."""
         if len(route.clause_peers) == len(route.peers) or self._read(route, message) is None:
             return route.peers
         return route.clause_peers
 
     def share(self, group: Group, message: Message, entries: Entries) -> bool:
-        """To one member of a group (section 4.8.2); False if there is nobody."""
+        """Deliver to one local member of a group (section 4.8.2). Return False if there is none."""
         member = group.pick(message.qos)
         if member is None:
             return False
@@ -490,7 +498,7 @@ class Dispatch:
         return True
 
     def share_again(self, entry: Outgoing) -> None:
-        """A session has ended: what it has not got of its groups goes to other members."""
+        """Give a group's message that an ended session did not get to another member."""
         expires_at = entry.message.expires_at
         if entry.group is None or (expires_at is not None and expires_at <= self._shared.now):
             return
@@ -500,7 +508,7 @@ class Dispatch:
             self.forwarding.share(entry.group.key, entry.message)
 
     def deliver(self, delivery: Delivery, message: Message, retain: bool, entries: Entries) -> None:
-        """One message to one session, at the lower of two QoS [MQTT-3.8.4-8]."""
+        """Deliver a message to one session, at the lower of both QoS [MQTT-3.8.4-8]."""
         session = delivery.session
         qos = min(message.qos, delivery.qos) or int(session.is_handle)
         if qos:
@@ -519,7 +527,7 @@ class Dispatch:
     # Retained messages --------------------------------------------------------------------------
 
     def retain(self, message: Message) -> None:
-        """The last word on its topic; an empty payload takes the last word back."""
+        """Retain a message; an empty payload removes the retained message of its topic."""
         shared = self._shared
         volatile = message.topic.startswith(SYS_PREFIX)
         retained = self._retained
@@ -574,7 +582,7 @@ class Dispatch:
 
 
 def packets_of(data: bytes, version: int) -> list[tuple[bytes, bytes]]:
-    """Topic and payload of each of these plain packets."""
+    """Return the topic and payload of each plain packet."""
     found = []
     at = 0
     skipped = 1 if version == MQTT_5 else 0  # the property length, which is zero
@@ -595,7 +603,7 @@ def packets_of(data: bytes, version: int) -> list[tuple[bytes, bytes]]:
 
 
 def transcoded(data: bytes, version: int) -> bytes:
-    """Plain packets of this version as those of the other one."""
+    """Convert plain packets from this MQTT version to the other one."""
     source = np.frombuffer(data, np.uint8)
     # The smallest packet has five bytes.
     out = np.empty(len(data) + 2 * (len(data) // 5 + 1), np.uint8)

@@ -1,33 +1,27 @@
-"""The publications that a client sends: checked, passed on, and acknowledged in their order. Pure.
+"""Checks, passes on and acknowledges the publications of a client, in their order. Pure.
 
     PUBLISH, QoS 0 -> dispatch
     PUBLISH, QoS 1 -> dispatch -> (disk) -> PUBACK
     PUBLISH, QoS 2 -> dispatch -> (disk) -> PUBREC;  PUBREL -> (disk) -> PUBCOMP
 
-What an acknowledgement promises is on disk before it goes out, where a persistent session needs it,
-and with every other broker that needs it; what the disk refuses is taken back, and the client is
-told.
+An acknowledgement goes out when the publication is on disk, if a persistent session needs it, and
+when every other broker that needs it has it. If the disk refuses it, the deliveries are cancelled
+and the client gets an error.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dovetail.broker import codec
+from dovetail import codec
 from dovetail.broker.dispatch import Entries
-from dovetail.broker.narrowing import Asked
+from dovetail.broker.matcher_client import Asked
 from dovetail.broker.outlet import Acknowledgement, Outlet, State
-from dovetail.broker.packets import (
-    MQTT_3_1_1,
-    MQTT_5,
-    Ack,
-    PacketType,
-    Publish,
-)
-from dovetail.broker.routes import Route
+from dovetail.broker.route import Route
 from dovetail.broker.session import Session
-from dovetail.broker.slices import Work, is_done
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, PacketType, Publish
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
+from dovetail.slices import Work, is_done
 from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
@@ -40,7 +34,8 @@ _ACK_HEADS = {
 }
 _FAILURE = 0x80
 _SEARCHES_MAX = 3
-"""While subscriptions change, for who gets a retained message; then once more, in one go."""
+"""Searches for the route of a retained message while subscriptions change. After these the broker
+searches once more, in one piece."""
 _DOLLAR = 0x24
 
 
@@ -52,7 +47,7 @@ class Intake(Outlet):
     def _take_publish(self, first: int, data: bytes, start: int, body: int, end: int) -> None:
         qos = first >> 1 & 3
         if end - body >= 5 and qos in (1, 2) and not (first & 1):
-            # The short way for what has neither properties nor a retain flag.
+            # The fast path, for packets without properties or retain flag.
             topic_end = body + 2 + (data[body] << 8) + data[body + 1]
             payload = topic_end + 2
             if self.version == MQTT_5:
@@ -101,7 +96,7 @@ class Intake(Outlet):
     def _pass_on(
         self, data: bytes, start: int, topic_at: int, topic_end: int, end: int, packet_id: int
     ) -> bool:
-        """A QoS 1 or 2 packet whose bytes can go on as they are. False: nothing has happened."""
+        """Pass on a QoS 1 or 2 packet as bytes. Return False, with nothing done, if impossible."""
         session = self.session
         assert session is not None
         qos = data[start] >> 1 & 3
@@ -111,7 +106,7 @@ class Intake(Outlet):
             route is None
             or not self.access.everything
             or data[topic_at] == _DOLLAR
-            or not data[topic_at - 3]  # a length that is longer than it has to be
+            or not data[topic_at - 3]  # a length encoded in more bytes than needed
             or qos > limits.maximum_qos
             or self._receiving >= limits.receive_max
             or (qos == 2 and (session.expiry_seconds or packet_id in session.incoming))
@@ -181,15 +176,15 @@ class Intake(Outlet):
             self._publish(session, route, message, packet_id)
 
     def _begin(self, work: Work) -> None:
-        """Nothing behind it is taken before it is done."""
+        """Begin work that has to end before the next packet is taken."""
         if not is_done(work):
             self._work = work
 
     def _publish_later(self, session: Session, message: Message, packet_id: int) -> Work:
-        """It takes long to find who gets it. Nothing has happened until all are found.
+        """Find in pieces the route that takes long to find, then publish.
 
-        Who subscribes meanwhile may miss it, but not if it is retained: then they get it with what
-        is retained, or now.
+        A client that subscribes meanwhile may miss the message, unless it is retained: then the
+        client gets it now or with the retained messages.
         """
         router = self._router
         for _ in range(_SEARCHES_MAX):
@@ -231,7 +226,7 @@ class Intake(Outlet):
         )
 
     def _begin_receiving(self, session: Session, qos: int, packet_id: int) -> bool:
-        """False if it is a message that came before."""
+        """Count a QoS 1 or 2 publication. Return False if it came before."""
         limits = self._shared.limits
         if qos > limits.maximum_qos:  # [MQTT-3.2.2-11]
             raise ClientError(
@@ -256,14 +251,18 @@ class Intake(Outlet):
             return
         answer = PacketType.PUBREC if qos == 2 else PacketType.PUBACK
         if self.version == MQTT_3_1_1 and qos == 2:
-            # It has no word for no, so its PUBREL follows and has to be known.
+            # A 3.1.1 PUBREC cannot refuse, so PUBREL follows and needs its identifier.
             session = self.session
             assert session is not None
             session.hold_incoming(packet_id)
         self._acknowledge(answer, packet_id, reason, None, wait=False, why=why)
 
     def _refuse_unreadable(self, route: Route, message: Message, packet_id: int) -> bool:
-        """Its attributes make no sense. Who cannot be told so is not refused: others get it."""
+        """Refuse a publication with invalid attributes, and return True.
+
+        If its acknowledgement cannot carry the reason, it is not refused: it goes to the
+        subscribers without a clause.
+        """
         if not message.qos or self.version != MQTT_5:
             return False
         fault = self._dispatch.fault_of(route, message)
@@ -277,7 +276,7 @@ class Intake(Outlet):
         if self.version == MQTT_5:
             self._refuse_publish(qos, packet_id, reason)
         elif qos:
-            # Without an acknowledgement a client of 3.1.1 keeps the message.
+            # Without an acknowledgement a 3.1.1 client keeps the message.
             self.fail(reason, "a publication that cannot be stored")
 
     def _acknowledge(
@@ -291,12 +290,12 @@ class Intake(Outlet):
         ticket: "Ticket | None" = None,
         why: str | None = None,
     ) -> None:
-        """PUBACK, PUBREC or PUBCOMP, when what it promises is on disk, and with other brokers.
+        """Send PUBACK, PUBREC or PUBCOMP once the disk and other brokers have the publication.
 
-        They go out in the order of what they answer [MQTT-4.6.0-2].
+        Acknowledgements go out in the order of the packets they answer [MQTT-4.6.0-2].
         """
         if not (wait or self._acks or reason or ticket):
-            # The short way, for nearly all of them.
+            # The fast path, for nearly all acknowledgements.
             if answer != PacketType.PUBREC and self._receiving:
                 self._receiving -= 1
             self.send(_ACK_HEADS[answer] + packet_id.to_bytes(2))
@@ -324,17 +323,20 @@ class Intake(Outlet):
             self._send_acks()
 
     def _send_acks(self) -> None:
-        """Those that wait for nothing, up to the first that does."""
+        """Send the acknowledgements before the first one that still waits."""
         while self._acks and not self._acks[0].waiting:
             owed = self._acks.pop(0)
             if self.state is not State.CONNECTED or owed.data is None:
                 continue
-            if owed.ends and self._receiving:  # a message that came twice counts once
+            if owed.ends and self._receiving:  # a repeated message counts once
                 self._receiving -= 1
             self.send(owed.data)
 
     def _acknowledge_again(self, session: Session, packet_id: int) -> None:
-        """PUBREC of a QoS 2 message that came before [MQTT-4.3.3-10], maybe over another link."""
+        """Send PUBREC for a repeated QoS 2 message [MQTT-4.3.3-10].
+
+        Its first copy may have come over another connection.
+        """
         asked = session.undecided.get(packet_id)
         if asked is not None:
             self._acknowledge_later(session, packet_id, asked)
@@ -350,7 +352,7 @@ class Intake(Outlet):
         def act(stored: bool) -> None:
             known = packet_id in session.incoming
             if known and not stored:
-                journal.wait_on(act)  # the message itself is on disk, or waits before us
+                journal.wait_on(act)  # the message is on disk, or is settled before this
                 return
             owed.waiting = 0
             if not known:
@@ -360,7 +362,7 @@ class Intake(Outlet):
         journal.when_stored(act)
 
     def _acknowledge_later(self, session: Session, packet_id: int, asked: Asked) -> None:
-        """The same of one that has not gone on yet."""
+        """Send PUBREC for a repeated message when the matchers have answered for it."""
         owed = Acknowledgement(1)
         owed.data = codec.encode_ack(self.version, PacketType.PUBREC, packet_id)
         self._acks.append(owed)
@@ -381,7 +383,7 @@ class Intake(Outlet):
         packet_id: int,
         entries: Entries | None,
     ) -> None:
-        """The disk did not take it: as if it had not come."""
+        """Cancel a publication that could not be stored, as if it had not come."""
         for session, entry in entries or ():
             session.cancel(entry)
         if answer == PacketType.PUBREC:
@@ -409,7 +411,7 @@ class Intake(Outlet):
             if not session.release_incoming(packet_id):
                 answer = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
                 self._receiving += 1
-            # Also if it is not known: its first PUBREL may have come over another connection.
+            # Also for an unknown identifier: PUBREL may have come over another connection before.
             self._acknowledge(
                 PacketType.PUBCOMP, packet_id, answer, None, wait=session.expiry_seconds > 0
             )

@@ -1,32 +1,32 @@
-"""How long a connection may be silent. Pure.
+"""Closes connections that are silent for too long. Pure.
 
-- It has `mqtt.connect_timeout_seconds` to be let in.
-- From then on one and a half keep alives may pass between two packets, if it has a keep alive.
-  It is closed then, and LATE_SECONDS_MAX later at most.
-- A tick that is late shows that the broker was held up. What a client has sent meanwhile waits in
-  its socket, so who seems silent has until the next tick.
+- A client has `mqtt.connect_timeout_seconds` to be admitted.
+- After that it may be silent for one and a half keep alive intervals, if it has a keep alive. The
+  broker closes the connection then, at most LATE_SECONDS_MAX later.
+- A late tick shows that the broker was busy. Packets of a seemingly silent client may wait in its
+  socket, so it gets another moment to be read.
 
-A link is a timer's key, so there is one deadline at a time.
+The link is the timer's key, so each link has one deadline at a time.
 """
 
 import logging
 from functools import partial
 
 from dovetail.broker.outlet import Outlet, State
-from dovetail.broker.state import Shared
+from dovetail.broker.shared_state import Shared
 from dovetail.broker.timers import Timers
 from dovetail.errors import ReasonCode
 
 log = logging.getLogger("dovetail.broker")
 
 TICK_SECONDS_MAX = 0.2
-"""The shell calls `tick` at least so often, and `seen_at` may be older by as much."""
+"""The longest time between two calls of `tick`. `seen_at` may be older by as much."""
 
 LATE_SECONDS_MAX = 2 * TICK_SECONDS_MAX
-"""What a silent client may have beyond one and a half keep alives."""
+"""The longest time that a silent client stays beyond one and a half keep alive intervals."""
 
 _READ_SECONDS = 0.05
-"""After a late tick, and before the next: the shell reads what waits in sockets."""
+"""The time for the shell to read waiting sockets after a late tick."""
 
 
 class KeepAlive:
@@ -39,17 +39,17 @@ class KeepAlive:
         self._is_late = False
 
     def tick(self, now: float) -> None:
-        """Before the timers run."""
+        """Note whether this tick is late. Call it before the timers run."""
         self._is_late = now - self._ticked_at > TICK_SECONDS_MAX
         self._ticked_at = now
 
     def expect(self, link: Outlet) -> None:
-        """A new connection: it has a while to say who it is."""
+        """Give a new connection its time to be admitted."""
         when = self._shared.now + self._shared.limits.connect_timeout_seconds
         self._timers.set(link, when, partial(self._too_slow, link))
 
     def begin(self, link: Outlet) -> None:
-        """The client is let in, and its own interval counts."""
+        """Watch an admitted client by its own keep alive."""
         self.end(link)
         if link.keep_alive_seconds:
             self._watch(link)
@@ -58,7 +58,7 @@ class KeepAlive:
         self._timers.cancel(link)
 
     def _too_slow(self, link: Outlet) -> None:
-        if link.state is State.ASKING:  # it is we who are too slow
+        if link.state is State.ASKING:  # the broker is too slow, not the client
             link.refuse(ReasonCode.SERVER_UNAVAILABLE, "the broker could not answer in time")
             return
         log.debug("%s did not connect in time", link.peer.address)
@@ -68,13 +68,13 @@ class KeepAlive:
         self._timers.set(link, self._silent_at(link), partial(self._check_alive, link))
 
     def _silent_at(self, link: Outlet) -> float:
-        # [MQTT-3.1.2-22]: one and a half times the interval, and what `seen_at` may lag behind.
+        # [MQTT-3.1.2-22]: one and a half times the interval, plus the lag of `seen_at`.
         return link.seen_at + 1.5 * link.keep_alive_seconds + TICK_SECONDS_MAX
 
     def _check_alive(self, link: Outlet, *, was_late: bool = False) -> None:
         now = self._shared.now
         if link.is_busy:
-            link.seen_at = now  # it is we who do not listen
+            link.seen_at = now  # the client is not silent: we do not read
         if self._silent_at(link) > now:
             self._watch(link)
         elif self._is_late and not was_late:

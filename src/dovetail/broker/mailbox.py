@@ -1,24 +1,25 @@
-"""A request for a handle, as a connection: it receives messages as objects. Pure.
+"""A request for a handle, treated as a connection that receives messages as objects. Pure.
 
-A handle is a kept session like any other. Its queue, limits, expiry, access rules, rows on disk and
-way between brokers are those of sessions; only its client speaks HTTP instead of MQTT, and each
-request is a connection of its own, which ends with the answer.
+A handle is a persistent session like any other: with a queue, limits, expiry, access rules and rows
+on disk, and it moves between brokers. But its client uses HTTP instead of MQTT. Each request is a
+connection of its own, which ends with the answer.
 
 Rules:
 
 - The client identifier is HANDLE_PREFIX and the handle: 16 random bytes, the expiry, and a digest
-  of these with the user's name. So every broker can tell whose a handle is, and how long it lives,
-  without asking another one. No MQTT client can have such an identifier (admission.py).
-- A handle's session is found, or the request is refused; it is never begun anew, not even while a
-  broker is down that may have it (peering/claims.py). So a subscription is not lost.
-- Subscriptions have QoS 1. What is published at QoS 0 is kept, too, as if it had QoS 1
-  (dispatch.py): who polls is away most of the time.
-- The messages in a mailbox are in flight, and stay so when it closes: acknowledged under their
-  packet identifiers, or sent again to the next one, as duplicates.
-- A mailbox takes as many messages as its window and HANDLE_ANSWER_BYTES_MAX let in. One that is
-  shut takes none, and leaves the queue as it is.
-- Packet identifiers of a process begin anywhere. An acknowledgement that is repeated after a
-  restart must not find another message under the first of them.
+  of both with the user's name. So every broker knows the owner and the expiry of a handle without
+  asking another one. No MQTT client can have such an identifier (admission.py).
+- A request finds the session of its handle or is refused. It never begins the session anew, not
+  even while a broker that may have it is down (broker/peering/roaming/claim.py). So no
+  subscription is lost.
+- Subscriptions have QoS 1. Publications at QoS 0 are queued as if they had QoS 1 (dispatch.py),
+  because a polling client is away most of the time.
+- The messages in a mailbox are in flight, and stay so when it closes. The client acknowledges them
+  by packet identifier, or the next mailbox gets them as duplicates.
+- A mailbox takes messages up to its window and HANDLE_ANSWER_BYTES_MAX. A shut mailbox takes none
+  and leaves the queue as it is.
+- The first packet identifier of a process is random. Otherwise an acknowledgement that is repeated
+  after a restart could match another message.
 """
 
 import base64
@@ -27,15 +28,15 @@ import hmac
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from dovetail.broker.frames import remaining_seconds
-from dovetail.broker.link import Link
+from dovetail.api.handles import PolledMessage
+from dovetail.broker.client_link import Link
+from dovetail.broker.encoded_publish import remaining_seconds
+from dovetail.broker.limits import HANDLE_ANSWER_BYTES_MAX, HANDLE_PREFIX
 from dovetail.broker.outlet import Peer, State
-from dovetail.broker.packets import MQTT_5, Connack, Connect, Disconnect, PacketType
-from dovetail.broker.properties import forwarded_properties
 from dovetail.broker.session import Session
-from dovetail.config import HANDLE_ANSWER_BYTES_MAX, HANDLE_PREFIX
+from dovetail.codec.packets import MQTT_5, Connack, Connect, Disconnect, PacketType
+from dovetail.codec.properties import forwarded_properties
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.handles import PolledMessage
 from dovetail.messages import Message
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _DIGEST_BYTES = 10
 _BYTES = RANDOM_BYTES + _EXPIRY_BYTES + _DIGEST_BYTES
 
 _STAMP_OF_NEW = 0
-"""Of a session under a name that nobody else can have."""
+"""The stamp of a new handle's session: no other broker can have one of this name."""
 
 _WHY = {
     ReasonCode.SESSION_TAKEN_OVER: "another request has this handle now",
@@ -56,7 +57,7 @@ _WHY = {
 
 
 class Handle(NamedTuple):
-    """What a handle says of itself."""
+    """A handle, and the expiry that is encoded in it."""
 
     text: str
     expiry_seconds: int
@@ -67,14 +68,14 @@ class Handle(NamedTuple):
 
 
 def new_handle(random: bytes, user: str | None, expiry_seconds: int) -> Handle:
-    """`random`: RANDOM_BYTES of them."""
+    """Return a new handle of this user. `random` has RANDOM_BYTES bytes."""
     said = random + expiry_seconds.to_bytes(_EXPIRY_BYTES)
     text = base64.urlsafe_b64encode(said + _digest(said, user)).decode()
     return Handle(text, expiry_seconds)
 
 
 def handle_of(text: str, user: str | None) -> Handle | None:
-    """None if it is no handle, or not this user's."""
+    """Return the handle, or None if `text` is not a handle of this user."""
     try:
         data = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
     except ValueError:
@@ -86,13 +87,13 @@ def handle_of(text: str, user: str | None) -> Handle | None:
 
 
 def _digest(said: bytes, user: str | None) -> bytes:
-    # Who has no name is not who has an empty one.
+    # "=" tells an empty user name from no user.
     name = b"" if user is None else b"=" + user.encode()
     return hashlib.blake2b(said + name, digest_size=_DIGEST_BYTES).digest()
 
 
 class Mailbox(Link):
-    """From its CONNECT to its end. What it waits for comes by `changed`."""
+    """The link of one request. It calls `changed` whenever it has news."""
 
     __slots__ = ("_changed", "_first_id", "bytes_taken", "error", "messages", "reasons", "why")
 
@@ -106,27 +107,27 @@ class Mailbox(Link):
         changed: Callable[[], None],
         is_shut: bool = False,
     ) -> None:
-        """`first_id`: where the packet identifiers of a session begin that is new to us."""
+        """`first_id` is the first packet identifier, if this process has not polled it before."""
         super().__init__(broker, peer, now)
         self.state = State.ASKING
-        self.plain = False  # bytes are no use
+        self.plain = False  # it takes messages, not bytes
         self.congested = is_shut
         self.messages: list[PolledMessage] = []
         self.bytes_taken = 0
         self.reasons: list[int] | None = None
-        """What the broker says to a SUBSCRIBE."""
+        """The reason codes that answer a SUBSCRIBE."""
         self.why: str | None = None
-        """The same in words, about what it refuses."""
+        """The sentence about refused filters, if any."""
         self.error: ClientError | None = None
-        """Why it was not let in, or is over."""
+        """Why it was refused or closed."""
         self._first_id = first_id
         self._changed = changed
 
     def open(self, handle: Handle, user: str | None, window: int, *, is_new: bool = False) -> None:
-        """Ask to be let in: to a session that is there, or to a new one.
+        """Ask the broker to admit this request, to an existing session or to a new one.
 
-        Other brokers are asked each time, also about a session that is here: one of them may have
-        got something for it after it had moved on, while nobody could tell it where to.
+        The broker asks the others each time, even if the session is here: one of them may have
+        messages for it that came after the session moved, while the brokers were not connected.
         """
         broker = self.broker
         broker.expect(self)
@@ -144,12 +145,12 @@ class Mailbox(Link):
         del packet, answer
         self.state = State.CONNECTED
         self.session = session
-        if not session.window:  # no poll since the process began
+        if not session.window:  # the first request since the process began
             session.next_packet_id = self._first_id
         self._changed()
 
     def send(self, data: bytes) -> None:
-        """Nobody reads packets here."""
+        """Discard the packet: an HTTP client cannot read it."""
 
     def send_publish(
         self,
@@ -174,7 +175,7 @@ class Mailbox(Link):
         return True
 
     def shut(self) -> None:
-        """Take no more: what there is will be the answer."""
+        """Take no further messages: those in the mailbox are the answer."""
         self.congested = True
 
     def answer_reasons(
@@ -189,7 +190,7 @@ class Mailbox(Link):
         self._changed()
 
     def end_session(self) -> None:
-        """The handle is gone, with its queue."""
+        """Delete the handle and its queue."""
         self._take_disconnect(Disconnect(session_expiry_seconds=0))
 
     def refuse(self, reason: ReasonCode, why: str | None) -> None:
@@ -210,7 +211,7 @@ class Mailbox(Link):
 def polled(
     message: Message, packet_id: int, *, retain: bool, duplicate: bool, now: float
 ) -> PolledMessage:
-    """A message in flight, as its client gets it."""
+    """Return a message in flight as the HTTP client gets it."""
     try:
         payload, is_text = message.payload.decode(), True
     except UnicodeDecodeError:

@@ -1,27 +1,21 @@
-"""The outgoing half of a connection: what a client is owed, to its last packet. Pure.
+"""The outgoing half of a connection. Pure.
 
-Bytes pile up in `outgoing`; the shell is woken, writes them, and says in `unsent` how many are
-still on this side. A link that is closed has its last bytes there.
+The link appends bytes to `outgoing` and wakes the shell. The shell writes them and reports through
+`written` how many are unsent. A closed link may still have its last bytes there.
 """
 
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
-from dovetail.broker import codec
-from dovetail.broker.access import ClientAccess, ClientFilters
-from dovetail.broker.frames import remaining_seconds
-from dovetail.broker.packets import (
-    MQTT_5,
-    Ack,
-    Connack,
-    Disconnect,
-    Reasons,
-)
+from dovetail import codec
+from dovetail.broker.auth.access import ClientAccess, ClientFilters
+from dovetail.broker.encoded_publish import remaining_seconds
 from dovetail.broker.session import Session
-from dovetail.broker.slices import Work
+from dovetail.codec.packets import MQTT_5, Ack, Connack, Disconnect, Reasons
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
+from dovetail.slices import Work
 
 if TYPE_CHECKING:
     from dovetail.broker.core import Broker
@@ -41,7 +35,7 @@ _REFUSALS_3_1_1 = frozenset(
         ReasonCode.CONNECTION_RATE_EXCEEDED,
     }
 )
-"""What a CONNACK of 3.1.1 can say; anything else is a connection that closes."""
+"""The reasons that a 3.1.1 CONNACK can express. For others the broker just closes the link."""
 
 _NOTHING = ClientAccess(ClientFilters((), ()))
 
@@ -54,7 +48,7 @@ class State(Enum):
 
 
 class Peer(NamedTuple):
-    """Who is at the other end, as the network tells."""
+    """The other end of a connection, as the network sees it."""
 
     address: str = "?"
     is_loopback: bool = True
@@ -64,14 +58,14 @@ class Peer(NamedTuple):
 
 
 class Acknowledgement:
-    """A PUBACK, PUBREC or PUBCOMP that is owed, and may have to wait for several things."""
+    """A pending PUBACK, PUBREC or PUBCOMP. `waiting` counts what it still waits for."""
 
     __slots__ = ("data", "ends", "waiting")
 
     def __init__(self, waiting: int) -> None:
         self.waiting = waiting
         self.data: bytes | None = None
-        """None: there is nothing to be said any more."""
+        """The encoded packet; None if none is to be sent any more."""
         self.ends = False
         """Does the publication stop counting against the client's window?"""
 
@@ -128,23 +122,23 @@ class Outlet:
         self.unsent = 0
         self.congested = False
         self.flush: Callable[[], None] | None = None
-        """The shell's: writes what is in `outgoing`, and closes what is closed."""
+        """Set by the shell: writes `outgoing`, and closes the socket of a closed link."""
 
-        self.packet_bytes_max: int | None = None  # what the client takes
-        self.plain = True  # bytes may be passed on to it as they came
+        self.packet_bytes_max: int | None = None  # the client's limit
+        self.plain = True  # packets may be passed on to it as they came
         self._alias_out_max = 0
         self._aliases_out: dict[bytes, int] = {}
         self._aliases_in: dict[int, bytes] = {}
         self._sees_problems = True
 
         self.is_busy = False
-        """Is what it sent last still being taken, in slices?"""
-        self._work: Work | None = None  # that has to be done first
-        self._behind = b""  # what came meanwhile
-        self._spent = 0  # effort of the piece that is being taken
+        """Is its last read still being taken, in slices?"""
+        self._work: Work | None = None  # has to end before the next packet is taken
+        self._behind = b""  # bytes that came while the link was busy
+        self._spent = 0  # effort spent on the current piece
         self._partial = bytearray()
         self._partial_needs = 0
-        self._receiving = 0  # QoS 1 and 2 publications that are not acknowledged to the end
+        self._receiving = 0  # QoS 1 and 2 publications of the client that are in flight
         self._acks: list[Acknowledgement] = []  # an empty deque would be ten times as large
 
     @property
@@ -153,7 +147,7 @@ class Outlet:
 
     @property
     def is_deaf(self) -> bool:
-        """Shall the shell read nothing more of it for now?"""
+        """Must the shell stop reading from it for now?"""
         return self.is_busy or self.state is State.ASKING
 
     @property
@@ -177,7 +171,7 @@ class Outlet:
         identifiers: tuple[int, ...],
         duplicate: bool,
     ) -> bool:
-        """False if this client does not take packets as large as this would be."""
+        """Send a PUBLISH. Return False if it is larger than the client accepts."""
         shared = self.broker.shared
         version = self.version
         aliases = len(self._aliases_out)
@@ -189,7 +183,7 @@ class Outlet:
             )
         if self.packet_bytes_max is not None and len(data) > self.packet_bytes_max:
             if len(self._aliases_out) > aliases:
-                del self._aliases_out[message.topic]  # the client will not have heard of it
+                del self._aliases_out[message.topic]  # the client never gets this alias
             return False  # [MQTT-3.1.2-24]
         counters = shared.counters
         counters.publishes_sent += 1
@@ -208,7 +202,7 @@ class Outlet:
         identifiers: tuple[int, ...],
         duplicate: bool,
     ) -> bytes:
-        """Topics get an alias as they come, while there are some (section 3.3.2.3.4)."""
+        """Encode a PUBLISH with a topic alias, while aliases are left (section 3.3.2.3.4)."""
         topic = message.topic
         alias = self._aliases_out.get(topic, 0)
         if alias:
@@ -223,17 +217,17 @@ class Outlet:
         )  # fmt: skip
 
     def takes(self, data: bytes) -> bool:
-        """Is the packet no larger than the client wants?"""
+        """Is the packet within the client's Maximum Packet Size?"""
         return self.packet_bytes_max is None or len(data) <= self.packet_bytes_max
 
     def relieve(self) -> bool:
-        """There is a lot to be written: is there room after the shell has tried?"""
+        """Have the shell write now. Return True if the backlog is within its bound then."""
         if self.flush is not None and self.outgoing:
             self.flush()
         return self.unsent <= self.broker.shared.limits.backlog_bytes_max
 
     def written(self, unsent: int) -> None:
-        """The shell has written; so many bytes are still on this side."""
+        """Note that the shell has written, and how many bytes are still unsent."""
         self.unsent = unsent
         if self.congested and unsent <= self.broker.shared.limits.backlog_bytes_max // 4:
             self.congested = False
@@ -243,10 +237,13 @@ class Outlet:
             self.broker.greetings.go_on(self)
 
     def greeted(self) -> None:
-        """Retained messages have been gone through, which took several turns (greeting.py)."""
+        """Called when a delivery of retained messages pauses or ends (retained_delivery.py)."""
 
     def explained(self, answer: Ack | Reasons, why: str, otherwise: bytes) -> bytes:
-        """An answer with a sentence, if the client wants it [MQTT-3.1.2-29], and takes so much."""
+        """Return the answer with a reason string, if the client wants one [MQTT-3.1.2-29].
+
+        Return `otherwise` if it does not, or if the packet would be too large.
+        """
         if self.version != MQTT_5 or not self._sees_problems:
             return otherwise
         answer.reason_string = why
@@ -256,7 +253,7 @@ class Outlet:
     # The end ------------------------------------------------------------------------------------
 
     def refuse(self, reason: ReasonCode, why: str | None) -> None:
-        """CONNACK with a reason code, and the end of the connection [MQTT-3.2.2-7]."""
+        """Send CONNACK with a reason code, and close the connection [MQTT-3.2.2-7]."""
         self.broker.shared.counters.connections_refused += 1
         self.broker.note_refusal(self, reason, why)
         if self.version == MQTT_5 or reason in _REFUSALS_3_1_1:  # [MQTT3-3.2.2-6]
@@ -272,7 +269,7 @@ class Outlet:
         self.close()
 
     def fail(self, reason: ReasonCode, why: str) -> None:
-        """The client erred, or has to go: it is told why if its version has words for it."""
+        """Log and count an error of the client, and disconnect it."""
         if self.state is State.CLOSED:
             return
         self.broker.shared.counters.protocol_errors += 1
@@ -280,7 +277,7 @@ class Outlet:
         self.disconnect(reason, why)
 
     def disconnect(self, reason: ReasonCode, why: str | None = None) -> None:
-        """We end it: DISCONNECT with a reason in version 5, and the will is published."""
+        """Send DISCONNECT with a reason (MQTT 5 only), and close. The will is published."""
         if self.state is State.CLOSED:
             return
         if self.version == MQTT_5 and self.state is State.CONNECTED:
@@ -292,13 +289,13 @@ class Outlet:
         self.close()
 
     def close(self, *, with_will: bool = True) -> None:
-        """No more of it in either direction, once what is in `outgoing` was written."""
+        """Close the connection. The shell still writes what is in `outgoing`."""
         if self.state is State.CLOSED:
             return
         was_connected = self.state is State.CONNECTED
         self.state = State.CLOSED
         self.access = _NOTHING
-        # A timer may remember the link for hours; it need not keep what the client chose.
+        # A timer may hold the link for hours; its buffers need not stay so long.
         self._partial.clear()
         self._aliases_in.clear()
         self._aliases_out.clear()
@@ -307,7 +304,7 @@ class Outlet:
         self.broker.closed(self, was_connected=was_connected, with_will=with_will)
 
     def lost(self, now: float) -> None:
-        """The network says that the connection is gone."""
+        """Close after the network has lost the connection."""
         self.broker.shared.now = now
         if self.state is State.CONNECTED:
             self.broker.shared.counters.connections_lost += 1

@@ -1,13 +1,12 @@
-"""Retained messages: the last word on each topic, and which of them a filter asks for. Pure.
+"""The retained message of each topic, and the search for those that match a filter. Pure.
 
-A tree of levels: a filter walks it as a topic walks the trie of filters, the other way round. It
-branches where topics part and nowhere else: what only one topic has is its message, and levels that
-all topics below have in common are one step. So there are fewer nodes than messages, however deep
-a client's topics are.
+The messages are in a tree of topic levels. It branches only where topics differ: a branch with one
+topic is its message, and levels that all topics below share are one step. So there are fewer nodes
+than messages, however deep the topics are.
 
-Who goes through it may pause as often as it likes (`walk`), though the tree changes meanwhile. So a
-node that gets another path is another node, with the children of the one before: who holds that one
-still finds all that was there from the beginning to the end.
+`walk` may pause between any two steps while the tree changes. So a node never changes its path: a
+new node replaces it and takes over its children. A walk that holds the old node still finds every
+message that was there all the time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from dovetail.topics.names import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, matches
 
 
 class _Node:
-    """A place where topics part, or where one ends that others go on from."""
+    """A place where topics branch, or where one topic is the beginning of others."""
 
     __slots__ = ("children", "message", "path")
 
@@ -27,7 +26,7 @@ class _Node:
         message: Message | None = None,
         children: "_Children | None" = None,
     ) -> None:
-        self.path = _joined(path)  # between the level that led here and those that children are at
+        self.path = _joined(path)  # the levels between this node's own level and its children's
         self.message = message
         self.children: _Children = {} if children is None else children
 
@@ -36,18 +35,18 @@ class _Node:
 
 
 _Children = dict[str, _Node | Message]
-"""By level. A message is the only one in its branch, and its topic may go deeper."""
+"""By level. A message stands alone in its branch, and its topic may have more levels."""
 
 
 class RetainedMessages:
-    """One message a topic. Topics and filters are valid ones."""
+    """One message per topic. Callers pass valid topics and filters only."""
 
     def __init__(self) -> None:
         self._root: _Children = {}
         self._count = 0
         self.nbytes = 0
         self.ordinal = 0
-        """That of the last message that was put in."""
+        """The ordinal of the message that was put in last."""
         self.changes = 0
         """Rises whenever a message comes or goes."""
 
@@ -71,7 +70,7 @@ class RetainedMessages:
             children = child.children
 
     def put(self, message: Message) -> Message | None:
-        """Keep this one; returns the one it replaces."""
+        """Retain this message, and return the one that it replaces."""
         self.ordinal += 1
         self.changes += 1
         message.ordinal = self.ordinal
@@ -109,7 +108,7 @@ class RetainedMessages:
             children = node.children
 
     def remove(self, topic: bytes) -> Message | None:
-        """Returns what was there; branches without messages go too."""
+        """Remove and return the message of this topic, with branches that become empty."""
         levels = _levels(topic)
         above: _Children = {}
         children = self._root
@@ -146,13 +145,13 @@ class RetainedMessages:
         return message
 
     def match(self, topic_filter: str) -> Iterator[Message]:
-        """Messages on topics that this (not shared) filter matches."""
+        """Yield the messages whose topics match this filter (not a shared one)."""
         return (message for message in self.walk(topic_filter) if message is not None)
 
     def walk(self, topic_filter: str) -> Iterator[Message | None]:
-        """The same, with None for each place that was looked at in vain.
+        """Yield matching messages, and None for each step without one, so that callers can pause.
 
-        The tree may change between two steps. A message that has gone may come all the same.
+        The tree may change between two steps. A message that was removed meanwhile may still come.
         """
         levels = topic_filter.split(SEPARATOR)
         stack: list[tuple[_Children, int]] = [(self._root, 0)]
@@ -163,7 +162,7 @@ class RetainedMessages:
                     yield child if matches(topic_filter, child.topic.decode()) else None
                     continue
                 yield None
-                # "#" is the last level, and stands for its parent too.
+                # "#" is the last level, and matches the parent level too.
                 end = at if levels[at] == MULTI_LEVEL else _walk(levels, at + 1, child.levels())
                 if end is None:
                     continue
@@ -184,12 +183,15 @@ def _levels(topic: bytes) -> list[str]:
 
 
 def _joined(path: Sequence[str]) -> str | None:
-    """As one text, which takes less room. An empty level is one, so no levels are None."""
+    """Join levels to one text, which takes less memory; None if there are none.
+
+    An empty text is a path of one empty level.
+    """
     return SEPARATOR.join(path) if path else None
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many levels both begin with."""
+    """Return the number of leading levels that both share."""
     count = 0
     for level, other_level in zip(one, other, strict=False):
         if level != other_level:
@@ -199,7 +201,7 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _node_above(message: Message, levels: list[str], at: int) -> _Node:
-    """Where this message's topic and another one part, behind `at` levels that they share."""
+    """Return a node where the message's topic and `levels` branch, from level `at` on."""
     other = _levels(message.topic)
     end = at + _common(other[at:], levels[at:])
     node = _Node(other[at:end])
@@ -211,7 +213,7 @@ def _node_above(message: Message, levels: list[str], at: int) -> _Node:
 
 
 def _node_on_the_way(node: _Node, levels: list[str], at: int) -> _Node:
-    """The node itself if the levels lead through it, or a new one above it where they part."""
+    """Return the node itself if `levels` pass through it, or a new one above it."""
     path = node.levels()
     shared = _common(path, levels[at:])
     if shared == len(path):
@@ -222,7 +224,7 @@ def _node_on_the_way(node: _Node, levels: list[str], at: int) -> _Node:
 
 
 def _simplify(children: _Children, level: str, node: _Node) -> None:
-    """What is at this level, now that a message of the node has gone."""
+    """Replace a node that lost a message, if it no longer branches."""
     if len(node.children) > 1 or (node.children and node.message is not None):
         return
     if node.message is not None:
@@ -236,7 +238,7 @@ def _simplify(children: _Children, level: str, node: _Node) -> None:
 
 
 def _chosen(children: _Children, level: str, *, first: bool) -> Iterator[_Node | Message]:
-    """The children that a level of a filter asks for."""
+    """Yield the children that a level of a filter matches."""
     if level not in {SINGLE_LEVEL, MULTI_LEVEL}:
         child = children.get(level)
         if child is not None:
@@ -248,7 +250,7 @@ def _chosen(children: _Children, level: str, *, first: bool) -> Iterator[_Node |
 
 
 def _walk(levels: list[str], at: int, path: list[str]) -> int | None:
-    """The place in a filter's levels behind a path; None if it does not match the path."""
+    """Return the position in a filter's levels behind `path`, or None without a match."""
     for name in path:
         if at == len(levels):
             return None
@@ -262,7 +264,7 @@ def _walk(levels: list[str], at: int, path: list[str]) -> int | None:
 
 
 def _below(top: _Node | Message) -> Iterator[Message]:
-    """All messages in a branch."""
+    """Yield all messages of a branch."""
     stack = [top]
     while stack:
         one = stack.pop()

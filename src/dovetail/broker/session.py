@@ -1,32 +1,33 @@
-"""What the server remembers of a client. Pure.
+"""The session of a client: the state that the broker keeps for it. Pure.
 
-- Messages to the client are sent as sending.py says, which is this object's outgoing half. Here is
-  where else they come from: the disk, and another broker that had the session.
-- Of the client's own QoS 2 publications the packet identifiers are held from PUBLISH to PUBREL: the
-  same one again is the same message. Those that wait for matchers are on disk when they go on.
-- A session with nothing to keep has no row.
+- session_sender.py is the outgoing half of this object, and sends messages to the client. This
+  module restores messages from disk, and takes those that come with the session from a broker.
+- The session holds the packet identifiers of the client's QoS 2 publications from PUBLISH to
+  PUBREL, to recognise duplicates. If a publication waits for matchers, its identifier goes to disk
+  when the publication continues.
+- A session without anything to store has no row.
 """
 
 from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from dovetail.broker.journal import SessionRow
-from dovetail.broker.outgoing import ARRIVED_SEQUENCES, Outgoing
-from dovetail.broker.packets import SESSION_NEVER_EXPIRES, Will
-from dovetail.broker.sending import PACKET_ID_MAX, Sending
+from dovetail.broker.limits import HANDLE_PREFIX
+from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, Outgoing
+from dovetail.broker.session_sender import PACKET_ID_MAX, Sending
+from dovetail.broker.store.journal import SessionRow
 from dovetail.broker.subscription import Subscription
-from dovetail.config import HANDLE_PREFIX
+from dovetail.codec.packets import SESSION_NEVER_EXPIRES, Will
 from dovetail.messages import Message
 
 if TYPE_CHECKING:
-    from dovetail.broker.access import AccessRules
-    from dovetail.broker.narrowing import Asked
-    from dovetail.broker.state import Shared
+    from dovetail.broker.auth.access import AccessRules
+    from dovetail.broker.matcher_client import Asked
+    from dovetail.broker.shared_state import Shared
 
 
 class Session(Sending):
-    """Lives as long as section 4.1 says: beyond the connection if it has an expiry interval."""
+    """A session (section 4.1). It outlives its connection if it has an expiry interval."""
 
     __slots__ = (
         "boxes",
@@ -51,24 +52,24 @@ class Session(Sending):
     def __init__(self, shared: "Shared", number: int, client_id: str) -> None:
         super().__init__(shared, number)
         self.client_id = client_id
-        self.is_handle = client_id.startswith(HANDLE_PREFIX)  # what has QoS 0 is kept too
+        self.is_handle = client_id.startswith(HANDLE_PREFIX)  # it queues QoS 0 messages too
         self.user: str | None = None
-        self.rules: AccessRules | None = None  # which all that it has is allowed by
+        self.rules: AccessRules | None = None  # the rules it was checked against last
         self.ended_at: float | None = None
         self.will: Will | None = None
         self.stamp = 0  # of its last connection, among those of all brokers
-        self.is_news = False  # its client may not have heard that it began without what there was
-        self.void_before = 0  # if it began clean: the stamp of the connection that it did so with
-        self.stored = False  # there is a row of it on disk
-        self.was_kept = False  # and there was one that outlives the connection
+        self.is_news = False  # its client may not know yet that the earlier session is lost
+        self.void_before = 0  # the stamp of its last clean start, if any
+        self.stored = False  # it has a row on disk
+        self.was_kept = False  # it had a row as a persistent session
         self.subscriptions: dict[str, Subscription] = {}  # by key
-        self.filter_bytes = 0  # of their keys together
-        self.boxes = 0  # of their clauses together; one for each that has none
+        self.filter_bytes = 0  # of all keys
+        self.boxes = 0  # of all clauses; a subscription without a clause counts as one
         self.incoming: set[int] = set()
         self.undecided: dict[int, Asked] = {}
-        """Of these the publications that wait for matchers, and are not on disk."""
+        """By packet identifier, the QoS 2 publications that wait for matchers."""
         self.forwarding = 0
-        """How many of its publications at QoS 2 other brokers have not acknowledged yet."""
+        """The number of its QoS 2 publications that other brokers have not acknowledged."""
 
     @property
     def persistent(self) -> bool:
@@ -83,9 +84,10 @@ class Session(Sending):
     def offer(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
     ) -> Outgoing | None:
-        """A QoS 1 or 2 message for this session; None if it has expired, or its queue is full.
+        """Send or queue a QoS 1 or 2 message. Return its entry, or None if it is not queued here.
 
-        Then it was dropped. What waits there and has expired gives way first.
+        The session drops the message if it has expired or the queue is full. Expired messages in
+        the queue make room first. A redirect may send the message to another broker instead.
         """
         detour = self.detour
         if detour is not None and not detour.takes(self, message, qos, retain, identifiers):
@@ -97,11 +99,11 @@ class Session(Sending):
     def arrive_late(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
     ) -> None:
-        """What another broker still had for it."""
+        """Send or queue a message that another broker still had for this session."""
         self._offer(message, qos, retain, identifiers)
 
     def restore(self, entry: Outgoing) -> None:
-        """An entry that was found on disk; they come in the order of their sequence numbers."""
+        """Take back an entry from disk. Entries come in the order of their sequences."""
         if entry.packet_id:
             entry.sent = True
             self.inflight[entry.packet_id] = entry
@@ -126,7 +128,10 @@ class Session(Sending):
         released: bool,
         sequence: int,
     ) -> None:
-        """What came with the session from another broker. No limit keeps it out: it was let in."""
+        """Take an entry that came with the session from another broker.
+
+        Limits do not apply: the other broker has accepted it.
+        """
         entry = Outgoing(message, qos, retain, identifiers, sequence)
         self.queued_bytes += message.size
         self.shared.gauges.queued_messages += 1
@@ -151,7 +156,10 @@ class Session(Sending):
             self.pump(self.shared.now)
 
     def requeue(self) -> None:
-        """The client does not know of what was under way here: it is sent anew, or it has it."""
+        """Put messages in flight back into the queue, for a client that does not know of them.
+
+        Released QoS 2 messages are forgotten, because the client has them.
+        """
         for entry in reversed(list(self.inflight.values())):
             if entry.released:
                 self._forget(entry)
@@ -168,14 +176,14 @@ class Session(Sending):
     # In ----------------------------------------------------------------------------------------
 
     def hold_incoming(self, packet_id: int) -> None:
-        """A QoS 2 PUBLISH has come: the same identifier again is the same message."""
+        """Hold the identifier of a QoS 2 PUBLISH, so that its repetition is a duplicate."""
         self.is_used()
         self.incoming.add(packet_id)
         if self.expiry_seconds:
             self.shared.journal.save_incoming(self.number, packet_id, held=True)
 
     def hold(self, packet_id: int, asked: "Asked | None") -> None:
-        """The same of one that may not have gone on yet: it is on disk when that is."""
+        """Hold the identifier like `hold_incoming`, but store it when `asked` continues."""
         if asked is None:
             self.hold_incoming(packet_id)
             return
@@ -194,7 +202,7 @@ class Session(Sending):
         asked.also(after)
 
     def release_incoming(self, packet_id: int) -> bool:
-        """PUBREL; False if the identifier is not known."""
+        """Release the identifier after PUBREL. Return False if it is unknown."""
         if packet_id not in self.incoming:
             return False
         self.incoming.remove(packet_id)
@@ -205,14 +213,14 @@ class Session(Sending):
     # On disk -----------------------------------------------------------------------------------
 
     def is_used(self) -> None:
-        """Its client builds on it, so it knows of it."""
+        """Note that the client uses this session, and so knows that it is new."""
         if self.is_news:
             self.is_news = False
             if self.stored:
                 self.save()
 
     def save(self) -> None:
-        """A session with nothing to keep has no row."""
+        """Write the session's row, or delete it if there is nothing to store."""
         if not self.persistent:
             self._keep_in_memory_only()
         if not (self.persistent or self.will):
@@ -237,7 +245,7 @@ class Session(Sending):
         )
 
     def _keep_in_memory_only(self) -> None:
-        """A kept session that will end with its connection: nothing of it waits for the disk."""
+        """Delete the stored entries of a session that now ends with its connection."""
         journal = self.shared.journal
         for entry in (*self.inflight.values(), *self.queue):
             if entry.first_batch:
@@ -246,7 +254,7 @@ class Session(Sending):
                 entry.first_batch = 0
 
     def empty(self, but: Collection[Outgoing] = ()) -> None:
-        """Everything that it held is given back, but some of what waits."""
+        """Forget all messages and held identifiers, except the entries in `but`."""
         kept = set(but)
         for entry in (*self.inflight.values(), *self.queue):
             if entry not in kept:
@@ -261,9 +269,9 @@ class Session(Sending):
         self.shared.expiring.forget(self)
 
     def end(self) -> deque[Outgoing]:
-        """Its end: from now on nothing is for it. Returns what it has not got, to be forgotten.
+        """End the session, and return its undelivered entries for the caller to forget.
 
-        `leave_disk` has to follow, when what is owed to others too is theirs.
+        The caller calls `leave_disk` after it has given entries of groups to other members.
         """
         self.is_over = True
         left = deque((*self.inflight.values(), *self.queue))
@@ -277,26 +285,26 @@ class Session(Sending):
         return left
 
     def give_up(self, entry: Outgoing) -> None:
-        """One of those is another session's by now, on disk as well."""
+        """Delete the row of an entry from `end` that another session has now."""
         if entry.first_batch:
             self.shared.journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
 
     def leave_disk(self) -> None:
-        """With all that belongs to it."""
+        """Delete the session's row, and all that belongs to it."""
         if self.stored:
             self.stored = False
             self.shared.journal.drop_session(self.number)
 
     def forget(self, entry: Outgoing) -> None:
-        """One of those."""
+        """Forget an entry from `end`."""
         self._forget(entry)
 
 
 def stamp_to_row(stamp: int, *, is_news: bool) -> int:
-    """Stamps are -1 at least; the rest of the numbers is for sessions that are news."""
+    """Encode both in one number. Stamps are at least -1, so lower numbers mean `is_news`."""
     return -2 - stamp if is_news else stamp
 
 
 def stamp_from_row(row: int) -> tuple[int, bool]:
-    """The stamp, and whether the session is news to its client."""
+    """Return the stamp and `is_news`."""
     return (-2 - row, True) if row < -1 else (row, False)

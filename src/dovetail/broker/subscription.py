@@ -1,9 +1,9 @@
-"""A subscription as its session has it: a filter, maybe a where-clause, and options. Pure."""
+"""A subscription of a session: a filter, an optional where-clause, and options. Pure."""
 
 from typing import TYPE_CHECKING
 
-from dovetail.broker.clauses import Clause, split_key
-from dovetail.broker.journal import SubscriptionRow
+from dovetail.attributes.clauses import Clause, split_key
+from dovetail.broker.store.journal import SubscriptionRow
 
 if TYPE_CHECKING:
     from dovetail.broker.session import Session
@@ -17,11 +17,10 @@ class Subscription:
     def __init__(self, session: "Session", key: str, options: int, identifier: int) -> None:
         self.session = session
         self.key = key
-        """Its filter and, if it has a where-clause, that (clauses.py)."""
+        """The filter, with the where-clause if there is one (attributes/clauses.py)."""
         self.filter, _ = split_key(key)
         self.clause: Clause | None = None
-        """What it wants of its topics; None: everything, or nothing if spaces are not as they were
-        when it was made."""
+        """Its where-clause; None if it has none, or if no space knows the clause now."""
         self.options = options
         self.identifier = identifier
 

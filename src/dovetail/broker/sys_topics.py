@@ -1,12 +1,10 @@
-"""What the broker tells of itself under `$SYS/broker/`.
+"""The broker's status under `$SYS/broker/`. Pure.
 
-Names, units and averages are those that Mosquitto's users know (mosquitto(8), "Broker Status"), so
-that dashboards made for it go on working; what only Dovetail counts is under
-`$SYS/broker/dovetail/`.
+Names, units and averages are Mosquitto's (mosquitto(8), "Broker Status"), so that its dashboards
+work here. Values that only Dovetail has are under `$SYS/broker/dovetail/`.
 
-Pure: counts and the time come in, topics and payloads go out, and the caller publishes them as
-retained messages. A payload is given out when it differs from the one before. A topic is one line
-of a table.
+Counters and the time go in, topics and payloads come out, and the caller publishes them as retained
+messages. A payload is returned only if it has changed. Each topic is one line of a table.
 """
 
 import math
@@ -24,7 +22,7 @@ _MINUTE_SECONDS = 60.0
 
 
 class Reading(NamedTuple):
-    """All that a payload is made of."""
+    """The values from which payloads are made."""
 
     counters: Counters
     gauges: Gauges
@@ -105,11 +103,11 @@ LOADS: Mapping[str, Callable[[Counters], int]] = {
         counters.connections_accepted + counters.connections_refused
     ),
 }
-"""What is averaged, per minute, over each of `AVERAGED_SECONDS`."""
+"""Counters whose rate per minute is averaged over each of `AVERAGED_SECONDS`."""
 
 
 class SysTopics:
-    """One broker's topics. All times are of one clock that does not run backwards."""
+    """The topics of one broker. All times come from one monotonic clock."""
 
     def __init__(self, version: str, started_at: float) -> None:
         self._version = version
@@ -121,9 +119,9 @@ class SysTopics:
         self._published: dict[str, bytes] = {}
 
     def publish(self, counters: Counters, gauges: Gauges, now: float) -> list[tuple[bytes, bytes]]:
-        """Topics and payloads that are new or have changed since the last call."""
+        """Return the topics and payloads that are new or have changed since the last call."""
         self._average(counters, now)
-        # Seen at each call, as Mosquitto does it: who comes and goes in between is not noticed.
+        # Sampled at each call, as in Mosquitto: a peak between two calls is not seen.
         self._connected_max = max(self._connected_max, gauges.clients_connected)
         reading = Reading(
             counters, gauges, self._version, now - self._started_at, self._connected_max

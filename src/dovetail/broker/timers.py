@@ -1,7 +1,7 @@
-"""What happens later: one action per key, at a time that may be moved as often as one likes. Pure.
+"""Timers: one action per key, at a time that may be moved any number of times. Pure.
 
-Moving a time later or cancelling it touches a dict only; the heap learns of it when the old time
-comes. A key has one entry there, or few; when stale ones are the majority the heap is made anew.
+Moving a time later, or cancelling it, changes only a dict; the heap follows when the old time
+comes. A key has one heap entry, or few. When most entries are stale, the heap is rebuilt.
 """
 
 import heapq
@@ -13,7 +13,7 @@ _STALE_MIN = 1_024
 
 
 class Timers:
-    """Times are seconds of whatever clock the caller uses."""
+    """Actions by key. Times are seconds of the caller's clock."""
 
     def __init__(self) -> None:
         self._due: dict[Hashable, tuple[float, Callable[[], None]]] = {}
@@ -39,7 +39,7 @@ class Timers:
             heapq.heapify(self._heap)
 
     def run(self, now: float, count: float = math.inf) -> bool:
-        """What is due, in the order of its times; so many and no more. False if that is all."""
+        """Run up to `count` due actions in order of time. Return True if more are due."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             if count <= 0:
@@ -62,7 +62,7 @@ class Timers:
 
     @property
     def next_time(self) -> float | None:
-        """No action is due before it."""
+        """A lower bound for the time of the next action, or None."""
         return self._heap[0][0] if self._heap else None
 
     def __len__(self) -> int:

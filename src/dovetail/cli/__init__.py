@@ -1,19 +1,20 @@
-"""The command line.
+"""The command line. A command reads its options, calls one function and prints the result.
 
-    command.py      the `dovetail` command: all commands together, and what is said of errors
-    serving.py        up, node
-    looking.py        status, route
-    upkeep.py         config, passwd, backup
-    clients.py        pub, sub             connecting.py   the options that both have
-    matching.py       match                streaming.py    stream
-    planning.py       plan
-    reproduce.py      reproduce ...
-    sketch.py         sketch ...
-    option.py       kinds of options, so that those that are alike have the same bounds
+What a command needs is imported when it runs: `dovetail --help` waits for neither Numba nor Spark.
 
-A command reads its options, calls one function and prints what it says. No command does its work
-here, and what it needs is imported when it runs: `dovetail --help` must not wait for Numba or
-Spark.
+    command.py             the `dovetail` command: all commands together, and how errors are shown
+    up.py                  up, node
+    inspection.py          status, route, spaces, drain
+    maintenance.py         config, passwd, backup, repair, compact
+    pub_sub.py             pub, sub
+    connection_options.py  the options that pub and sub share
+    match.py               match
+    stream.py              stream
+    plan.py                plan
+    sketch.py              sketch ...
+    option_types.py        kinds of options with their bounds
+
+`reproduce` is in `papers/reproduce.py`.
 """
 
 from dovetail.cli.command import app, main

@@ -12,19 +12,19 @@ import typer
 
 from dovetail import __version__
 from dovetail.cli import (
-    clients,
-    looking,
-    matching,
-    option,
-    planning,
-    reproduce,
-    serving,
+    inspection,
+    maintenance,
+    match,
+    option_types,
+    plan,
+    pub_sub,
     sketch,
-    streaming,
-    upkeep,
+    stream,
+    up,
 )
 from dovetail.errors import DovetailError
-from dovetail.terminal import complain, say
+from dovetail.papers import reproduce
+from dovetail.process.terminal import complain, say
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -46,13 +46,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 # In the order in which `--help` lists them.
-app.add_typer(serving.app)
-app.add_typer(looking.app)
-app.add_typer(upkeep.app)
-app.add_typer(clients.app)
-app.add_typer(matching.app)
-app.add_typer(streaming.app)
-app.add_typer(planning.app)
+app.add_typer(up.app)
+app.add_typer(inspection.app)
+app.add_typer(maintenance.app)
+app.add_typer(pub_sub.app)
+app.add_typer(match.app)
+app.add_typer(stream.app)
+app.add_typer(plan.app)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(sketch.app, name="sketch")
 
@@ -67,7 +67,7 @@ def show_version(wanted: bool) -> None:
 def global_options(
     context: typer.Context,
     debug: Annotated[
-        bool, option.flag("--debug", "Show the traceback of an expected error.")
+        bool, option_types.flag("--debug", "Show the traceback of an expected error.")
     ] = False,
     _version: Annotated[
         bool,

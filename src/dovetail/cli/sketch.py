@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli import option
-from dovetail.config import SKETCH_FALSE_POSITIVE_RATE
-from dovetail.terminal import say
+from dovetail.cli import option_types
+from dovetail.process.terminal import say
+from dovetail.topics.limits import SKETCH_FALSE_POSITIVE_RATE
 
 app = typer.Typer(
     help="Build, look at and search sketches of topic filters.",
@@ -24,17 +24,19 @@ def build(
         str, typer.Argument(help="A file with one topic filter a line; - reads standard input.")
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", dir_okay=False, help="The sketch's file.")],
-    method: Annotated[str, option.value("How filters are kept.", "bf|bfp|prefix|lines")] = "lines",
+    method: Annotated[
+        str, option_types.value("How filters are kept.", "bf|bfp|prefix|lines")
+    ] = "lines",
     false_positive_rate: Annotated[
-        float, option.value("Wrong answers per query that are allowed.", "RATE")
+        float, option_types.value("Wrong answers per query that are allowed.", "RATE")
     ] = SKETCH_FALSE_POSITIVE_RATE,
-    seed: Annotated[int, option.number("The hashes' seed.", least=0, most=2**64 - 1)] = 0,
+    seed: Annotated[int, option_types.number("The hashes' seed.", least=0, most=2**64 - 1)] = 0,
 ) -> None:
     """Sketch a list of filters as a broker would, and say what it costs."""
-    from dovetail import sketching
+    from dovetail.inspect import sketch_files
 
     _show_table(
-        sketching.build(
+        sketch_files.build(
             filters, out, method=method, false_positive_rate=false_positive_rate, seed=seed
         )
     )
@@ -43,9 +45,9 @@ def build(
 @app.command()
 def info(file: SketchFile) -> None:
     """Show a sketch's size, fill and false-positive rate."""
-    from dovetail import sketching
+    from dovetail.inspect import sketch_files
 
-    _show_table(sketching.describe(sketching.read(file)))
+    _show_table(sketch_files.describe(sketch_files.read(file)))
 
 
 @app.command(epilog="Example: dovetail sketch search broker.sketch building3/room1/temperature")
@@ -56,9 +58,9 @@ def search(
     ],
 ) -> None:
     """Say for each topic whether a filter in the sketch may match it."""
-    from dovetail import sketching
+    from dovetail.inspect import sketch_files
 
-    for topic, found, queries in sketching.search(file, topics):
+    for topic, found, queries in sketch_files.search(file, topics):
         say(f"{'maybe' if found else 'no':5}  {queries:4} queries  {topic}")
 
 

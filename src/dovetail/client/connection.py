@@ -26,7 +26,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 
-from dovetail.client.options import MQTT_5, WEBSOCKET_PATH, ConnectionOptions
+from dovetail.client.endpoint import MQTT_5, WEBSOCKET_PATH, ConnectionOptions
 from dovetail.errors import DovetailError, ReasonCode
 
 if TYPE_CHECKING:
@@ -431,7 +431,7 @@ def _said(properties: Properties | None) -> str | None:
 class _Client(Client):
     """paho's client, but for a refusal at QoS 2, which paho takes for a yes, and for filters.
 
-    Whether a filter can be meant was decided before (subscribing.py): paho knows none with a
+    Whether a filter can be meant was decided before (subscriber.py): paho knows none with a
     where-clause behind a wildcard.
     """
 

@@ -4,8 +4,8 @@ import ipaddress
 import re
 from typing import NamedTuple
 
-from dovetail.config import CLUSTER_PORT, HOST_BYTES_MAX
 from dovetail.errors import ConfigError
+from dovetail.limits import CLUSTER_PORT, HOST_BYTES_MAX
 
 HOST_PATTERN = rf"\A[A-Za-z0-9._:%-]{{1,{HOST_BYTES_MAX}}}\Z"
 """Names, IPv4 and IPv6 addresses. Whether one leads anywhere only the network knows."""

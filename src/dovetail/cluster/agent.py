@@ -23,18 +23,18 @@ from math import inf
 from random import Random
 from typing import get_args
 
+from dovetail.api.reports import NodeRole, State
 from dovetail.cluster import gossip
 from dovetail.cluster.addresses import Address, parse_address
 from dovetail.cluster.gossip import Event, Gossip, Presence
 from dovetail.cluster.handshake import Hello
-from dovetail.cluster.link import Link
-from dovetail.cluster.links import ClusterLinks
-from dovetail.cluster.part import ClusterPart
+from dovetail.cluster.limits import LEFT_FORGET_SECONDS, PHI_SUSPECT
+from dovetail.cluster.link_settings import ClusterLinks
+from dovetail.cluster.node_settings import ClusterPart
+from dovetail.cluster.peer_link import Link
 from dovetail.cluster.transport import Transport
-from dovetail.config import LEFT_FORGET_SECONDS, PHI_SUSPECT
 from dovetail.errors import ConfigError
-from dovetail.logs import about
-from dovetail.reports import NodeRole, State
+from dovetail.process.logs import about
 
 log = logging.getLogger("dovetail.cluster")
 

@@ -31,16 +31,15 @@ import msgspec
 from msgspec import Struct
 
 from dovetail.cluster.detector import Detector
-from dovetail.cluster.membership import Delta, Digest, NodeState, Table
-from dovetail.config import (
-    CLUSTER_NODES_MAX,
+from dovetail.cluster.limits import (
     DETECTOR_WINDOW,
-    FORGET_SECONDS,
     GOSSIP_BYTES_MAX,
     GOSSIP_INTERVAL_SECONDS,
     PHI_DEAD,
 )
+from dovetail.cluster.membership import Delta, Digest, NodeState, Table
 from dovetail.errors import PeerError
+from dovetail.limits import CLUSTER_NODES_MAX, FORGET_SECONDS
 
 LEFT = "left"
 """The record of a node that has said goodbye."""

@@ -36,10 +36,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from dovetail.api.reports import NodeRole
 from dovetail.cluster import frames
 from dovetail.cluster.addresses import HOST_PATTERN, Address
-from dovetail.config import NODE_NAME_BYTES_MAX, REFUSAL_CHARACTERS_MAX
-from dovetail.reports import NodeRole
+from dovetail.cluster.limits import REFUSAL_CHARACTERS_MAX
+from dovetail.limits import NODE_NAME_BYTES_MAX
 
 MAGIC = b"DOVETAIL"
 VERSION = 1

@@ -18,13 +18,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from dovetail.config import (
-    CLUSTER_NODES_MAX,
-    NODE_NAME_BYTES_MAX,
-    NODE_RECORDS_MAX,
-    RECORD_BYTES_MAX,
-    RECORD_KEY_BYTES_MAX,
-)
+from dovetail.cluster.limits import NODE_RECORDS_MAX, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX
+from dovetail.limits import CLUSTER_NODES_MAX, NODE_NAME_BYTES_MAX
 
 Name = Annotated[str, Meta(min_length=1, max_length=NODE_NAME_BYTES_MAX)]
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]

@@ -14,7 +14,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from dovetail.config import SECRET_BYTES_MAX, SECRET_BYTES_MIN
+from dovetail.cluster.limits import SECRET_BYTES_MAX, SECRET_BYTES_MIN
 from dovetail.errors import ConfigError
 
 _SALT = b"dovetail cluster "

@@ -11,7 +11,7 @@ import re
 import ssl
 from pathlib import Path
 
-from dovetail.cluster.links import ClusterLinks
+from dovetail.cluster.link_settings import ClusterLinks
 from dovetail.errors import ConfigError
 
 _CERTIFICATE = re.compile(

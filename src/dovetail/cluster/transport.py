@@ -27,9 +27,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from random import Random
 
-from dovetail.cluster.accepting import Door
+from dovetail.cluster.acceptor import Door
 from dovetail.cluster.addresses import Address, is_loopback, network_of
-from dovetail.cluster.dialing import Dial, Grievances, pause_seconds
+from dovetail.cluster.dialer import Dial, Grievances, pause_seconds
 from dovetail.cluster.handshake import (
     INSTANCE_BYTES,
     NONCE_BYTES,
@@ -39,18 +39,18 @@ from dovetail.cluster.handshake import (
     Refusal,
     Role,
 )
-from dovetail.cluster.link import Link, explain
-from dovetail.cluster.links import ClusterLinks
-from dovetail.cluster.secret import key_of
-from dovetail.cluster.tls import Tls, channel_of
-from dovetail.config import (
-    CLUSTER_NODES_MAX,
+from dovetail.cluster.limits import (
     DIAL_FAILURES_QUIET,
     GRIEVANCE_SECONDS,
     GRIEVANCES_MAX,
     MEMBER_ADDRESSES_MAX,
 )
-from dovetail.logs import about
+from dovetail.cluster.link_settings import ClusterLinks
+from dovetail.cluster.peer_link import Link, explain
+from dovetail.cluster.secret import key_of
+from dovetail.cluster.tls import Tls, channel_of
+from dovetail.limits import CLUSTER_NODES_MAX
+from dovetail.process.logs import about
 
 log = logging.getLogger("dovetail.cluster")
 

@@ -1,7 +1,7 @@
 """What matchers have to know of a space: its dimensions, and how it is shared among them. Pure.
 
 A layout has a name on the wire that is made of all that decides who holds a box, and of what its
-numbers are: bounds, names and order of dimensions, and the scheme (attributes/sharing.py). So
+numbers are: bounds, names and order of dimensions, and the scheme (attributes/scheme.py). So
 brokers and matchers whose settings of a space differ do not meet, which costs needless forwarding
 and no matches.
 
@@ -18,11 +18,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.attributes.limits import WIDE_SHARE
 from dovetail.attributes.partition import Bounds
-from dovetail.attributes.sharing import Scheme
+from dovetail.attributes.scheme import Scheme
 from dovetail.attributes.space import Space
-from dovetail.config import WIDE_SHARE
-from dovetail.matcher.covers import Cover, is_nothing, rows_of
+from dovetail.matcher.coverage import Cover, is_nothing, rows_of
 
 Floats = npt.NDArray[np.float64]
 Kinds = npt.NDArray[np.uint16]

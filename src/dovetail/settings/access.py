@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from dovetail.settings.describing import about, number
+from dovetail.settings.field import about, number
 
 
 class Rule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from dovetail.settings.describing import about, number
+from dovetail.settings.field import about, number
 
 _MIB = 1 << 20
 

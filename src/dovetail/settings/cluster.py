@@ -4,13 +4,13 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from dovetail.config import (
+from dovetail.limits import (
     CLUSTER_JOIN_SECONDS_MAX,
     CLUSTER_PORT,
     FORGET_SECONDS,
     LINK_SILENCE_SECONDS_MAX,
 )
-from dovetail.settings.describing import about, number
+from dovetail.settings.field import about, number
 
 
 class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from dovetail.errors import ConfigError
-from dovetail.settings.lines import KeyPath, LineIndex
+from dovetail.settings.toml_lines import KeyPath, LineIndex
 
 FAULTS_SHOWN_MAX = 20
 """A file of another kind altogether need not be told line by line."""

@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 
-from dovetail.config import TOPIC_BYTES_MAX
+from dovetail.limits import TOPIC_BYTES_MAX
 
 _SINGLE_LEVEL = "+"
 _MULTI_LEVEL = "#"

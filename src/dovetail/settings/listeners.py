@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from dovetail.settings.describing import about, number
+from dovetail.settings.field import about, number
 
 ListenerKind = Literal["tcp", "tls", "websocket", "secure-websocket"]
 

@@ -4,15 +4,14 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from dovetail.config import (
-    MATCHERS_ADD_ABOVE,
+from dovetail.errors import ConfigError
+from dovetail.limits import MATCHERS_ADD_ABOVE, WORKERS_MAX
+from dovetail.settings.field import number
+from dovetail.settings.limits import (
     MATCHERS_ADD_AFTER_SECONDS,
     MATCHERS_REMOVE_AFTER_SECONDS,
     MATCHERS_REMOVE_BELOW,
-    WORKERS_MAX,
 )
-from dovetail.errors import ConfigError
-from dovetail.settings.describing import number
 
 
 class Matchers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

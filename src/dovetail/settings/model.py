@@ -1,7 +1,7 @@
 """The tree of settings: every field with its type, bounds, default and description, all as data.
 
 The checks, the error messages and `explain()` read them from here, so there is no second place to
-keep up to date. The larger tables have a module each: listeners.py, access.py, limits.py
+keep up to date. The larger tables have a module each: listeners.py, access.py, mqtt.py
 (`[mqtt]`), cluster.py, matchers.py, spaces.py and archive.py. Structs are frozen: a change is
 `msgspec.structs.replace`, a reload is a new tree.
 """
@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from dovetail.config import SPACES_MAX, WORKERS_MAX
+from dovetail.limits import SPACES_MAX, WORKERS_MAX
 from dovetail.settings.access import Access
 from dovetail.settings.archive import Archive
 from dovetail.settings.cluster import Cluster
-from dovetail.settings.describing import about, number
-from dovetail.settings.limits import Mqtt
+from dovetail.settings.field import about, number
 from dovetail.settings.listeners import Listener
 from dovetail.settings.matchers import Matchers
+from dovetail.settings.mqtt import Mqtt
 from dovetail.settings.spaces import EXAMPLE, SpaceSettings
 
 

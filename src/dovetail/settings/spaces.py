@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from dovetail.config import SPACE_BOUND_MAX, SPACE_DIMENSIONS_MAX, SPACE_TEXTS_MAX
-from dovetail.settings.describing import about, number
+from dovetail.limits import SPACE_DIMENSIONS_MAX, SPACE_TEXTS_MAX
+from dovetail.settings.field import about, number
+from dovetail.settings.limits import SPACE_BOUND_MAX
 
 Bounds = tuple[
     Annotated[float, number(-SPACE_BOUND_MAX, SPACE_BOUND_MAX, "The low end.")],

@@ -1,10 +1,11 @@
 """What happens to a whole cluster over minutes (BlueDove IV-C and IV-E): experiments. Pure.
 
-Brokers and matchers are the machines of the service on the virtual clock (matching.py): gossip,
-joins, feeds, questions, answers, and questions that are put again. Publications come evenly.
+Brokers and matchers are the machines of the service on the virtual clock (matching_world.py):
+gossip, joins, feeds, questions, answers, and questions that are put again. Publications come
+evenly.
 
-    growth      the rate rises step by step; where matchers are too busy (matcher/scaling.py), one
-                more is started, chooses its place and takes its boxes while publications flow
+    growth      the rate rises step by step; where matchers are too busy (autoscaler.py), one more
+                is started, chooses its place and takes its boxes while publications flow
     crashes     one matcher after another falls silent, as a machine that loses power: nobody is
                 told, connections do not break
     overhead    what matchers tell each other and the brokers when nothing changes
@@ -21,11 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.matcher.bodies import LOADS
-from dovetail.matcher.scaling import Bounds, Place, Scaling, Standing
-from dovetail.sim.matchers import MatcherNode
-from dovetail.sim.matching import MatchingWorld
-from dovetail.sim.publishers import BrokerNode, Published
+from dovetail.matcher.autoscaler import Bounds, Place, Scaling, Standing
+from dovetail.matcher.matcher_messages import LOADS
+from dovetail.sim.broker_node import BrokerNode, Published
+from dovetail.sim.matcher_node import MatcherNode
+from dovetail.sim.matching_world import MatchingWorld
 from dovetail.sim.saturation import points_of
 from dovetail.sim.systems import SYSTEMS, Setting
 

@@ -1,10 +1,10 @@
 """Queues of matchers on a virtual clock, without boxes and frames: how long points wait. Pure.
 
-Most of what a simulated cluster does (matching.py) has no part in how long a point waits: frames,
-feeds, gossip, the search itself. Here are candidates, policies, what matchers tell of their load,
-and queues that share a matcher's time; the first three by the code of the service. How many boxes a
-matcher holds along a dimension is counted once. So a publication costs a thirtieth of what it does
-there, and experiments can have as many as they need. A test holds one against the other.
+Most of what a simulated cluster does (matching_world.py) has no part in how long a point waits:
+frames, feeds, gossip, the search itself. Here are candidates, policies, what matchers tell of their
+load, and queues that share a matcher's time; the first three by the code of the service. How many
+boxes a matcher holds along a dimension is counted once. So a publication costs a thirtieth of what
+it does there, and experiments can have as many as they need. A test holds one against the other.
 
 Points are addressed before they are published (`addressed`), thousands at a time: who their
 candidates are depends on segments alone.
@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.attributes import forwarding
-from dovetail.attributes.forwarding import Load, Loads, Meter
-from dovetail.config import LOAD_WINDOW_SECONDS
-from dovetail.matcher.choosing import choose
+from dovetail.attributes import policies
+from dovetail.attributes.limits import LOAD_WINDOW_SECONDS
+from dovetail.attributes.policies import Load, Loads, Meter
+from dovetail.matcher.candidate_choice import choose
 from dovetail.matcher.layout import Floats
-from dovetail.sim import holdings
+from dovetail.sim import box_counts
 from dovetail.sim.clock import Clock
-from dovetail.sim.matchers import TICK_SECONDS, Costs
+from dovetail.sim.matcher_node import TICK_SECONDS, Costs
 from dovetail.sim.systems import Setting, System
 
 LINK_SECONDS = 0.001
@@ -53,7 +53,7 @@ class _Matcher:
         self.meters = [Meter(0.0) for _ in boxes]
         self.busy_seconds = 0.0
         self.is_working = False
-        # Time that each queue has had, as in matcher/answering.py.
+        # Time that each queue has had, as in matcher/answers.py.
         self._used = [0.0] * len(boxes)
         self._used_least = 0.0
 
@@ -89,7 +89,7 @@ class Queues:
         self._matchers = {
             name: _Matcher(name, along)
             for name, along in zip(
-                placement.names, holdings.along(placement, lows, highs).tolist(), strict=True
+                placement.names, box_counts.along(placement, lows, highs).tolist(), strict=True
             )
         }
         self._brokers = [
@@ -124,7 +124,7 @@ class Queues:
         for candidates in points:
             for asked in self._asked(candidates or self._anybody(), loads, known):
                 questions[asked] = questions.get(asked, 0) + 1
-            if loads.policy is forwarding.random:  # for each point anew
+            if loads.policy is policies.random:  # for each point anew
                 known.clear()
         for (name, dimension), count in questions.items():
             loads.sent(name, dimension, count)

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dovetail.attributes import workload
 from dovetail.matcher.layout import Floats
+from dovetail.sim import workload
 from dovetail.sim.clock import Clock
-from dovetail.sim.matching import MatchingWorld
+from dovetail.sim.matching_world import MatchingWorld
 from dovetail.sim.queues import Queues
 from dovetail.sim.systems import SYSTEMS, Setting, System
 

@@ -5,14 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.attributes import forwarding, workload
-from dovetail.attributes.forwarding import Policy
+from dovetail.attributes import policies
+from dovetail.attributes.limits import WIDE_SHARE
 from dovetail.attributes.partition import Bounds, Tokens, even_tokens
-from dovetail.attributes.sharing import Scheme
-from dovetail.config import WIDE_SHARE
+from dovetail.attributes.policies import Policy
+from dovetail.attributes.scheme import Scheme
 from dovetail.matcher.layout import Floats, Layout
-from dovetail.matcher.tables import Placement
-from dovetail.sim.matchers import Costs
+from dovetail.matcher.segment_tables import Placement
+from dovetail.sim import workload
+from dovetail.sim.matcher_node import Costs
 
 LINEAR = Costs(question_seconds=0.0, point_seconds=0.0, box_seconds=6e-6)
 """The paper's matcher, which looks at each box of a dimension's set; a hundred times as slow."""
@@ -26,12 +27,12 @@ class System(NamedTuple):
 
 
 SYSTEMS = {
-    "adaptive": System(Scheme.MPARTITION, forwarding.adaptive),
-    "response-time": System(Scheme.MPARTITION, forwarding.response_time),
-    "subscription-amount": System(Scheme.MPARTITION, forwarding.subscription_amount),
-    "random": System(Scheme.MPARTITION, forwarding.random),
-    "p2p": System(Scheme.P2P, forwarding.adaptive),
-    "full": System(Scheme.FULL, forwarding.adaptive),
+    "adaptive": System(Scheme.MPARTITION, policies.adaptive),
+    "response-time": System(Scheme.MPARTITION, policies.response_time),
+    "subscription-amount": System(Scheme.MPARTITION, policies.subscription_amount),
+    "random": System(Scheme.MPARTITION, policies.random),
+    "p2p": System(Scheme.P2P, policies.adaptive),
+    "full": System(Scheme.FULL, policies.adaptive),
 }
 
 

@@ -13,15 +13,20 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.config import BANK_FILL_BITS_MAX, BANK_LANES, BANK_PLAIN_MAX, SEARCH_QUERIES_MAX
 from dovetail.errors import SketchError
-from dovetail.topics.columns import Column
 from dovetail.topics.kernels import bank as kernels
 from dovetail.topics.kernels import ledger as ledger_kernels
 from dovetail.topics.kernels import lines as lines_kernels
 from dovetail.topics.kernels.lines import LINE_BITS
+from dovetail.topics.limits import (
+    BANK_FILL_BITS_MAX,
+    BANK_LANES,
+    BANK_PLAIN_MAX,
+    SEARCH_QUERIES_MAX,
+)
 from dovetail.topics.sketches.base import Delta, Geometry, Sketch, aligned_words
 from dovetail.topics.sketches.lines import LinesSketch
+from dovetail.topics.topic_column import Column
 
 Peer = TypeVar("Peer", bound=Hashable)
 Words = npt.NDArray[np.uint64]

@@ -10,8 +10,8 @@ only doors in, and refuse with the reason code and a sentence.
 import re
 from typing import NamedTuple
 
-from dovetail.config import TOPIC_BYTES_MAX
 from dovetail.errors import ClientError, ReasonCode
+from dovetail.limits import TOPIC_BYTES_MAX
 
 SEPARATOR = "/"
 SINGLE_LEVEL = "+"

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.topics.columns import Column
 from dovetail.topics.kernels import trie as kernels
+from dovetail.topics.topic_column import Column
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int32]

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dovetail import __version__
-from dovetail.reports import MatcherReport, PartReport, SegmentReport
+from dovetail.api.reports import MatcherReport, PartReport, SegmentReport
 from dovetail.web.metrics import build_info, registry_of
 from dovetail.web.pages import cluster_page, health_page, metrics_page
 from dovetail.web.views import MatcherViews

@@ -18,7 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from dovetail import __version__
-from dovetail.reports import PeerReport, SketchReport
+from dovetail.api.reports import PeerReport, SketchReport
 from dovetail.web.views import Views
 
 HELP: Mapping[str, str] = {

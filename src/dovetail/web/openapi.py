@@ -1,6 +1,6 @@
 """The OpenAPI description of subscriptions by handle, made of the types that the code reads with.
 
-Schemas, bounds, defaults and descriptions are those of dovetail/handles.py. What a path answers
+Schemas, bounds, defaults and descriptions are those of api/handles.py. What a path answers
 with is said here, and a test holds it against what the server does.
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dovetail import __version__
-from dovetail.handles import (
+from dovetail.api.handles import (
     HANDLE_PATTERN,
     Acknowledged,
     Acknowledgements,

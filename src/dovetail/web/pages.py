@@ -15,15 +15,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from dovetail import __version__
+from dovetail.api.reports import ClusterReport
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.reports import ClusterReport
-from dovetail.web.archive import archive_routes
-from dovetail.web.draining import drain_route
-from dovetail.web.engine import engine_routes
+from dovetail.web.archive_routes import archive_routes
+from dovetail.web.drain_routes import drain_route
+from dovetail.web.engine_routes import engine_routes
+from dovetail.web.handle_routes import subscription_routes
 from dovetail.web.metrics import make_registry
-from dovetail.web.planning import plan_route
+from dovetail.web.plan_routes import plan_route
 from dovetail.web.requests import FAULT_HANDLERS, claim_of
-from dovetail.web.subscriptions import subscription_routes
 from dovetail.web.views import Views
 
 _JSON = "application/json"

@@ -5,15 +5,16 @@ Rules:
 - Who asks proves its name as in MQTT (HTTP Basic), or may do without one as there. A request that a
   proxy passed on does not count as one from this machine.
 - A fault is a status and `{"error": a sentence}`. ClientErrors have their status by reason code.
-- Bodies are JSON, say so, and are bounded before they are read. Pages in browsers cannot send such
-  a request to a stranger unasked, and one with an Origin is refused: no page is at home here.
+- Bodies are JSON or msgpack, say so, and are bounded before they are read. Pages in browsers cannot
+  send such a request to a stranger unasked, and one with an Origin is refused: no page is at home
+  here.
 - Nothing of an answer is kept by caches.
 """
 
 import base64
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -21,9 +22,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dovetail.config import HTTP_BODY_BYTES_MAX
+from dovetail.api.engine import MEDIA_TYPE as MSGPACK_MEDIA_TYPE
+from dovetail.api.handles import Fault
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.handles import Fault
+from dovetail.web.limits import ENGINE_REQUEST_BYTES_MAX, HTTP_BODY_BYTES_MAX
 from dovetail.web.views import Claim
 
 T = TypeVar("T")
@@ -47,17 +49,43 @@ _LATER = {503: {"retry-after": "1"}, 429: {"retry-after": "60"}}
 _PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 
 
+class BodyFormat(NamedTuple):
+    """How a body is written, and how long one may be that we read."""
+
+    name: str
+    media_type: str
+    bytes_max: int
+    encode: Callable[[Any], bytes]
+    decode: Callable[..., Any]
+
+
+JSON = BodyFormat(
+    "JSON", "application/json", HTTP_BODY_BYTES_MAX, msgspec.json.encode, msgspec.json.decode
+)
+MSGPACK = BodyFormat(
+    "msgpack",
+    MSGPACK_MEDIA_TYPE,
+    ENGINE_REQUEST_BYTES_MAX,
+    msgspec.msgpack.encode,
+    msgspec.msgpack.decode,
+)
+"""For the engine of a space (api/engine.py)."""
+
+
 # Answers ----------------------------------------------------------------------------------------
 
 
 def reply(
-    what: msgspec.Struct, status: int = 200, headers: Mapping[str, str] | None = None
+    what: msgspec.Struct,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    body: BodyFormat = JSON,
 ) -> Response:
     return Response(
-        msgspec.json.encode(what),
+        body.encode(what),
         status,
         {"cache-control": "no-store", **(headers or {})},
-        "application/json",
+        body.media_type,
     )
 
 
@@ -144,20 +172,23 @@ def query_of(request: Request, kind: type[T]) -> T:
         raise HTTPException(400, f"the query of the URL: {error}") from None
 
 
-async def body_of(request: Request, kind: type[T]) -> T:
-    kind_of_body = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind_of_body != "application/json":
-        raise HTTPException(415, "the body has to be JSON, with content-type: application/json")
-    length = request.headers.get("content-length", "0")
-    too_long = HTTPException(413, f"the body has more than {HTTP_BODY_BYTES_MAX:,} bytes")
-    if int(length) > HTTP_BODY_BYTES_MAX:
+async def body_of(request: Request, kind: type[T], body: BodyFormat = JSON) -> T:
+    """Return the body of a request, read as `kind`."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != body.media_type:
+        raise HTTPException(
+            415, f"the body has to be {body.name}, with content-type: {body.media_type}"
+        )
+    too_long = HTTPException(413, f"the body has more than {body.bytes_max:,} bytes")
+    if int(request.headers.get("content-length", "0")) > body.bytes_max:
         raise too_long
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
-        if len(data) > HTTP_BODY_BYTES_MAX:
+        if len(data) > body.bytes_max:
             raise too_long
     try:
-        return msgspec.json.decode(data, type=kind)
+        decoded: T = body.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HTTPException(400, f"the body: {error}") from None
+    return decoded

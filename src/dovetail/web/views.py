@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from dovetail.engines import Engine
-from dovetail.handles import Handles
-from dovetail.reports import (
+from dovetail.api.engine import Engine
+from dovetail.api.handles import Handles
+from dovetail.api.reports import (
     ArchiveReport,
     ClusterReport,
     DrainReport,
@@ -34,7 +34,7 @@ class Claim(NamedTuple):
 
 
 class ArchiveView(Protocol):
-    """A broker's archive, for who reads it over HTTP (archive/reading.py)."""
+    """A broker's archive, for who reads it over HTTP (archive/reader.py)."""
 
     async def report(self, after: int) -> ArchiveReport:
         """Which rows there are above an offset."""

@@ -16,7 +16,7 @@ from dovetail.attributes.kernels.codes import (
     OPEN_BELOW,
     keys_of,
 )
-from kernel_parts import callable_part
+from support.oracles.kernel_parts import callable_part
 
 code_of = callable_part(kernels.code_of)
 low_code, high_code = callable_part(kernels.low_code), callable_part(kernels.high_code)

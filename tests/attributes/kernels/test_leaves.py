@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from dovetail.attributes import workload
-from dovetail.attributes.index import BoxIndex
+from dovetail.attributes.box_index import BoxIndex
 from dovetail.attributes.kernels import codes, leaves
 from dovetail.attributes.kernels.codes import CELLS, keys_of
 from dovetail.attributes.kernels.lanes import LANES
-from dovetail.config import LEAF_BOXES_MIN
-from kernel_parts import callable_part
+from dovetail.attributes.limits import LEAF_BOXES_MIN
+from dovetail.sim import workload
+from support.oracles.kernel_parts import callable_part
 
 cut_of = callable_part(leaves.cut_of)
 cells_of = callable_part(codes.cells_of)

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from box_oracle import is_inside
 from dovetail.attributes.kernels import matching
-from kernel_parts import callable_part
+from support.oracles.boxes import is_inside
+from support.oracles.kernel_parts import callable_part
 
 holds = callable_part(matching.holds)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dovetail.broker.peering.groups import HERE, Groups, Members, Pool
-from dovetail.broker.routes import Group, Key
+from dovetail.broker.route import Group, Key
 from dovetail.broker.session import Session
-from dovetail.broker.state import Shared
+from dovetail.broker.shared_state import Shared
 from dovetail.broker.subscription import Subscription
 from dovetail.settings import Mqtt
 from dovetail.topics.names import matches

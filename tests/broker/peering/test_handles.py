@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 
-from broker_harness import Client
-from cluster_world import Cluster
 from dovetail.broker.mailbox import Mailbox, new_handle
-from dovetail.broker.packets import Subscribe, SubscriptionRequest
+from dovetail.codec.packets import Subscribe, SubscriptionRequest
 from dovetail.errors import ReasonCode
-from mailboxes import begin
+from support.brokers.harness import Client
+from support.brokers.mailboxes import begin
+from support.clusters.world import Cluster
 
 PATIENCE_SECONDS = 12.0
 

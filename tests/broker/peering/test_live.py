@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_process import WAIT_SECONDS, wait_until
-from cluster_brokers import ClusterBrokers
-from dovetail.broker.packets import Ack, PacketType, Publish, Will
-from wire_client import WireClient
+from dovetail.codec.packets import Ack, PacketType, Publish, Will
+from support.brokers.wire_client import WireClient
+from support.clusters.brokers import ClusterBrokers
+from support.processes.broker_process import WAIT_SECONDS, wait_until
 
 NAMES = ("one", "two", "three")
 

@@ -12,10 +12,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from broker_process import WAIT_SECONDS, wait_until
-from cluster_brokers import ClusterBrokers
-from held import Held
-from wire_client import WireClient
+from support.brokers.wire_client import WireClient
+from support.clusters.brokers import ClusterBrokers
+from support.clusters.held_messages import Held
+from support.processes.broker_process import WAIT_SECONDS, wait_until
 
 NAMES = ("one", "two", "three")
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_nodes import BareAgent, address_of, bare, run, running, until
-from dovetail.broker.peering.agent import Agent
-from dovetail.cluster.bodies import decoded, encode
-from dovetail.cluster.link import Link
-from dovetail.cluster.questions import ANSWER, DRAIN, QUESTION, Answer, question_decoder
-from dovetail.node import Node
-from dovetail.reports import DrainReport, NodeReport
+from dovetail.api.reports import DrainReport, NodeReport
+from dovetail.broker.peering.broker_agent import Agent
+from dovetail.cluster.frame_body import decoded, encode
+from dovetail.cluster.peer_link import Link
+from dovetail.cluster.query_messages import ANSWER, DRAIN, QUESTION, Answer, question_decoder
+from dovetail.node.broker import Node
+from support.clusters.agent_nodes import BareAgent, address_of, bare, run, running, until
 
 FRAME = 90
 

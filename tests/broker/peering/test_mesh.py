@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_harness import KEPT, World
-from dovetail.broker import codec
-from dovetail.broker.journal import MemberRow
-from dovetail.broker.packets import MQTT_3_1_1, MQTT_5, Will
-from dovetail.broker.peering import bodies, forwarding, items, roster, streams
-from dovetail.broker.peering.bodies import DELTA, WHOLE, decoded
-from dovetail.broker.peering.claims import NOTHING
-from dovetail.broker.peering.exchange import Exchange
-from dovetail.config import (
+from dovetail import codec
+from dovetail.broker.peering import (
+    forwarding,
+    group_exchange,
+    peer_messages,
+    stream_messages,
+    stream_positions,
+)
+from dovetail.broker.peering.limits import (
     GROUP_HOPS_MAX,
     REMOVALS_SECONDS,
     SECONDS_MAX,
@@ -24,9 +24,15 @@ from dovetail.config import (
     STAMP_MAX,
     STAMP_STEP_MAX,
 )
+from dovetail.broker.peering.peer_messages import DELTA, WHOLE, decoded
+from dovetail.broker.peering.roaming.claim import NOTHING
+from dovetail.broker.peering.sketch_exchange import Exchange
+from dovetail.broker.store.journal import MemberRow
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Will
 from dovetail.errors import PeerError, ReasonCode
 from dovetail.messages import Message
 from dovetail.topics.sketches.wire import sketch_to_bytes
+from support.brokers.harness import KEPT, World
 
 STREAM = 9
 
@@ -37,24 +43,24 @@ class Member(World):
     def prepare(self) -> None:
         self.sent: list[tuple[str, int, bytes]] = []
         self.answers: list[tuple[int, bytes]] = []
-        self.claims: list[tuple[str, bodies.ClaimBody]] = []
+        self.claims: list[tuple[str, peer_messages.ClaimBody]] = []
         self.refuses: set[str] = set()
         self.mesh = self.broker.join(name="here", stream=1, incarnation=1, seed=0, send=self.send)
 
     def send(self, peer: str, kind: int, body: bytes) -> bool:
-        if peer in self.refuses and kind == bodies.WILLS:
+        if peer in self.refuses and kind == peer_messages.WILLS:
             return False
         self.sent.append((peer, kind, body))
-        if kind == bodies.CLAIM:
-            self.claims.append((peer, decoded(bodies.claim_decoder, body)))
+        if kind == peer_messages.CLAIM:
+            self.claims.append((peer, decoded(peer_messages.claim_decoder, body)))
         return True
 
     def settle(self) -> None:
         """Peers know nothing of the clients here."""
         claims, self.claims = self.claims, []
         for peer, claim in claims:
-            answer = bodies.ClaimedBody(claim.client_id, claim.stamp, NOTHING)
-            self.mesh.answered(peer, bodies.CLAIMED, bodies.encode(answer))
+            answer = peer_messages.ClaimedBody(claim.client_id, claim.stamp, NOTHING)
+            self.mesh.answered(peer, peer_messages.CLAIMED, peer_messages.encode(answer))
         super().settle()
 
     def receive(self, kind: int, body: bytes) -> list[tuple[int, bytes]]:
@@ -66,8 +72,8 @@ class Member(World):
 
 
 def publication(sequence: int, topic: bytes, payload: bytes = b"", qos: int = 1) -> bytes:
-    return bodies.encode(
-        bodies.Publication(sequence, topic, payload, qos, False, b"", None, "origin", 0)
+    return peer_messages.encode(
+        peer_messages.Publication(sequence, topic, payload, qos, False, b"", None, "origin", 0)
     )
 
 
@@ -81,27 +87,29 @@ def marked(
     sequence: int, topic: bytes, *keys: tuple[str, str], qos: int = 1, **mark: object
 ) -> bytes:
     fields = {"hops": 0, "is_only": False} | mark
-    encoded = bodies.encode(bodies.Mark(keys, **fields))  # type: ignore[arg-type]
-    return bodies.encode(
-        bodies.Publication(sequence, topic, b"x", qos, False, b"", None, "origin", 0, encoded)
+    encoded = peer_messages.encode(peer_messages.Mark(keys, **fields))  # type: ignore[arg-type]
+    return peer_messages.encode(
+        peer_messages.Publication(
+            sequence, topic, b"x", qos, False, b"", None, "origin", 0, encoded
+        )
     )
 
 
 def tell_groups(member: Member, version: int, *rows: tuple[str, str, int, int]) -> None:
     """All groups that the peer has."""
-    table = [bodies.GroupRow(*row) for row in rows]
-    told = bodies.encode(bodies.GroupRows(1, -1, version, table))
-    ((kind, _),) = member.receive(bodies.GROUPS, told)
-    assert kind == bodies.GROUPS_KNOWN
+    table = [peer_messages.GroupRow(*row) for row in rows]
+    told = peer_messages.encode(peer_messages.GroupRows(1, -1, version, table))
+    ((kind, _),) = member.receive(peer_messages.GROUPS, told)
+    assert kind == peer_messages.GROUPS_KNOWN
 
 
 def be_up(member: Member) -> None:
     """The peer takes what is sent to it, and subscribes to nothing."""
     member.mesh.peer_is_up("peer")
-    member.mesh.answered("peer", bodies.HEARD, bodies.encode(bodies.Heard(0)))
+    member.mesh.answered("peer", peer_messages.HEARD, peer_messages.encode(peer_messages.Heard(0)))
     empty = Exchange(seed=0, lineage=1, send=lambda *_: True, changed=lambda _: None)
-    part = bodies.Part(0, len(sketch_to_bytes(empty.sketch)), sketch_to_bytes(empty.sketch))
-    member.receive(WHOLE, bodies.encode(part))
+    part = peer_messages.Part(0, len(sketch_to_bytes(empty.sketch)), sketch_to_bytes(empty.sketch))
+    member.receive(WHOLE, peer_messages.encode(part))
     not_waited_for(member)
     member.sent.clear()
 
@@ -111,23 +119,25 @@ def not_waited_for(member: Member) -> None:
     member.mesh.peer_is_live("peer", False)
 
 
-def sent_publications(member: Member) -> list[bodies.Publication]:
-    found = [body for _, kind, body in member.sent if kind == bodies.MESSAGE]
+def sent_publications(member: Member) -> list[peer_messages.Publication]:
+    found = [body for _, kind, body in member.sent if kind == peer_messages.MESSAGE]
     member.sent.clear()
-    return [decoded(bodies.publication_decoder, body) for body in found]
+    return [decoded(peer_messages.publication_decoder, body) for body in found]
 
 
-def mark_of(publication: bodies.Publication) -> bodies.Mark | None:
-    return decoded(bodies.mark_decoder, publication.mark) if publication.mark else None
+def mark_of(publication: peer_messages.Publication) -> peer_messages.Mark | None:
+    return decoded(peer_messages.mark_decoder, publication.mark) if publication.mark else None
 
 
 def resume(member: Member) -> None:
-    ((kind, _),) = member.receive(bodies.RESUME, bodies.encode(bodies.Resume(STREAM, False)))
-    assert kind == bodies.HEARD
+    ((kind, _),) = member.receive(
+        peer_messages.RESUME, peer_messages.encode(peer_messages.Resume(STREAM, False))
+    )
+    assert kind == peer_messages.HEARD
 
 
 def heard(answers: list[tuple[int, bytes]]) -> list[int]:
-    return [decoded(bodies.heard_decoder, body).sequence for _, body in answers]
+    return [decoded(peer_messages.heard_decoder, body).sequence for _, body in answers]
 
 
 @pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
@@ -140,12 +150,14 @@ def test_plain_publications_are_delivered_here_and_go_nowhere_else(version: int)
         codec.encode_publish(version, topic, b"%d" % number)
         for number, topic in enumerate([b"a/1", b"a/1", b"a/2", b"nobody"])
     ]
-    assert member.receive(bodies.PLAIN, plain(version, *packets)) == []
+    assert member.receive(peer_messages.PLAIN, plain(version, *packets)) == []
     assert client.payloads() == [b"0", b"1", b"2"]
     counters = member.shared.counters
     assert (counters.publishes_from_peers, counters.publishes_in_vain) == (4, 1)
     assert counters.publishes_received == 0
-    assert not any(kind in (bodies.PLAIN, bodies.MESSAGE) for _, kind, _ in member.sent)
+    assert not any(
+        kind in (peer_messages.PLAIN, peer_messages.MESSAGE) for _, kind, _ in member.sent
+    )
 
 
 def test_a_retained_message_that_has_expired_only_takes_away_what_it_replaced() -> None:
@@ -155,10 +167,12 @@ def test_a_retained_message_that_has_expired_only_takes_away_what_it_replaced() 
     client = member.client("c")
     client.subscribe("a", qos=1)
     for sequence, left in enumerate([None, 0.0], 1):
-        body = bodies.Publication(
+        body = peer_messages.Publication(
             sequence, b"a", b"%d" % sequence, 1, True, b"", left, "origin", sequence
         )
-        assert heard(member.receive(bodies.MESSAGE, bodies.encode(body))) == [sequence]
+        assert heard(member.receive(peer_messages.MESSAGE, peer_messages.encode(body))) == [
+            sequence
+        ]
     assert client.payloads() == [b"1"]
     member.pass_time(1)
     assert member.broker.retained.get(b"a") is None
@@ -177,9 +191,11 @@ def keeping() -> Member:
 
 def test_a_kept_session_is_on_disk_before_the_peer_is_told() -> None:
     member = keeping()
-    assert member.receive(bodies.MESSAGE, publication(5, b"a", b"x")) == []
-    assert member.receive(bodies.MESSAGE, publication(5, b"a", b"x")) == []  # again: it waits, too
-    assert member.receive(bodies.MESSAGE, publication(6, b"nobody")) == []  # in order
+    assert member.receive(peer_messages.MESSAGE, publication(5, b"a", b"x")) == []
+    assert (
+        member.receive(peer_messages.MESSAGE, publication(5, b"a", b"x")) == []
+    )  # again: it waits, too
+    assert member.receive(peer_messages.MESSAGE, publication(6, b"nobody")) == []  # in order
     answers = member.answers
     member.commit_all()
     assert heard(answers) == [5, 5, 6]
@@ -191,9 +207,9 @@ def test_a_kept_session_is_on_disk_before_the_peer_is_told() -> None:
 
 def test_a_connection_is_not_resumed_beyond_what_is_on_disk() -> None:
     member = keeping()
-    member.receive(bodies.MESSAGE, publication(5, b"a", b"x"))
-    again = bodies.encode(bodies.Resume(STREAM, False))
-    assert member.receive(bodies.RESUME, again) == []  # or the peer would not send it again
+    member.receive(peer_messages.MESSAGE, publication(5, b"a", b"x"))
+    again = peer_messages.encode(peer_messages.Resume(STREAM, False))
+    assert member.receive(peer_messages.RESUME, again) == []  # or the peer would not send it again
     member.commit_all()
     assert heard(member.answers)[-1] == 5
 
@@ -204,7 +220,9 @@ def test_what_no_client_could_have_sent_is_dropped_and_holds_nothing_up() -> Non
     client.subscribe("#", qos=1)
     resume(member)
     for sequence, topic in enumerate([b"", b"a/+", b"\xff", b"a\0b", b"a/b/c/d", b"fine"], 1):
-        assert heard(member.receive(bodies.MESSAGE, publication(sequence, topic))) == [sequence]
+        assert heard(member.receive(peer_messages.MESSAGE, publication(sequence, topic))) == [
+            sequence
+        ]
     # A peer may allow more levels than we do.
     assert [message.topic for message in client.messages()] == [b"a/b/c/d", b"fine"]
     assert member.shared.counters.publishes_dropped == 4
@@ -212,19 +230,27 @@ def test_what_no_client_could_have_sent_is_dropped_and_holds_nothing_up() -> Non
 
 BROKEN: dict[str, tuple[int, bytes]] = {
     "a kind that there is not": (99, b""),
-    "no version": (bodies.PLAIN, b""),
-    "another version": (bodies.PLAIN, plain(9, codec.encode_publish(MQTT_5, b"a", b""))),
-    "cut short": (bodies.PLAIN, plain(MQTT_5, codec.encode_publish(MQTT_5, b"a", b"x")[:-1])),
-    "a name that is none": (bodies.PLAIN, bytes([MQTT_5, 0, 1, 0xFF])),
-    "another packet": (bodies.PLAIN, plain(MQTT_5, b"\xc0\x00")),
-    "not msgpack": (bodies.MESSAGE, b"\xc1"),
-    "a number without a stream": (bodies.MESSAGE, publication(1, b"a")),
-    "no mark": (
-        bodies.MESSAGE,
-        bodies.encode(bodies.Publication(0, b"a", b"", 0, False, b"", None, "", 0, b"\xc1")),
+    "no version": (peer_messages.PLAIN, b""),
+    "another version": (peer_messages.PLAIN, plain(9, codec.encode_publish(MQTT_5, b"a", b""))),
+    "cut short": (
+        peer_messages.PLAIN,
+        plain(MQTT_5, codec.encode_publish(MQTT_5, b"a", b"x")[:-1]),
     ),
-    "a mark of a group that does not match": (bodies.MESSAGE, marked(0, b"a", ("g", "b"), qos=0)),
-    "no groups": (bodies.GROUPS, b"\x90"),
+    "a name that is none": (peer_messages.PLAIN, bytes([MQTT_5, 0, 1, 0xFF])),
+    "another packet": (peer_messages.PLAIN, plain(MQTT_5, b"\xc0\x00")),
+    "not msgpack": (peer_messages.MESSAGE, b"\xc1"),
+    "a number without a stream": (peer_messages.MESSAGE, publication(1, b"a")),
+    "no mark": (
+        peer_messages.MESSAGE,
+        peer_messages.encode(
+            peer_messages.Publication(0, b"a", b"", 0, False, b"", None, "", 0, b"\xc1")
+        ),
+    ),
+    "a mark of a group that does not match": (
+        peer_messages.MESSAGE,
+        marked(0, b"a", ("g", "b"), qos=0),
+    ),
+    "no groups": (peer_messages.GROUPS, b"\x90"),
     "no sketch": (WHOLE, b"DVTS"),
     "no delta": (DELTA, b""),
 }
@@ -239,13 +265,13 @@ def test_what_a_peer_must_not_send_ends_its_connection(kind: int, body: bytes) -
 KINDS = [
     WHOLE,
     DELTA,
-    bodies.GROUPS,
-    bodies.GROUPS_KNOWN,
-    bodies.GROUPS_LOST,
-    bodies.RESUME,
-    bodies.PLAIN,
-    bodies.MESSAGE,
-    bodies.WANT,
+    peer_messages.GROUPS,
+    peer_messages.GROUPS_KNOWN,
+    peer_messages.GROUPS_LOST,
+    peer_messages.RESUME,
+    peer_messages.PLAIN,
+    peer_messages.MESSAGE,
+    peer_messages.WANT,
 ]
 
 
@@ -270,7 +296,7 @@ def test_who_is_forgotten_leaves_nothing_behind() -> None:
     client = member.client("c", **KEPT)
     client.subscribe("a", qos=1)
     resume(member)
-    member.receive(bodies.MESSAGE, publication(5, b"a"))
+    member.receive(peer_messages.MESSAGE, publication(5, b"a"))
     assert member.disk.state().heard
     assert member.disk.state().members == {"peer": MemberRow("")}
     member.mesh.peer_is_down("peer")
@@ -291,12 +317,14 @@ def test_a_removal_is_remembered_for_a_while() -> None:
     client.publish("a", b"here", retain=True)
     client.publish("a", b"", retain=True)
     assert list(member.mesh.stamps.removals) == [b"a"]
-    old = bodies.encode(
-        bodies.Page([bodies.Publication(0, b"a", b"old", 0, True, b"", None, "", 7)], 0)
+    old = peer_messages.encode(
+        peer_messages.Page(
+            [peer_messages.Publication(0, b"a", b"old", 0, True, b"", None, "", 7)], 0
+        )
     )
     resume(member)
-    member.mesh.answered("peer", bodies.HEARD, bodies.encode(bodies.Heard(0)))
-    member.mesh.answered("peer", bodies.PAGE, old)
+    member.mesh.answered("peer", peer_messages.HEARD, peer_messages.encode(peer_messages.Heard(0)))
+    member.mesh.answered("peer", peer_messages.PAGE, old)
     assert len(member.broker.retained) == 0
     member.pass_time(REMOVALS_SECONDS + 1)
     assert member.mesh.stamps.removals == member.disk.state().removals == {}
@@ -313,14 +341,14 @@ def test_a_peers_publication_goes_to_the_groups_that_it_names() -> None:
     lone.subscribe("a/#", qos=1)
     one.subscribe("$share/g/a/#", qos=1)
     two.subscribe("$share/h/a/#", qos=1)
-    member.receive(bodies.MESSAGE, publication(1, b"a/b"))
+    member.receive(peer_messages.MESSAGE, publication(1, b"a/b"))
     packet = codec.encode_publish(MQTT_5, b"a/b", b"")
-    member.receive(bodies.PLAIN, plain(MQTT_5, packet))
+    member.receive(peer_messages.PLAIN, plain(MQTT_5, packet))
     assert [len(client.messages()) for client in (lone, one, two)] == [2, 0, 0]
-    member.receive(bodies.MESSAGE, marked(2, b"a/b", ("g", "a/#")))
-    member.receive(bodies.MESSAGE, marked(0, b"a/b", ("h", "a/#"), qos=0))
+    member.receive(peer_messages.MESSAGE, marked(2, b"a/b", ("g", "a/#")))
+    member.receive(peer_messages.MESSAGE, marked(0, b"a/b", ("h", "a/#"), qos=0))
     assert [len(client.messages()) for client in (lone, one, two)] == [2, 1, 1]
-    member.receive(bodies.MESSAGE, marked(3, b"a/b", ("g", "a/#"), is_only=True))
+    member.receive(peer_messages.MESSAGE, marked(3, b"a/b", ("g", "a/#"), is_only=True))
     assert [len(client.messages()) for client in (lone, one, two)] == [0, 1, 0]
     assert member.shared.counters.publishes_in_vain == 0
 
@@ -358,7 +386,7 @@ def test_groups_are_not_in_the_sketch_but_waited_for() -> None:
 
 
 def test_a_group_that_is_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roster, "GROUPS_MAX", 1)
+    monkeypatch.setattr(group_exchange, "GROUPS_MAX", 1)
     client = Member().client("c")
     assert client.subscribe("$share/g/a", "$share/g/b", "b") == [0, ReasonCode.QUOTA_EXCEEDED, 0]
     assert World().client("c").subscribe("$share/g/a", "$share/g/b") == [0, 0]
@@ -374,7 +402,7 @@ def test_what_comes_for_members_that_left_is_passed_on(qos: int) -> None:
     plain.subscribe("a", qos=qos)
     member.auto_commit = False
     number = 5 if qos else 0
-    answers = member.receive(bodies.MESSAGE, marked(number, b"a", ("g", "a"), qos=qos))
+    answers = member.receive(peer_messages.MESSAGE, marked(number, b"a", ("g", "a"), qos=qos))
     assert len(plain.messages()) == 1
     if qos:  # the next one has it on our disk before the last one may forget it
         assert (answers, sent_publications(member)) == ([], [])
@@ -383,11 +411,11 @@ def test_what_comes_for_members_that_left_is_passed_on(qos: int) -> None:
         assert list(member.disk.state().owed) == [("peer", (1 << 20) + 1)]
         assert member.disk.state().heard == {STREAM: 5}
     (passed,) = sent_publications(member)
-    assert mark_of(passed) == bodies.Mark((("g", "a"),), 1, is_only=True)
+    assert mark_of(passed) == peer_messages.Mark((("g", "a"),), 1, is_only=True)
     assert member.shared.counters.group_messages_passed_on == 1
     # So often, and no more.
     weary = marked(number and 6, b"a", ("g", "a"), qos=qos, hops=GROUP_HOPS_MAX)
-    member.receive(bodies.MESSAGE, weary)
+    member.receive(peer_messages.MESSAGE, weary)
     assert sent_publications(member) == []
     assert member.shared.counters.publishes_dropped == 1
 
@@ -395,7 +423,7 @@ def test_what_comes_for_members_that_left_is_passed_on(qos: int) -> None:
 def test_nobody_is_left() -> None:
     member = Member()
     resume(member)
-    assert heard(member.receive(bodies.MESSAGE, marked(5, b"a", ("g", "a")))) == [5]
+    assert heard(member.receive(peer_messages.MESSAGE, marked(5, b"a", ("g", "a")))) == [5]
     assert member.shared.counters.publishes_dropped == 1
 
 
@@ -413,7 +441,7 @@ def test_what_a_session_that_ends_has_not_got_goes_to_another_broker() -> None:
     member.client("c", clean_start=True)
     (passed,) = sent_publications(member)
     assert passed.payload == b"first"
-    assert mark_of(passed) == bodies.Mark((("g", "a"),), 0, is_only=True)
+    assert mark_of(passed) == peer_messages.Mark((("g", "a"),), 0, is_only=True)
 
 
 def test_who_is_connected_elsewhere_comes_before_who_is_away_here() -> None:
@@ -463,17 +491,17 @@ def test_what_a_client_published_elsewhere_before_it_came_here(version: int) -> 
     mover.subscribe("+", qos=0, identifier=7)
     other.subscribe("a", qos=1, no_local=True)
     packet = codec.encode_publish(version, b"a", b"mine")
-    member.receive(bodies.PLAIN, plain(version, packet, client_id="mover"))
+    member.receive(peer_messages.PLAIN, plain(version, packet, client_id="mover"))
     (mine,) = mover.messages()  # by the subscription without No Local
     assert mine.identifiers == (7,)
     assert other.payloads() == [b"mine"]
     mover.unsubscribe("+")
-    member.receive(bodies.PLAIN, plain(version, packet, client_id="mover"))
-    own = bodies.Publication(1, b"a", b"own", 1, False, b"", None, "mover", 0)
-    member.receive(bodies.MESSAGE, bodies.encode(own))
+    member.receive(peer_messages.PLAIN, plain(version, packet, client_id="mover"))
+    own = peer_messages.Publication(1, b"a", b"own", 1, False, b"", None, "mover", 0)
+    member.receive(peer_messages.MESSAGE, peer_messages.encode(own))
     assert mover.messages() == []
     assert other.payloads() == [b"mine", b"own"]
-    member.receive(bodies.PLAIN, plain(version, packet, client_id="other"))
+    member.receive(peer_messages.PLAIN, plain(version, packet, client_id="other"))
     assert (mover.payloads(), other.payloads()) == ([b"mine"], [])
 
 
@@ -483,9 +511,9 @@ def test_who_published_goes_with_plain_packets() -> None:
     member.mesh.peer_is_up("peer")  # which may have subscribed to anything
     member.sent.clear()
     member.client("writer").publish("a", b"x")
-    ((_, kind, body),) = [one for one in member.sent if one[1] == bodies.PLAIN]
+    ((_, kind, body),) = [one for one in member.sent if one[1] == peer_messages.PLAIN]
     packet = codec.encode_publish(MQTT_5, b"a", b"x")
-    assert (kind, body) == (bodies.PLAIN, plain(MQTT_5, packet, client_id="writer"))
+    assert (kind, body) == (peer_messages.PLAIN, plain(MQTT_5, packet, client_id="writer"))
 
 
 # Limits that differ -------------------------------------------------------------------------------
@@ -493,17 +521,21 @@ def test_who_published_goes_with_plain_packets() -> None:
 
 def test_brokers_tell_each_other_how_much_they_take_in_one_piece() -> None:
     member = Member(packet_bytes_max=100_000_000)
-    ((_, body),) = member.receive(bodies.RESUME, bodies.encode(bodies.Resume(STREAM, False)))
-    assert decoded(bodies.heard_decoder, body).message_bytes_max == 100_000_000
-    member.receive(bodies.MESSAGE, publication(5, b"a"))
-    assert decoded(bodies.heard_decoder, member.answers[-1][1]).message_bytes_max == 0
+    ((_, body),) = member.receive(
+        peer_messages.RESUME, peer_messages.encode(peer_messages.Resume(STREAM, False))
+    )
+    assert decoded(peer_messages.heard_decoder, body).message_bytes_max == 100_000_000
+    member.receive(peer_messages.MESSAGE, publication(5, b"a"))
+    assert decoded(peer_messages.heard_decoder, member.answers[-1][1]).message_bytes_max == 0
 
 
 def test_what_is_too_large_for_a_peer_is_dropped_and_counted() -> None:
     member = Member()
     resume(member)
     member.mesh.peer_is_up("peer")  # which may have subscribed to anything
-    member.mesh.answered("peer", bodies.HEARD, bodies.encode(bodies.Heard(0, 100)))
+    member.mesh.answered(
+        "peer", peer_messages.HEARD, peer_messages.encode(peer_messages.Heard(0, 100))
+    )
     not_waited_for(member)
     publisher = member.client("p")
     member.sent.clear()
@@ -516,21 +548,23 @@ def test_what_is_too_large_for_a_peer_is_dropped_and_counted() -> None:
     sizes = [len(one.payload) for one in sent_publications(member)]
     assert sizes == [10, 10, 60, 60, 60]  # and one of QoS 0 as it came
     assert member.shared.counters.peer_messages_dropped == 4
-    member.receive(bodies.WANT, bodies.encode(bodies.Want(0, 0)))
+    member.receive(peer_messages.WANT, peer_messages.encode(peer_messages.Want(0, 0)))
     ((_, page),) = member.answers
-    assert decoded(bodies.page_decoder, page).publications == []
+    assert decoded(peer_messages.page_decoder, page).publications == []
 
 
 def test_streams_of_brokers_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who began its life first gives way, and none that is there."""
-    monkeypatch.setattr(streams, "HEARD_STREAMS_MAX", 3)
+    monkeypatch.setattr(stream_positions, "HEARD_STREAMS_MAX", 3)
     member = Member()
     client = member.client("c", **KEPT)
     client.subscribe("a", qos=1)
     for stream, sequence in ((50, 5_000), (10, 1_000), (30, 3_000), (20, 2_000), (40, 4_000)):
-        member.receive(bodies.RESUME, bodies.encode(bodies.Resume(stream, False)))
-        member.receive(bodies.MESSAGE, publication(sequence, b"a"))
-    member.receive(bodies.RESUME, bodies.encode(bodies.Resume(20, False)))
+        member.receive(
+            peer_messages.RESUME, peer_messages.encode(peer_messages.Resume(stream, False))
+        )
+        member.receive(peer_messages.MESSAGE, publication(sequence, b"a"))
+    member.receive(peer_messages.RESUME, peer_messages.encode(peer_messages.Resume(20, False)))
     assert member.disk.state().heard == {50: 5_000, 40: 4_000, 20: 2_000}
 
 
@@ -551,20 +585,20 @@ def test_a_filter_that_comes_or_goes_asks_for_the_end_of_the_turn(
 def test_times_that_are_none_are_refused(seconds: float) -> None:
     member = Member()
     resume(member)
-    body = bodies.Publication(1, b"a", b"", 1, False, b"", seconds, "origin", 0)
+    body = peer_messages.Publication(1, b"a", b"", 1, False, b"", seconds, "origin", 0)
     with pytest.raises(PeerError):
-        member.receive(bodies.MESSAGE, bodies.encode(body))
-    entry = items.Entry(
+        member.receive(peer_messages.MESSAGE, peer_messages.encode(body))
+    entry = stream_messages.Entry(
         "c", 1, None, b"a", b"", 1, False, b"", seconds * 2.0**32, "", 1, False, 0, False, ()
     )
     with pytest.raises(PeerError):
-        items.unpacked(msgspec.msgpack.encode(entry))
+        stream_messages.unpacked(msgspec.msgpack.encode(entry))
 
 
 def test_time_that_is_left_is_told_within_bounds_though_our_clock_was_set_back() -> None:
     message = Message(b"a", b"", expires_at=2.0**32 + 1_000)
-    encoded = bodies.encode(bodies.publication_of(message, 0.0))
-    assert decoded(bodies.publication_decoder, encoded).expiry_seconds == SECONDS_MAX
+    encoded = peer_messages.encode(peer_messages.publication_of(message, 0.0))
+    assert decoded(peer_messages.publication_decoder, encoded).expiry_seconds == SECONDS_MAX
 
 
 @pytest.mark.parametrize("ahead", [-1, STAMP_STEP_MAX])
@@ -574,8 +608,8 @@ def test_what_others_stamp_leaves_stamps_for_us(ahead: int) -> None:
     be_up(member)
     resume(member)
     stamp = STAMP_JUMP_MAX + ahead
-    body = bodies.Publication(1, b"a", b"x", 1, True, b"", None, "origin", stamp)
-    assert heard(member.receive(bodies.MESSAGE, bodies.encode(body))) == [1]
+    body = peer_messages.Publication(1, b"a", b"x", 1, True, b"", None, "origin", stamp)
+    assert heard(member.receive(peer_messages.MESSAGE, peer_messages.encode(body))) == [1]
     member.client("p").publish("a", b"y", 1, retain=True)
     (ours,) = sent_publications(member)
     assert stamp < ours.stamp < STAMP_MAX
@@ -585,9 +619,9 @@ def test_a_stamp_of_the_far_future_is_refused() -> None:
     member = Member()
     be_up(member)
     resume(member)
-    body = bodies.Publication(1, b"a", b"x", 1, True, b"", None, "origin", STAMP_MAX - 1)
+    body = peer_messages.Publication(1, b"a", b"x", 1, True, b"", None, "origin", STAMP_MAX - 1)
     with pytest.raises(PeerError, match="far future"):
-        member.receive(bodies.MESSAGE, bodies.encode(body))
+        member.receive(peer_messages.MESSAGE, peer_messages.encode(body))
     assert member.broker.retained.get(b"a") is None
     member.client("p").publish("a", b"y", 1, retain=True)
     assert sent_publications(member)[0].stamp < STAMP_JUMP_MAX
@@ -597,7 +631,7 @@ def test_after_a_publication_for_a_group_that_does_not_get_it_all_goes_on() -> N
     member = Member()
     resume(member)
     with pytest.raises(PeerError):
-        member.receive(bodies.MESSAGE, marked(1, b"a", ("group", "other")))
+        member.receive(peer_messages.MESSAGE, marked(1, b"a", ("group", "other")))
     assert not member.shared.source
 
 
@@ -615,24 +649,26 @@ def test_after_a_publication_for_a_group_that_does_not_get_it_all_goes_on() -> N
 )
 def test_a_will_that_cannot_be_published_is_not_kept(will: Will) -> None:
     member = Member()
-    kept = bodies.KeptWill("c", 1, member.shared.encode_will(will), None)
+    kept = peer_messages.KeptWill("c", 1, member.shared.encode_will(will), None)
     with pytest.raises(PeerError):
-        member.receive(bodies.WILLS, bodies.encode(bodies.WillsBody(True, [kept])))
+        member.receive(
+            peer_messages.WILLS, peer_messages.encode(peer_messages.WillsBody(True, [kept]))
+        )
 
 
 def wills_sent(member: Member) -> list[tuple[str, bool, list[str]]]:
     """To whom, whether it was told before is void, and whose."""
     member.mesh.tick(member.now)
     member.mesh.tell()
-    frames = [(name, body) for name, kind, body in member.sent if kind == bodies.WILLS]
+    frames = [(name, body) for name, kind, body in member.sent if kind == peer_messages.WILLS]
     member.sent.clear()
-    told = [(name, decoded(bodies.wills_decoder, body)) for name, body in frames]
+    told = [(name, decoded(peer_messages.wills_decoder, body)) for name, body in frames]
     return [(name, one.is_whole, [will.client_id for will in one.wills]) for name, one in told]
 
 
 def connect_peer(member: Member, name: str) -> None:
     member.mesh.peer_is_up(name)
-    member.mesh.answered(name, bodies.HEARD, bodies.encode(bodies.Heard(0)))
+    member.mesh.answered(name, peer_messages.HEARD, peer_messages.encode(peer_messages.Heard(0)))
     member.mesh.peer_is_live(name, False)  # nobody waits for it
 
 

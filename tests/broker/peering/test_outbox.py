@@ -1,7 +1,7 @@
 """What a peer is owed survives everything but the peer's having it: against a peer that counts.
 
 The machine sends, loses connections, crashes and starts again from the disk. The peer takes numbers
-as streams.py does, and must end with each publication once, in order.
+as stream_positions.py does, and must end with each publication once, in order.
 """
 
 import pytest
@@ -9,15 +9,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_harness import Disk, commit
-from dovetail.broker.journal import Journal
 from dovetail.broker.peering import outbox
-from dovetail.broker.peering.items import ITEM_TOPIC
+from dovetail.broker.peering.limits import OUTBOX_WAIT_SECONDS_MAX
 from dovetail.broker.peering.outbox import Outbox
-from dovetail.broker.state import Shared
-from dovetail.config import OUTBOX_WAIT_SECONDS_MAX
+from dovetail.broker.peering.stream_messages import ITEM_TOPIC
+from dovetail.broker.shared_state import Shared
+from dovetail.broker.store.journal import Journal
 from dovetail.messages import Message
 from dovetail.settings import Mqtt
+from support.brokers.harness import Disk, commit
 
 
 class Sender:

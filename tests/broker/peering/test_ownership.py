@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
-from broker_harness import KEPT, Client
-from cluster_visits import Visits
+from dovetail.broker.auth.session_owner import Ownership
 from dovetail.broker.mailbox import handle_of, new_handle
-from dovetail.broker.ownership import Ownership
-from dovetail.broker.packets import Connack, Packet, Publish, Subscribe, Will
-from dovetail.broker.packets import SubscriptionRequest as Request
+from dovetail.codec.packets import Connack, Packet, Publish, Subscribe, Will
+from dovetail.codec.packets import SubscriptionRequest as Request
 from dovetail.errors import ReasonCode
+from support.brokers.harness import KEPT, Client
+from support.clusters.visits import Visits
 
 NAMES = ("a", "b", "c")
 OTHER_OWNER = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from broker_harness import KEPT, Client, attributes
-from cluster_world import Cluster, Node
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker.archiving import Archiving
-from dovetail.broker.journal import ArchiveRow
-from dovetail.broker.packets import Ack, PacketType, Publish, Subscribe, SubscriptionRequest
-from dovetail.broker.spaces import Spaces
-from dovetail.broker.streamed import Streamed
-from engine_oracle import OracleEngine
+from dovetail.attributes.space_registry import Spaces
+from dovetail.broker.archive_queue import Archiving
+from dovetail.broker.engine_backlog import Streamed
+from dovetail.broker.store.journal import ArchiveRow
+from dovetail.codec.packets import Ack, PacketType, Publish, Subscribe, SubscriptionRequest
+from support.brokers.harness import KEPT, Client, attributes
+from support.clusters.world import Cluster, Node
+from support.oracles.engine import OracleEngine
 
 LIVE = Space("traffic", "traffic/#", (Dimension("x", 0, 10),))
 STREAMED = replace(LIVE, is_streamed=True)

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.broker import codec, packets
-from dovetail.broker.packets import SubscriptionRequest
+from dovetail import codec
+from dovetail.codec import packets
+from dovetail.codec.packets import SubscriptionRequest
 from dovetail.errors import ReasonCode
 from reliability import mqtt
 from reliability.mqtt import Decoder, Packet, PacketError, Will

@@ -2,9 +2,9 @@
 
 import re
 
-from checkout import ROOT
 from reliability.promises import PROMISES
 from reliability.schedule import EXPLANATIONS
+from support.processes.checkout import ROOT
 
 PAGE = (ROOT / "docs" / "reliability.md").read_text()
 

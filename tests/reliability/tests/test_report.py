@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from html_pages import check_balanced
 from reliability.builder import build
 from reliability.checker import check_record
 from reliability.history import Run
@@ -12,6 +11,7 @@ from reliability.promises import PROMISES
 from reliability.report import VIOLATIONS_SHOWN_MAX, report
 from reliability.summary import summary
 from reliability.tests.story import NODES, Story
+from support.html_pages import check_balanced
 
 
 def _story() -> Story:

@@ -15,7 +15,6 @@ from random import Random
 
 import pytest
 
-from checkout import ROOT
 from reliability import history, schedule
 from reliability.builder import build
 from reliability.checker import check, check_record
@@ -23,6 +22,7 @@ from reliability.history import Event
 from reliability.record import Record
 from reliability.tests.mutations import MUTATIONS, Mutation
 from reliability.verdict import Verdict
+from support.processes.checkout import ROOT
 
 SEED = 16335
 SECONDS = 12

@@ -5,16 +5,16 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.attributes import query, where
-from dovetail.attributes.declaring import declared_spaces
+from dovetail.attributes import filter_query, grammar
+from dovetail.attributes.declaration import declared_spaces
 from dovetail.attributes.space import matches as is_in_box
 from dovetail.settings import parse_settings
 from dovetail.topics import names
 from reliability.boxes import DIMENSIONS, clause, contains, draw_box, draw_point
 from reliability.boxes import query as query_of
 from reliability.topics import matches
-from topic_strategies import filters
-from topic_strategies import names as topics
+from support.strategies.topics import filters
+from support.strategies.topics import names as topics
 
 SPACE = f"""
 [spaces.space]
@@ -35,6 +35,9 @@ def test_boxes_contain_what_their_clauses_match(seed: int) -> None:
     (space,) = declared_spaces(parse_settings(SPACE, "a test").spaces)
     box, attributes = draw_box(random), draw_point(random)
     point = space.point({name: f"{value:g}" for name, value in attributes.items()})
-    for parsed in (where.parse(clause(box)), query.parse_query(query_of(box).removeprefix("?"))):
+    for parsed in (
+        grammar.parse(clause(box)),
+        filter_query.parse_query(query_of(box).removeprefix("?")),
+    ):
         found = any(is_in_box(one, point) for one in space.boxes(parsed))
         assert found == contains(box, attributes)

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.topics.columns import Column
 from dovetail.topics.kernels import hashing
-from kernel_parts import callable_part
-from topic_oracles import child, level_hash
+from dovetail.topics.topic_column import Column
+from support.oracles.kernel_parts import callable_part
+from support.oracles.topics import child, level_hash
 
 extended = callable_part(hashing.child)
 

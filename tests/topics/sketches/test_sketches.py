@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dovetail.errors import ConfigError, SketchError
-from dovetail.topics.columns import Column
 from dovetail.topics.kernels import ledger
 from dovetail.topics.names import matches
 from dovetail.topics.sketches import (
@@ -20,11 +19,12 @@ from dovetail.topics.sketches import (
     Sketch,
     bloom_size,
     build_sketch,
-    changes,
+    change_log,
     lines_size,
     sketch_class,
 )
-from topic_strategies import deep_filters, deep_names, filters, names
+from dovetail.topics.topic_column import Column
+from support.strategies.topics import deep_filters, deep_names, filters, names
 
 all_methods = pytest.mark.parametrize("method", METHODS)
 
@@ -215,7 +215,7 @@ def test_a_bit_that_passes_from_one_element_to_another_stays(method: str) -> Non
 
 @all_methods
 def test_what_is_long_ago_is_not_told(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "SKETCH_CHANGES_MAX", 100)
+    monkeypatch.setattr(change_log, "SKETCH_CHANGES_MAX", 100)
     sketch = sketch_class(method).sized_for(5_000, 1e-3, lineage=1)
     peer = sketch.copy()
     peers = []

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.errors import SketchFormatError
-from dovetail.topics.columns import Column
 from dovetail.topics.sketches import (
     METHODS,
     build_sketch,
@@ -19,7 +18,8 @@ from dovetail.topics.sketches import (
     sketch_to_bytes,
     wire,
 )
-from topic_strategies import filters, names
+from dovetail.topics.topic_column import Column
+from support.strategies.topics import filters, names
 
 all_methods = pytest.mark.parametrize("method", METHODS)
 

@@ -1,6 +1,10 @@
-"""What runs compiled: plain functions on plain arrays, the only code here that imports Numba.
+"""Compiled parts of the box index: plain functions on plain arrays.
 
-One file a mechanism: `codes` turns borders and values into small integers and boxes into sort keys;
-`lanes` compares 64 boxes at once; `leaves` puts boxes into leaves and takes them out; `matching`
-finds the boxes of points. Each is tested against a few lines of NumPy.
+Each is tested against a few lines of NumPy.
+
+    codes.py      borders and values as 16-bit codes, boxes as sort keys
+    leaves.py     puts boxes into leaves of up to 64, and takes them out
+    lanes.py      compares the 64 boxes of a leaf at once
+    matching.py   the boxes that points fall in
+    ascending.py  sorts small numbers and drops repeats
 """

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.attributes.kernels.lanes import trailing_zeros
-from dovetail.compiling import kernel
+from dovetail.compilation import kernel
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

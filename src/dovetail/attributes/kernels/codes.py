@@ -9,7 +9,7 @@ of them an open upper one.
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import inlined, kernel
+from dovetail.compilation import inlined, kernel
 
 Floats = npt.NDArray[np.float64]
 

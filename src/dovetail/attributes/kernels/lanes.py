@@ -10,7 +10,7 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba.core import types
 
-from dovetail.compiling import inlined, instruction
+from dovetail.compilation import inlined, instruction
 
 LANES = 64
 """Boxes in a leaf: one bit each in a word."""

@@ -31,8 +31,8 @@ from dovetail.attributes.kernels.codes import (
     low_code,
 )
 from dovetail.attributes.kernels.lanes import LANES, ones, trailing_zeros
-from dovetail.compiling import inlined, kernel, part
-from dovetail.config import LEAF_BOXES_MIN
+from dovetail.attributes.limits import LEAF_BOXES_MIN
+from dovetail.compilation import inlined, kernel, part
 
 Words = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.int16]

@@ -25,7 +25,7 @@ from dovetail.attributes.kernels.lanes import (
     trailing_zeros,
 )
 from dovetail.attributes.kernels.leaves import ROWS, Codes, Kinds, Numbers, Words
-from dovetail.compiling import inlined, kernel
+from dovetail.compilation import inlined, kernel
 
 _ONE = np.uint64(1)
 _LEAF_BYTES = np.uint64(2 * 2 * LANES)

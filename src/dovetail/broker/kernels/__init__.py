@@ -1,1 +1,4 @@
-"""What is compiled of the broker: packets in whole read buffers, whose boxes. Plain arrays only."""
+"""Compiled parts of a broker.
+
+owners.py  the owners of boxes, each once, with the marks of its boxes together
+"""

@@ -1,12 +1,12 @@
-"""Whose are these boxes? Each owner once, with the marks of all its boxes together."""
+"""Finds the owners of boxes: each owner once, with the merged marks of its boxes."""
 
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import kernel
+from dovetail.compilation import kernel
 
 NO_LOCAL = 0x80
-"""A mark: the box is not for what its own owner sends."""
+"""The mark of a box that is not for publications of its own owner."""
 
 MARKS = 8
 """Bits of marks in a result, below the number of the owner."""
@@ -21,9 +21,10 @@ def collect(
     sender: int,
     found: npt.NDArray[np.int64],
 ) -> int:
-    """How many owners; `found` has room for as many as there are boxes. `seen` is 0, and stays so.
+    """Write the owners and their marks to `found`, and return their number.
 
-    `sender`: the owner who sends, or -1.
+    `found` has room for as many as there are boxes. `seen` is all zeros before and after. `sender`
+    is the owner that published, or -1.
     """
     there = np.uint16(1 << MARKS)
     count = 0

@@ -13,7 +13,9 @@ Rules:
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dovetail.broker.dispatch import Dispatch, packets_of
-from dovetail.broker.peering.bodies import (
+from dovetail.broker.peering.groups import HERE, Groups, Pool
+from dovetail.broker.peering.limits import GROUP_HOPS_MAX, MARK_BYTES_MAX, PEER_FRAME_EXTRA_BYTES
+from dovetail.broker.peering.peer_messages import (
     MESSAGE,
     PLAIN,
     RESUME,
@@ -23,18 +25,12 @@ from dovetail.broker.peering.bodies import (
     encode,
     publication_of,
 )
-from dovetail.broker.peering.groups import HERE, Groups, Pool
 from dovetail.broker.peering.peers import Peers
 from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.peering.tickets import Ticket
-from dovetail.broker.routes import Group, Key, Route
-from dovetail.broker.state import Shared
-from dovetail.config import (
-    GROUP_HOPS_MAX,
-    MARK_BYTES_MAX,
-    PEER_FRAME_BYTES_MAX,
-    PEER_FRAME_EXTRA_BYTES,
-)
+from dovetail.broker.route import Group, Key, Route
+from dovetail.broker.shared_state import Shared
+from dovetail.cluster.limits import PEER_FRAME_BYTES_MAX
 from dovetail.messages import Message
 
 _UTF_8_BYTES_MAX = 4  # of a character

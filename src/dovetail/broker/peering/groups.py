@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
-from dovetail.broker.clauses import split_key
-from dovetail.broker.routes import Group, Key
+from dovetail.attributes.clauses import split_key
+from dovetail.broker.route import Group, Key
 from dovetail.topics.trie import FilterTrie
 
 HERE = ""

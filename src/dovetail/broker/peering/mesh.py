@@ -6,22 +6,26 @@
       | -- PLAIN: QoS 0 packets of a client ------> |   as they came; lost with the connection
       | -- MESSAGE: number, and all of it --------> |
       | <- HEARD: up to this number --------------- |   when it is on disk for who needs it there
-      | -- WANT, <- PAGE: retained messages ------- |   that one of them does not have yet (walk.py)
+      | -- WANT, <- PAGE: retained messages ------- |   that one side lacks (retained_sync.py)
 
-What goes out is in forwarding.py and waits in outbox.py; what comes in is counted in streams.py and
-delivered by receiving.py. Sketches are exchange.py's, groups roster.py's, sessions that follow
-their clients moving.py's, and wills wills.py's: here is only who hears of what, and in which order.
+What goes out is in forwarding.py and waits in outbox.py; what comes in is counted in
+stream_positions.py and delivered by receiver.py. Sketches are sketch_exchange.py's, groups
+group_exchange.py's, sessions that follow their clients broker/peering/roaming/session_move.py's,
+and wills will_copies.py's: here is only who hears of what, and in which order.
 """
 
 from collections.abc import Callable, Iterable
 from random import Random
 
-from dovetail.broker import narrowing
+from dovetail.broker import matcher_client
 from dovetail.broker.dispatch import Dispatch
-from dovetail.broker.journal import Left, MemberRow
-from dovetail.broker.lifetimes import Lifetimes
-from dovetail.broker.narrowing import Narrowing
-from dovetail.broker.peering.bodies import (
+from dovetail.broker.matcher_client import Narrowing
+from dovetail.broker.peering.forwarding import Forwarding
+from dovetail.broker.peering.group_exchange import Roster
+from dovetail.broker.peering.groups import Groups
+from dovetail.broker.peering.limits import WILLS_RESTORED_SECONDS
+from dovetail.broker.peering.outbox import Outbox
+from dovetail.broker.peering.peer_messages import (
     CLAIM,
     CLAIMED,
     DELTA,
@@ -54,24 +58,21 @@ from dovetail.broker.peering.bodies import (
     want_decoder,
     wills_decoder,
 )
-from dovetail.broker.peering.exchange import Exchange
-from dovetail.broker.peering.forwarding import Forwarding
-from dovetail.broker.peering.groups import Groups
-from dovetail.broker.peering.items import Item, WillDone
-from dovetail.broker.peering.moving import Moving
-from dovetail.broker.peering.outbox import Outbox
 from dovetail.broker.peering.peers import Peers
-from dovetail.broker.peering.receiving import Receiving
-from dovetail.broker.peering.roster import Roster
+from dovetail.broker.peering.receiver import Receiving
+from dovetail.broker.peering.retained_sync import Walk
+from dovetail.broker.peering.roaming.session_move import Moving
+from dovetail.broker.peering.sketch_exchange import Exchange
 from dovetail.broker.peering.stamps import Stamps
-from dovetail.broker.peering.streams import Answer, Streams
-from dovetail.broker.peering.walk import Walk
-from dovetail.broker.peering.wills import Wills
+from dovetail.broker.peering.stream_messages import Item, WillDone
+from dovetail.broker.peering.stream_positions import Answer, Streams
+from dovetail.broker.peering.will_copies import Wills
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.routes import Key
-from dovetail.broker.routing import Router
-from dovetail.broker.state import Shared
-from dovetail.config import WILLS_RESTORED_SECONDS
+from dovetail.broker.route import Key
+from dovetail.broker.router import Router
+from dovetail.broker.session_lifetime import Lifetimes
+from dovetail.broker.shared_state import Shared
+from dovetail.broker.store.journal import Left, MemberRow
 from dovetail.errors import PeerError
 from dovetail.messages import Message
 
@@ -344,7 +345,7 @@ class Mesh:
                 self._ask()
         elif kind == CLAIMED:
             self.moving.answered(name, decoded(claimed_decoder, body))
-        elif kind in narrowing.ANSWERS:
+        elif kind in matcher_client.ANSWERS:
             self.narrowing.matcher_answered(name, kind, body)
         elif kind == PAGE:
             self._take_page(name, decoded(page_decoder, body))
@@ -359,7 +360,7 @@ class Mesh:
             self._streams.take(name, decoded(publication_decoder, body), answer)
         elif kind in (WHOLE, DELTA):
             self._take_sketch(name, kind, body, answer)
-        elif kind in narrowing.FRAMES:
+        elif kind in matcher_client.FRAMES:
             self.narrowing.receive(name, kind, body, answer)
         elif kind == GROUPS:
             self.peers.know(name)

@@ -33,20 +33,20 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from math import inf
 
-from dovetail.broker.journal import OwedRow
-from dovetail.broker.peering.items import ITEM_TOPIC
-from dovetail.broker.state import Shared
-from dovetail.config import (
+from dovetail.broker.peering.limits import (
     COMPLAIN_SECONDS,
     OUTBOX_BYTES_MAX,
     OUTBOX_MESSAGES_MAX,
     OUTBOX_WAIT_SECONDS_MAX,
     OUTBOX_WINDOW_MESSAGES,
-    PEER_FRAME_BYTES_MAX,
     PEER_FRAME_EXTRA_BYTES,
 )
-from dovetail.logs import about
+from dovetail.broker.peering.stream_messages import ITEM_TOPIC
+from dovetail.broker.shared_state import Shared
+from dovetail.broker.store.journal import OwedRow
+from dovetail.cluster.limits import PEER_FRAME_BYTES_MAX
 from dovetail.messages import Message
+from dovetail.process.logs import about
 
 log = logging.getLogger("dovetail.cluster")
 

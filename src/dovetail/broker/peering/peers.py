@@ -4,16 +4,17 @@ Rules:
 
 - Who was named once is known until it is forgotten, also through a restart: it may be owed what
   nobody else can tell it.
-- Of a peer that is known, everything is owed until its sketch says what it needs (exchange.py).
-- One that left and keeps nothing needs nothing, and is soon forgotten (agent.py).
+- Of a peer that is known, everything is owed until its sketch says what it needs
+  (sketch_exchange.py).
+- One that left and keeps nothing needs nothing, and is soon forgotten (broker_agent.py).
 """
 
 from collections.abc import Callable, Iterator
 
-from dovetail.broker.journal import Left, MemberRow
-from dovetail.broker.peering.bodies import MESSAGE, encode, publication_of
 from dovetail.broker.peering.outbox import Outbox
-from dovetail.broker.state import Shared
+from dovetail.broker.peering.peer_messages import MESSAGE, encode, publication_of
+from dovetail.broker.shared_state import Shared
+from dovetail.broker.store.journal import Left, MemberRow
 from dovetail.messages import Message
 
 

@@ -17,14 +17,14 @@ Pure. Rules:
 
 import hashlib
 
-from dovetail.broker.state import Shared
-from dovetail.config import (
+from dovetail.broker.peering.limits import (
     REMOVALS_MAX,
     REMOVALS_SECONDS,
     STAMP_JUMP_MAX,
     STAMP_MAX,
     STAMP_STEP_MAX,
 )
+from dovetail.broker.shared_state import Shared
 from dovetail.errors import PeerError
 from dovetail.messages import Message
 

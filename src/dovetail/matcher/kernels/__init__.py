@@ -1,1 +1,4 @@
-"""What is compiled of the matcher: matches sorted by whose they are. Plain arrays only."""
+"""Compiled parts of a matcher.
+
+grouping.py  the matches of many points, sorted by broker
+"""

@@ -8,7 +8,7 @@ listed, each to its place.
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import kernel
+from dovetail.compilation import kernel
 
 UNSURE = 0xFFFF_FFFF
 """Instead of a count."""

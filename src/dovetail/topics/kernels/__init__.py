@@ -1,13 +1,16 @@
-"""What runs compiled: plain functions on plain arrays, the only code that imports Numba.
+"""Compiled parts of topics: plain functions on plain arrays.
 
-One file a mechanism: `hashing` turns topics into hashes; `elements` says what a filter puts into a
-sketch; `ledger` counts and sets bits; `bloom`, `lines` and `bank` search; `trie` is the exact
-index; `probing` is what its table and the ledger's share. Hashes are tested against a plain-Python
-oracle, everything built on them against `names.matches`.
+Hashes are tested against a plain-Python oracle, all that is built on them against `names.matches`.
+
+    hashing.py   topics to hashes: a prefix's hash is extended level by level
+    elements.py  what a filter puts into a sketch
+    ledger.py    counts elements and sets bits
+    bloom.py     searches in a plain Bloom filter: the paper's three methods
+    lines.py     searches in our sketch: a node of the prefix tree is one cache line
+    bank.py      searches in many sketches at once
+    trie.py      the exact index
+    probing.py   open addressing, shared by the ledger and the trie
 
 Numbers are unsigned 64-bit throughout: Numba turns a mix of signed and unsigned into floats, and a
-signed index costs a check for negative ones.
-
-Compiled code is kept on disk (`compiling.py` says where), so that a process compiles nothing that
-an earlier one did.
+signed index costs a check for negative ones. Compiled code is kept on disk (`compilation.py`).
 """

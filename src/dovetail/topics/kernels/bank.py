@@ -12,8 +12,7 @@ lanes that are there. PADDING bytes follow the last slice.
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import inlined, kernel
-from dovetail.config import BANK_BLOCK_TOPICS
+from dovetail.compilation import inlined, kernel
 from dovetail.topics.kernels.hashing import (
     ROOT,
     SINGLE_LEVEL,
@@ -44,6 +43,7 @@ from dovetail.topics.kernels.lines import (
     spot,
     spots_of,
 )
+from dovetail.topics.limits import BANK_BLOCK_TOPICS
 
 Slices = npt.NDArray[np.uint8]
 

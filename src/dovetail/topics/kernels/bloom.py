@@ -18,7 +18,7 @@ ones on a stack. That is the same order of queries, and lets a column's topics o
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import inlined, kernel, part
+from dovetail.compilation import inlined, kernel, part
 from dovetail.topics.kernels.hashing import (
     MULTI_LEVEL,
     ROOT,

@@ -18,7 +18,7 @@ A filter's last key is where it ends: no other filter has it, but for that mark.
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import kernel, part
+from dovetail.compilation import kernel, part
 from dovetail.topics.kernels.hashing import (
     HASH,
     MULTI_LEVEL,

@@ -15,8 +15,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from dovetail.compiling import inlined, instruction, kernel, part
-from dovetail.config import SEARCH_BLOCK_BYTES_MAX, SEARCH_BLOCK_TOPICS
+from dovetail.compilation import inlined, instruction, kernel, part
+from dovetail.topics.limits import SEARCH_BLOCK_BYTES_MAX, SEARCH_BLOCK_TOPICS
 
 U64 = np.uint64
 Words = npt.NDArray[np.uint64]

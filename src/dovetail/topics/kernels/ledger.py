@@ -15,7 +15,7 @@ needs any more are cleared. Neither the order of changes nor their repetition ma
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import kernel, part
+from dovetail.compilation import kernel, part
 from dovetail.topics.kernels.bloom import point_after
 from dovetail.topics.kernels.hashing import U64, Words, scale
 from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS, code_of, spot, spots_of

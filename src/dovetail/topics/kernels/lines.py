@@ -29,7 +29,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from dovetail.compiling import inlined, instruction, kernel
+from dovetail.compilation import inlined, instruction, kernel
 from dovetail.topics.kernels.hashing import (
     ROOT,
     SEAL_LEVEL,

@@ -7,7 +7,7 @@ marked as deleted.
 
 import numpy as np
 
-from dovetail.compiling import inlined
+from dovetail.compilation import inlined
 from dovetail.topics.kernels.hashing import U64, scale
 
 _SPREAD = U64(0x9E3779B97F4A7C15)

@@ -18,7 +18,7 @@ buffer to another; where a text begins says in which of the two it is.
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compiling import inlined, kernel, part
+from dovetail.compilation import inlined, kernel, part
 from dovetail.topics.kernels.hashing import (
     HASH,
     PLUS,

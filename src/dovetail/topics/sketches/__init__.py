@@ -1,16 +1,23 @@
-"""Sketches of a broker's subscriptions: four methods behind one interface (base.py).
+"""Sketches of a broker's subscriptions: four methods behind one interface.
 
-`build_sketch` is for a set of filters that is known; a broker starts with `sized_for` and adds.
+`build_sketch` is for a known set of filters; a broker starts with `sized_for` and adds.
+
+    base.py        the interface: add, discard, merge, search, deltas, versions
+    bloom.py       bf, bfp, prefix: the three methods of the wildcard paper
+    lines.py       lines: our method
+    ledger.py      the owner's side: counts, bits, changes
+    change_log.py  which elements came or went, for deltas
+    wire.py        whole sketches as bytes
+    delta_wire.py  deltas as bytes
 """
 
 import numpy as np
 
-from dovetail.config import SEARCH_QUERIES_MAX, SKETCH_FALSE_POSITIVE_RATE
 from dovetail.errors import ConfigError
-from dovetail.topics.columns import Column
+from dovetail.topics.limits import SEARCH_QUERIES_MAX, SKETCH_FALSE_POSITIVE_RATE
 from dovetail.topics.sketches.base import Delta, Geometry, Search, Sketch
 from dovetail.topics.sketches.bloom import BfpSketch, BfSketch, PrefixSketch, bloom_size
-from dovetail.topics.sketches.deltas import delta_from_bytes, delta_to_bytes
+from dovetail.topics.sketches.delta_wire import delta_from_bytes, delta_to_bytes
 from dovetail.topics.sketches.lines import LinesSketch, lines_size
 from dovetail.topics.sketches.wire import (
     CLASSES,
@@ -18,6 +25,7 @@ from dovetail.topics.sketches.wire import (
     sketch_from_bytes,
     sketch_to_bytes,
 )
+from dovetail.topics.topic_column import Column
 
 METHODS = tuple(kind.method for kind in CLASSES.values())
 """bf, bfp, prefix, lines: the three of the wildcard paper, and ours."""

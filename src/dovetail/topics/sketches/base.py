@@ -19,16 +19,12 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.config import (
-    SEARCH_QUERIES_MAX,
-    SKETCH_BITS_MAX,
-    SKETCH_HASHES_MAX,
-)
 from dovetail.errors import SketchError
-from dovetail.topics.columns import Column
 from dovetail.topics.kernels import elements as element_kernels
 from dovetail.topics.kernels import ledger as ledger_kernels
+from dovetail.topics.limits import SEARCH_QUERIES_MAX, SKETCH_BITS_MAX, SKETCH_HASHES_MAX
 from dovetail.topics.sketches.ledger import Ledger
+from dovetail.topics.topic_column import Column
 
 Words = npt.NDArray[np.uint64]
 

@@ -13,12 +13,12 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.config import SKETCH_BITS_MAX, SKETCH_BITS_MIN, SKETCH_PATTERNS_MAX
 from dovetail.errors import SketchError, SketchFormatError
-from dovetail.topics.columns import Column
 from dovetail.topics.kernels import bloom as kernels
 from dovetail.topics.kernels import elements as element_kernels
+from dovetail.topics.limits import SKETCH_BITS_MAX, SKETCH_BITS_MIN, SKETCH_PATTERNS_MAX
 from dovetail.topics.sketches.base import Sketch
+from dovetail.topics.topic_column import Column
 
 Arrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 Pattern = tuple[tuple[int, ...], int]

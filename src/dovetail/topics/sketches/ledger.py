@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dovetail.topics.kernels import ledger as kernels
 from dovetail.topics.kernels.ledger import BitCounts, Counts
-from dovetail.topics.sketches.changes import Changes
+from dovetail.topics.sketches.change_log import Changes
 
 Words = npt.NDArray[np.uint64]
 

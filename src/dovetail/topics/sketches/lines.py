@@ -6,15 +6,15 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.config import SKETCH_BITS_MAX, SKETCH_BITS_MIN
 from dovetail.errors import SketchError
-from dovetail.topics.columns import Column
 from dovetail.topics.kernels import elements as element_kernels
 from dovetail.topics.kernels import lines as kernels
 from dovetail.topics.kernels.ledger import IN_LINES
 from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS
+from dovetail.topics.limits import SKETCH_BITS_MAX, SKETCH_BITS_MIN
 from dovetail.topics.sketches.base import Sketch
 from dovetail.topics.sketches.bloom import check_plan
+from dovetail.topics.topic_column import Column
 
 
 class LinesSketch(Sketch):

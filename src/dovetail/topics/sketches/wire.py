@@ -1,4 +1,4 @@
-"""Whole sketches as bytes: a versioned header, the bits, a checksum. Deltas are in deltas.py.
+"""Whole sketches as bytes: a versioned header, the bits, a checksum. Deltas are in delta_wire.py.
 
 A reader trusts nothing: sizes are checked before anything is allocated, the checksum before
 anything is believed, and what is refused is refused with what is wrong. Bits travel deflated when
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.config import SKETCH_BITS_MAX, SKETCH_BYTES_MAX
 from dovetail.errors import SketchError, SketchFormatError
+from dovetail.topics.limits import SKETCH_BITS_MAX, SKETCH_BYTES_MAX
 from dovetail.topics.sketches.base import Sketch
 from dovetail.topics.sketches.bloom import BfpSketch, BfSketch, PrefixSketch
 from dovetail.topics.sketches.lines import LinesSketch

@@ -1,0 +1,546 @@
+"""One connection as a state machine: bytes from the client go in, bytes for it come out.
+
+    EXPECTING --CONNECT--> ASKING --(who it is)--> CONNECTED --DISCONNECT, error, loss--> CLOSED
+        |                     |                                                             ^
+        +---- anything else --+--------------------- refused --------------------------------+
+
+Pure: nothing here knows sockets. This module turns bytes into packets. intake.py handles
+publications, and outlet.py is the outgoing half. A kernel scans a whole read buffer at once. Plain
+QoS 0 packets are passed on as they are; every other packet is decoded.
+
+One read may bring work that would keep other clients waiting: many packets, or one with many
+filters. The link then takes the rest in slices (slices.py), in order. Meanwhile it is busy, and the
+shell does not read from it.
+"""
+
+from collections.abc import Callable
+
+from dovetail import codec
+from dovetail.broker.intake import Intake
+from dovetail.broker.limits import (
+    EARLY_BYTES_MAX,
+    EFFORT_PER_PIECE,
+    LONG_PACKET_BYTES,
+    PACKET_EFFORT,
+    RECEIVERS_PER_PIECE,
+    RUNS_ALONE_PER_PIECE,
+)
+from dovetail.broker.outlet import State
+from dovetail.broker.route import Route
+from dovetail.broker.session import Session
+from dovetail.codec.kernels import scan as kernels
+from dovetail.codec.limits import RUN_PACKETS_MAX
+from dovetail.codec.packets import (
+    MQTT_3_1_1,
+    MQTT_5,
+    Ack,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    Ping,
+    Reasons,
+    Subscribe,
+    Unsubscribe,
+)
+from dovetail.errors import ClientError, ReasonCode
+from dovetail.slices import Work, is_done
+
+SCAN_BYTES_MIN = 1_024
+"""Python walks smaller reads, unless they begin with a plain publication. A kernel call costs as
+much as one plain publication, or a few acknowledgements."""
+SCANNED_FIRST = b"\x30"
+
+_RUN_BYTES_MAX = 4_096
+"""`receive_plain` compares plain packets in Python up to this size; beyond, the kernel does."""
+_PUBLISH_PLAIN = 0x30
+_ACKS = {
+    0x40: PacketType.PUBACK,
+    0x50: PacketType.PUBREC,
+    0x62: PacketType.PUBREL,
+    0x70: PacketType.PUBCOMP,
+}
+_LONG = frozenset({0x82, 0xA2})
+"""First bytes of SUBSCRIBE and UNSUBSCRIBE, which may have many filters."""
+_LONG_LENGTH = 0x80
+_PINGRESP = b"\xd0\x00"
+_DOLLAR = 0x24
+
+
+class Link(Intake):
+    """A client's connection, from CONNECT to its end."""
+
+    __slots__ = ()
+
+    # In -----------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Take the bytes of one read from the client."""
+        self.broker.shared.now = self.seen_at = now
+        if self.is_busy:
+            self._behind += data
+            return
+        if self._partial:
+            self._partial += data
+            if len(self._partial) < self._partial_needs:
+                return
+            data = bytes(self._partial)
+            self._partial.clear()
+        try:
+            if self.state is State.CONNECTED:
+                self._take(data)
+            else:
+                self._take_connect(data)
+        except ClientError as error:
+            self.fail(error.reason, error.message)
+
+    def receive_plain(self, data: bytes) -> bool:
+        """Take the most common read: plain publications of one size on one cached topic.
+
+        Mostly it is a single packet. Return False, with nothing done, for any other read. The
+        clock is not read: the time of the last event is good enough for keep alive.
+        """
+        size = len(data)
+        if (
+            data[0] != _PUBLISH_PLAIN
+            or not 6 <= size <= _RUN_BYTES_MAX
+            or (length := data[1]) >= _LONG_LENGTH
+            or data[4] == _DOLLAR
+            or self._partial
+            or self.is_busy
+            or not self.access.everything
+        ):
+            return False
+        end = length + 2
+        topic_end = 4 + (data[2] << 8) + data[3]
+        route = self._router.routes.get(data[4:topic_end])
+        if route is None or not (
+            topic_end <= end
+            if self.version == MQTT_3_1_1
+            else topic_end < end <= size and not data[topic_end]
+        ):
+            return False
+        count = 1
+        if end != size:
+            count = _count_alike(
+                data, end, topic_end if self.version == MQTT_3_1_1 else topic_end + 1
+            )
+            if not count:
+                return False
+        if count * route.singles > RECEIVERS_PER_PIECE:
+            return False
+        self.seen_at = self._shared.now
+        self._dispatch.forward(route, data, self.version, count, self.session)
+        return True
+
+    def _take(self, data: bytes) -> None:
+        """Take a piece of the data now, and the rest in slices."""
+        rest = self._take_piece(data)
+        if rest or self._work is not None:
+            self.is_busy = True
+            self.broker.slices.begin(self._take_rest(rest))
+
+    def _take_rest(self, data: bytes) -> Work:
+        """Take the rest of a read, and the reads behind it.
+
+        When the link closes, the untaken data is discarded. A publication has then reached either
+        all of its receivers or none.
+        """
+        try:
+            yield
+            while self.state is State.CONNECTED:
+                self.seen_at = self._shared.now  # the client is not silent: we do not read
+                if self._work is not None:
+                    yield from self._go_through()
+                elif data:
+                    data = self._take_piece(data)
+                    yield
+                elif self._behind:
+                    data = bytes(self._partial) + self._behind
+                    self._partial.clear()
+                    self._behind = b""
+                else:
+                    break
+        except ClientError as error:
+            self.fail(error.reason, error.message)
+        finally:
+            self.is_busy = False
+            self._work = None
+            self._behind = b""
+            self.broker.wake(self)  # the shell may read on
+
+    def _go_through(self) -> Work:
+        """Do the work that has to end before the next packet is taken."""
+        work, self._work = self._work, None
+        assert work is not None
+        while self.state is State.CONNECTED and not is_done(work):
+            yield
+            self.seen_at = self._shared.now
+
+    def _take_piece(self, data: bytes) -> bytes:
+        """Take as much as fits into one piece, and return the rest."""
+        if len(data) >= SCAN_BYTES_MIN or data.startswith(SCANNED_FIRST):
+            return self._take_many(data)
+        return self._take_few(data)
+
+    def _take_few(self, data: bytes) -> bytes:
+        """Take packets one by one, without the kernel. Return the rest."""
+        size = len(data)
+        at = 0
+        self._spent = 0
+        while at < size:
+            if self.state is not State.CONNECTED:
+                self._take_connect(data[at:])
+                return b""
+            if self._work is not None or self._spent >= EFFORT_PER_PIECE:
+                return data[at:]
+            if at + 2 <= size and data[at + 1] < _LONG_LENGTH:
+                body = at + 2
+                end = body + data[at + 1]
+            else:
+                length = codec.decode_length(data, at + 1)
+                if length is None:
+                    self._keep(data, at, 0)
+                    return b""
+                body = length[1]
+                end = body + length[0]
+                if end - at > self._shared.limits.packet_bytes_max:
+                    self._refuse_size(end - at)
+            if end > size:
+                self._keep(data, at, end - at)
+                return b""
+            self._take_packet(data, at, body, end)
+            at = end
+        return b""
+
+    def _keep(self, data: bytes, at: int, needs: int) -> None:
+        self._partial += data[at:]
+        self._partial_needs = needs
+
+    def _refuse_size(self, size: int) -> None:
+        limit = self.broker.shared.limits.packet_bytes_max
+        raise ClientError(
+            ReasonCode.PACKET_TOO_LARGE,
+            f"a packet of {size:,} bytes; at most {limit:,} are allowed (mqtt.packet_bytes_max)",
+        )  # [MQTT-3.2.2-15]
+
+    def _take_many(self, data: bytes) -> bytes:
+        """Scan with the kernel: take plain packets in runs by route, others one by one.
+
+        Return the rest, if there are more runs than one scan finds or if a packet takes long.
+        """
+        broker = self.broker
+        runs, at, status, needs = broker.scan(
+            data, self.version, broker.shared.limits.packet_bytes_max
+        )
+        if self.access.everything:
+            routes = self._router.routes
+            unknown = [
+                topic
+                for _, body, _, _, topic_end in runs
+                if topic_end and (topic := data[body + 2 : topic_end]) not in routes
+            ]
+            if unknown:
+                self._router.prepare(unknown)
+            taken = self._take_runs(data, runs)
+        else:
+            taken = self._take_runs_alone(data, runs)
+        if self.state is not State.CONNECTED:
+            return b""
+        if taken < at or self._work is not None:
+            return data[taken:]
+        if status == kernels.TOO_LONG:
+            self._refuse_size(needs)
+        elif status == kernels.MALFORMED:
+            raise ClientError(
+                ReasonCode.MALFORMED_PACKET, "a packet length of more than four bytes"
+            )
+        elif at < len(data):
+            if len(runs) == broker.scan.runs_max and not needs:
+                return data[at:]
+            self._keep(data, at, needs)
+        return b""
+
+    def _take_runs(self, data: bytes, runs: list[list[int]]) -> int:
+        """Join neighbouring runs that share a route, and pass each on as one block of bytes.
+
+        Return the position behind the last packet taken.
+        """
+        forward = self._forward
+        router = self._router
+        route = None
+        first = last = packets = 0
+        self._spent = 0
+        for start, body, end, count, topic_end in runs:
+            found = router.routes.get(data[body + 2 : topic_end]) if topic_end else None
+            if found is not None and found is route and packets < RUN_PACKETS_MAX:
+                last = end
+                packets += count
+                continue
+            if route is not None:
+                forward(route, data[first:last], packets)
+                route = None
+                if self._work is not None or self._spent >= EFFORT_PER_PIECE:
+                    return last
+            if not topic_end:
+                self._take_packet(data, start, body, end)
+                if (
+                    self._work is not None
+                    or self.state is not State.CONNECTED
+                    or self._spent >= EFFORT_PER_PIECE
+                ):
+                    return end
+                continue
+            route = found or router.look_up(data[body + 2 : topic_end])
+            if route is None:
+                self._begin(self._search(data[body + 2 : topic_end], data[start:end], count))
+                if self._work is not None:
+                    return end
+            first, last, packets = start, end, count
+        if route is not None:
+            forward(route, data[first:last], packets)
+        return runs[-1][2] if runs else 0
+
+    def _forward(self, route: Route, data: bytes, packets: int) -> None:
+        """Pass on plain packets that share a route."""
+        session = self.session
+        assert session is not None
+        dispatch = self._dispatch
+        if packets * route.singles > RECEIVERS_PER_PIECE:
+            self._begin(dispatch.forward_each(route, data, self.version, packets, session))
+        else:
+            self._spent += dispatch.forward(route, data, self.version, packets, session)
+
+    def _search(self, topic: bytes, data: bytes, packets: int) -> Work:
+        """Find in pieces the route that takes long to find, then pass on the packets."""
+        session = self.session
+        assert session is not None
+        route = yield from self._router.search(topic)
+        self._forward(route, data, packets)
+        work, self._work = self._work, None
+        if work is not None:
+            yield from work
+
+    def _take_runs_alone(self, data: bytes, runs: list[list[int]]) -> int:
+        """Take runs like `_take_runs`, for a client that may not publish to every topic."""
+        self._spent = end = 0
+        for start, body, end, count, topic_end in runs[:RUNS_ALONE_PER_PIECE]:
+            self._take_run_alone(data, start, body, end, count, topic_end)
+            if (
+                self._work is not None
+                or self.state is not State.CONNECTED
+                or self._spent >= EFFORT_PER_PIECE
+            ):
+                return end
+        return end
+
+    def _take_run_alone(
+        self, data: bytes, start: int, body: int, end: int, count: int, topic_end: int
+    ) -> None:
+        """Pass on a run if the client may publish to its topic, else drop it."""
+        if not topic_end:
+            self._take_packet(data, start, body, end)
+            return
+        topic = data[body + 2 : topic_end]
+        counters = self._shared.counters
+        route = self._router.look_up(topic)
+        if self._may_publish(topic):
+            if route is None:
+                self._begin(self._search(topic, data[start:end], count))
+            else:
+                self._forward(route, data[start:end], count)
+        else:
+            counters.packets_received += count
+            counters.publishes_received += count
+            counters.publishes_dropped += count
+
+    def _take_packet(self, data: bytes, at: int, body: int, end: int) -> None:
+        first = data[at]
+        self._shared.counters.packets_received += 1
+        self._spent += PACKET_EFFORT
+        if first & 0xF0 == _PUBLISH_PLAIN:
+            self._take_publish(first, data, at, body, end)
+            return
+        if end - body == 2 and first in _ACKS:
+            # The short form, which nearly all acknowledgements have.
+            packet_id = (data[body] << 8) + data[body + 1]
+            if packet_id:
+                self._take_ack(_ACKS[first], packet_id, 0)
+                return
+        if end - body > LONG_PACKET_BYTES and first in _LONG:
+            self._begin(self._take_long(first, data[body:end]))
+            return
+        packet = codec.decode(self.version, first, data[body:end])
+        _HANDLERS.get(type(packet), _refuse_packet)(self, packet)
+
+    # Everything else ----------------------------------------------------------------------------
+
+    def _take_connect(self, data: bytes) -> None:
+        if self.state is State.ASKING:
+            # Nothing counts before authentication. Meanwhile the shell stops reading.
+            self._keep(data, 0, EARLY_BYTES_MAX)
+            if len(self._partial) > EARLY_BYTES_MAX:
+                self.refuse(
+                    ReasonCode.QUOTA_EXCEEDED, "too much came before CONNECT could be answered"
+                )
+        elif self.state is State.EXPECTING:
+            if data[0] != PacketType.CONNECT << 4:  # [MQTT-3.1.0-1]
+                self._shared.counters.protocol_errors += 1
+                self.close()
+                return
+            length = codec.decode_length(data, 1) if len(data) > 1 else None
+            if length is None:
+                self._keep(data, 0, 0)
+                return
+            body, end = length[1], length[0] + length[1]
+            head_end = min(body + codec.CONNECT_HEAD_BYTES, end)
+            if len(data) < head_end:
+                self._keep(data, 0, head_end)
+            elif codec.is_unknown_version(data[body:head_end]):
+                self._introduce(data, body, end)
+            elif end > self.broker.connect_bytes_max:
+                self.version = codec.connect_version(data[body:head_end])
+                self.refuse(ReasonCode.PACKET_TOO_LARGE, None)
+            elif end > len(data):
+                self._keep(data, 0, end)
+            else:
+                self._introduce(data, body, end)
+
+    def _introduce(self, data: bytes, body: int, end: int) -> None:
+        """Take a CONNECT and the bytes behind it.
+
+        The CONNECT is complete, unless it has a version that we do not support.
+        """
+        self._shared.counters.packets_received += 1
+        try:
+            packet = codec.decode(MQTT_5, data[0], data[body:end])
+        except ClientError as error:
+            self.version = codec.connect_version(data[body:end])
+            self.refuse(error.reason, error.message)
+            return
+        assert isinstance(packet, Connect)
+        self.version = packet.version
+        self.packet_bytes_max = packet.packet_bytes_max
+        self._sees_problems = packet.wants_problem_information
+        self.state = State.ASKING
+        self.broker.ask(self, packet)
+        if end < len(data):
+            if self.is_connected:
+                self._take(data[end:])
+            else:
+                self._take_connect(data[end:])
+
+    def admitted(self, session: Session, packet: Connect, answer: Connack) -> None:
+        """Connect the authenticated client to its session, and send CONNACK."""
+        self.state = State.CONNECTED
+        self.session = session
+        limits = self.broker.shared.limits
+        self._alias_out_max = min(packet.alias_max, limits.alias_out_max)
+        # A 3.1.1 packet can grow by two bytes when it is transcoded to version 5.
+        self.plain = not self._alias_out_max and (
+            packet.packet_bytes_max is None
+            or packet.packet_bytes_max >= limits.packet_bytes_max + 2
+        )
+        self.send(codec.encode(self.version, answer))
+
+    def go_on(self) -> None:
+        """Take the bytes that came during authentication."""
+        if self._partial and self.state is State.CONNECTED:
+            data = bytes(self._partial)
+            self._partial.clear()
+            try:
+                self._take(data)
+            except ClientError as error:
+                self.fail(error.reason, error.message)
+
+    def _take_ack_packet(self, packet: Packet) -> None:
+        assert isinstance(packet, Ack)
+        self._take_ack(packet.type, packet.packet_id, packet.reason)
+
+    def _take_subscribe(self, packet: Packet) -> None:
+        assert isinstance(packet, Subscribe)
+        self._begin(self.broker.subscribe(self, packet))
+
+    def _take_unsubscribe(self, packet: Packet) -> None:
+        assert isinstance(packet, Unsubscribe)
+        self._begin(self.broker.unsubscribe(self, packet))
+
+    def _take_long(self, first: int, body: bytes) -> Work:
+        """Decode and handle a long SUBSCRIBE or UNSUBSCRIBE in pieces."""
+        packet = yield from codec.decode_in_pieces(self.version, first, body)
+        if isinstance(packet, Subscribe):
+            yield from self.broker.subscribe(self, packet)
+        else:
+            yield from self.broker.unsubscribe(self, packet)
+
+    def _take_ping(self, packet: Packet) -> None:
+        assert isinstance(packet, Ping)
+        if packet.type != PacketType.PINGREQ:
+            _refuse_packet(self, packet)
+        self.send(_PINGRESP)  # [MQTT-3.12.4-1]
+
+    def _take_disconnect(self, packet: Packet) -> None:
+        assert isinstance(packet, Disconnect)
+        session = self.session
+        assert session is not None
+        expiry = packet.session_expiry_seconds
+        if expiry is not None:
+            if expiry and not session.expiry_seconds:  # section 3.14.2.2.2
+                raise ClientError(
+                    ReasonCode.PROTOCOL_ERROR,
+                    "a session without an expiry interval cannot get one in DISCONNECT",
+                )
+            session.expiry_seconds = min(
+                expiry, self.broker.shared.limits.session_expiry_max_seconds
+            )
+        # [MQTT-3.14.4-3]: a normal end takes the will with it.
+        self.close(with_will=packet.reason != ReasonCode.SUCCESS)
+
+    def _take_auth(self, packet: Packet) -> None:
+        assert isinstance(packet, Auth)
+        # CONNECT agreed on no method, so there is no exchange to continue [MQTT-4.12.0-7].
+        raise ClientError(ReasonCode.PROTOCOL_ERROR, "AUTH without an authentication method")
+
+    def answer_reasons(
+        self, kind: PacketType, packet_id: int, reasons: list[int], why: str | None = None
+    ) -> None:
+        answer = Reasons(kind, packet_id, reasons)
+        data = codec.encode(self.version, answer)
+        if why is not None:
+            data = self.explained(answer, why, data)
+        if self.takes(data):
+            self.send(data)
+        else:
+            self.disconnect(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
+
+
+def _count_alike(data: bytes, each: int, head_bytes: int) -> int:
+    """Return the number of packets if all have `each` bytes and the same head, else 0."""
+    count, rest = divmod(len(data), each)
+    if rest:
+        return 0
+    head = data[:head_bytes]
+    starts_with = data.startswith
+    for at in range(each, len(data), each):
+        if not starts_with(head, at):
+            return 0
+    return count
+
+
+def _refuse_packet(link: Link, packet: Packet) -> None:
+    """Refuse a second CONNECT [MQTT-3.1.0-2], or a packet that only servers send."""
+    del link
+    name = type(packet).__name__.upper()
+    raise ClientError(ReasonCode.PROTOCOL_ERROR, f"{name} has no place here")
+
+
+_HANDLERS: dict[type, Callable[[Link, Packet], None]] = {
+    Ack: Link._take_ack_packet,
+    Subscribe: Link._take_subscribe,
+    Unsubscribe: Link._take_unsubscribe,
+    Ping: Link._take_ping,
+    Disconnect: Link._take_disconnect,
+    Auth: Link._take_auth,
+}

@@ -1,0 +1,231 @@
+"""Deliveries: how a session gets a publication that matches its subscriptions. Pure.
+
+A hundred where-clauses of one client may hold for a publication, and the client still gets it once.
+So each box has its owner and its options in columns, and a kernel merges the boxes found into one
+delivery per session. Single subscriptions are read only where one of them has a subscription
+identifier or compares a text.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from dovetail.attributes.box_index import BoxIndex, Slots
+from dovetail.attributes.clauses import ClauseSet
+from dovetail.attributes.space import Box, Point, Space
+from dovetail.broker.kernels.owners import MARKS, NO_LOCAL, collect
+from dovetail.broker.limits import RECEIVERS_PER_PIECE
+from dovetail.broker.session import Session
+from dovetail.broker.subscription import Subscription
+
+_QOS_1, _QOS_2, _RETAIN_AS_PUBLISHED, _ONE_BY_ONE = 1, 2, 4, 8
+_PLAIN = _QOS_1 | _QOS_2 | _RETAIN_AS_PUBLISHED
+_OWNERS_MIN = 64
+
+
+class Delivery:
+    """How one session gets a matching publication (section 3.3.4).
+
+    It gets one copy, at the highest QoS and with all identifiers of its matching subscriptions.
+    """
+
+    __slots__ = ("identifiers", "plain", "qos", "retain_as_published", "session")
+
+    def __init__(
+        self,
+        session: Session,
+        qos: int,
+        retain_as_published: bool,
+        identifiers: tuple[int, ...] = (),
+    ) -> None:
+        self.session = session
+        self.qos = qos  # [MQTT-3.3.4-2]
+        self.retain_as_published = retain_as_published
+        self.identifiers = identifiers  # [MQTT-3.3.4-3], [MQTT-3.3.4-4]
+        self.plain = not identifiers
+
+    @classmethod
+    def of(cls, session: Session, subscriptions: Sequence[Subscription]) -> "Delivery":
+        return cls(
+            session,
+            max((one.qos for one in subscriptions), default=0),
+            any(one.retain_as_published for one in subscriptions),
+            tuple([one.identifier for one in subscriptions if one.identifier]),
+        )
+
+    def joined(self, other: "Delivery") -> "Delivery":
+        """Return this delivery merged with another one of the same session."""
+        return Delivery(
+            self.session,
+            max(self.qos, other.qos),
+            self.retain_as_published or other.retain_as_published,
+            self.identifiers + other.identifiers,
+        )
+
+
+Receivers = tuple[tuple[Delivery, ...], dict[str, Delivery | None]]
+"""Deliveries to sessions. And by client identifier: what a session with No Local gets of its own
+client's publications [MQTT-3.8.3-3]. These may come from the broker where the client was before."""
+
+
+def receivers_of(
+    found: Mapping[Session, Sequence[Subscription]],
+) -> Generator[None, None, Receivers]:
+    """Return the receivers by these subscriptions, in pieces: there may be many."""
+    deliveries: list[Delivery] = []
+    own: dict[str, Delivery | None] = {}
+    for place, (session, subscriptions) in enumerate(found.items(), 1):
+        whole = others = None
+        are_all = True
+        for at in range(0, len(subscriptions), RECEIVERS_PER_PIECE):
+            some = subscriptions[at : at + RECEIVERS_PER_PIECE]
+            delivery = Delivery.of(session, some)
+            whole = delivery if whole is None else whole.joined(delivery)
+            rest = [one for one in some if not one.no_local]
+            if len(rest) < len(some):
+                are_all = False
+                delivery = Delivery.of(session, rest)
+            if rest:
+                others = delivery if others is None else others.joined(delivery)
+            if at:
+                yield
+        assert whole is not None
+        deliveries.append(whole)
+        if not are_all:
+            own[session.client_id] = others
+        if not place % RECEIVERS_PER_PIECE:
+            yield
+    return tuple(one for one in deliveries if not one.session.is_over), own
+
+
+def by_session(subscriptions: Iterable[Subscription]) -> dict[Session, list[Subscription]]:
+    found: dict[Session, list[Subscription]] = {}
+    for one in subscriptions:
+        found.setdefault(one.session, []).append(one)
+    return found
+
+
+class WantedBySubscriptions(ClauseSet[Subscription]):
+    """Clauses on one filter, of subscriptions without a group."""
+
+    def __init__(self, topic_filter: str, space: Space) -> None:
+        super().__init__(topic_filter, space)
+        # Of each slot of the index:
+        self._owners = np.zeros(0, np.int32)
+        self._marks = np.zeros(0, np.uint8)
+        # Of each owner:
+        self._sessions: list[Session] = []
+        self._boxes_of: list[int] = []
+        self._seen = np.zeros(_OWNERS_MIN, np.uint16)
+        self._owner_of: dict[Session, int] = {}
+        self._owner_named: dict[str, int] = {}
+        self._free_owners: list[int] = []
+        self._made: dict[int, Delivery] = {}  # by owner and marks
+
+    def options_changed(self, subscription: Subscription) -> None:
+        """Note the new options or identifier of a subscription in this set."""
+        for slot in self._slots.get(subscription, ()):
+            self._marks[slot] = _marks_of(subscription, has_texts=slot in self._texts)
+
+    def deliveries(self, point: Point, client_id: str) -> Iterator[Delivery]:
+        """Yield one delivery per session whose clauses hold. `client_id` published the point."""
+        slots = self._search(point)
+        if slots is None:
+            yield from self._one_by_one(self.find(point), client_id)
+            return
+        found = np.empty(len(slots), np.int64)
+        sender = self._owner_named.get(client_id, -1)
+        count = collect(slots, self._owners, self._marks, self._seen, sender, found)
+        made = self._made
+        for code in found[:count].tolist():
+            owner, marks = code >> MARKS, code & 0xFF
+            if marks & _ONE_BY_ONE:
+                own = slots[self._owners[slots] == owner].tolist()
+                subscriptions = dict.fromkeys(self._entries(own, point))
+                yield from self._one_by_one(subscriptions, client_id)
+                continue
+            if self._sessions[owner].is_over:
+                continue
+            key = owner << MARKS | marks & _PLAIN
+            delivery = made.get(key)
+            if delivery is None:
+                qos = 2 if marks & _QOS_2 else marks & _QOS_1
+                delivery = made[key] = Delivery(
+                    self._sessions[owner], qos, bool(marks & _RETAIN_AS_PUBLISHED)
+                )
+            yield delivery
+
+    def _one_by_one(
+        self, subscriptions: Iterable[Subscription], client_id: str
+    ) -> Iterator[Delivery]:
+        wanted = (
+            one
+            for one in subscriptions
+            if not (one.no_local and one.session.client_id == client_id)  # [MQTT-3.8.3-3]
+        )
+        for session, found in by_session(wanted).items():
+            if not session.is_over:
+                yield Delivery.of(session, found)
+
+    # Columns --------------------------------------------------------------------------------------
+
+    def _placed(self, slots: list[int], entries: Sequence[tuple[Subscription, Box]]) -> None:
+        super()._placed(slots, entries)
+        room = len(self._at)
+        if room > len(self._owners):
+            more = room + room // 4 - len(self._owners)
+            self._owners = np.append(self._owners, np.zeros(more, np.int32))
+            self._marks = np.append(self._marks, np.zeros(more, np.uint8))
+        self._owners[slots] = [self._own(one.session) for one, _ in entries]
+        self._marks[slots] = [_marks_of(one, has_texts=bool(box.texts)) for one, box in entries]
+
+    def _own(self, session: Session) -> int:
+        """Return the owner number of the session, and count one more box for it."""
+        owner = self._owner_of.get(session)
+        if owner is None:
+            if self._free_owners:
+                owner = self._free_owners.pop()
+                self._sessions[owner] = session
+            else:
+                owner = len(self._sessions)
+                self._sessions.append(session)
+                self._boxes_of.append(0)
+                if owner == len(self._seen):
+                    self._seen = np.zeros(2 * owner, np.uint16)
+            self._owner_of[session] = owner
+            self._owner_named[session.client_id] = owner
+        self._boxes_of[owner] += 1
+        return owner
+
+    def _removed(self, entry: Subscription, slots: list[int]) -> None:
+        super()._removed(entry, slots)
+        session = entry.session
+        owner = self._owner_of[session]
+        self._boxes_of[owner] -= len(slots)
+        if not self._boxes_of[owner]:
+            del self._owner_of[session]
+            if self._owner_named.get(session.client_id) == owner:
+                del self._owner_named[session.client_id]
+            for marks in range(_PLAIN + 1):
+                self._made.pop(owner << MARKS | marks, None)
+            self._free_owners.append(owner)
+
+
+def _marks_of(subscription: Subscription, *, has_texts: bool) -> int:
+    return (
+        subscription.qos  # 1 and 2 are bits of their own
+        | _RETAIN_AS_PUBLISHED * subscription.retain_as_published
+        | _ONE_BY_ONE * (has_texts or bool(subscription.identifier))
+        | NO_LOCAL * subscription.no_local
+    )
+
+
+def load_kernels() -> None:
+    """Call each kernel once, so that the first publication does not wait for loading."""
+    index = BoxIndex([0.0], [1.0])
+    boxes = index.insert([[0.0], [0.0]], [[1.0], [1.0]])
+    _, slots = index.match([[0.5]])
+    index.discard(boxes)
+    owners, marks = np.zeros(len(index) + 2, np.int32), np.zeros(len(index) + 2, np.uint8)
+    found: Slots = np.empty(2, np.int64)
+    collect(slots, owners, marks, np.zeros(1, np.uint16), -1, found)

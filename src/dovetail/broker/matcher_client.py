@@ -1,0 +1,333 @@
+"""Asks matchers which brokers have a matching clause before a publication goes there. Pure.
+
+    dispatch ──> take ──> [a line for each publisher] ──> matchers ──> verdict ──> dispatch.go_on
+
+Sketches say which brokers have where-clauses on a topic, this one among them. Matchers know the
+boxes of all brokers, and say at which of these brokers a clause holds. A broker that gets the
+publication still evaluates its own clauses.
+
+Rules:
+
+- Without a timely and certain answer a publication goes to all brokers that may want it. Matchers
+  save work; correctness does not depend on them.
+- Publications of one client continue in order. One that needs no matcher waits for those before it,
+  if it is in a space too. When a line is full, it continues without answers.
+- The broker acknowledges a publication only after it has continued and been taken. Until then its
+  QoS 2 packet identifier is not on disk either. Otherwise, after a restart, the broker would take a
+  lost message for a duplicate.
+- To matchers a changed space is a new one. Waiting publications then continue without answers.
+- Matchers do not know spaces that a stream serves (engine_backlog.py). If the stream cannot take a
+  publication there, it goes to all brokers that may want it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+
+import numpy as np
+
+from dovetail.api.reports import MatchingReport, Unasked
+from dovetail.attributes.clauses import Clause
+from dovetail.attributes.policies import POLICIES
+from dovetail.attributes.space import Point
+from dovetail.broker.outgoing_message import Outgoing
+from dovetail.broker.peering.tickets import Ticket
+from dovetail.broker.route import Route
+from dovetail.broker.router import Router
+from dovetail.broker.session import Session
+from dovetail.broker.shared_state import Shared
+from dovetail.broker.subscription import Subscription
+from dovetail.matcher.broker_side import Answer, Front
+from dovetail.matcher.layout import layout_of, layouts_of
+from dovetail.matcher.matcher_messages import ANSWERED, BOXES, BOXES_KNOWN, LOADS, TAKEN
+from dovetail.matcher.publisher_order import Lines, Place
+from dovetail.matcher.question_batch import Verdict
+from dovetail.matcher.rehearsal import explain
+from dovetail.matcher.segment_tables import View
+from dovetail.messages import Message
+
+FRAMES = frozenset({BOXES})
+"""Kinds of frames that other brokers send us."""
+
+ANSWERS = frozenset({ANSWERED, BOXES_KNOWN, LOADS, TAKEN})
+"""Kinds of frames with which other nodes answer ours."""
+
+
+class Asked(Ticket):
+    """A publication that waits for matchers, then for the disk and the brokers that take it."""
+
+    __slots__ = (
+        "_done",
+        "_waiters",
+        "before",
+        "entries",
+        "message",
+        "point",
+        "wanted",
+    )
+
+    def __init__(self, message: Message, point: Point | None) -> None:
+        super().__init__()
+        self.message = message
+        self.point = point
+        self.entries: list[tuple[Session, Outgoing]] = []
+        """The local deliveries that it begins when it continues."""
+        self.before: Callable[[], None] | None = None
+        """Called before it continues, to write into the same batch as its deliveries."""
+        self.wanted: frozenset[str] | None = None
+        """The brokers with a matching clause; None: unknown, so all that may have one get it."""
+        self._done = self.expect()
+        self._waiters: list[Callable[[bool], None]] = []
+
+    def also(self, act: Callable[[bool], None]) -> None:
+        """Call `act` too when it is settled."""
+        self._waiters.append(act)
+
+    def has_gone(self, taken: bool) -> None:
+        """Settle it: `taken` says whether the disk and all brokers have it."""
+        self._done(taken)
+        for act in self._waiters:
+            act(taken)
+
+
+class Narrowing:
+    """The matcher client of one broker."""
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        router: Router,
+        *,
+        life: int,
+        send: Callable[[str, int, bytes], bool],
+        random: Random,
+        wake: Callable[[], None],
+        go_on: Callable[[Asked], None],
+    ) -> None:
+        self.name = name
+        self._shared = shared
+        self._router = router
+        self._life = life
+        self._send = send
+        self._random = random
+        self._wake = wake
+        self._go_on = go_on
+        self._lines: Lines[Asked] = Lines()
+        self._numbers: dict[Subscription, list[int]] = {}
+        self._free: list[int] = []
+        self._next_number = 0
+        self._new: dict[Subscription, Clause] = {}
+        self._matchers_up: set[str] = set()
+        self._records: dict[str, bytes] = {}
+        self._peers_up: set[str] = set()
+        self._peers_live: dict[str, bool] = {}
+        self._front, self._ids = self._make()
+        router.clause_changed = self._clause_changed
+
+    def _make(self) -> tuple[Front[Place[Asked]], Mapping[str, str]]:
+        spaces = [space for space in self._router.spaces.all if not space.is_streamed]
+        layouts = {space.name: layout_of(space) for space in spaces}
+        ids = {name: layout.id for name, layout in layouts.items()}
+        front: Front[Place[Asked]] = Front(
+            self.name,
+            layouts_of(list(layouts.values())),
+            self._life,
+            self._send,
+            self._random,
+            policies={ids[space.name]: POLICIES[space.sharing.policy] for space in spaces},
+        )
+        return front, ids
+
+    def spaces_changed(self) -> None:
+        """Begin anew with the router's spaces. The caller has drained what waited."""
+        self._life = max(self._life, self._front.life) + 1
+        self._front, self._ids = self._make()
+        self._numbers.clear()
+        self._free.clear()
+        self._next_number = 0
+        self._new = {
+            one: one.clause
+            for clauses in self._router.clauses.values()
+            for one in clauses
+            if one.clause is not None and one.clause.space.name in self._ids
+        }
+        self._router.clause_changed = self._clause_changed
+        for name, is_live in self._peers_live.items():
+            self._front.announcing.peer_is_live(name, is_live)
+        for name in self._peers_up:
+            self._front.announcing.peer_is_up(name)
+        for name, record in self._records.items():
+            self._front.matcher_tells(name, record, self._shared.now)
+        for name in self._matchers_up:
+            self._front.matcher_is_up(name)
+        self._wake()
+
+    # Our boxes ------------------------------------------------------------------------------------
+
+    def _clause_changed(self, subscription: Subscription, clause: Clause, is_there: bool) -> None:
+        if clause.space.name not in self._ids:
+            return
+        if is_there:
+            self._new[subscription] = clause
+        elif self._new.pop(subscription, None) is None:
+            numbers = self._numbers.pop(subscription)
+            for number in numbers:
+                self._front.discard(self._ids[clause.space.name], number)
+            self._free += numbers
+        self._wake()
+
+    def _feed(self) -> None:
+        """Announce all new boxes together."""
+        new, self._new = self._new, {}
+        by_space: dict[str, list[tuple[int, tuple[float, ...], tuple[float, ...]]]] = {}
+        for subscription, clause in new.items():
+            rows = by_space.setdefault(self._ids[clause.space.name], [])
+            numbers = self._numbers[subscription] = []
+            for box in clause.boxes:
+                number = self._free.pop() if self._free else self._next_number
+                self._next_number = max(self._next_number, number + 1)
+                numbers.append(number)
+                rows.append((number, box.lows, box.highs))
+        for space, rows in by_space.items():
+            chosen, lows, highs = zip(*rows, strict=True)
+            self._front.put_many(
+                space,
+                np.array(chosen, np.int64),
+                np.array(lows, np.float64),
+                np.array(highs, np.float64),
+            )
+
+    def when_known(self, deadline: float, act: Callable[[], None]) -> None:
+        """Call `act` when all live brokers know our boxes, or at the deadline."""
+        if not self._ids:
+            act()  # no spaces
+            return
+        self._feed()
+        self._front.when_known(deadline, act)
+
+    # Publications ---------------------------------------------------------------------------------
+
+    def holds(self, client_id: str) -> bool:
+        """Does a publication of this client wait?"""
+        return not self._lines.is_empty(client_id)
+
+    def take(self, route: Route, message: Message, point: Point | None) -> Asked | None:
+        """Let a publication wait for an answer, or for an earlier one; None if it need not wait."""
+        origin = message.origin
+        may_want = () if point is None or message.retain else self._may_want(route)
+        if not may_want and not self.holds(origin):
+            return None
+        if self._lines.is_full(origin):
+            self.drain(origin)
+            return None
+        asked = Asked(message, point)
+        place = self._lines.take(origin, asked)
+        if may_want and point is not None and route.space is not None:
+            space = self._ids[route.space.name]
+            self._front.asking.submit(space, point.values, may_want, place)
+            self._wake()
+        else:
+            self._decide(place, None)
+        return asked
+
+    def explain(self, route: Route, point: Point) -> tuple[Unasked, MatchingReport | None]:
+        """Return which matcher `take` would ask and why, or why it would ask none."""
+        assert route.space is not None
+        if route.space.name not in self._ids:
+            return "spark", None
+        space = self._ids[route.space.name]
+        may_want = self._may_want(route)
+        if may_want:
+            return "", explain(self._front, space, point.values, may_want, self._shared.now)
+        return "here" if self._front.view.now(space).names else "matchers", None
+
+    @property
+    def view(self) -> View:
+        """The matchers and their segments, as this broker knows them."""
+        return self._front.view
+
+    def _may_want(self, route: Route) -> tuple[str, ...]:
+        """Return the brokers to ask about; none without matchers, or without peers to ask for."""
+        space = route.space
+        if space is None or space.name not in self._ids:
+            return ()
+        if not self._front.view.now(self._ids[space.name]).names:
+            return ()
+        if not route.asked_peers:
+            return ()  # evaluating local clauses is faster than asking
+        return (*route.asked_peers, self.name) if route.clauses else route.asked_peers
+
+    def _decide(self, place: Place[Asked], wanted: frozenset[str] | None) -> None:
+        """Note the answer. The publication continues when all before it have."""
+        if not place.is_done:
+            place.value.wanted = wanted
+        for asked in self._lines.done(place):
+            self._go_on(asked)
+
+    def drain(self, client_id: str | None = None) -> None:
+        """Let the publications of one client, or of all, continue without answers."""
+        for origin in self._lines.origins() if client_id is None else [client_id]:
+            for place in self._lines.those_of(origin):
+                self._decide(place, None)
+
+    def _heed(self, verdicts: Iterable[Verdict[Place[Asked]]]) -> None:
+        for verdict in verdicts:
+            self._decide(verdict.tag, verdict.wanted)
+
+    # Other nodes ----------------------------------------------------------------------------------
+
+    def matcher_is_up(self, name: str) -> None:
+        """Note that a connection to this matcher is open."""
+        self._matchers_up.add(name)
+        self._front.matcher_is_up(name)
+        self._wake()
+
+    def matcher_is_down(self, name: str) -> None:
+        self._matchers_up.discard(name)
+        self._front.matcher_is_down(name, self._shared.now)
+        self._heed(self._front.asking.take_verdicts())
+
+    def matcher_tells(self, name: str, record: bytes | None) -> None:
+        """Note a matcher's gossip record; None if it is dead, has left, or is no matcher."""
+        if record is None:
+            self._records.pop(name, None)
+        else:
+            self._records[name] = record
+        self._front.matcher_tells(name, record, self._shared.now)
+        self._heed(self._front.asking.take_verdicts())
+        self._wake()
+
+    def matcher_answered(self, name: str, kind: int, body: bytes) -> None:
+        self._front.answered(name, kind, body, self._shared.now)
+        self._heed(self._front.asking.take_verdicts())
+
+    def peer_is_up(self, name: str, is_up: bool) -> None:
+        """Note whether a connection to another broker is open."""
+        announcing = self._front.announcing
+        if is_up:
+            self._peers_up.add(name)
+            announcing.peer_is_up(name)
+        else:
+            self._peers_up.discard(name)
+            announcing.peer_is_down(name)
+
+    def peer_is_live(self, name: str, is_live: bool) -> None:
+        self._peers_live[name] = is_live
+        self._front.announcing.peer_is_live(name, is_live)
+
+    def forget(self, name: str) -> None:
+        self._peers_up.discard(name)
+        self._peers_live.pop(name, None)
+        self._front.forget(name)
+
+    def receive(self, name: str, kind: int, body: bytes, answer: Answer) -> None:
+        """Take a frame from another broker, over a connection that it opened."""
+        self._front.receive(name, kind, body, answer)
+
+    def turn(self) -> None:
+        """Send what is due. Called at the end of a turn, and periodically."""
+        if not self._ids:
+            return  # no spaces
+        self._feed()
+        self._front.turn(self._shared.now)
+        self._heed(self._front.asking.take_verdicts())

@@ -1,0 +1,170 @@
+"""What brokers ask besides how others are: who would get a publication? Matchers: leave, or move.
+
+`cluster/node_queries.py` has the rules, and what all nodes ask each other.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from dovetail.api.reports import (
+    Drained,
+    DrainReport,
+    Guess,
+    Matches,
+    NodeReport,
+    PeerReport,
+    PeerRoute,
+    PlanOrder,
+    PlanReport,
+    RouteReport,
+    SketchReport,
+)
+from dovetail.broker.explanation import explain_attributes
+from dovetail.broker.peering.mesh import Mesh
+from dovetail.broker.reporter import Reporter
+from dovetail.broker.router import with_clauses
+from dovetail.cluster.agent import NodeAgent
+from dovetail.cluster.frame_body import encode
+from dovetail.cluster.node_queries import NodeAsking, read
+from dovetail.cluster.query_messages import DRAIN, MOVE, Question
+from dovetail.errors import ClientError
+from dovetail.matcher.plan_assignment import order_for
+from dovetail.topics.names import SYS_PREFIX, check_name
+
+_matches_decoder = msgspec.msgpack.Decoder(Matches)
+
+
+class Asking(NodeAsking):
+    """One broker's."""
+
+    def __init__(self, reporter: Reporter, mesh: Mesh, agent: NodeAgent) -> None:
+        super().__init__(agent)
+        self._reporter = reporter
+        self._mesh = mesh
+
+    # Of ourselves ---------------------------------------------------------------------------------
+
+    def sketch(self) -> SketchReport:
+        sketch = self._mesh.exchange.sketch
+        return SketchReport(sketch.bits, sketch.elements, sketch.fill, sketch.false_positive_rate)
+
+    def peers(self) -> tuple[PeerReport, ...]:
+        """Other brokers."""
+        agent = self._agent
+        names = [name for name in self._names() if agent.role_of(name) != "matcher"]
+        return tuple(self._peer(name) for name in sorted(names))
+
+    def node(self) -> NodeReport:
+        return self._reporter.node(self.sketch(), self.peers())
+
+    def _names(self) -> Iterable[str]:
+        """Also those whom gossip has not heard of yet in this life."""
+        return {*super()._names(), *self._mesh.names()}
+
+    def _address(self, name: str) -> str:
+        return self._mesh.peers.addresses.get(name, "") or super()._address(name)
+
+    def _peer(self, name: str) -> PeerReport:
+        mesh = self._mesh
+        is_known = name in mesh.names()
+        outbox = mesh.owed(name) if is_known else None
+        bank = mesh.exchange.bank
+        is_sketch_known = name in bank
+        return PeerReport(
+            name=name,
+            address=self._address(name),
+            state=self._agent.state_of(name),
+            is_connected=name in self._agent.transport.connected,
+            is_sketch_known=is_sketch_known,
+            owed_messages=0 if outbox is None else outbox.count,
+            owed_bytes=0 if outbox is None else outbox.nbytes,
+            forwarded=mesh.forwarding.counts.get(name, 0),
+            sketch_bits=bank.geometry_of(name).bits if is_sketch_known else 0,
+            sketch_fill=bank.fill_of(name) if is_sketch_known else 0.0,
+        )
+
+    # Of a topic -----------------------------------------------------------------------------------
+
+    async def route(self, topic: str, given: Mapping[str, str] | None = None) -> RouteReport:
+        """A ClientError if it is no name of a topic, or an attribute cannot be read."""
+        name = check_name(topic)
+        router = self._reporter.broker.router
+        attributes = None
+        if given:
+            attributes = explain_attributes(router, name, given, self._mesh.narrowing)
+        answers = await self._ask(name, self._mesh.names(), attributes=given)
+        found = set(self._mesh.exchange.search([name])[0])
+        governed = router.spaces.governing(name) is not None
+        wanting = set(self._mesh.exchange.search([with_clauses(name)])[0]) if governed else set()
+        stays = name.startswith(SYS_PREFIX)
+        peers = []
+        for peer in self.peers():
+            guess: Guess = "no"
+            if not peer.is_sketch_known:
+                guess = "unknown"
+            elif peer.name in found:
+                guess = "maybe"
+            peers.append(
+                PeerRoute(
+                    peer.name,
+                    peer.state,
+                    guess,
+                    peer.name in found and not stays,
+                    read(_matches_decoder, answers, peer.name),
+                    peer.name in wanting,
+                )
+            )
+        here = self._reporter.matches(name, given)
+        is_archived = self._reporter.is_archived(name)
+        return RouteReport(topic, self._reporter.name, here, tuple(peers), attributes, is_archived)
+
+    # Of matchers ----------------------------------------------------------------------------------
+
+    async def drain(self, name: str) -> DrainReport:
+        """Tell a matcher to hand over and leave."""
+        others = [
+            one
+            for one in self._names()
+            if one != name
+            and self._agent.role_of(one) == "matcher"
+            and self._agent.state_of(one) in {"alive", "suspect"}
+        ]
+        return DrainReport(name, await self._drained(name), tuple(sorted(others)))
+
+    async def _drained(self, name: str) -> Drained:
+        if name not in {self._agent.name, *self._names()}:
+            return "unknown"
+        if self._agent.role_of(name) != "matcher":
+            return "broker"
+        state = self._agent.state_of(name)
+        if state in {"left", "dead"}:
+            return "left" if state == "left" else "dead"
+        return "leaves" if await self._ask(b"", [name], DRAIN) else "silent"
+
+    async def move(self, planned: PlanOrder) -> PlanReport:
+        """Give the matchers other places. A ClientError says why they cannot have them."""
+        view = self._mesh.narrowing.view
+        latest = max((one.plan for one in view.records.values()), default=0)
+        # Later than all before it, also where another broker's clock is ahead.
+        order = order_for(view, planned.spaces, max(int(time.time() * 1_000), latest + 1))
+        answers = await self._ask(encode(order), order.places, MOVE)
+        spaces = {layout.id: layout.name for layout in view.layouts.values()}
+        return PlanReport(
+            order.number,
+            {
+                name: {spaces[one]: tokens for one, tokens in own.items()}
+                for name, own in order.places.items()
+            },
+            tuple(sorted(order.places.keys() - answers.keys())),
+        )
+
+    def _answer(self, question: Question) -> bytes:
+        if not question.topic:
+            return encode(self.node())
+        try:
+            check_name(question.topic)
+        except ClientError:  # its rules are others than ours: here it leads nowhere
+            return encode(Matches((), 0, False))
+        return encode(self._reporter.matches(question.topic, question.attributes))

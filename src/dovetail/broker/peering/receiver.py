@@ -1,0 +1,188 @@
+"""What other brokers publish comes in. Pure.
+
+Rules:
+
+- What comes from a peer is delivered here and goes nowhere else, so nothing can go in circles. But
+  for one case: it came for a group (groups.py) that has no members here any more, and is passed on
+  to a broker that has some, so often and no more.
+- What is no publication is dropped. Refused it would come again, and what is behind it would not
+  come at all.
+- Plain packets stay as they came, and go on in runs as those of clients do (broker/client_link.py).
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from dovetail.attributes.clauses import split_key
+from dovetail.broker.dispatch import Dispatch
+from dovetail.broker.peering.forwarding import Forwarding
+from dovetail.broker.peering.peer_messages import (
+    Mark,
+    Publication,
+    decoded,
+    expires_at_of,
+    mark_decoder,
+    message_of,
+)
+from dovetail.broker.peering.stamps import Stamps
+from dovetail.broker.peering.stream_messages import ITEM_TOPIC, Item, unpacked
+from dovetail.broker.route import Key, Route
+from dovetail.broker.router import Router
+from dovetail.broker.shared_state import Shared
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5
+from dovetail.codec.scanner import Scanner
+from dovetail.errors import ClientError, PeerError
+from dovetail.messages import Message
+from dovetail.topics.names import check_name, matches
+
+log = logging.getLogger("dovetail.cluster")
+
+_VERSIONS = (MQTT_3_1_1, MQTT_5)
+
+
+class Receiving:
+    """The way from the others to this broker's dispatch."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        router: Router,
+        dispatch: Dispatch,
+        forwarding: Forwarding,
+        stamps: Stamps,
+        *,
+        expire_retained: Callable[[Message], None],
+        take_item: Callable[[str, Item], None],
+    ) -> None:
+        """`take_item` gets what is no publication, by the peer's name."""
+        self._shared = shared
+        self._router = router
+        self._dispatch = dispatch
+        self._forwarding = forwarding
+        self._stamps = stamps
+        self._expire_retained = expire_retained
+        self._take_item = take_item
+        self._scan = Scanner()
+
+    # Plain packets, as they came ------------------------------------------------------------------
+
+    def take_plain(self, body: bytes) -> None:
+        if not body or body[0] not in _VERSIONS:
+            raise PeerError("publications of no MQTT version")
+        version = body[0]
+        origin_end = 3 + int.from_bytes(body[1:3])
+        try:
+            client_id = body[3:origin_end].decode()
+        except UnicodeDecodeError as error:
+            raise PeerError("publications of a client without a name") from error
+        data = body[origin_end:]
+        while data:
+            runs, at, _, _ = self._scan(data, version, len(data))
+            if not runs:
+                raise PeerError("publications that are cut short")
+            self._take_runs(data, version, runs, client_id)
+            data = data[at:]
+
+    def _take_runs(self, data: bytes, version: int, runs: list[list[int]], client_id: str) -> None:
+        """Neighbouring runs of one route go on as one slice."""
+        route: Route | None = None
+        first = last = packets = 0
+        for start, body, end, count, topic_end in runs:
+            if not topic_end:
+                raise PeerError("a packet among publications that is none")
+            found = self._route(data[body + 2 : topic_end])
+            if found is not None and found is route:
+                last = end
+                packets += count
+                continue
+            self._take_slice(route, data[first:last], version, packets, client_id)
+            route, first, last, packets = found, start, end, count
+        self._take_slice(route, data[first:last], version, packets, client_id)
+
+    def _take_slice(
+        self, route: Route | None, data: bytes, version: int, count: int, client_id: str
+    ) -> None:
+        counters = self._shared.counters
+        counters.publishes_from_peers += count
+        if route is None:
+            return
+        if route.deliveries or route.reads_payload:
+            self._dispatch.forward(route, data, version, count, None, client_id)
+        else:
+            counters.publishes_in_vain += count
+
+    def _route(self, topic: bytes) -> Route | None:
+        """None for what is no topic name. A peer's limits may be others than ours."""
+        route = self._router.routes.get(topic)
+        if route is not None:
+            return route
+        try:
+            check_name(topic)
+        except ClientError as error:
+            log.warning("dropped a publication of another broker: %s", error)
+            self._shared.counters.publishes_dropped += 1
+            return None
+        return self._router.route(topic)
+
+    # One at a time --------------------------------------------------------------------------------
+
+    def take(self, name: str, publication: Publication) -> None:
+        """A publication that was not taken before, or what travels among them."""
+        shared = self._shared
+        if publication.topic == ITEM_TOPIC:
+            expires_at = expires_at_of(publication, shared.now)
+            self._take_item(name, unpacked(publication.payload, expires_at))
+            return
+        shared.counters.publishes_from_peers += 1
+        mark = decoded(mark_decoder, publication.mark) if publication.mark else None
+        self._stamps.saw(publication.stamp)
+        message = message_of(publication, shared.now)
+        route = self._route(message.topic)
+        if route is None:
+            return
+        if message.retain and publication.expiry_seconds == 0:
+            # Only so that what it replaced is forgotten here, too [MQTT-3.3.2-5].
+            shared.counters.publishes_expired += 1
+            self._dispatch.retain(message)
+            self._expire_retained(message)
+            return
+        shared.source = name
+        try:
+            if mark is None or not mark.is_only:
+                self._publish_here(name, route, message, mark)
+            if mark is not None:
+                for key in mark.groups:
+                    self._serve(key, message, mark.hops)
+        finally:
+            shared.source = ""
+
+    def _publish_here(self, name: str, route: Route, message: Message, mark: Mark | None) -> None:
+        archived = 0 if mark is None else mark.archived
+        if archived:
+            self._dispatch.pass_over_clauses(message)
+        is_wanted = self._dispatch.publish_here(route, message) is not None
+        if archived:
+            self._dispatch.note_streamed(route, message, name, archived)
+        is_for_all = mark is None or not mark.groups
+        if is_for_all and not (is_wanted or route.deliveries or message.retain):
+            self._shared.counters.publishes_in_vain += 1
+        if message.retain:
+            self._expire_retained(message)
+
+    def _serve(self, key: Key, message: Message, hops: int) -> None:
+        """We were picked for a group. Its members may have left meanwhile."""
+        topic_filter, _ = split_key(key[1])
+        if not matches(topic_filter, message.topic.decode()):
+            raise PeerError("a publication for a group that does not get it")
+        group = self._router.groups.get(key)
+        if group is None or not self._dispatch.share(group, message, []):
+            self._forwarding.share(key, message, elsewhere=True, hops=hops + 1)
+
+    def take_retained(self, publications: Iterable[Publication]) -> None:
+        """What others retained before we knew them: nobody is waiting for it now."""
+        for publication in publications:
+            self._stamps.saw(publication.stamp)
+            message = message_of(publication, self._shared.now)
+            if self._route(message.topic) is not None:
+                self._dispatch.retain(message)
+                self._expire_retained(message)

@@ -1,0 +1,171 @@
+"""Sends the retained messages of a new subscription at the pace of the client. Pure.
+
+There may be a million of them. The broker sends as many as the client's backlog and queue have room
+for, and the rest when there is room again. It leaves out a message that was replaced meanwhile: the
+client has got the newer one as a publication.
+
+The broker keeps one position per subscription, not a list of messages, so memory is bounded by the
+number of subscriptions. It looks messages up when their turn comes, one subscription at a time.
+
+A fast client, or a filter or clause that matches few messages, sets no bound to the work. So the
+work is done in slices (slices.py).
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from dovetail.broker.delivery import Delivery
+from dovetail.broker.dispatch import Dispatch
+from dovetail.broker.limits import GREETING_LOOKS_PER_PIECE
+from dovetail.broker.outlet import Outlet
+from dovetail.broker.publication_point import point_of
+from dovetail.broker.retained import RetainedMessages
+from dovetail.broker.shared_state import RETAINED_SOURCE, Shared
+from dovetail.broker.subscription import Subscription
+from dovetail.errors import ClientError
+from dovetail.messages import Message
+from dovetail.slices import Slices, Work
+
+_STALE_MIN = 100
+
+
+class _Greeting:
+    """The retained delivery of one subscription: messages up to `ordinal`."""
+
+    __slots__ = ("changes", "messages", "ordinal", "subscription")
+
+    def __init__(self, subscription: Subscription, ordinal: int) -> None:
+        self.subscription = subscription
+        self.ordinal = ordinal
+        self.messages: Iterator[Message | None] | None = None
+        self.changes = 0  # `RetainedMessages.changes` when the walk began
+
+    @property
+    def is_stale(self) -> bool:
+        subscription = self.subscription
+        return subscription.session.subscriptions.get(subscription.key) is not subscription
+
+
+class Greetings:
+    """The retained deliveries under way, by connection."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        slices: Slices,
+        retained: RetainedMessages,
+        dispatch: Dispatch,
+    ) -> None:
+        self._shared = shared
+        self._slices = slices
+        self._retained = retained
+        self._dispatch = dispatch
+        self._waiting: dict[Outlet, OrderedDict[str, _Greeting]] = {}
+        self._sending: dict[Outlet, None] = {}  # links whose slices are under way
+
+    def begin(self, link: Outlet, subscription: Subscription) -> None:
+        """Add the retained delivery of a subscription. `go_on` sends it."""
+        if not len(self._retained):
+            return
+        greeting = _Greeting(subscription, self._retained.ordinal)
+        waiting = self._waiting.setdefault(link, OrderedDict())
+        # A client that subscribes again before the end gets all of them again.
+        waiting[subscription.key] = greeting
+        if len(waiting) > _STALE_MIN:
+            # Checking two for each new one keeps the number of stale ones small.
+            for _ in range(2):
+                key, oldest = waiting.popitem(last=False)
+                if not oldest.is_stale:
+                    waiting[key] = oldest
+
+    def go_on(self, link: Outlet) -> None:
+        """Continue with a link that may have room again."""
+        if link in self._waiting and link not in self._sending:
+            self._sending[link] = None
+            self._slices.begin(self._send(link))
+
+    def is_sending(self, link: Outlet) -> bool:
+        """Is a slice for this link under way?"""
+        return link in self._sending
+
+    def go_on_all(self) -> None:
+        for link in self._waiting:
+            if link not in self._sending:
+                self._sending[link] = None
+                self._slices.put_off(self._send(link))
+
+    def end(self, link: Outlet) -> None:
+        self._waiting.pop(link, None)
+
+    def _send(self, link: Outlet) -> Work:
+        """Send as much as the client has room for now."""
+        try:
+            looks_left = GREETING_LOOKS_PER_PIECE
+            while waiting := self._waiting.get(link):
+                if not looks_left:
+                    yield
+                    looks_left = GREETING_LOOKS_PER_PIECE
+                    continue
+                looks_left -= 1
+                greeting = next(iter(waiting.values()))
+                if greeting.is_stale:
+                    waiting.popitem(last=False)
+                elif not self._has_room(link, greeting):
+                    return
+                elif not self._send_next(greeting):
+                    waiting.popitem(last=False)
+            self._waiting.pop(link, None)
+        finally:
+            self._sending.pop(link, None)
+            link.greeted()
+
+    def _has_room(self, link: Outlet, greeting: _Greeting) -> bool:
+        """Do the client's backlog and queue have room for more?"""
+        session = greeting.subscription.session
+        limits = self._shared.limits
+        return not (
+            link.congested
+            or link.unsent > limits.backlog_bytes_max // 2
+            or session.queued_bytes > limits.queue_bytes_max // 2
+            or len(session.queue) + len(session.inflight) > limits.queue_messages_max // 2
+        )
+
+    def _send_next(self, greeting: _Greeting) -> bool:
+        """Take one step of the walk, and send its message if wanted. Return False at the end."""
+        subscription = greeting.subscription
+        retained = self._retained
+        if greeting.messages is None:
+            greeting.messages = retained.walk(subscription.filter)
+            greeting.changes = retained.changes
+        try:
+            message = next(greeting.messages)
+        except StopIteration:
+            return False
+        if (
+            message is not None
+            and message.ordinal <= greeting.ordinal
+            and (message.expires_at is None or message.expires_at > self._shared.now)
+            and _is_wanted(subscription, message)
+            and (greeting.changes == retained.changes or retained.get(message.topic) is message)
+        ):
+            delivery = Delivery.of(subscription.session, (subscription,))
+            self._shared.source = RETAINED_SOURCE
+            self._dispatch.deliver(delivery, message, True, [])  # [MQTT3-3.3.1-8]
+            self._shared.source = ""
+        return True
+
+
+def _is_wanted(subscription: Subscription, message: Message) -> bool:
+    """Do No Local and the where-clause of the subscription let the message pass?"""
+    if subscription.no_local and message.origin == subscription.session.client_id:
+        return False
+    if subscription.key == subscription.filter:
+        return True
+    clause = subscription.clause
+    if clause is None:
+        return False
+    try:
+        point = point_of(clause.space, message)
+    except ClientError:
+        return False
+    return point is not None and clause.holds(point)

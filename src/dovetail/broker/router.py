@@ -1,0 +1,695 @@
+"""Maps a topic to its route: subscriptions write tables here, publications read them. Pure.
+
+A route has the receivers of all topics that match the same filters. Such topics share one route
+object, so the broker can join a run of packets on different topics. Routes are cached by topic
+until a subscription changes that could concern them. A filter without wildcards concerns one topic.
+
+In a cluster a route also names the other brokers that may have a receiver. Their sketches
+(peering/) say which, once for each topic. When a sketch changes, the router asks it about all
+cached topics at once, and keeps the routes whose answer is the same. Shared subscriptions do not
+use sketches: every broker knows the groups of the cluster (peering/groups.py), and a route has the
+pools to pick a member from.
+
+Subscriptions with a where-clause (attributes/clauses.py) are in one set per filter, and a route has
+the sets. So a change in a set invalidates no route. Sketches have such filters under another name:
+a route tells brokers that need every publication from those that need it only with attributes.
+Where a stream evaluates the clauses (engine_backlog.py), the route says so, and still has all that
+the broker needs to evaluate them itself.
+
+The cache has two generations. When the young one is full it becomes the old one, and routes in use
+move over. Topics that are seen once drop out. The router frees dropped routes a few at a time,
+because there may be many.
+
+A session may have so many subscriptions that they are removed in slices (slices.py). Once a session
+has ended no new route has it, even while its filters are still in the tables.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from dovetail.attributes.clauses import Clause, boxes_of, key_of, split_key
+from dovetail.attributes.space import Space
+from dovetail.attributes.space_registry import Spaces
+from dovetail.broker.delivery import Receivers, WantedBySubscriptions, receivers_of
+from dovetail.broker.limits import (
+    FILTERS_PER_PIECE,
+    GROUPS_PER_PIECE,
+    RECEIVERS_PER_PIECE,
+    ROUTE_TOPIC_BYTES_MAX,
+    ROUTES_FREED_AT_ONCE,
+    ROUTES_FREED_PER_ROUTE,
+    ROUTES_RECHECKED_MAX,
+    SEARCH_STEPS_MAX,
+    SEARCH_STEPS_PER_PIECE,
+)
+from dovetail.broker.route import Group, Key, Route, WantedByGroups, Wants
+from dovetail.broker.session import Session
+from dovetail.broker.subscription import Subscription
+from dovetail.codec.datatypes import check_text
+from dovetail.errors import ClientError, ReasonCode
+from dovetail.settings import Mqtt
+from dovetail.slices import Work, in_one_go
+from dovetail.topics.names import SharedFilter, check_name, split_shared
+from dovetail.topics.trie import FilterTrie
+
+if TYPE_CHECKING:
+    from dovetail.broker.peering.groups import Pool
+
+
+CLAUSE_LEVEL = "$where\0"
+"""The first level of filters with where-clauses in sketches. No client can subscribe to it."""
+
+_Entry = Subscription | Group | WantedBySubscriptions | WantedByGroups
+_Several = dict[int | str, _Entry]  # by session number, or by the name of a group, or a set's
+# The parts of a route besides filters: peers, pools, space, peers with clauses, archived or not.
+_Rest = tuple[tuple[str, ...], "tuple[Pool, ...]", Space | None, tuple[str, ...], bool]
+_Found = tuple[
+    tuple[int, ...], tuple[str, ...], "tuple[Pool, ...]", Space | None, tuple[str, ...], bool
+]
+# Names that no group can have.
+_CLAUSES = "\0"
+_GROUP_CLAUSES = "\0\0"
+
+
+class _Entries:
+    """The table entries that match a topic, by kind."""
+
+    __slots__ = ("clauses", "count", "group_clauses", "groups", "subscriptions")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.subscriptions: dict[Session, list[Subscription]] = {}
+        self.groups: list[Group] = []
+        self.clauses: list[WantedBySubscriptions] = []
+        self.group_clauses: list[WantedByGroups] = []
+
+    def add(self, entries: Iterable[_Entry]) -> None:
+        for entry in entries:
+            self.count += 1
+            if isinstance(entry, Subscription):
+                if not entry.session.is_over:
+                    self.subscriptions.setdefault(entry.session, []).append(entry)
+            elif isinstance(entry, Group):
+                self.groups.append(entry)
+            elif isinstance(entry, WantedBySubscriptions):
+                self.clauses.append(entry)
+            else:
+                self.group_clauses.append(entry)
+
+
+class Router:
+    """The subscriptions of all sessions, and the routes that follow from them."""
+
+    def __init__(self, limits: Mqtt, spaces: Spaces | None = None) -> None:
+        self.routes: dict[bytes, Route] = {}
+        self.count = 0
+        self.changes = 0
+        """Rises whenever a subscription comes, goes, or gets other options."""
+        self.boxes = 0
+        """The number of boxes of all subscriptions; one without a clause counts as one."""
+        self.spaces = spaces or Spaces()
+        self.clauses: dict[str, WantedBySubscriptions] = {}
+        """Subscriptions with clauses, by filter."""
+        self._group_clauses: dict[str, WantedByGroups] = {}
+        self._with_clause: dict[Subscription, None] = {}  # also those without a space now
+        self._old_routes: dict[bytes, Route] = {}
+        self._by_filters: dict[_Found, Route] = {}
+        self._refuse: list[dict[Any, Route]] = []  # dropped, and freed a few at a time
+        self._limits = limits
+        self._trie: FilterTrie[_Entry | _Several] = FilterTrie()
+        self.groups: dict[Key, Group] = {}
+        self._groups_of: dict[int, dict[str, Group]] = {}  # by session number, and by filter
+        self.computed = 0
+        self.search_peers: Callable[[Sequence[bytes]], Sequence[tuple[str, ...]]] | None = None
+        """In a cluster: returns for each topic the brokers that may have a receiver."""
+        self.search_peer: Callable[[str, Sequence[bytes]], Sequence[bool]] | None = None
+        """In a cluster: says for each topic whether this broker may have a receiver."""
+        self.filter_changed: Callable[[str, bool], None] | None = None
+        """In a cluster: called for a filter's first plain subscription, and after its last."""
+        self.search_groups: Callable[[Sequence[bytes]], Sequence[tuple[Pool, ...]]] | None = None
+        """In a cluster: returns for each topic the matching groups of all brokers."""
+        self.group_changed: Callable[[Group], None] | None = None
+        """In a cluster: called when a group's members come, go or change."""
+        self.is_archived: Callable[[bytes], bool] | None = None
+        """With an archive: says whether a topic is archived."""
+        self.may_stream = False
+        """With an archive: publications may wait there for a stream."""
+        self.clause_listed: Callable[[Subscription | Group, Clause, bool], None] | None = None
+        """Called when a subscription or group with a clause comes or goes."""
+        self.clause_changed: Callable[[Subscription, Clause, bool], None] | None = None
+        """In a cluster: called when a subscription with a clause comes or goes."""
+
+    # Tables -------------------------------------------------------------------------------------
+
+    def subscribe(self, session: Session, key: str, options: int, identifier: int) -> Subscription:
+        """Add a subscription with this (valid) key, or change its options. Return it."""
+        known = session.subscriptions.get(key)
+        topic_filter, text = split_key(key)
+        shared = split_shared(topic_filter)
+        inner = topic_filter if shared is None else shared.filter
+        self.changes += 1
+        if known is not None:  # [MQTT-3.8.4-3]
+            known.options = options
+            known.identifier = identifier
+            if shared is not None:
+                self._note(self._groups_of[session.number][key], session)
+            if not text:
+                self.changed(inner)
+            elif shared is None and known.clause is not None:
+                self.clauses[inner].options_changed(known)
+            return known
+        subscription = Subscription(session, key, options, identifier)
+        session.subscriptions[key] = subscription
+        session.filter_bytes += len(key.encode())
+        self._count(session, key, 1)
+        if text:
+            subscription.clause = self.spaces.clause(inner, text)
+            self._with_clause[subscription] = None
+        if shared is not None:
+            self._join(shared, text, subscription)
+        elif text:
+            self._put_clause(inner, subscription)
+        else:
+            self._put(inner, session.number, subscription)
+            self.changed(inner)
+        return subscription
+
+    def unsubscribe(self, session: Session, key: str) -> bool:
+        """Remove a subscription. Return False if there is none."""
+        subscription = session.subscriptions.pop(key, None)
+        if subscription is None:
+            return False
+        inner = self._remove(session, subscription)
+        if inner:
+            self.changed(inner)
+        return True
+
+    def _remove(self, session: Session, subscription: Subscription) -> str:
+        """Remove a subscription from the tables.
+
+        Return the filter whose routes change, or an empty text if none do.
+        """
+        key = subscription.key
+        self.changes += 1
+        session.filter_bytes -= len(key.encode())
+        self._count(session, key, -1)
+        self._with_clause.pop(subscription, None)
+        _, text = split_key(key)
+        shared = split_shared(subscription.filter)
+        if shared is not None:
+            self._leave(shared, text, subscription)
+            return shared.filter
+        if text:
+            is_last = self._take_clause(subscription.filter, subscription)
+            return subscription.filter if is_last else ""
+        self._take(subscription.filter, session.number)
+        return subscription.filter
+
+    def retire(self, session: Session) -> Work:
+        """Remove all subscriptions of an ended session, in pieces."""
+        subscriptions = session.subscriptions
+        is_long = len(subscriptions) > FILTERS_PER_PIECE
+        if is_long:
+            self._forget_routes()  # new routes do not have an ended session
+        while subscriptions:
+            for _ in range(min(len(subscriptions), FILTERS_PER_PIECE)):
+                _, subscription = subscriptions.popitem()
+                inner = self._remove(session, subscription)
+                if inner and not is_long:
+                    self.changed(inner)
+            if subscriptions:
+                yield
+
+    def _count(self, session: Session, key: str, sign: int) -> None:
+        boxes = sign * boxes_of(key)
+        session.boxes += boxes
+        self.boxes += boxes
+        self.count += sign
+
+    def change_spaces(self, spaces: Spaces) -> int:
+        """Replace the spaces, and return how many subscriptions have no valid clause now.
+
+        They stay in the tables until their space is back.
+        """
+        self.spaces = spaces
+        self.changes += 1
+        lost = 0
+        moved: list[tuple[str, Subscription, Clause | None]] = []
+        groups: dict[Group, tuple[str, Clause | None]] = {}
+        for subscription in self._with_clause:
+            shared = split_shared(subscription.filter)
+            inner = subscription.filter if shared is None else shared.filter
+            clause = subscription.clause
+            if clause is None or clause.space != spaces.around(inner):
+                clause = spaces.clause(inner, split_key(subscription.key)[1])
+            lost += clause is None
+            if clause is subscription.clause:
+                continue
+            if shared is None:
+                moved.append((inner, subscription, clause))
+            else:
+                group = self._groups_of[subscription.session.number][subscription.key]
+                groups[group] = inner, clause
+                subscription.clause = clause
+        # Remove all before adding one: a set has the clauses of one space.
+        for inner, subscription, _ in moved:
+            self._take_clause(inner, subscription)  # routes are forgotten below
+        for group, (inner, _) in groups.items():
+            self._take_group_clause(inner, group)
+        for inner, subscription, clause in moved:
+            subscription.clause = clause
+            self._put_clause(inner, subscription)
+        for group, (inner, clause) in groups.items():
+            group.clause = clause
+            self._put_group_clause(inner, group)
+        self._by_filters = {}
+        self.peers_changed()
+        return lost
+
+    def settle(self) -> None:
+        """Build the indexes after many changes, so that the next publication does not wait."""
+        for of_subscriptions in self.clauses.values():
+            of_subscriptions.settle()
+        for of_groups in self._group_clauses.values():
+            of_groups.settle()
+
+    def _put_clause(self, inner: str, subscription: Subscription) -> None:
+        clause = subscription.clause
+        if clause is None:
+            return
+        known = self.clauses.get(inner)
+        if known is None:
+            known = self.clauses[inner] = WantedBySubscriptions(inner, clause.space)
+            self._put(inner, _CLAUSES, known)
+            if self.filter_changed is not None:
+                self.filter_changed(f"{CLAUSE_LEVEL}/{inner}", True)
+            self.changed(inner)
+        subscription.filter = known.filter  # one text for all of them
+        known.put(subscription, clause)
+        if self.clause_changed is not None:
+            self.clause_changed(subscription, clause, True)
+        if self.clause_listed is not None:
+            self.clause_listed(subscription, clause, True)
+
+    def _take_clause(self, inner: str, subscription: Subscription) -> bool:
+        """Remove a clause. Return True if it was the last on its filter: then routes change."""
+        if subscription.clause is None:
+            return False
+        known = self.clauses[inner]
+        known.take(subscription)
+        if self.clause_changed is not None:
+            self.clause_changed(subscription, subscription.clause, False)
+        if self.clause_listed is not None:
+            self.clause_listed(subscription, subscription.clause, False)
+        if not len(known):
+            del self.clauses[inner]
+            self._take(inner, _CLAUSES)
+            if self.filter_changed is not None:
+                self.filter_changed(f"{CLAUSE_LEVEL}/{inner}", False)
+            return True
+        return False
+
+    def _put_group_clause(self, inner: str, group: Group) -> None:
+        if group.clause is None:
+            return
+        known = self._group_clauses.get(inner)
+        if known is None:
+            known = self._group_clauses[inner] = WantedByGroups(inner, group.clause.space)
+            self._put(inner, _GROUP_CLAUSES, known)
+            self.changed(inner)
+        known.put(group, group.clause)
+        if self.clause_listed is not None:
+            self.clause_listed(group, group.clause, True)
+
+    def _take_group_clause(self, inner: str, group: Group) -> None:
+        if group.clause is None:
+            return
+        known = self._group_clauses[inner]
+        known.take(group)
+        if self.clause_listed is not None:
+            self.clause_listed(group, group.clause, False)
+        if not len(known):
+            del self._group_clauses[inner]
+            self._take(inner, _GROUP_CLAUSES)
+
+    def _put(self, inner: str, key: int | str, entry: _Entry) -> None:
+        at = self._trie.setdefault(inner, entry)  # one entry is kept without a dict
+        known = None if at is entry else at
+        if self.filter_changed is not None and isinstance(key, int) and not _has_plain(known):
+            self.filter_changed(inner, True)
+        if isinstance(known, dict):
+            known[key] = entry
+        elif known is not None:
+            self._trie[inner] = {_key_of(known): known, key: entry}
+
+    def _take(self, inner: str, key: int | str) -> None:
+        at = self._trie[inner]
+        rest: _Several | None = None
+        if isinstance(at, dict) and len(at) > 1:
+            del at[key]
+            rest = at
+        else:
+            del self._trie[inner]
+        if self.filter_changed is not None and isinstance(key, int) and not _has_plain(rest):
+            self.filter_changed(inner, False)
+
+    def _join(self, shared: SharedFilter, text: str, subscription: Subscription) -> None:
+        key = shared.group, key_of(shared.filter, text)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = Group(key)
+            group.clause = subscription.clause
+            if text:
+                self._put_group_clause(shared.filter, group)
+            else:
+                self._put(shared.filter, shared.group, group)
+        group.add(subscription)
+        self._groups_of.setdefault(subscription.session.number, {})[subscription.key] = group
+        self.changed(shared.filter)
+        if self.group_changed is not None:
+            self.group_changed(group)
+
+    def _leave(self, shared: SharedFilter, text: str, subscription: Subscription) -> None:
+        session = subscription.session
+        joined = self._groups_of[session.number]
+        group = joined.pop(subscription.key)
+        if not joined:
+            del self._groups_of[session.number]
+        group.remove(session)
+        if not group.members:
+            del self.groups[group.key]
+            if text:
+                self._take_group_clause(shared.filter, group)
+            else:
+                self._take(shared.filter, shared.group)
+        if self.group_changed is not None:
+            self.group_changed(group)
+
+    def presence_changed(self, session: Session) -> Work:
+        """Update the groups of a session whose client came or went, in pieces."""
+        joined = self._groups_of.get(session.number, {})
+        for place, key in enumerate([*joined], 1):
+            group = joined.get(key)
+            if group is not None:  # the session may have left the group meanwhile
+                self._note(group, session)
+            if not place % GROUPS_PER_PIECE:
+                yield
+
+    def _note(self, group: Group, session: Session) -> None:
+        """Update a group with the current state of a member."""
+        group.note(session)
+        if self.group_changed is not None:
+            self.group_changed(group)
+
+    def peers_changed(self, name: str | None = None) -> None:
+        """Drop the routes that changed with a peer's sketch; without a `name`, all routes."""
+        search = self.search_peer
+        count = len(self.routes) + len(self._old_routes)
+        if name is None or search is None or count > ROUTES_RECHECKED_MAX:
+            self._forget_routes()
+            return
+        for routes in (self.routes, self._old_routes):
+            if not routes:
+                continue
+            topics = list(routes)
+            governed = [topic for topic in topics if routes[topic].space is not None]
+            wants = search(name, [*map(with_clauses, governed)]) if governed else ()
+            may_want = dict(zip(governed, wants, strict=True))
+            for topic, may_match in zip(topics, search(name, topics), strict=True):
+                route = routes[topic]
+                if may_match != (name in route.peers) or (
+                    topic in may_want
+                    and (may_want[topic] or may_match) != (name in route.clause_peers)
+                ):
+                    del routes[topic]
+
+    def changed(self, inner: str) -> None:
+        """Drop the routes that may depend on this filter."""
+        if "+" in inner or "#" in inner:
+            self._forget_routes()
+            return
+        self._throw_away(self._by_filters)
+        self._by_filters = {}
+        topic = inner.encode()
+        self.routes.pop(topic, None)
+        self._old_routes.pop(topic, None)
+
+    def _forget_routes(self) -> None:
+        self._throw_away(self.routes, self._old_routes, self._by_filters)
+        self.routes = {}
+        self._old_routes = {}
+        self._by_filters = {}
+
+    def _throw_away(self, *routes: dict[Any, Route]) -> None:
+        self._refuse += [some for some in routes if len(some) > ROUTES_FREED_AT_ONCE]
+
+    def _free(self, count: int) -> None:
+        """Free this many dropped routes."""
+        while self._refuse and count > 0:
+            some = self._refuse[-1]
+            for _ in range(min(count, len(some))):
+                some.popitem()
+                count -= 1
+            if not some:
+                self._refuse.pop()
+
+    # Routes -------------------------------------------------------------------------------------
+
+    def find(self, topic: bytes) -> Route:
+        """Return the route of a topic. Raise ClientError if the topic is invalid."""
+        route = self.routes.get(topic)
+        if route is not None:
+            return route
+        self.check(topic)
+        return self.route(topic)
+
+    def route(self, topic: bytes) -> Route:
+        """Return the route of a topic without checking it, however long it takes to find."""
+        route = self._resolve((topic,), SEARCH_STEPS_PER_PIECE).get(topic)
+        return in_one_go(self.search(topic)) if route is None else route
+
+    def look_up(self, topic: bytes) -> Route | None:
+        """Return the route like `find`, or None if it takes long: then use `search`."""
+        route = self.routes.get(topic)
+        if route is not None:
+            return route
+        self.check(topic)
+        return self._resolve((topic,), SEARCH_STEPS_PER_PIECE).get(topic)
+
+    def prepare(self, topics: Sequence[bytes]) -> None:
+        """Cache the routes of many topics at once, as far as it does not take long.
+
+        `look_up` handles the others, and invalid topics.
+        """
+        valid = []
+        for topic in topics:
+            try:
+                self.check(topic)
+            except ClientError:
+                continue
+            valid.append(topic)
+        self._resolve(valid, SEARCH_STEPS_MAX)
+
+    def _resolve(self, topics: Sequence[bytes], steps_max: int) -> dict[bytes, Route]:
+        """Find and cache the routes of these (valid) topics, except those that take long."""
+        old = self._old_routes
+        found = {topic: old[topic] for topic in topics if topic in old}
+        unknown = [topic for topic in topics if topic not in found] if found else topics
+        if unknown:
+            self.computed += len(unknown)
+            by_filters = self._by_filters
+            matched = self._trie.match_some(unknown, steps_max)
+            for topic, numbers, rest in zip(unknown, matched, self._search(unknown), strict=True):
+                if numbers is None or self._are_many(numbers):
+                    continue
+                key = (numbers, *rest)
+                route = by_filters.get(key)
+                if route is None:
+                    entries = _Entries()
+                    entries.add(self._entries(numbers))
+                    receivers = in_one_go(receivers_of(entries.subscriptions))
+                    route = self._build(entries, receivers, *rest)
+                    if not route.is_heavy:
+                        by_filters[key] = route
+                found[topic] = route
+        self._keep(found)
+        return found
+
+    def _are_many(self, numbers: Iterable[int]) -> bool:
+        """Does one of these filters have many subscriptions?"""
+        value = self._trie.value
+        return any(
+            isinstance(at := value(number), dict) and len(at) > RECEIVERS_PER_PIECE
+            for number in numbers
+        )
+
+    def search(self, topic: bytes, *, is_kept: bool = True) -> Generator[None, None, Route]:
+        """Find the route of a (valid) topic in pieces, however many filters match it.
+
+        It has every subscription that exists during the whole search, and maybe some that come or
+        go meanwhile. If any did, the route serves only this publication and is not cached.
+        """
+        changes = self.changes
+        entries = _Entries()
+        for numbers in self._trie.search(topic, SEARCH_STEPS_PER_PIECE):
+            for entry in list(self._entries(numbers)):
+                entries.add((entry,))
+                if not entries.count % RECEIVERS_PER_PIECE:
+                    yield
+            yield
+        receivers = yield from receivers_of(entries.subscriptions)
+        (rest,) = self._search((topic,))
+        route = self._build(entries, receivers, *rest)
+        if is_kept and changes == self.changes:
+            self._keep({topic: route})
+        return route
+
+    def rehearse(self, topic: bytes) -> Route:
+        """Return the route of a (valid) topic for a report, without caching it."""
+        return in_one_go(self.search(topic, is_kept=False))
+
+    def _search(self, topics: Sequence[bytes]) -> Iterator[_Rest]:
+        """Return the parts of these topics' routes that do not come from filters."""
+        search = self.search_peers
+        peers = [()] * len(topics) if search is None else search(topics)
+        pools = [()] * len(topics) if self.search_groups is None else self.search_groups(topics)
+        spaces = [self.spaces.governing(topic) for topic in topics]
+        with_clauses = self._peers_with_clauses(topics, spaces)
+        archives = self.is_archived
+        archived = [False] * len(topics) if archives is None else [*map(archives, topics)]
+        return zip(peers, pools, spaces, with_clauses, archived, strict=True)
+
+    def _keep(self, found: dict[bytes, Route]) -> None:
+        half = max(self._limits.routes_max // 2, 1)
+        if len(self.routes) + len(found) > half:
+            self._throw_away(self._old_routes)
+            self._old_routes = self.routes
+            self.routes = {}
+        # Checked always: topics too long for the cache add routes here, too.
+        if len(self._by_filters) > half:
+            self._throw_away(self._by_filters)
+            self._by_filters = {}
+        if self._refuse:
+            self._free(len(found) * ROUTES_FREED_PER_ROUTE)
+        self.routes.update(
+            (topic, route)
+            for topic, route in islice(found.items(), half)
+            if len(topic) <= ROUTE_TOPIC_BYTES_MAX and not route.is_heavy
+        )
+
+    def _peers_with_clauses(
+        self, topics: Sequence[bytes], spaces: Sequence[Space | None]
+    ) -> list[tuple[str, ...]]:
+        """Return for each topic the brokers that may have clauses on it."""
+        governed = [topic for topic, space in zip(topics, spaces, strict=True) if space is not None]
+        if self.search_peers is None or not governed:
+            return [()] * len(topics)
+        found = dict(zip(governed, self.search_peers([*map(with_clauses, governed)]), strict=True))
+        return [found.get(topic, ()) for topic in topics]
+
+    def _build(
+        self,
+        entries: "_Entries",
+        receivers: Receivers,
+        peers: tuple[str, ...],
+        pools: "tuple[Pool, ...]",
+        space: Space | None,
+        peers_with_clauses: tuple[str, ...],
+        archived: bool,
+    ) -> Route:
+        with_clause = self._clauses_of(pools)
+        wants = Wants(
+            space,
+            tuple(entries.clauses),
+            tuple(entries.group_clauses),
+            with_clause,
+            peers_with_clauses,
+        )
+        plain = tuple(pool for pool in pools if not split_key(pool.key[1])[1])
+        is_streamed = self.may_stream and space is not None and space.is_streamed
+        return Route(
+            receivers,
+            tuple(entries.groups),
+            peers,
+            plain,
+            wants,
+            archived=archived,
+            streamed=is_streamed,
+        )
+
+    def _clauses_of(self, pools: "tuple[Pool, ...]") -> "tuple[tuple[Clause, Pool], ...]":
+        """Return the pools that have a clause in a known space, with that clause."""
+        found = []
+        for pool in pools:
+            inner, text = split_key(pool.key[1])
+            clause = self.spaces.clause(inner, text) if text else None
+            if clause is not None:
+                found.append((clause, pool))
+        return tuple(found)
+
+    def _entries(self, numbers: Iterable[int]) -> Iterator[_Entry]:
+        """Yield the entries of the filters with these numbers in the trie."""
+        for number in dict.fromkeys(numbers):
+            at = self._trie.value(number)
+            yield from at.values() if isinstance(at, dict) else (at,)
+
+    def with_clauses(self, space: str) -> Iterator[tuple[Subscription | Group, Clause]]:
+        """Yield all subscriptions and groups that have a clause in this space."""
+        for sets in (self.clauses.values(), self._group_clauses.values()):
+            for one in sets:
+                if one.space.name == space:
+                    yield from ((entry, entry.clause) for entry in one if entry.clause is not None)
+
+    def matching(self, topic: bytes) -> list[_Entry]:
+        """Return every entry that matches a topic, for a report."""
+        found: list[_Entry] = []
+        for at in self._trie.match(topic):
+            found += at.values() if isinstance(at, dict) else (at,)
+        return [one for one in found if not (isinstance(one, Subscription) and one.session.is_over)]
+
+    def check(self, topic: bytes) -> None:
+        """Raise ClientError if the topic is invalid or too long."""
+        limits = self._limits
+        if (
+            not topic
+            or len(topic) > limits.topic_bytes_max
+            or not topic.isascii()
+            or b"+" in topic
+            or b"#" in topic
+            or b"\0" in topic
+        ):
+            check_text(topic, "the topic name")  # invalid UTF-8 is malformed, as in the codec
+            check_name(topic)
+            if len(topic) > limits.topic_bytes_max:
+                raise ClientError(
+                    ReasonCode.TOPIC_NAME_INVALID,
+                    f"a topic name of {len(topic):,} bytes; at most {limits.topic_bytes_max:,} "
+                    "are allowed here (mqtt.topic_bytes_max)",
+                )
+        if topic.count(b"/") >= limits.topic_levels_max:
+            raise ClientError(
+                ReasonCode.TOPIC_NAME_INVALID,
+                f"a topic name of {topic.count(b'/') + 1:,} levels; at most "
+                f"{limits.topic_levels_max:,} are allowed here (mqtt.topic_levels_max)",
+            )
+
+
+def with_clauses(topic: bytes) -> bytes:
+    """Return the topic under which sketches have filters with clauses."""
+    return f"{CLAUSE_LEVEL}/".encode() + topic
+
+
+def _key_of(entry: _Entry) -> int | str:
+    if isinstance(entry, Subscription):
+        return entry.session.number
+    if isinstance(entry, Group):
+        return entry.key[0]
+    return _CLAUSES if isinstance(entry, WantedBySubscriptions) else _GROUP_CLAUSES
+
+
+def _has_plain(at: _Entry | _Several | None) -> bool:
+    """Is there a subscription without a group and without a clause?"""
+    if isinstance(at, dict):
+        return any(isinstance(key, int) for key in at)
+    return isinstance(at, Subscription)

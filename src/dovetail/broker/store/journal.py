@@ -1,0 +1,401 @@
+"""The journal: rows that have to be on disk, and the callbacks that wait for them. Pure.
+
+Session logic writes rows here as its state changes. The shell hands a closed batch to the store and
+calls `finished`. Rules:
+
+- The store writes a batch whole or not at all, and batches in the order in which they were closed.
+- Within a batch the last state of a key counts; None deletes the row. A message that comes and goes
+  within one batch never touches the disk.
+- An acknowledgement waits (`when_stored`) for the batch that holds its rows. Callbacks run in the
+  order in which they were added.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from dovetail.broker.limits import TOLD_PER_PIECE
+from dovetail.messages import Message
+from dovetail.slices import Work, in_one_go
+
+Act = Callable[[bool], Work | None]
+"""A callback that waits for the disk: called with True when its batch is stored, with False if that
+failed. It may return long work, which is done before the next callback."""
+
+
+class SessionRow(NamedTuple):
+    """A persistent session. A session that is connected has no `ended_at`."""
+
+    client_id: str
+    expiry_seconds: int
+    ended_at: float | None
+    user: str | None
+    will: bytes | None  # as state.Shared encodes it
+    """The will, to be published if the client does not come back."""
+    stamp: int = 0
+    """The stamp of its last connection, among those of all brokers."""
+    detour: bytes = b""
+    """The redirect of an unfinished session move (broker/peering/roaming/redirect.py)."""
+    void_before: int = 0
+    """The stamp of its last clean start, if any."""
+
+
+class SubscriptionRow(NamedTuple):
+    """Options as on the wire of SUBSCRIBE; identifier 0 is none."""
+
+    options: int
+    identifier: int
+
+
+class MessageRow(NamedTuple):
+    topic: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    expires_at: float | None
+    origin: str
+    stamp: int = 0
+
+
+class DeliveryRow(NamedTuple):
+    """A pending message of a session. `packet_id` 0: not sent yet; `released`: PUBREC has come."""
+
+    message: int
+    qos: int
+    retain: bool
+    packet_id: int
+    released: bool
+    identifiers: tuple[int, ...]
+
+
+class Left(IntEnum):
+    """Has another broker left the cluster, and what does it keep?"""
+
+    NO = 0
+    WITH_SESSIONS = 1
+    """It keeps sessions or other state, for which others may have to spool messages."""
+    WITH_NOTHING = 2
+
+
+class MemberRow(NamedTuple):
+    """A broker that belongs to the cluster; the address is empty where it is not known."""
+
+    address: str
+    left: Left = Left.NO
+
+
+class OwedRow(NamedTuple):
+    """A message spooled for a peer. `mark` has its groups there (peer_messages.py)."""
+
+    message: int
+    mark: bytes
+
+
+class ArchiveRow(NamedTuple):
+    """A publication that waits for the archive. `broker` stays if the broker is renamed."""
+
+    broker: str
+    time_microseconds: int
+    topic: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    stream: bytes = b""
+    """What the stream needs to deliver it, as archive_queue.py encodes it. Empty if no stream
+    evaluates its clauses."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows by key; None deletes a row. Numbers of sessions and messages are never reused."""
+
+    number: int
+    sessions: dict[int, SessionRow | None] = field(default_factory=dict)
+    subscriptions: dict[tuple[int, str], SubscriptionRow | None] = field(default_factory=dict)
+    messages: dict[int, MessageRow | None] = field(default_factory=dict)
+    deliveries: dict[tuple[int, int], DeliveryRow | None] = field(default_factory=dict)
+    """By session and sequence: they are sent in this order."""
+    incoming: dict[tuple[int, int], bool | None] = field(default_factory=dict)
+    """Packet identifiers of QoS 2 publications received and not released, by session."""
+    retained: dict[bytes, int | None] = field(default_factory=dict)
+    """The number of the retained message, by topic."""
+    owed: dict[tuple[str, int], OwedRow | None] = field(default_factory=dict)
+    """By peer and position in our stream to it."""
+    heard: dict[int, int | None] = field(default_factory=dict)
+    """The last sequence taken from each stream of a peer; keys below 0 are engines."""
+    seen: dict[int, bool | None] = field(default_factory=dict)
+    """Streams of peers that have sent us their retained messages."""
+    removals: dict[bytes, int | None] = field(default_factory=dict)
+    """Stamps of removed retained messages, by topic."""
+    members: dict[str, MemberRow | None] = field(default_factory=dict)
+    """The brokers that belong to the cluster, by name."""
+    peer_groups: dict[tuple[str, str, str], int | None] = field(default_factory=dict)
+    """1 if a peer has group members with persistent sessions; by peer, name and filter."""
+    archive: dict[int, ArchiveRow | None] = field(default_factory=dict)
+    """Publications that are in no file of the archive yet, by their sequence."""
+    waiting: list[Act] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (
+            self.deliveries
+            or self.messages
+            or self.waiting
+            or self.incoming
+            or self.retained
+            or self.subscriptions
+            or self.sessions
+            or self.owed
+            or self.heard
+            or self.seen
+            or self.members
+            or self.removals
+            or self.peer_groups
+            or self.archive
+        )
+
+
+class StoredState(NamedTuple):
+    """Everything on disk, as the store finds it at start."""
+
+    sessions: dict[int, SessionRow]
+    subscriptions: dict[tuple[int, str], SubscriptionRow]
+    messages: dict[int, MessageRow]
+    deliveries: dict[tuple[int, int], DeliveryRow]
+    incoming: dict[tuple[int, int], bool]
+    retained: dict[bytes, int]
+    owed: dict[tuple[str, int], OwedRow]
+    heard: dict[int, int]
+    seen: dict[int, bool]
+    members: dict[str, MemberRow]
+    removals: dict[bytes, int]
+    peer_groups: dict[tuple[str, str, str], int]
+    archive: dict[int, ArchiveRow]
+
+
+class Journal:
+    """The open batch, and the one that is being written.
+
+    At most one batch is being written. If it fails, its rows go into the open batch again.
+    """
+
+    def __init__(self, next_session: int = 1, next_message: int = 1) -> None:
+        self.open = Batch(1)
+        self.outstanding: Batch | None = None
+        self.failing = False
+        """Did the last batch fail?"""
+        self.is_low = False
+        """Is there space only for writes that free space? The shell sets this."""
+        self.rows_written = 0
+        """Rises with every row and callback, so that callers can tell whether any were added."""
+        self.bytes_open = 0
+        """Bytes of messages and archive rows in the open batch, for back-pressure."""
+        self._waiting_on: list[Act] = []
+        self._telling: deque[Act] = deque()
+        self._teller: Work | None = None
+        self._next_session = next_session
+        self._next_message = next_message
+
+    @property
+    def refuses_more(self) -> bool:
+        """Must the broker refuse new messages that have to be stored?"""
+        return self.failing or self.is_low
+
+    def new_session_number(self) -> int:
+        number = self._next_session
+        self._next_session += 1
+        return number
+
+    def save_session(self, number: int, row: SessionRow) -> None:
+        self.open.sessions[number] = row
+        self.rows_written += 1
+
+    def drop_session(self, number: int) -> None:
+        """Delete a session with all its rows, except messages: they have reference counts."""
+        self.open.sessions[number] = None
+        self.rows_written += 1
+
+    def save_subscription(
+        self, session: int, topic_filter: str, row: SubscriptionRow | None
+    ) -> None:
+        self.open.subscriptions[session, topic_filter] = row
+        self.rows_written += 1
+
+    def keep(self, message: Message) -> int:
+        """Add a reference to a message, store it if it is the first, and return its number."""
+        if not message.references:
+            message.number = self._next_message
+            self._next_message += 1
+            self.open.messages[message.number] = MessageRow(
+                message.topic,
+                message.payload,
+                message.qos,
+                message.retain,
+                message.properties,
+                message.expires_at,
+                message.origin,
+                message.stamp,
+            )
+            self.bytes_open += message.size
+            self.rows_written += 1
+        message.references += 1
+        return message.number
+
+    def release(self, message: Message) -> None:
+        message.references -= 1
+        if message.references:
+            return
+        messages = self.open.messages
+        # A message's row is written once, so one in the open batch is not on disk.
+        if messages.pop(message.number, None) is None:
+            messages[message.number] = None
+            self.rows_written += 1
+        message.number = 0
+
+    def save_delivery(self, session: int, sequence: int, row: DeliveryRow) -> None:
+        self.open.deliveries[session, sequence] = row
+        self.rows_written += 1
+
+    def drop_delivery(self, session: int, sequence: int, first_batch: int) -> None:
+        if first_batch == self.open.number:
+            del self.open.deliveries[session, sequence]
+        else:
+            self.open.deliveries[session, sequence] = None
+        self.rows_written += 1
+
+    def save_incoming(self, session: int, packet_id: int, held: bool) -> None:
+        self.open.incoming[session, packet_id] = held or None
+        self.rows_written += 1
+
+    def save_retained(self, topic: bytes, message_number: int | None) -> None:
+        self.open.retained[topic] = message_number
+        self.rows_written += 1
+
+    def save_owed(self, peer: str, sequence: int, row: OwedRow) -> None:
+        self.open.owed[peer, sequence] = row
+        self.rows_written += 1
+
+    def drop_owed(self, peer: str, sequence: int) -> None:
+        # Its row is written once, so one in the open batch is not on disk.
+        if self.open.owed.pop((peer, sequence), None) is None:
+            self.open.owed[peer, sequence] = None
+        self.rows_written += 1
+
+    def save_removal(self, topic: bytes, stamp: int | None) -> None:
+        self.open.removals[topic] = stamp
+        self.rows_written += 1
+
+    def save_seen(self, stream: int, seen: bool | None) -> None:
+        self.open.seen[stream] = seen
+        self.rows_written += 1
+
+    def save_heard(self, stream: int, sequence: int | None) -> None:
+        self.open.heard[stream] = sequence
+        self.rows_written += 1
+
+    def save_member(self, name: str, row: MemberRow | None) -> None:
+        self.open.members[name] = row
+        self.rows_written += 1
+
+    def save_peer_group(self, peer: str, name: str, topic_filter: str, kept: int | None) -> None:
+        self.open.peer_groups[peer, name, topic_filter] = kept
+        self.rows_written += 1
+
+    def save_archived(self, sequence: int, row: ArchiveRow) -> None:
+        self.open.archive[sequence] = row
+        self.bytes_open += len(row.topic) + len(row.payload) + len(row.properties)
+        self.rows_written += 1
+
+    def drop_archived(self, sequence: int) -> None:
+        """Delete an archive row that is on disk."""
+        self.open.archive[sequence] = None
+        self.rows_written += 1
+
+    def when_stored(self, act: Act) -> None:
+        """Call `act` with True when everything written so far is on disk, with False on failure."""
+        self.open.waiting.append(act)
+        self.rows_written += 1
+
+    def wait_on(self, act: Act) -> None:
+        """Let a callback that just got False wait again, before all later ones."""
+        self._waiting_on.append(act)
+
+    def close(self, *, probe: bool = False) -> Batch | None:
+        """Close and return the open batch; None if it is empty or another is being written.
+
+        After a failure, or with `probe`, it returns even an empty batch, to test the disk.
+        """
+        batch = self.open
+        if self.outstanding is not None or (batch.is_empty and not (self.failing or probe)):
+            return None
+        self.outstanding = batch
+        self.open = Batch(batch.number + 1)
+        self.bytes_open = 0
+        return batch
+
+    def finished(self, stored: bool, begin: Callable[[Work], None] = in_one_go) -> None:
+        """Note that the batch was stored or failed, and run its callbacks.
+
+        `begin` gets the work of running them. After a failure they run at once, because the next
+        batch has to hold those that wait again.
+        """
+        batch = self.outstanding
+        assert batch is not None
+        self.outstanding = None
+        self.failing = not stored
+        waiting, batch.waiting = batch.waiting, []
+        if stored:
+            self._telling.extend(waiting)
+            if self._teller is None:
+                self._teller = self._tell_stored()
+                begin(self._teller)
+            return
+        self._put_back(batch)
+        if self._teller is not None:
+            in_one_go(self._teller)
+        for act in waiting:
+            work = act(False)
+            if work is not None:
+                in_one_go(work)
+        if self._waiting_on:
+            self.open.waiting[:0] = self._waiting_on
+            self._waiting_on = []
+
+    def _tell_stored(self) -> Work:
+        """Run the callbacks of stored batches, with those that are added meanwhile."""
+        try:
+            told = 0
+            while self._telling:
+                yield from self._telling.popleft()(True) or ()
+                told += 1
+                if not told % TOLD_PER_PIECE:
+                    yield
+        finally:
+            self._teller = None
+
+    def _put_back(self, failed: Batch) -> None:
+        now = self.open
+        # Rows written since are newer.
+        now.sessions = failed.sessions | now.sessions
+        now.subscriptions = failed.subscriptions | now.subscriptions
+        now.messages = failed.messages | now.messages
+        now.archive = failed.archive | now.archive
+        self.bytes_open = sum(
+            len(row.topic) + len(row.payload) + len(row.properties)
+            for rows in (now.messages, now.archive)
+            for row in rows.values()
+            if row is not None
+        )
+        now.deliveries = failed.deliveries | now.deliveries
+        now.incoming = failed.incoming | now.incoming
+        now.retained = failed.retained | now.retained
+        now.owed = failed.owed | now.owed
+        now.heard = failed.heard | now.heard
+        now.seen = failed.seen | now.seen
+        now.members = failed.members | now.members
+        now.removals = failed.removals | now.removals
+        now.peer_groups = failed.peer_groups | now.peer_groups

@@ -1,0 +1,136 @@
+"""Restores sessions, queues and retained messages from the rows of an earlier process. Pure.
+
+Sessions come back as if every connection had just been lost. Wills and expiry count from the time
+when the client was last connected. Order matters: messages come before their references, sessions
+before their subscriptions and deliveries, and wills and expiry last.
+
+A broker that has left a cluster may have rows that only a cluster can use: redirected sessions, and
+messages spooled for peers. It restores no session from them, because their clients may have newer
+ones. The rows and their messages stay, so that nothing is lost when the broker joins again. Then a
+redirected session is removed as usual, after a day at the latest.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from dovetail.broker.outgoing_message import Outgoing
+from dovetail.broker.peering.mesh import Mesh
+from dovetail.broker.peering.roaming.redirect import has_moved_on
+from dovetail.broker.retained import RetainedMessages
+from dovetail.broker.router import Router
+from dovetail.broker.session import Session, stamp_from_row
+from dovetail.broker.session_lifetime import Lifetimes
+from dovetail.broker.shared_state import Shared
+from dovetail.broker.store.journal import MessageRow, SessionRow, StoredState
+from dovetail.messages import Message
+
+log = logging.getLogger("dovetail.broker")
+
+
+def restore(
+    state: StoredState,
+    shared: Shared,
+    router: Router,
+    lifetimes: Lifetimes,
+    retained: RetainedMessages,
+    expire_retained: Callable[[Message], None],
+    review: Callable[[Iterable[Session]], None],
+    mesh: Mesh | None = None,
+) -> None:
+    """Restore the state of an earlier process into an empty broker.
+
+    `expire_retained` sets the timers of retained messages. `review` removes from sessions what the
+    access rules now forbid.
+    """
+    messages = {number: _message(number, row) for number, row in state.messages.items()}
+    if mesh is None:
+        state = _for_one_alone(state, messages)
+    sessions = {number: _session(shared, number, row) for number, row in state.sessions.items()}
+    here = {
+        number: session
+        for number, session in sessions.items()
+        if mesh is None or not mesh.moving.restore(session, state.sessions[number].detour)
+    }
+    lifetimes.sessions.update((session.client_id, session) for session in here.values())
+    for (number, topic_filter), row in state.subscriptions.items():
+        router.subscribe(sessions[number], topic_filter, row.options, row.identifier)
+    router.settle()
+    for (number, sequence), delivery in sorted(state.deliveries.items()):
+        entry = Outgoing(
+            messages[delivery.message],
+            delivery.qos,
+            delivery.retain,
+            delivery.identifiers,
+            sequence,
+        )
+        entry.packet_id = delivery.packet_id
+        entry.released = delivery.released
+        entry.first_batch = -1
+        sessions[number].restore(entry)
+    for number, packet_id in state.incoming:
+        sessions[number].incoming.add(packet_id)
+    for number in state.retained.values():
+        message = messages[number]
+        message.references += 1
+        retained.put(message)
+        if message.expires_at is not None:
+            expire_retained(message)
+    if mesh is not None:
+        heard = {stream: last for stream, last in state.heard.items() if stream >= 0}
+        mesh.restore(state.members, heard, state.seen, state.removals)
+        mesh.roster.restore(state.peer_groups)
+        for (peer, sequence), owed in sorted(state.owed.items()):
+            message = messages[owed.message]
+            message.references += 1
+            mesh.owed(peer).restore(sequence, message, owed.mark)
+        mesh.moving.restored()
+    review(sessions.values())
+    for session in here.values():
+        lifetimes.restored(session)
+
+
+def _for_one_alone(state: StoredState, messages: dict[int, Message]) -> StoredState:
+    """Return the state without redirected sessions (roaming/redirect.py).
+
+    Their rows stay on disk, so the messages that they refer to count these references.
+    """
+    ghosts = {number for number, row in state.sessions.items() if has_moved_on(row.detour)}
+    for owed in state.owed.values():
+        messages[owed.message].references += 1
+    if not ghosts:
+        return state
+    log.warning(
+        "sessions that have moved on to other brokers, and are left alone while this broker is in "
+        "no cluster: %s",
+        f"{len(ghosts):,}",
+    )
+    for (number, _), delivery in state.deliveries.items():
+        if number in ghosts:
+            messages[delivery.message].references += 1
+    return state._replace(
+        sessions={key: row for key, row in state.sessions.items() if key not in ghosts},
+        subscriptions={
+            key: row for key, row in state.subscriptions.items() if key[0] not in ghosts
+        },
+        deliveries={key: row for key, row in state.deliveries.items() if key[0] not in ghosts},
+        incoming={key: row for key, row in state.incoming.items() if key[0] not in ghosts},
+    )
+
+
+def _message(number: int, row: MessageRow) -> Message:
+    message = Message(*row)
+    message.number = number
+    return message
+
+
+def _session(shared: Shared, number: int, row: SessionRow) -> Session:
+    session = Session(shared, number, row.client_id)
+    session.user = row.user
+    session.expiry_seconds = row.expiry_seconds
+    session.ended_at = row.ended_at
+    session.will = None if row.will is None else shared.decode_will(row.will)
+    session.stamp, session.is_news = stamp_from_row(row.stamp)
+    session.void_before = row.void_before
+    session.stored = True
+    session.was_kept = session.persistent
+    return session

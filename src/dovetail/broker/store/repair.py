@@ -1,0 +1,238 @@
+"""What a damaged data folder still has: set aside as it is, and what is whole goes on.
+
+    dovetail.db-repairing               the new database grows; the damaged one stays as it is
+    damaged-TIME/dovetail.db-repaired   it is whole: from here on the repair can only be completed
+    damaged-TIME/dovetail.db...         the damaged one is set aside, and the new one is dovetail.db
+
+- Nothing is deleted: the files of the database move to a folder of their own, as they are.
+- A repair may be cut short at any moment. Before the second step nothing has happened. After it a
+  start refuses (integrity.py), and the next repair completes this one.
+- A new database gets every row that can be read and has its checksum. A table whose pages are
+  damaged is read from both ends, as far as they lead.
+- What refers to a row that is lost goes at the next start, which says how much that is (sqlite.py).
+- A folder in which nothing is damaged stays as it is, and so does one that is not ours, or locked.
+- New files belong to who owns the database: a repair may be made by root.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dovetail.broker.store import integrity, tables
+from dovetail.broker.store.database import (
+    DATABASE_FILE,
+    LOCK_FILE,
+    check_library,
+    connect,
+    connect_to_read,
+    flush,
+    give_checksums,
+    is_damage,
+    sqlite_explained,
+    take_lock,
+)
+from dovetail.broker.store.sqlite import NUMBERS_RESERVED
+from dovetail.errors import DamageError, StoreError, files_explained
+
+_PARTS = ("", "-wal", "-mark")
+"""Of a database, by their ends; SQLite makes the others anew."""
+
+_REPAIRING_FILE = f"{DATABASE_FILE}-repairing"
+
+
+@dataclass
+class Repair:
+    """What became of a folder; `aside` None: nothing was damaged, and nothing was done."""
+
+    aside: Path | None = None
+    kept: dict[str, int] = field(default_factory=dict)
+    damaged: dict[str, int] = field(default_factory=dict)
+    """Rows that could be read and are not as they were, by table."""
+    unreadable: list[str] = field(default_factory=list)
+    """Tables that have pages which could not be read."""
+
+
+def repair(folder: Path, stamp: str) -> Repair:
+    """Set a damaged database aside, and go on with what is whole. `stamp` names what is set aside.
+
+    A StoreError if a broker uses the folder, there is no database in it, or it is not ours.
+    """
+    check_library()
+    folder = folder.absolute()
+    file = folder / DATABASE_FILE
+    with files_explained(folder), sqlite_explained(file), ExitStack() as undo:
+        if not file.is_file() and integrity.unfinished_repair(folder) is None:
+            raise StoreError(
+                f"{folder} holds no data of Dovetail.", hint="Name the folder with --data."
+            )
+        undo.callback(os.close, take_lock(folder))
+        repaired = integrity.unfinished_repair(folder)
+        if repaired is not None:
+            done = Repair(repaired.parent, kept=_count(repaired))
+        elif _is_damaged(file):
+            repaired, done = _prepare(folder, stamp)
+        else:
+            return Repair()
+        _set_aside(folder, repaired)
+        return done
+
+
+def _is_damaged(file: Path) -> bool:
+    try:
+        integrity.check(file, with_rows=True)
+    except DamageError:
+        return True
+    return False
+
+
+def _prepare(folder: Path, stamp: str) -> tuple[Path, Repair]:
+    """The new database, whole and on disk, where it is found if we are cut short."""
+    file, repairing = folder / DATABASE_FILE, folder / _REPAIRING_FILE
+    _remove(repairing)
+    try:
+        done = _save(file, repairing)
+        flush(repairing)
+        aside = folder / integrity.ASIDE_FOLDER.format(stamp)
+        aside.mkdir(mode=0o700)
+        for new in (repairing, aside, folder / LOCK_FILE):
+            _give(new, file.stat())
+        repaired = repairing.rename(aside / integrity.REPAIRED_FILE)
+    except BaseException:
+        _remove(repairing)
+        raise
+    flush(aside)
+    flush(folder)
+    done.aside = aside
+    return repaired, done
+
+
+def _set_aside(folder: Path, repaired: Path) -> None:
+    for part in _PARTS:
+        if (one := folder / f"{DATABASE_FILE}{part}").exists():
+            one.rename(repaired.with_name(one.name))
+    (folder / f"{DATABASE_FILE}-shm").unlink(missing_ok=True)
+    flush(repaired.parent)
+    flush(folder)
+    repaired.rename(folder / DATABASE_FILE)
+    flush(folder)
+    flush(repaired.parent)
+
+
+def _remove(repairing: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        Path(f"{repairing}{end}").unlink(missing_ok=True)
+
+
+def _give(path: Path, to: os.stat_result) -> None:
+    new = path.stat()
+    if (new.st_uid, new.st_gid) != (to.st_uid, to.st_gid):
+        os.chown(path, to.st_uid, to.st_gid)
+
+
+def _count(file: Path) -> dict[str, int]:
+    with closing(connect_to_read(file)) as connection:
+        return {
+            table.name: connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]  # noqa: S608
+            for table in tables.ALL
+        }
+
+
+def _save(damaged: Path, file: Path) -> Repair:
+    """From a damaged database into a new one."""
+    done = Repair()
+    with closing(connect(file, "power")) as target, closing(connect_to_read(damaged)) as source:
+        source.text_factory = _any_text
+        target.execute("BEGIN IMMEDIATE")
+        for table in tables.ALL:
+            _save_table(table, source, target, done)
+        give_checksums(target)
+        _save_numbers(target, done)
+        target.execute("COMMIT")
+        # It moves without a log. Closing would leave one on a full disk, and not say so.
+        (mode,) = target.execute("PRAGMA journal_mode = DELETE").fetchone()
+        if mode != "delete":
+            raise StoreError(f"{file} cannot be completed.", hint="Run dovetail repair again.")
+    return done
+
+
+def _save_table(
+    table: tables.Table, source: sqlite3.Connection, target: sqlite3.Connection, done: Repair
+) -> None:
+    wanted = (*table.keys, *table.values, "checksum")
+    try:
+        there = {row[1] for row in source.execute(f"PRAGMA table_info({table.name})")}
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        there = set()
+    columns = [name for name in wanted if name in there]
+    if not {*table.keys} <= there:
+        done.unreadable.append(table.name)
+        return
+    places = ", ".join("?" * len(columns))
+    statement = f"INSERT OR REPLACE INTO {table.name} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608
+    has_checksum = columns[-1] == "checksum"  # older ones have none
+    kept = damaged = 0
+    for row in _rows(table, columns, source, done):
+        try:
+            is_whole = not has_checksum or tables.is_whole(row)
+            if is_whole:
+                target.execute(statement, row)
+        except (
+            UnicodeError,
+            sqlite3.IntegrityError,
+        ):  # a text that is none, a value that cannot be
+            is_whole = False
+        kept += is_whole
+        damaged += not is_whole
+    done.kept[table.name] = kept
+    if damaged:
+        done.damaged[table.name] = damaged
+
+
+def _rows(
+    table: tables.Table, columns: list[str], source: sqlite3.Connection, done: Repair
+) -> Iterator[tuple[Any, ...]]:
+    """All that can be read: from the first on, and where that ends from the last backwards."""
+    keys = len(table.keys)
+    seen: set[tuple[Any, ...]] = set()
+    for order in ("ASC", "DESC"):
+        by = ", ".join(f"{key} {order}" for key in table.keys)
+        statement = f"SELECT {', '.join(columns)} FROM {table.name} ORDER BY {by}"  # noqa: S608
+        try:
+            for row in source.execute(statement):
+                if order == "DESC" and row[:keys] in seen:
+                    return  # the two have met
+                seen.add(row[:keys])
+                yield row
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            if order == "ASC":
+                done.unreadable.append(table.name)
+                continue
+        return
+
+
+def _save_numbers(target: sqlite3.Connection, done: Repair) -> None:
+    """Numbers that may have been given are not given again."""
+    lost = {"numbers"} & {*done.damaged, *done.unreadable}
+    for kind, table in (("sessions", tables.SESSIONS), ("messages", tables.MESSAGES)):
+        (highest,) = target.execute(
+            f"SELECT coalesce(max({table.keys[0]}), 0) FROM {table.name}"  # noqa: S608
+        ).fetchone()
+        (reserved,) = target.execute(
+            "SELECT reserved FROM numbers WHERE kind = ?", (kind,)
+        ).fetchone()
+        if lost or highest > reserved:
+            row = (kind, max(highest, reserved) + NUMBERS_RESERVED)
+            statement = tables.put_statement(tables.NUMBERS, 1)
+            target.execute(statement, (*row, tables.checksum(row)))
+
+
+def _any_text(data: bytes) -> str:
+    return data.decode(errors="surrogateescape")

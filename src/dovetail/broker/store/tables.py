@@ -1,0 +1,388 @@
+"""The tables of the store: their SQL, and how the journal's rows become theirs and back.
+
+Pure: text and tuples, nothing here executes a statement. A field that a row of the journal gains
+is a column that a table gains: with a new `SCHEMA_VERSION`, and a way to it from the last.
+
+Every row has a checksum, its last column, of the others as SQLite gives them back. So `flatten`
+makes what SQLite would: numbers of truth values, floats of times.
+"""
+
+import functools
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dovetail.broker.store.journal import (
+    ArchiveRow,
+    DeliveryRow,
+    Left,
+    MemberRow,
+    MessageRow,
+    OwedRow,
+    SessionRow,
+    SubscriptionRow,
+)
+
+SCHEMA_VERSION = 9
+"""In PRAGMA user_version; 0 is a file that has nothing in it yet."""
+
+# Numbered rows are SQLite's own kind: large ones do no harm to the inner pages of their trees. The
+# others are small, and would have an index besides the table if they were numbered too.
+_SCHEMA_1 = """
+CREATE TABLE sessions (
+    session INTEGER PRIMARY KEY,
+    client_id TEXT NOT NULL,
+    expiry_seconds INTEGER NOT NULL,
+    ended_at REAL,
+    user TEXT,
+    will BLOB
+) STRICT;
+CREATE TABLE subscriptions (
+    session INTEGER NOT NULL,
+    filter TEXT NOT NULL,
+    options INTEGER NOT NULL,
+    identifier INTEGER NOT NULL,
+    PRIMARY KEY (session, filter)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE messages (
+    message INTEGER PRIMARY KEY,
+    topic BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    properties BLOB NOT NULL,
+    expires_at REAL,
+    origin TEXT NOT NULL
+) STRICT;
+CREATE TABLE deliveries (
+    session INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    message INTEGER NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    packet_id INTEGER NOT NULL,
+    released INTEGER NOT NULL,
+    identifiers BLOB NOT NULL, -- Variable Byte Integers, one after the other
+    PRIMARY KEY (session, sequence)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE incoming (
+    session INTEGER NOT NULL,
+    packet_id INTEGER NOT NULL,
+    held INTEGER NOT NULL,
+    PRIMARY KEY (session, packet_id)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE retained (
+    topic BLOB PRIMARY KEY,
+    message INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE numbers (
+    kind TEXT PRIMARY KEY,
+    reserved INTEGER NOT NULL -- none above it was ever given
+) STRICT, WITHOUT ROWID;
+INSERT INTO numbers VALUES ('sessions', 0), ('messages', 0);
+"""
+_SCHEMA_2 = """
+ALTER TABLE messages ADD COLUMN stamp INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE removals (
+    topic BLOB PRIMARY KEY,
+    stamp INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE owed (
+    peer TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    message INTEGER NOT NULL,
+    PRIMARY KEY (peer, sequence)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE heard (
+    stream INTEGER PRIMARY KEY,
+    sequence INTEGER NOT NULL
+) STRICT;
+CREATE TABLE seen (
+    stream INTEGER PRIMARY KEY,
+    seen INTEGER NOT NULL
+) STRICT;
+CREATE TABLE members (
+    name TEXT PRIMARY KEY,
+    address TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO numbers VALUES ('incarnation', 0), ('stream', random() & 0x7fffffffffffffff);
+"""
+_SCHEMA_3 = """
+ALTER TABLE sessions ADD COLUMN stamp INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN detour BLOB NOT NULL DEFAULT x'';
+"""
+_SCHEMA_4 = """
+ALTER TABLE owed ADD COLUMN mark BLOB NOT NULL DEFAULT x'';
+CREATE TABLE peer_groups (
+    peer TEXT NOT NULL,
+    name TEXT NOT NULL,
+    filter TEXT NOT NULL,
+    kept INTEGER NOT NULL,
+    PRIMARY KEY (peer, name, filter)
+) STRICT, WITHOUT ROWID;
+"""
+_SCHEMA_5 = """
+ALTER TABLE sessions ADD COLUMN void_before INTEGER NOT NULL DEFAULT 0;
+"""
+_SCHEMA_6 = """
+ALTER TABLE members ADD COLUMN left INTEGER NOT NULL DEFAULT 0;
+"""
+_SCHEMA_7 = """
+CREATE TABLE archive (
+    sequence INTEGER PRIMARY KEY,
+    broker TEXT NOT NULL,
+    time_microseconds INTEGER NOT NULL,
+    topic BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    properties BLOB NOT NULL
+) STRICT;
+INSERT INTO numbers VALUES ('archive', 0);
+"""
+_SCHEMA_8 = """
+ALTER TABLE archive ADD COLUMN stream BLOB NOT NULL DEFAULT x'';
+"""
+_SCHEMA_9 = "".join(
+    f"ALTER TABLE {name} ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;\n"
+    for name in (
+        *("sessions", "subscriptions", "messages", "deliveries", "incoming", "retained", "owed"),
+        *("heard", "seen", "members", "removals", "peer_groups", "archive", "numbers"),
+    )
+)
+CHECKSUMS_SINCE = 9
+"""Rows of versions before have none: who brings a file up to date gives them theirs."""
+UPGRADES = {
+    1: _SCHEMA_1,
+    2: _SCHEMA_2,
+    3: _SCHEMA_3,
+    4: _SCHEMA_4,
+    5: _SCHEMA_5,
+    6: _SCHEMA_6,
+    7: _SCHEMA_7,
+    8: _SCHEMA_8,
+    9: _SCHEMA_9,
+}
+"""What leads to each version from the one before; a new file goes through all of them."""
+
+# In this order: what is removed first may be all that kept a row of a later table.
+_GARBAGE = {
+    "subscriptions": "session NOT IN (SELECT session FROM sessions)",
+    "incoming": "session NOT IN (SELECT session FROM sessions)",
+    "deliveries": (
+        "session NOT IN (SELECT session FROM sessions)"
+        " OR message NOT IN (SELECT message FROM messages)"
+    ),
+    "retained": "message NOT IN (SELECT message FROM messages)",
+    "owed": "message NOT IN (SELECT message FROM messages)",
+    "messages": (
+        "message NOT IN (SELECT message FROM deliveries)"
+        " AND message NOT IN (SELECT message FROM retained)"
+        " AND message NOT IN (SELECT message FROM owed)"
+    ),
+}
+
+
+class Table(NamedTuple):
+    """A table of the schema, and how a row of the journal becomes one of its rows."""
+
+    name: str
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    flatten: Callable[[Any], tuple[Any, ...]]
+    has_payload: bool = False
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_crc32 = zlib.crc32
+
+
+def checksum(row: tuple[Any, ...]) -> int:
+    """Of a row without it, as SQLite has it."""
+    return _crc32(_encode(row))
+
+
+def is_whole(row: tuple[Any, ...]) -> bool:
+    """Is a row as it was written? Its last column is its checksum."""
+    return bool(_crc32(_encode(row[:-1])) == row[-1])
+
+
+def _as_it_is(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return row
+
+
+def _alone(value: int) -> tuple[int]:
+    return (int(value),)
+
+
+def _real(time: float | None) -> float | None:
+    """As SQLite returns it, which has no negative zero and makes a float of a whole number."""
+    return None if time is None else time + 0.0
+
+
+def _flat_session(row: SessionRow) -> tuple[Any, ...]:
+    return row._replace(ended_at=_real(row.ended_at))
+
+
+def _flat_message(row: MessageRow) -> tuple[Any, ...]:
+    topic, payload, qos, retain, properties, expires_at, origin, stamp = row
+    expires_at = _real(expires_at)
+    return topic, payload, qos, 1 if retain else 0, properties, expires_at, origin, stamp
+
+
+def _flat_delivery(row: DeliveryRow) -> tuple[Any, ...]:
+    message, qos, retain, packet_id, released, identifiers = row
+    packed = pack_identifiers(identifiers) if identifiers else b""
+    return message, qos, 1 if retain else 0, packet_id, 1 if released else 0, packed
+
+
+def _flat_archived(row: ArchiveRow) -> tuple[Any, ...]:
+    broker, time, topic, payload, qos, retain, properties, stream = row
+    return broker, time, topic, payload, qos, 1 if retain else 0, properties, stream
+
+
+SESSIONS = Table("sessions", ("session",), SessionRow._fields, _flat_session, has_payload=True)
+SUBSCRIPTIONS = Table("subscriptions", ("session", "filter"), SubscriptionRow._fields, _as_it_is)
+MESSAGES = Table("messages", ("message",), MessageRow._fields, _flat_message, has_payload=True)
+DELIVERIES = Table("deliveries", ("session", "sequence"), DeliveryRow._fields, _flat_delivery)
+INCOMING = Table("incoming", ("session", "packet_id"), ("held",), _alone)
+RETAINED = Table("retained", ("topic",), ("message",), _alone)
+OWED = Table("owed", ("peer", "sequence"), OwedRow._fields, _as_it_is)
+HEARD = Table("heard", ("stream",), ("sequence",), _alone)
+REMOVALS = Table("removals", ("topic",), ("stamp",), _alone)
+SEEN = Table("seen", ("stream",), ("seen",), _alone)
+MEMBERS = Table("members", ("name",), MemberRow._fields, _as_it_is)
+PEER_GROUPS = Table("peer_groups", ("peer", "name", "filter"), ("kept",), _alone)
+ARCHIVE = Table("archive", ("sequence",), ArchiveRow._fields, _flat_archived, has_payload=True)
+NUMBERS = Table("numbers", ("kind",), ("reserved",), _alone)
+ALL = (
+    *(SESSIONS, SUBSCRIPTIONS, MESSAGES, DELIVERIES, INCOMING, RETAINED, OWED),
+    *(HEARD, SEEN, MEMBERS, REMOVALS, PEER_GROUPS, ARCHIVE, NUMBERS),
+)
+
+
+# Statements. The names in them are ours, hence the silence about injections (S608).
+
+
+def read_statement(table: Table) -> str:
+    columns = ", ".join((*table.keys, *table.values, "checksum"))
+    return f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.keys)}"  # noqa: S608
+
+
+def remove_garbage_statements() -> dict[str, str]:
+    """By table, in their order: what nothing refers to, or what refers to nothing."""
+    return {name: f"DELETE FROM {name} WHERE {lost}" for name, lost in _GARBAGE.items()}  # noqa: S608
+
+
+@functools.cache
+def put_statement(table: Table, rows: int) -> str:
+    columns = (*table.keys, *table.values, "checksum")
+    return (
+        f"INSERT OR REPLACE INTO {table.name} ({', '.join(columns)}) "  # noqa: S608
+        f"VALUES {_places(len(columns), rows)}"
+    )
+
+
+@functools.cache
+def remove_statement(table: Table, keys: int, rows: int) -> str:
+    """By the first of the table's keys, or by all of them."""
+    names = ", ".join(table.keys[:keys])
+    found = ", ".join(f"column{number + 1}" for number in range(keys))
+    # Not `IN (VALUES ...)`: for two keys SQLite would scan the table.
+    return (
+        f"DELETE FROM {table.name} "  # noqa: S608
+        f"WHERE ({names}) IN (SELECT {found} FROM (VALUES {_places(keys, rows)}))"
+    )
+
+
+def _places(columns: int, rows: int) -> str:
+    return ", ".join([f"({', '.join('?' * columns)})"] * rows)
+
+
+def pack_identifiers(identifiers: tuple[int, ...]) -> bytes:
+    """Subscription identifiers as on the wire: seven bits a byte, the least first."""
+    if not identifiers:
+        return b""
+    packed = bytearray()
+    for identifier in identifiers:
+        rest = identifier
+        while rest > 0x7F:
+            packed.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        packed.append(rest)
+    return bytes(packed)
+
+
+def unpack_identifiers(packed: bytes) -> tuple[int, ...]:
+    identifiers = []
+    identifier = shift = 0
+    for byte in packed:
+        identifier |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            identifiers.append(identifier)
+            identifier = shift = 0
+    return tuple(identifiers)
+
+
+# Rows as SQLite gives them, and as the journal knows them.
+
+
+def read_members(rows: Iterable[tuple[str, str, int]]) -> dict[str, MemberRow]:
+    return {name: MemberRow(address, Left(left)) for name, address, left in rows}
+
+
+def read_sessions(
+    rows: Iterable[tuple[int, str, int, float | None, str | None, bytes | None, int, bytes]],
+) -> dict[int, SessionRow]:
+    return {row[0]: SessionRow(*row[1:]) for row in rows}
+
+
+def read_messages(
+    rows: Iterable[tuple[int, bytes, bytes, int, int, bytes, float | None, str, int]],
+) -> dict[int, MessageRow]:
+    return {
+        number: MessageRow(topic, payload, qos, bool(retain), properties, expires_at, origin, stamp)
+        for number, topic, payload, qos, retain, properties, expires_at, origin, stamp in rows
+    }
+
+
+def read_archive(
+    rows: Iterable[tuple[int, str, int, bytes, bytes, int, int, bytes, bytes]],
+) -> dict[int, ArchiveRow]:
+    return {
+        sequence: ArchiveRow(broker, time, topic, payload, qos, bool(retain), properties, stream)
+        for sequence, broker, time, topic, payload, qos, retain, properties, stream in rows
+    }
+
+
+def read_incoming(rows: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], bool]:
+    return {(session, packet_id): bool(held) for session, packet_id, held in rows}
+
+
+def read_subscriptions(
+    rows: Iterable[tuple[int, str, int, int]],
+) -> dict[tuple[int, str], SubscriptionRow]:
+    # Most have the same few options and identifiers, and share a row.
+    kinds: dict[tuple[int, int], SubscriptionRow] = {}
+    found = {}
+    for session, topic_filter, options, identifier in rows:
+        row = kinds.get((options, identifier))
+        if row is None:
+            row = kinds[options, identifier] = SubscriptionRow(options, identifier)
+        found[session, topic_filter] = row
+    return found
+
+
+def read_deliveries(
+    rows: Iterable[tuple[int, int, int, int, int, int, int, bytes]],
+) -> dict[tuple[int, int], DeliveryRow]:
+    unpack = functools.lru_cache(maxsize=4_096)(unpack_identifiers)
+    return {
+        (session, sequence): DeliveryRow(
+            message, qos, bool(retain), packet_id, bool(released), unpack(packed)
+        )
+        for session, sequence, message, qos, retain, packet_id, released, packed in rows
+    }

@@ -1,0 +1,23 @@
+"""The scan kernel with its scratch space. Pure."""
+
+import numpy as np
+
+from dovetail.codec.kernels import scan as kernels
+from dovetail.codec.limits import RUN_PACKETS_MAX, RUNS_PER_PIECE
+
+
+class Scanner:
+    """The kernel with its scratch space."""
+
+    def __init__(self) -> None:
+        self.runs_max = RUNS_PER_PIECE
+        self._runs = np.empty((self.runs_max, 5), np.int64)
+
+    def __call__(
+        self, data: bytes, version: int, packet_bytes_max: int
+    ) -> tuple[list[list[int]], int, int, int]:
+        """Runs, where they end, why, and the bytes that the packet after them has in all."""
+        count, at, status, needs = kernels.scan(
+            np.frombuffer(data, np.uint8), version, packet_bytes_max, RUN_PACKETS_MAX, self._runs
+        )
+        return self._runs[:count].tolist(), at, status, needs

@@ -1,0 +1,79 @@
+"""Logins at a broker: MQTT clients and users of HTTP go through the same authenticators.
+
+The authenticators are pure or wait for a thread (broker/auth). This module joins them to the
+broker: it answers a CONNECT, and remembers who has logged in from where.
+"""
+
+import asyncio
+
+from dovetail.broker.auth.authenticator import Credentials, Decision, Grant
+from dovetail.broker.auth.chain import make_chain
+from dovetail.broker.auth.password_checker import REFUSALS, Verifier
+from dovetail.broker.auth.passwords import PasswordFile
+from dovetail.broker.client_link import Link
+from dovetail.broker.net.server import Server
+from dovetail.codec.packets import Connect
+from dovetail.settings import Access
+
+
+class Logins:
+    """The logins of one broker."""
+
+    def __init__(self, access: Access, passwords: PasswordFile | None, verifier: Verifier) -> None:
+        """`passwords`: the content of `access.password_file`, None without one."""
+        self._verifier = verifier
+        self._chain = make_chain(access, passwords, verifier)
+
+    def change(self, access: Access, passwords: PasswordFile | None) -> None:
+        """Decide by other settings from now on. Throttled addresses may try again."""
+        self._chain = make_chain(access, passwords, self._verifier)
+        self._verifier.limit(access.failed_logins_per_minute_max)
+
+    def stop(self) -> None:
+        """Leave the logins that wait without an answer."""
+        self._verifier.stop()
+
+    def authenticate(self, server: Server, link: Link, packet: Connect) -> None:
+        """Admit or refuse an MQTT client, now or when its password has been checked."""
+        connection, broker, peer = server.connection_of(link), server.broker, link.peer
+        credentials = Credentials(
+            client_id=packet.client_id,
+            user=packet.user,
+            password=packet.password,
+            certificate_name=peer.certificate_name,
+            host=peer.host,
+            is_loopback=peer.is_loopback,
+            listener=connection.listener,
+        )
+
+        def settle(decision: Decision) -> None:
+            if isinstance(decision, Grant):
+                self._remember(decision, credentials)
+                broker.admit(link, packet, decision.user)
+            else:
+                link.refuse(decision, REFUSALS.get(decision))
+
+        def done(decision: "asyncio.Future[Decision]") -> None:
+            broker.shared.now = server.clock()
+            if not link.is_closed and not decision.cancelled():
+                settle(decision.result())
+                connection.listen_again()
+
+        decision = self._chain.authenticate(credentials, lambda: not link.is_closed)
+        if isinstance(decision, asyncio.Future):
+            decision.add_done_callback(done)
+        else:
+            settle(decision)
+
+    async def decide(self, credentials: Credentials) -> Decision:
+        """Return the decision about a user of HTTP."""
+        decision = self._chain.authenticate(credentials)
+        if isinstance(decision, asyncio.Future):
+            decision = await decision
+        if isinstance(decision, Grant):
+            self._remember(decision, credentials)
+        return decision
+
+    def _remember(self, grant: Grant, credentials: Credentials) -> None:
+        if grant.user is not None and credentials.password:
+            self._verifier.remember(grant.user, credentials.host)

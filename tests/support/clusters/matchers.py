@@ -1,0 +1,172 @@
+"""Matchers for a simulated cluster of whole brokers (world.py): real ones, on its clock.
+
+A matcher is dialed by brokers like brokers are. What it tells by gossip comes to each node in its
+time, and that it is dead, too.
+"""
+
+from collections.abc import Callable
+
+from dovetail.matcher.layout import layout_of, layouts_of
+from dovetail.matcher.matcher_messages import ANSWERED, LOADS
+from dovetail.matcher.matcher_side import Back
+from support.clusters.world import Cluster, Node, Wire
+
+_TICK_SECONDS = 0.05
+_POINT_SECONDS = 20e-6
+
+
+class MatcherNode:
+    """One life of a matcher; to a `Wire` it is a node like others."""
+
+    def __init__(self, cluster: "MatchedCluster", name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.is_running = True
+        self.is_paused = False
+        self.is_slow = False
+        self.kept: list[Callable[[], None]] = []
+        layouts = layouts_of([layout_of(space) for space in cluster.matchers_spaces])
+        self.back = Back(name, layouts, cluster.clock.now)
+        self._answers: dict[str, Callable[[int, bytes], None]] = {}
+        self._is_busy = False
+        self.record: bytes | None = None
+        for other in cluster.matchers.values():
+            if other.is_running and other.record is not None:
+                self.back.matcher_tells(other.name, other.record)
+        self.back.join(cluster.clock.now)
+        cluster.clock.after(_TICK_SECONDS, self.tick)
+
+    def received(
+        self, origin: str, kind: int, body: bytes, answer: Callable[[int, bytes], None]
+    ) -> None:
+        self._answers[origin] = answer
+        self.back.receive(origin, kind, body, answer, self.cluster.clock.now)
+        self._work()
+
+    def answered(self, peer: str, kind: int, body: bytes) -> None:
+        raise AssertionError(f"a matcher dials nobody here: {peer}, {kind}, {body!r}")
+
+    def lost(self, peer: str) -> None:
+        raise AssertionError(f"a matcher dials nobody here: {peer}")
+
+    def _work(self) -> None:
+        if self._is_busy or not self.is_running or self.is_paused:
+            return
+        job = self.back.answering.next_job(self.cluster.clock.now)
+        if job is None:
+            return
+        self._is_busy = True
+        seconds = _POINT_SECONDS * job.points + (0.5 if self.is_slow else 0.0)
+
+        def finish() -> None:
+            self._is_busy = False
+            if not self.is_running:
+                return
+            self.cluster.answered_points += job.points
+            for asker, body in self.back.answering.finish(job, seconds):
+                self._answers[asker](ANSWERED, body)
+            self._work()
+
+        self.cluster.clock.after(seconds, finish)
+
+    def tick(self) -> None:
+        if not self.is_running:
+            return
+        self.cluster.clock.after(_TICK_SECONDS, self.tick)
+        if self.is_paused:
+            return
+        brokers = [node.name for node in self.cluster.nodes.values() if node.is_running]
+        loads, record = self.back.tick(self.cluster.clock.now, brokers)
+        if loads is not None:
+            for answer in self._answers.values():
+                answer(LOADS, loads)
+        if record is not None:
+            self.record = record
+            self.cluster.tell_of(self)
+        self._work()
+
+
+class MatchedCluster(Cluster):
+    """Brokers, and matchers by name."""
+
+    def __init__(self, *args: object, **fields: object) -> None:
+        self.matchers: dict[str, MatcherNode] = {}
+        self.answered_points = 0
+        """By all lives of all matchers."""
+        super().__init__(*args, **fields)  # type: ignore[arg-type]
+        self.matchers_spaces = self.spaces
+
+    def add_matcher(self, name: str) -> MatcherNode:
+        matcher = self.matchers[name] = MatcherNode(self, name)
+        return matcher
+
+    def kill_matcher(self, name: str) -> None:
+        matcher = self.matchers[name]
+        matcher.is_running = False
+        self._break(name)
+        self.tell_of(matcher)
+
+    def pause_matcher(self, name: str, is_paused: bool) -> None:
+        matcher = self.matchers[name]
+        matcher.is_paused = is_paused
+        if not is_paused:
+            kept, matcher.kept = matcher.kept, []
+            for act in kept:
+                self.clock.after(0.0, act)
+
+    def tell_of(self, matcher: MatcherNode) -> None:
+        """Everybody hears of it, each in its time."""
+        for node in self.nodes.values():
+            self.clock.after(self.random.uniform(0, 1), self._say_to_broker, node, matcher)
+        for other in self.matchers.values():
+            if other is not matcher:
+                self.clock.after(self.random.uniform(0, 1), self._say_to_matcher, other, matcher)
+
+    def _say_to_broker(self, node: Node, matcher: MatcherNode) -> None:
+        if node.is_running and self.matchers[matcher.name] is matcher:
+            node.wake()
+            told = matcher.record if matcher.is_running else None
+            node.mesh.narrowing.matcher_tells(matcher.name, told)
+            node.settle()
+
+    def _say_to_matcher(self, other: MatcherNode, matcher: MatcherNode) -> None:
+        if other.is_running and self.matchers[matcher.name] is matcher:
+            other.back.matcher_tells(matcher.name, matcher.record if matcher.is_running else None)
+
+    def start(self, name: str) -> Node:
+        node = super().start(name)
+        for matcher in self.matchers.values():
+            if matcher.is_running and matcher.record is not None:
+                self.clock.after(self.random.uniform(0, 1), self._say_to_broker, node, matcher)
+        return node
+
+    # Connections ----------------------------------------------------------------------------------
+
+    def connected(self, origin: Node, name: str) -> None:
+        if name in self.matchers:
+            origin.mesh.narrowing.matcher_is_up(name)
+        else:
+            super().connected(origin, name)
+
+    def disconnected(self, origin: Node, name: str) -> None:
+        if name in self.matchers:
+            origin.mesh.narrowing.matcher_is_down(name)
+        else:
+            super().disconnected(origin, name)
+
+    def _dial_all(self) -> None:
+        super()._dial_all()
+        for origin in self.nodes.values():
+            for matcher in self.matchers.values():
+                ends = (origin.name, matcher.name)
+                if (
+                    origin.is_running
+                    and matcher.is_running
+                    and not (origin.is_paused or matcher.is_paused)
+                    and ends not in self.wires
+                    and self._is_open(*ends)
+                ):
+                    self.wires[ends] = Wire(self, origin, matcher)
+                    origin.wake()
+                    self.connected(origin, matcher.name)
+                    origin.settle()

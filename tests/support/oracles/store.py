@@ -1,0 +1,116 @@
+"""What a store must hold: plain dicts that take the same batches. And batches by their number.
+
+And what a kill leaves of it on disk: the parts of a database.
+"""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from dovetail.broker.store import tables
+from dovetail.broker.store.database import DATABASE_FILE
+from dovetail.broker.store.journal import Batch, DeliveryRow, MessageRow, SessionRow, StoredState
+
+KEPT = 20
+PARTS = ("", "-wal", "-mark")
+"""Without what is there for those who use it."""
+
+
+def session(name: str = "client") -> SessionRow:
+    return SessionRow(name, 60, None, None, None)
+
+
+def message(payload: bytes = b"21.5") -> MessageRow:
+    return MessageRow(b"plant/line/sensor", payload, 1, False, b"", None, "publisher")
+
+
+def delivery(number: int) -> DeliveryRow:
+    return DeliveryRow(number, 1, False, 0, False, ())
+
+
+class Model:
+    """The oracle: what the tables must hold."""
+
+    def __init__(self) -> None:
+        self.state = StoredState(*({} for _ in StoredState._fields))
+
+    def commit(self, batch: Batch) -> None:
+        for name in StoredState._fields:
+            rows = getattr(self.state, name)
+            for key, row in getattr(batch, name).items():
+                if row is None:
+                    rows.pop(key, None)
+                else:
+                    rows[key] = row
+        gone = {number for number, row in batch.sessions.items() if row is None}
+        for name in ("subscriptions", "deliveries", "incoming"):
+            self.keep(name, lambda key, _: key[0] not in gone)
+
+    def load(self) -> StoredState:
+        sessions, messages = self.state.sessions, self.state.messages
+        self.keep("subscriptions", lambda key, _: key[0] in sessions)
+        self.keep("incoming", lambda key, _: key[0] in sessions)
+        self.keep("deliveries", lambda key, row: key[0] in sessions and row.message in messages)
+        self.keep("retained", lambda _, row: row in messages)
+        needed = {row.message for row in self.state.deliveries.values()}
+        self.keep("owed", lambda _, row: row.message in messages)
+        needed |= set(self.state.retained.values())
+        needed |= {row.message for row in self.state.owed.values()}
+        self.keep("messages", lambda key, _: key in needed)
+        return self.state
+
+    def keep(self, name: str, wanted: Callable[[Any, Any], bool]) -> None:
+        rows = getattr(self.state, name)
+        for key in [key for key, row in rows.items() if not wanted(key, row)]:
+            del rows[key]
+
+
+def numbered(number: int) -> Batch:
+    """After batch n, messages n - KEPT + 1 to n are there, each owed to two sessions."""
+    batch = Batch(number)
+    batch.sessions = {1: session(f"{number}"), 2: session(f"{number}")}
+    batch.messages[number] = message(b"%d" % number * 1_000)
+    batch.retained[b"last"] = number
+    for receiver in (1, 2):
+        batch.deliveries[receiver, number] = delivery(number)
+        batch.incoming[receiver, number % 7 + 1] = True
+        batch.incoming[receiver, (number - 3) % 7 + 1] = None
+    if number > KEPT:
+        batch.messages[number - KEPT] = None
+        batch.deliveries[1, number - KEPT] = batch.deliveries[2, number - KEPT] = None
+    return batch
+
+
+def state_after(number: int) -> StoredState:
+    model = Model()
+    for earlier in range(1, number + 1):
+        model.commit(numbered(earlier))
+    return model.load()
+
+
+def last_batch(state: StoredState) -> int:
+    return int(state.sessions[1].client_id)
+
+
+def copy_parts(folder: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for part in PARTS:
+        shutil.copy(folder / f"{DATABASE_FILE}{part}", target)
+
+
+def parts(folder: Path) -> dict[str, bytes]:
+    """What is in them; a file that is not there is as good as empty."""
+    files = {part: folder / f"{DATABASE_FILE}{part}" for part in PARTS}
+    return {part: file.read_bytes() if file.exists() else b"" for part, file in files.items()}
+
+
+def as_version_8(folder: Path) -> None:
+    """The last one whose rows have no checksums."""
+    with closing(sqlite3.connect(folder / DATABASE_FILE)) as old:
+        for table in tables.ALL:
+            old.execute(f"ALTER TABLE {table.name} DROP COLUMN checksum")
+        old.execute("PRAGMA user_version = 8")
+    (folder / f"{DATABASE_FILE}-mark").unlink(missing_ok=True)
