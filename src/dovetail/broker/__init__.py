@@ -51,6 +51,7 @@ What a broker reports:
     sys_topics.py         `$SYS/broker/...`
     reporter.py           status and routes, for `dovetail status` and `dovetail route`
     explanation.py        what a publication's attributes lead to
+    standalone_queries.py answers about a cluster of one
 
 Packages:
 

@@ -17,17 +17,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dovetail import __version__
-from dovetail.api.reports import (
-    ClusterReport,
-    DrainReport,
-    NodeEntry,
-    PeerReport,
-    PlanOrder,
-    PlanReport,
-    RouteReport,
-    SketchReport,
-    SpacesReport,
-)
 from dovetail.attributes.declaration import declared_spaces
 from dovetail.attributes.space_registry import Spaces
 from dovetail.broker import delivery
@@ -36,7 +25,6 @@ from dovetail.broker.auth.chain import load_passwords
 from dovetail.broker.auth.password_checker import Verifier
 from dovetail.broker.client_link import Link
 from dovetail.broker.engine_requests import Streaming
-from dovetail.broker.explanation import explain_attributes
 from dovetail.broker.handle_requests import Polling
 from dovetail.broker.kernel_loader import load_kernels
 from dovetail.broker.net.listeners import Listening, listen, renew, serve, tls_context
@@ -45,24 +33,22 @@ from dovetail.broker.peering import sketch_exchange
 from dovetail.broker.peering.broker_agent import Agent
 from dovetail.broker.reporter import Reporter
 from dovetail.broker.shared_state import Shared
+from dovetail.broker.standalone_queries import StandaloneQueries
 from dovetail.broker.store.journal import ArchiveRow, Journal
 from dovetail.broker.store.sqlite import Store
 from dovetail.broker.sys_topics import SysTopics
 from dovetail.cluster.node_settings import ClusterPart, part_of, renewed_tls
 from dovetail.codec.packets import Connect
 from dovetail.errors import ConfigError, DovetailError
-from dovetail.matcher.plan_assignment import no_matchers
 from dovetail.messages import Message
+from dovetail.node.broker_views import BrokerViews
 from dovetail.node.http_access import HttpAccess
 from dovetail.node.limits import CLIENTS_FEW, DESCRIPTORS_MIN, KNOWN_LOGINS_FILE
 from dovetail.node.logins import Logins
 from dovetail.node.service import http_url, places_of, run_until_told
 from dovetail.process.descriptors import clients_max, limit_now
-from dovetail.process.logs import about
 from dovetail.settings import Listener, Settings, check_files
-from dovetail.stats import Counters, Gauges
-from dovetail.topics.names import check_name
-from dovetail.web import HttpServer, Views
+from dovetail.web import HttpServer
 
 if TYPE_CHECKING:
     from dovetail.archive.archiver import ArchiveAgent
@@ -190,7 +176,7 @@ class Node:
         self._server.broker.restore(state, self._wall_clock())
         await self._take_ports(server)
         if settings.http.enabled:
-            self._http = self._make_http()
+            self._http = self._make_http(server)
             await self._http.bind()
             await self._http.prepare()
         if self._archive is not None:
@@ -269,23 +255,15 @@ class Node:
                     "HTTP moved to port %d: %s", self.http_address[1], self._http.moved_because
                 )
 
-    def _make_http(self) -> HttpServer:
-        views = Views(
-            self._stats,
-            self._health,
-            self._sketch,
-            self._peers,
-            self._report,
-            self._route,
-            self._spaces,
-            self._access.log_in,
-            self._access.administer,
-            self._access.inspect,
-            self._drain,
-            self._plan,
-            self._handles,
-            self._engine,
-            None if self._archive is None else self._archive.reading,
+    def _make_http(self, server: Server) -> HttpServer:
+        views = BrokerViews(
+            server,
+            self._reporter,
+            StandaloneQueries(self._reporter) if self.agent is None else self.agent.asking,
+            access=self._access,
+            handles=self._handles,
+            engine=self._engine,
+            archive=None if self._archive is None else self._archive.reading,
         )
         http = self.settings.http
         return HttpServer(
@@ -390,64 +368,6 @@ class Node:
             for topic, payload in topics.publish(server.shared.counters, server.shared.gauges, now):
                 server.broker.publish(Message(topic, payload, retain=True))
             await asyncio.sleep(self.settings.mqtt.sys_interval_seconds)
-
-    def _stats(self) -> tuple[Counters, Gauges]:
-        assert self._server is not None
-        return self._server.shared.counters, self._server.shared.gauges
-
-    def _sketch(self) -> SketchReport | None:
-        return None if self.agent is None else self.agent.asking.sketch()
-
-    def _peers(self) -> tuple[PeerReport, ...]:
-        return () if self.agent is None else self.agent.asking.peers()
-
-    async def _report(self) -> ClusterReport:
-        assert self._server is not None
-        self._server.now()
-        if self.agent is not None:
-            return await self.agent.asking.cluster()
-        return ClusterReport(
-            "", self.name, (NodeEntry(self.name, "", "alive", self._reporter.node()),)
-        )
-
-    async def _route(self, topic: str, given: Mapping[str, str]) -> RouteReport:
-        """A ClientError if it is no name of a topic, or an attribute cannot be read."""
-        assert self._server is not None
-        self._server.now()
-        if self.agent is not None:
-            return await self.agent.asking.route(topic, given)
-        name = check_name(topic)
-        router = self._server.broker.router
-        attributes = explain_attributes(router, name, given, None) if given else None
-        here = self._reporter.matches(name, given)
-        is_archived = self._reporter.is_archived(name)
-        return RouteReport(topic, self.name, here, attributes=attributes, is_archived=is_archived)
-
-    async def _drain(self, name: str) -> DrainReport:
-        if self.agent is not None:
-            report = await self.agent.asking.drain(name)
-            if report.verdict == "leaves":
-                log.info(
-                    "%s hands over and leaves, as was asked for over HTTP", name, extra=about(name)
-                )
-            return report
-        return DrainReport(name, "broker" if name == self.name else "unknown", ())
-
-    async def _plan(self, order: PlanOrder) -> PlanReport:
-        if self.agent is None:
-            raise no_matchers()
-        report = await self.agent.asking.move(order)
-        log.info("matchers move by plan %d, as was asked for over HTTP", report.number)
-        return report
-
-    def _spaces(self) -> SpacesReport:
-        return self._reporter.spaces()
-
-    def _health(self) -> tuple[bool, str]:
-        assert self._server is not None
-        if self._server.shared.journal.refuses_more:
-            return False, "the data folder does not take what has to be written"
-        return True, "ok"
 
 
 def as_named_now(listener: Listener, settings: Settings) -> Listener:

@@ -19,6 +19,6 @@ uvicorn and prometheus_client are slow to import, so they are imported when a se
 """
 
 from dovetail.web.http_server import HttpServer
-from dovetail.web.views import Claim, MatcherViews, Views
+from dovetail.web.views import AccessView, ArchiveView, Claim, MatcherViews, Views
 
-__all__ = ["Claim", "HttpServer", "MatcherViews", "Views"]
+__all__ = ["AccessView", "ArchiveView", "Claim", "HttpServer", "MatcherViews", "Views"]

@@ -29,7 +29,7 @@ _ARROW = "application/vnd.apache.arrow.stream"
 
 def archive_routes(views: Views) -> list[Route]:
     async def archive_of(request: Request) -> ArchiveView:
-        await views.administer(claim_of(request))
+        await views.access.administer(claim_of(request))
         if views.archive is None:
             raise HTTPException(
                 404, "this broker has no archive: its configuration names no archive.topics"

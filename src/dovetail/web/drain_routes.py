@@ -45,7 +45,7 @@ _REFUSALS: Mapping[Drained, tuple[int, Callable[[DrainReport], str]]] = {
 
 def drain_route(views: Views) -> Route:
     async def drain(request: Request) -> Response:
-        await views.administer(claim_of(request))
+        await views.access.administer(claim_of(request))
         report = await views.drain((await body_of(request, DrainOrder)).name)
         if report.verdict != "leaves":
             status, words = _REFUSALS[report.verdict]

@@ -17,12 +17,12 @@ def engine_routes(views: Views) -> list[Route]:
     engine = views.engine
 
     async def subscriptions(request: Request) -> Response:
-        await views.administer(claim_of(request))
+        await views.access.administer(claim_of(request))
         question = await body_of(request, Question, MSGPACK)
         return reply(await engine.tell(question), body=MSGPACK)
 
     async def deliveries(request: Request) -> Response:
-        await views.administer(claim_of(request))
+        await views.access.administer(claim_of(request))
         handover = await body_of(request, Handover, MSGPACK)
         return reply(await engine.take(handover), body=MSGPACK)
 

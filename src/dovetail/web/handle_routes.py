@@ -19,7 +19,7 @@ def subscription_routes(views: Views) -> list[Route]:
     handles = views.handles
 
     async def who(request: Request) -> str | None:
-        return await views.log_in(claim_of(request))
+        return await views.access.log_in(claim_of(request))
 
     async def subscribe(request: Request) -> Response:
         user = await who(request)

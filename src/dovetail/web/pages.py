@@ -92,7 +92,7 @@ def make_application(views: Views) -> Starlette:
         return PlainTextResponse(_INDEX)
 
     async def route(request: Request) -> Response:
-        await views.inspect(claim_of(request))
+        await views.access.inspect(claim_of(request))
         topic = request.query_params.get("topic", "")
         try:
             report = await views.route(topic, _attributes(request))

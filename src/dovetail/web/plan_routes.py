@@ -16,7 +16,7 @@ from dovetail.web.views import Views
 
 def plan_route(views: Views) -> Route:
     async def plan(request: Request) -> Response:
-        await views.administer(claim_of(request))
+        await views.access.administer(claim_of(request))
         return reply(await views.plan(await body_of(request, PlanOrder)), 202)
 
     return Route("/plan", plan, methods=["POST"])

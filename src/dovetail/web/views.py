@@ -55,34 +55,54 @@ class MatcherViews:
     cluster: Callable[[], Awaitable[ClusterReport]]
 
 
-@dataclass(frozen=True)
-class Views:
-    """A broker's. Called in the event loop's thread, where the numbers that they read are written.
+class AccessView(Protocol):
+    """Decides what the user of a request may do. Each method raises ClientError to refuse."""
 
-    The first four must not wait for anything.
-    """
+    async def log_in(self, claim: Claim) -> str | None:
+        """Return the proven user name; None for an anonymous user."""
 
-    stats: Callable[[], tuple[Counters, Gauges]]
-    health: Callable[[], tuple[bool, str]]
-    """Is all well, and if not, why."""
-    sketch: Callable[[], SketchReport | None]
-    """None: it is in no cluster."""
-    peers: Callable[[], Sequence[PeerReport]]
-    cluster: Callable[[], Awaitable[ClusterReport]]
-    route: Callable[[str, Mapping[str, str]], Awaitable[RouteReport]]
-    """Of a topic and attributes. A ClientError if it is no name of one, or they cannot be read."""
-    spaces: Callable[[], SpacesReport]
-    log_in: Callable[[Claim], Awaitable[str | None]]
-    """The name that a user has proven; None: it may do without one. A ClientError if it may not."""
-    administer: Callable[[Claim], Awaitable[None]]
-    """The same of who wants to change the cluster. A ClientError if it may not."""
-    inspect: Callable[[Claim], Awaitable[None]]
-    """The same of who wants to see what clients have subscribed to."""
-    drain: Callable[[str], Awaitable[DrainReport]]
-    """Have a matcher hand over and leave."""
-    plan: Callable[[PlanOrder], Awaitable[PlanReport]]
-    """Give matchers other places. A ClientError says why they cannot have them."""
-    handles: Handles
-    engine: Engine
-    archive: ArchiveView | None = None
-    """None: it has none."""
+    async def inspect(self, claim: Claim) -> None:
+        """May this user see what clients have subscribed to?"""
+
+    async def administer(self, claim: Claim) -> None:
+        """May this user change the cluster and read the archive?"""
+
+
+class Views(Protocol):
+    """A broker. Pages call these in the thread of the event loop, which writes what they read."""
+
+    @property
+    def access(self) -> AccessView: ...
+
+    @property
+    def handles(self) -> Handles: ...
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def archive(self) -> ArchiveView | None:
+        """None: the broker has no archive."""
+
+    def stats(self) -> tuple[Counters, Gauges]: ...
+
+    def health(self) -> tuple[bool, str]:
+        """Return whether all is well, and if not, why."""
+
+    def sketch(self) -> SketchReport | None:
+        """Return None for a broker without a cluster."""
+
+    def peers(self) -> Sequence[PeerReport]: ...
+
+    def spaces(self) -> SpacesReport: ...
+
+    async def cluster(self) -> ClusterReport: ...
+
+    async def route(self, topic: str, attributes: Mapping[str, str]) -> RouteReport:
+        """Explain a publication. Raise ClientError for an invalid topic name or attribute."""
+
+    async def drain(self, name: str) -> DrainReport:
+        """Tell a matcher to hand over and leave."""
+
+    async def plan(self, order: PlanOrder) -> PlanReport:
+        """Move the matchers. Raise ClientError if they cannot have these places."""

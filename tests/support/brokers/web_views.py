@@ -1,6 +1,8 @@
 """What a node's pages are made of, for tests: as plain as can be, and whatever a test replaces."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import cast
 
 from dovetail.api.reports import (
     ClusterReport,
@@ -142,7 +144,10 @@ async def planned(_order: PlanOrder) -> PlanReport:
 
 
 def views(**other: object) -> Views:
+    """Views of a broker for tests; an argument replaces the view of its name."""
+    access = {name: other.pop(name, nobody) for name in ("log_in", "administer", "inspect")}
     parts: dict[str, object] = {
+        "access": SimpleNamespace(**access),
         "stats": lambda: (Counters(), Gauges()),
         "health": lambda: (True, ""),
         "sketch": lambda: SKETCH,
@@ -150,12 +155,10 @@ def views(**other: object) -> Views:
         "cluster": told_cluster,
         "route": told_route,
         "spaces": spaces,
-        "log_in": nobody,
-        "administer": nobody,
-        "inspect": nobody,
         "drain": drained,
         "plan": planned,
         "handles": None,
         "engine": None,
+        "archive": None,
     }
-    return Views(**(parts | other))  # type: ignore[arg-type]
+    return cast("Views", SimpleNamespace(**(parts | other)))
