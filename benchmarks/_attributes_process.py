@@ -1,4 +1,4 @@
-"""Brokers and matchers with a space as users start them, and a client that is waited on.
+"""Brokers and matchers with a space, started as users start them, and a blocking client.
 
 For benchmarks with real processes: each service has a folder of its own, any free ports, and one
 space, `bench`.
@@ -19,7 +19,7 @@ import numpy as np
 
 from dovetail import codec
 from dovetail.attributes.partition import Bounds
-from dovetail.codec.packets import MQTT_5, Connect, Reasons, Subscribe, SubscriptionRequest
+from dovetail.codec.packets import MQTT_5, Connect, Subscribe, SubscriptionAck, SubscriptionRequest
 from dovetail.sim import workload
 
 NAMES = "abcd"
@@ -46,7 +46,7 @@ def progress(what: str) -> None:
 
 
 class Client:
-    """A connection that is waited on; packets go in and come out."""
+    """A blocking connection for encoded packets."""
 
     def __init__(self, port: int, name: str) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
@@ -59,7 +59,7 @@ class Client:
         self.socket.sendall(data)
 
     def take(self, count: int) -> list[tuple[int, bytes]]:
-        """At least so many packets: first bytes and bodies."""
+        """Return at least `count` packets, as first bytes and bodies."""
         found: list[tuple[int, bytes]] = []
         while True:
             at = 0
@@ -83,7 +83,7 @@ class Client:
 
 
 def clause_of(low: Sequence[float], high: Sequence[float]) -> str:
-    """Without the dimensions on which a box is open."""
+    """Return a box as a clause, without its open dimensions."""
     return "&".join(
         f"{name}>={begin:.3f}&{name}<{end:.3f}"
         for name, begin, end in zip(NAMES, low, high, strict=True)
@@ -105,14 +105,14 @@ def subscribe(
         client.send(codec.encode(MQTT_5, Subscribe(1, requests)))
         ((kind, body),) = client.take(1)
         answer = codec.decode(MQTT_5, kind, body)
-        assert isinstance(answer, Reasons)
+        assert isinstance(answer, SubscriptionAck)
         assert all(reason == qos for reason in answer.reasons), answer
         if first % 10_000 == 0 and first:
             progress(f"{first:,} of {len(filters):,} boxes")
 
 
 class Service:
-    """A command of ours, with a folder of its own."""
+    """A running `dovetail` command with a folder of its own."""
 
     def __init__(
         self,
@@ -145,13 +145,13 @@ class Service:
             time.sleep(0.05)
 
     def url(self) -> str:
-        """Where its first node serves HTTP."""
+        """Return the HTTP address of its first node."""
         found = re.search(r"HTTP +(http://[^ ,]+)", self._output.read_text())
         assert found is not None
         return found[1]
 
     def cpu_seconds(self) -> dict[str, float]:
-        """Of the process that was started, and of those that it has started, in their order."""
+        """Return the CPU seconds of the process and of its children, in order."""
         ticks = os.sysconf("SC_CLK_TCK")
         found = {}
         for number, child in enumerate((self.process.pid, *self.children())):
@@ -160,7 +160,7 @@ class Service:
         return found
 
     def children(self) -> list[int]:
-        """Processes that it has started, in their order."""
+        """Return its child processes, in order."""
         pid = self.process.pid
         return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 

@@ -1,4 +1,4 @@
-"""Brokers of the cluster benchmark as processes: started together, asked for figures, ended."""
+"""The brokers of the cluster benchmark as processes that report figures."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ LAST_LINES = 8
 
 
 class Processes:
-    """Some programs in a process group each, with a folder; ended whatever happens."""
+    """Programs with a process group each and a common folder; they end in any case."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="dovetail-bench-")
@@ -63,7 +63,7 @@ class Processes:
 
 
 class Brokers(Processes):
-    """Three of ours that know of each other, each with so many subscriptions."""
+    """Three of our brokers in a cluster, each with `each` subscriptions."""
 
     def __init__(self, way: str, kind: str, each: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Brokers(Processes):
             raise
 
     def _synchronize(self) -> float:
-        """Until all know what all others subscribe to."""
+        """Wait until all know the subscriptions of all others."""
         started = time.monotonic()
         while any(one["known"] < BROKERS - 1 for one in self.figures()):
             if time.monotonic() - started > SYNCHRONIZE_SECONDS_MAX:
@@ -131,7 +131,7 @@ class Brokers(Processes):
 
 
 class Bridges(Processes):
-    """Three Mosquittos: one in the middle, two that have a bridge to it for everything."""
+    """Three Mosquittos: one in the middle, and two with a bridge to it for all topics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class Bridges(Processes):
             raise
 
     def _wait_for_bridges(self) -> None:
-        """Until something passes from a leaf to the middle."""
+        """Wait until a message passes from a leaf to the middle."""
         deadline = time.monotonic() + SYNCHRONIZE_SECONDS_MAX
         for number in range(1, BROKERS):
             while not self._passes(number):

@@ -10,7 +10,7 @@ PACKETS_A_PING = 200
 
 
 def passes(subscriber_port: int, publisher_port: int) -> bool:
-    """Does a publication at one come to a subscriber at the other, within a moment?"""
+    """Return whether a publication at one broker soon reaches a subscriber at the other."""
     subscriber = Client(subscriber_port, "passes-subscriber", wire.MQTT_5)
     publisher = Client(publisher_port, "passes-publisher", wire.MQTT_5)
     try:
@@ -26,7 +26,7 @@ def passes(subscriber_port: int, publisher_port: int) -> bool:
 
 
 def subscribe_one_by_one(port: int, filters: list[bytes]) -> Client:
-    """The client, who keeps them."""
+    """Subscribe to one filter at a time; return the client with the subscriptions."""
     client = Client(port, "one-by-one", wire.MQTT_5)
     for topic_filter in filters:
         client.subscribe([topic_filter], 0)
@@ -34,7 +34,7 @@ def subscribe_one_by_one(port: int, filters: list[bytes]) -> Client:
 
 
 def first_deliveries(here: int, there: int, rounds: int) -> tuple[float, float]:
-    """Median seconds from SUBSCRIBE here to SUBACK, and to what is then published there."""
+    """Return median seconds from SUBSCRIBE here to SUBACK, and to a publication made there then."""
     subscriber = Client(here, "late-subscriber", wire.MQTT_5)
     publisher = Client(there, "early-publisher", wire.MQTT_5)
     acknowledged, delivered = [], []
@@ -54,7 +54,7 @@ def first_deliveries(here: int, there: int, rounds: int) -> tuple[float, float]:
 
 
 def publish_all(port: int, topics: list[bytes]) -> None:
-    """At QoS 0, and no faster than the broker takes them."""
+    """Publish at QoS 0, no faster than the broker reads."""
     publisher = Client(port, "publisher", wire.MQTT_5)
     for first in range(0, len(topics), PACKETS_A_PING):
         some = topics[first : first + PACKETS_A_PING]

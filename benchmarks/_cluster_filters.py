@@ -1,9 +1,9 @@
-"""What brokers of the cluster benchmark have subscribed to: six levels, two kinds of names.
+"""The filters of the cluster benchmark's brokers: six levels, two kinds of names.
 
 `random`  ten letters a level, no two prefixes alike: the worst for tables and sketches alike
-`names`   as a company with many sites would have them (see memory.py): brokers share upper levels
+`names`   as a company with many sites names them (see memory.py): brokers share upper levels
 
-Every tenth filter has a wildcard and still matches its own topic alone. So each topic is needed at
+Every tenth filter has a wildcard and still matches only its own topic. So each topic is needed at
 exactly one broker, or at none.
 """
 
@@ -17,10 +17,10 @@ import memory
 LEVELS = 6
 LETTERS = 10
 NOBODY = 99
-"""As a broker: topics that nobody has subscribed to."""
+"""Instead of a broker's number: topics without a subscription."""
 
 Topics = Callable[[int, int], list[bytes]]
-"""Broker and count -> its first topics."""
+"""From a broker and a count to its first topics."""
 
 
 def random_topics(broker: int, count: int) -> list[bytes]:
@@ -40,7 +40,7 @@ def named_topics(each: int, broker: int, count: int) -> list[bytes]:
 
 
 def topics_of(kind: str, each: int) -> Topics:
-    """`each`: subscriptions of a broker."""
+    """Return the topics of a kind; a broker has `each` subscriptions."""
     return random_topics if kind == "random" else partial(named_topics, each)
 
 

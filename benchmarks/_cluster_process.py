@@ -1,10 +1,10 @@
-"""A broker of the cluster benchmark: its way of knowing others, and subscriptions from the start.
+"""Runs a broker of the cluster benchmark, with one of the ways and with subscriptions.
 
 usage: _cluster_process.py '{"name": ..., "way": ..., "kind": ..., "broker": 0, "each": 1000000,
                              "folder": ..., "port": ..., "node_port": ..., "join": [...]}'
 
-It subscribes as if it had found all that in its data folder, says "loaded", and joins the others
-when it is told "go". Then every line it reads is answered with a line of figures.
+It starts with its subscriptions, as if from its data folder, and prints "loaded". It joins the
+others when it reads "go". Then it answers every line that it reads with a line of figures.
 """
 
 import asyncio
@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from _cluster_filters import filters_of, topics_of
-from _cluster_ways import WAYS, Counting
+from _cluster_ways import WAYS, CountingExchange
 from dovetail.broker.core import Broker
 from dovetail.broker.peering import mesh
 from dovetail.broker.session import Session
 from dovetail.cluster.addresses import Address
-from dovetail.cluster.link_settings import ClusterLinks
-from dovetail.node.broker import ClusterPart, Node, run_node
-from dovetail.settings import Http, Listener, Log, Mqtt, Settings
+from dovetail.cluster.link_settings import LinkSettings
+from dovetail.node.broker import BrokerNode, NodeSettings, run_node
+from dovetail.settings import HttpSettings, ListenerSettings, LogSettings, MqttSettings, Settings
 
 HOST = "127.0.0.1"
 FILTERS_A_SESSION = 1_000
 
 
 def resident_bytes() -> int:
-    """After what is free has been given back."""
+    """Return the resident bytes, after the allocator has released free memory."""
     gc.collect()
     with contextlib.suppress(OSError):  # another C library
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -57,10 +57,10 @@ def load(broker: Broker, options: dict[str, Any]) -> None:
     gc.freeze()
 
 
-def figures(node: Node, alone_bytes: int, rest_bytes: int) -> dict[str, Any]:
+def figures(node: BrokerNode, alone_bytes: int, rest_bytes: int) -> dict[str, Any]:
     assert node.agent is not None
-    exchange = node.agent.mesh.exchange
-    assert isinstance(exchange, Counting)
+    exchange = node.agent.mesh.sketch_exchange
+    assert isinstance(exchange, CountingExchange)
     counters = node.agent._server.shared.counters  # noqa: SLF001
     known = len(node.agent.mesh.names()) if exchange.is_synchronous else 0
     return {
@@ -80,7 +80,7 @@ def figures(node: Node, alone_bytes: int, rest_bytes: int) -> dict[str, Any]:
 
 
 def main(options: dict[str, Any]) -> None:
-    mesh.Exchange = WAYS[options["way"]]  # type: ignore[misc]
+    mesh.SketchExchange = WAYS[options["way"]]  # type: ignore[misc]
     restore = Broker.restore
     measured: dict[str, int] = {}
 
@@ -90,14 +90,14 @@ def main(options: dict[str, Any]) -> None:
         if options["each"]:
             load(broker, options)
             assert broker.mesh is not None
-            broker.mesh.exchange.sketch  # noqa: B018  # it is made when it is looked at
+            broker.mesh.sketch_exchange.sketch  # noqa: B018  # it is made when it is looked at
         measured["alone"] = resident_bytes()
         say({"loaded": options["each"]})
         sys.stdin.readline()
 
     Broker.restore = restore_and_load  # type: ignore[method-assign]
 
-    def announce(node: Node) -> None:
+    def announce(node: BrokerNode) -> None:
         def answer() -> None:
             line = sys.stdin.readline()
             if line:
@@ -112,14 +112,14 @@ def main(options: dict[str, Any]) -> None:
         Settings(
             name=options["name"],
             data=str(Path(options["folder"]) / options["name"]),
-            listeners=(Listener(kind="tcp", host=HOST, port=options["port"]),),
-            http=Http(enabled=False),
-            mqtt=Mqtt(sys_interval_seconds=0),
-            log=Log(level="error"),
+            listeners=(ListenerSettings(kind="tcp", host=HOST, port=options["port"]),),
+            http=HttpSettings(enabled=False),
+            mqtt=MqttSettings(sys_interval_seconds=0),
+            log=LogSettings(level="error"),
         ),
         announce=announce,
-        cluster=ClusterPart(
-            ClusterLinks(name=options["name"], host=HOST, port=options["node_port"]),
+        cluster=NodeSettings(
+            LinkSettings(name=options["name"], host=HOST, port=options["node_port"]),
             tuple(Address(HOST, port) for port in options["join"]),
         ),
     )

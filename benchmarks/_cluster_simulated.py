@@ -1,4 +1,4 @@
-"""Fifty brokers in one process: the product's exchange and kernels, a network that counts bytes."""
+"""Simulates fifty brokers: the product's exchange and kernels, and a network that counts bytes."""
 
 import statistics
 from collections import deque
@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from _cluster_filters import Topics, filters_of, topics_of
-from _cluster_ways import Counting, Exact, Sketches, whole_text
+from _cluster_ways import CountingExchange, ExactTables, SketchTables, whole_text
 from dovetail.cluster.frames import HEADER_BYTES
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 from dovetail.topics.trie import FilterTrie
 
 
 class Network:
-    """Frames arrive in order, one after the other."""
+    """A network where frames arrive in order, one after the other."""
 
     def __init__(self, way: type[Any], count: int) -> None:
         self.bytes = 0
@@ -52,7 +52,7 @@ class Network:
 
 
 class Figures:
-    """What one broker of them has, needs and sends."""
+    """The figures of one broker: what it stores, needs and sends."""
 
     def __init__(self) -> None:
         self.forwarded = self.needed = 0
@@ -62,12 +62,13 @@ class Figures:
 
 
 def simulate(kind: str, brokers: int, each: int, published: int) -> Figures:
-    """Every broker subscribes to `each` filters; topics of all of them are published at the first.
+    """Let brokers subscribe to `each` filters; publish topics of all at the first broker.
 
-    Exact tables of all would not fit: one broker's are made, the others' are alike.
+    The exact tables of all brokers would not fit into memory: one table is built, and the others
+    count as equal.
     """
     result = Figures()
-    network = Network(Sketches, brokers)
+    network = Network(SketchTables, brokers)
     topics = topics_of(kind, each)
     names = list(network.exchanges)
     exact = FilterTrie[bool]()
@@ -91,15 +92,15 @@ def simulate(kind: str, brokers: int, each: int, published: int) -> Figures:
 
 def _publish(
     result: Figures,
-    first: Sketches,
+    first: SketchTables,
     names: list[str],
     topics: Topics,
     published: int,
 ) -> None:
-    """A topic of each broker in turn, the first one's own among them."""
+    """Publish a topic of each broker in turn, including the first broker's own."""
     own = [topics(number, published // len(names)) for number in range(len(names))]
     for number, some in enumerate(own):
-        peers, answers = first.bank.search_column(Column.of(some))
+        peers, answers = first.bank.search_column(TopicColumn.of(some))
         result.forwarded += int(np.count_nonzero(answers))
         if number:
             result.needed += len(some)
@@ -108,19 +109,19 @@ def _publish(
 
 
 def _subscribe(result: Figures, network: Network, kind: str, each: int) -> None:
-    """Bytes to each peer for one filter that is new, and the answer."""
+    """Return the bytes to each peer for one new filter, and of the answer."""
     rounds = 20
     extra = filters_of(topics_of(kind, each)(len(network.exchanges) + 1, rounds))
     owner = next(iter(network.exchanges.values()))
     peers = len(network.exchanges) - 1
     result.subscribe_bytes = _bytes_each(network, owner, extra) / peers
-    pair = Network(Exact, 2)
+    pair = Network(ExactTables, 2)
     pair.join_all()
     result.exact_subscribe_bytes = _bytes_each(pair, next(iter(pair.exchanges.values())), extra)
 
 
-def _bytes_each(network: Network, owner: Counting, filters: list[str]) -> float:
-    """The median: a sketch that grows is sent whole, once in many thousands of them."""
+def _bytes_each(network: Network, owner: CountingExchange, filters: list[str]) -> float:
+    """Return the median bytes: a sketch that grows is rare, and is sent whole."""
     sent = []
     for topic_filter in filters:
         before = network.bytes

@@ -1,30 +1,32 @@
-"""Three ways for brokers to know where a publication is needed, in the place of one another.
+"""Three interchangeable ways for brokers to know where a publication is needed.
 
 sketches  the product's own exchange
 exact     every filter's text goes to every peer, which has a trie of them (as with EMQX's routes)
-flooding  nobody knows anything of others, and everything goes to all (as with `topic #` bridges)
+flooding  brokers know nothing of others, and everything goes to all (as with `topic #` bridges)
 
-The other two are the product's exchange with other contents: connections, versions, deltas, and
-who waits for whom are the same. All of them count what they receive.
+The other two are the product's exchange with other contents: connections, versions, deltas and
+waiting are the same. All of them count the bytes that they receive.
 """
 
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from dovetail.broker.peering.peer_messages import (
+    DELTA,
     LOST,
     MORE,
     WHOLE,
-    Part,
+    SketchPart,
     decoded,
     encode,
-    part_decoder,
+    sketch_part_decoder,
 )
-from dovetail.broker.peering.sketch_exchange import Exchange
+from dovetail.broker.peering.sketch_exchange import SketchExchange
 from dovetail.cluster.frames import HEADER_BYTES
 from dovetail.errors import SketchError
 from dovetail.topics.trie import FilterTrie
@@ -35,11 +37,11 @@ _LOG_MAX = 65_536
 _PART_BYTES = 262_144
 
 
-class Counting(Exchange):
-    """Counts bytes that come from peers.
+class CountingExchange(SketchExchange):
+    """Counts bytes from peers.
 
-    Of what a peer has sent whole the last time counts: on a busy machine a connection may be given
-    up in the midst of it, and begins anew.
+    Of whole copies only the last one counts: on a busy machine a connection may be given up while a
+    whole is sent, which then begins again.
     """
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401
@@ -54,27 +56,27 @@ class Counting(Exchange):
     def receive(self, name: str, kind: int, body: bytes) -> tuple[int, bytes]:
         size = HEADER_BYTES + len(body)
         if kind == WHOLE:
-            begun = self._wholes.get(name, 0) if decoded(part_decoder, body).place else 0
+            begun = self._wholes.get(name, 0) if decoded(sketch_part_decoder, body).place else 0
             self._wholes[name] = begun + size
         else:
             self.delta_bytes += size
         return super().receive(name, kind, body)
 
 
-class Sketches(Counting):
+class SketchTables(CountingExchange):
     @property
     def known_bytes(self) -> int:
-        """Of what this broker knows of others."""
+        """Return the bytes of what this broker knows of others."""
         return self.bank.nbytes
 
     @property
     def own_bytes(self) -> int:
-        """What it takes to tell others of its own: bits, and counts."""
+        """Return the bytes of its own sketch: bits and counts."""
         return int(self.sketch.words.nbytes) + self.sketch.counting_bytes
 
 
 class _Filters:
-    """One broker's filters, and what changed lately."""
+    """One broker's filters, and their last changes."""
 
     def __init__(self, lineage: int) -> None:
         self.lineage = lineage
@@ -121,8 +123,8 @@ class _Tries:
         del self.tries[name], self.states[name]
 
 
-class _Arriving:
-    """Part by part into a trie: a million at once would hold everything up, and connections end."""
+class _IncomingTrie:
+    """Builds a trie in parts: a million filters at once would block the loop for too long."""
 
     def __init__(self) -> None:
         self.trie: FilterTrie[bool] = FilterTrie()
@@ -147,13 +149,13 @@ class _Arriving:
         self._rest = data[at:]
 
 
-class Exact(Counting):
+class ExactTables(CountingExchange):
     def __init__(self, **options: Any) -> None:  # noqa: ANN401
         super().__init__(**options)
         self._filters = _Filters(options["lineage"])
         self._known = _Tries()
         self.bank: Any = self._known
-        self._parts: dict[str, _Arriving] = {}
+        self._parts: dict[str, _IncomingTrie] = {}
 
     @property
     def sketch(self) -> Any:  # noqa: ANN401
@@ -161,7 +163,7 @@ class Exact(Counting):
 
     @property
     def known_bytes(self) -> int:
-        """The tries' arrays; their lists of values are not in it."""
+        """Return the bytes of the tries' arrays, without their lists of values."""
         return sum(trie.nbytes for trie in self._known.tries.values())
 
     own_bytes = 0
@@ -173,10 +175,6 @@ class Exact(Counting):
         self._filters.change(topic_filter, False)
 
     @staticmethod
-    def _whole(sketch: Any) -> bytes:  # noqa: ANN401
-        return whole_text(sketch.lineage, sketch.version, sketch.texts)
-
-    @staticmethod
     def _delta(sketch: Any, known: int) -> bytes:  # noqa: ANN401
         back = sketch.version - known
         if known < 0 or back > len(sketch.log):
@@ -184,13 +182,27 @@ class Exact(Counting):
         changes = sketch.log[len(sketch.log) - back :]
         return encode(_Change(sketch.lineage, sketch.version, back, changes))
 
-    def _send_part(self, name: str, copy: Any, place: int) -> bool:  # noqa: ANN401
-        data = copy.whole[place : place + _PART_BYTES]
-        return self._send(name, WHOLE, encode(Part(place, len(copy.whole), data)))
+    def flush(self) -> None:
+        filters = self._filters
+        whole = cache(lambda: whole_text(filters.lineage, filters.version, filters.texts))
 
-    def _assemble(self, name: str, part: Part) -> bytes | tuple[int, bytes]:
+        def send(name: str, version: int) -> bool:
+            delta = self._delta(filters, version)
+            if delta:
+                return self._send(name, DELTA, delta)
+            self._outgoing_parts[name] = whole()
+            return self._send_part(name, 0)
+
+        self._replicas.send(filters.version, send)
+
+    def _send_part(self, name: str, place: int) -> bool:
+        whole = self._outgoing_parts[name]
+        part = SketchPart(place, len(whole), whole[place : place + _PART_BYTES])
+        return self._send(name, WHOLE, encode(part))
+
+    def _assemble(self, name: str, part: SketchPart) -> bytes | tuple[int, bytes]:
         if not part.place:
-            self._parts[name] = _Arriving()
+            self._parts[name] = _IncomingTrie()
         arriving = self._parts.get(name)
         if arriving is None or arriving.bytes != part.place:
             return LOST, b""
@@ -227,24 +239,28 @@ class Exact(Counting):
         return [bool(found) for found in self._known.tries[name].match_many(topics)]
 
 
-class Flooding(Counting):
-    """Peers of whom nothing is known may need anything; here it stays so."""
+class Flooding(CountingExchange):
+    """Brokers never learn about each other, so every peer may need everything."""
 
     known_bytes = 0
     own_bytes = 0
     is_synchronous = True
 
     def filter_changed(self, _topic_filter: str, _is_there: bool) -> None:
-        """Nobody is told."""
+        """Do nothing: peers are not informed."""
 
     def flush(self) -> None:
-        """Nothing to tell."""
+        """Do nothing: there are no changes to send."""
 
     def when_known(self, _deadline: float, act: Callable[[], None]) -> None:
         act()
 
 
-WAYS: dict[str, type[Counting]] = {"flooding": Flooding, "exact": Exact, "sketches": Sketches}
+WAYS: dict[str, type[CountingExchange]] = {
+    "flooding": Flooding,
+    "exact": ExactTables,
+    "sketches": SketchTables,
+}
 
 
 def whole_text(lineage: int, version: int, texts: Iterable[str]) -> bytes:
@@ -256,5 +272,5 @@ def whole_text(lineage: int, version: int, texts: Iterable[str]) -> bytes:
 
 
 def deflated_bytes(texts: Iterable[str]) -> int:
-    """Of the same, for comparison: what a table would be if it travelled deflated."""
+    """Return the bytes of the texts when deflated, for comparison."""
     return len(zlib.compress(whole_text(0, 0, texts), 6))

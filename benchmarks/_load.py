@@ -2,12 +2,12 @@
 
 Rules:
 
-- It has to be much faster than any broker that it measures, on the one core that the broker leaves:
-  packets are encoded before the measurement, numbered and checked by kernels, sent and received in
-  large buffers, and one thread waits for all sockets.
+- It must be much faster than any broker that it measures, on the one core that the broker leaves.
+  Packets are encoded before the measurement, numbered and checked by kernels, and sent and received
+  in large buffers; one thread waits for all sockets.
 - Nothing fast may be wrong: every message is checked when it arrives (see `_load_kernels`), and the
-  first that is not as it should be ends the run with `LoadError`.
-- Publishers do not run away. At QoS 0 a broker may drop what a slow client does not take, so nobody
+  first wrong one ends the run with `LoadError`.
+- Publishers do not run away. At QoS 0 a broker may drop messages of a slow client, so no publisher
   is further ahead of the slowest subscriber than a window.
 - Time counts from the first send to the last message received and acknowledged.
 """
@@ -26,10 +26,10 @@ import _load_wire as wire
 
 HOST = "127.0.0.1"
 STALL_SECONDS = 10.0
-"""Nothing came for so long: the broker lost something, or has stopped."""
+"""After this silence the broker has lost something, or has stopped."""
 READ_BYTES = 256 << 10
 SEND_BYTES = 64 << 10
-"""At most, in one send: small enough that broker and generator overlap."""
+"""The most bytes of one send: small enough that broker and generator overlap."""
 PACKET_IDS = 65_536
 SESSION_EXPIRY_SECONDS = 3_600
 CONGESTION_CONTROL = b"reno"
@@ -41,12 +41,12 @@ HOLD_SECONDS_MAX = 60.0
 
 
 class LoadError(Exception):
-    """The broker did something that it must not, or nothing at all: no figure of it can be used."""
+    """The broker did something wrong, or nothing at all: its figures are unusable."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What goes through a broker, the same for all of them."""
+    """The traffic of a run, the same for all brokers."""
 
     qos: int = 0
     payload_bytes: int = 64
@@ -81,7 +81,7 @@ class Traffic:
         return publisher.to_bytes(4, "little") + bytes(8) + filler
 
     def at_version(self, version_max: int) -> "Traffic":
-        """For a broker that does not speak the newest."""
+        """Return this traffic for a broker that does not speak the newest version."""
         return replace(
             self,
             publisher_version=min(self.publisher_version, version_max),
@@ -109,7 +109,7 @@ class Client:
         self.waits_for_room = False
 
     def expect(self, kind: int) -> bytes:
-        """The body of the next packet, which has to be of this type."""
+        """Return the body of the next packet, which must be of this type."""
         while (packet := wire.take_packet(self._unread)) is None:
             try:
                 data = self.socket.recv(65_536)
@@ -132,7 +132,7 @@ class Client:
         wire.check_suback(body, self._packet_id, len(filters), self.version)
 
     def check_silent(self) -> None:
-        """Nothing has come that was not asked for: the answer to a ping is the next packet."""
+        """Check that no unexpected packet has come: the next one must answer a ping."""
         self.socket.sendall(wire.PINGREQ_PACKET)
         self.expect(wire.PINGRESP)
 
@@ -142,7 +142,7 @@ class Client:
         self.socket.setblocking(False)
 
     def send(self, data: memoryview) -> None:
-        """Now, or behind what still waits. What remains is a copy: `data` may be written over."""
+        """Send now, or after waiting data. The rest is copied, so `data` may be overwritten."""
         self.unsent = memoryview(bytes(self.unsent) + bytes(data)) if self.unsent else data
         self.flush()
         if self.unsent:
@@ -156,7 +156,7 @@ class Client:
                 return
 
     def receive(self, buffer: memoryview, kept: bytes) -> int:
-        """Behind what was kept from before; the number of bytes that are there now."""
+        """Receive after the `kept` bytes; return the number of bytes in the buffer."""
         buffer[: len(kept)] = kept
         count = self.socket.recv_into(buffer[len(kept) :])
         if count == 0:
@@ -181,7 +181,7 @@ def fail(
 
 
 class Buffers:
-    """Shared by all clients of a run, so that they stay in the cache."""
+    """Buffers that all clients of a run share, so that they stay in the cache."""
 
     def __init__(self) -> None:
         self.incoming = np.zeros(READ_BYTES, np.uint8)
@@ -191,7 +191,7 @@ class Buffers:
 
 
 class Publisher(Client):
-    """Numbers the messages of one stream and keeps account of their acknowledgements."""
+    """Numbers the messages of one stream and counts their acknowledgements."""
 
     def __init__(
         self, port: int, number: int, traffic: Traffic, run: int, buffers: Buffers
@@ -220,7 +220,7 @@ class Publisher(Client):
         self._states = np.zeros(PACKET_IDS, np.uint8)
 
     def begin_at(self, number: int) -> None:
-        """Numbers before this one were used by earlier connections."""
+        """Start with a number: earlier connections have used those before it."""
         self.sent = self.done = number
 
     @property
@@ -228,7 +228,7 @@ class Publisher(Client):
         return not self.unsent and (self.qos == 0 or self.done == self.sent)
 
     def publish(self, allowed: int) -> int:
-        """As many as are allowed, up to a buffer full; none while the last are not all sent."""
+        """Send up to `allowed` messages, unless earlier ones are unsent."""
         if self.unsent:
             return 0
         slot = self.sent % self._slots
@@ -259,7 +259,7 @@ class Publisher(Client):
         self.sent += count
 
     def read(self) -> int:
-        """No messages ever, but acknowledgements."""
+        """Read acknowledgements; no messages come to a publisher."""
         buffers = self._buffers
         end = self.receive(buffers.view, self._kept)
         at, done, release_bytes, fault = kernels.take_acks(
@@ -347,7 +347,7 @@ class Subscriber(Client):
 
 @dataclass(frozen=True)
 class Run:
-    """What went through in how long. At fan-out deliveries are more than messages."""
+    """Messages and deliveries in a time. With fan-out there are more deliveries than messages."""
 
     messages: int
     deliveries: int
@@ -358,8 +358,8 @@ class Run:
         return self.deliveries / self.seconds
 
 
-class Chorus:
-    """Publishers that each send a packet of their own, all in step, over and over. Only QoS 0."""
+class LockstepPublishers:
+    """Publishers that send one packet each, in step, again and again. Only QoS 0."""
 
     def __init__(self, publishers: list[Publisher], traffic: Traffic) -> None:
         self._files = np.array([one.socket.fileno() for one in publishers], np.int32)
@@ -374,7 +374,7 @@ class Chorus:
         self._number = publishers[0].sent
 
     def publish(self, allowed: int) -> int:
-        """One message each, or none."""
+        """Send one message of each publisher, or none."""
         if allowed < self._files.size:
             return 0
         layout = self._layout
@@ -401,7 +401,7 @@ class Load:
         *,
         publishers_port: int | None = None,
     ) -> None:
-        """`publishers_port`: they are at another broker of a cluster."""
+        """Connect all clients, publishers at `publishers_port` if it is given."""
         Load._runs += 1
         run = Load._runs
         self.traffic = traffic
@@ -431,7 +431,9 @@ class Load:
         self._published = 0
         self._window = traffic.window_bytes // self.publishers[0].packet_bytes
         assert self._window >= traffic.publishers
-        self._chorus = Chorus(self.publishers, traffic) if traffic.single_packets else None
+        self._lockstep = (
+            LockstepPublishers(self.publishers, traffic) if traffic.single_packets else None
+        )
 
     @property
     def clients(self) -> list[Publisher | Subscriber]:
@@ -450,7 +452,7 @@ class Load:
             client.close()
 
     def run(self, seconds: float) -> Run:
-        """Publish for so long, then wait for the rest."""
+        """Publish for `seconds`, then wait for the rest."""
         published_before = self._published
         received_before = sum(subscriber.received for subscriber in self.subscribers)
         gc.disable()
@@ -474,10 +476,10 @@ class Load:
         )
 
     def run_paced(self, rate: int, seconds: float) -> npt.NDArray[np.float64]:
-        """Latencies in seconds of an open loop: one message each 1/rate, whatever the broker does.
+        """Return latencies in seconds of an open loop: one message each 1/rate, on schedule.
 
-        They count from the moment when a message was due, so that a stall is charged to all the
-        messages that it held up. The loop never sleeps: waking up would be measured too.
+        They count from the moment when a message was due, so a stall counts for all the messages
+        that it delayed. The loop never sleeps: waking up would be measured too.
         """
         publisher, subscriber = self.publishers[0], self.subscribers[0]
         count = round(rate * seconds)
@@ -505,15 +507,15 @@ class Load:
         return latencies
 
     def _ahead(self) -> int:
-        """Messages that the slowest subscriber has not got yet."""
+        """Return how many messages the slowest subscriber still has to get."""
         return self._published - min([subscriber.received for subscriber in self.subscribers])
 
     def _publish(self) -> bool:
-        """Did anybody, and might go on at once?"""
+        """Let publishers send; return whether one sent and could continue at once."""
         allowed = self._window - self._ahead()
         published = 0
-        if self._chorus is not None:
-            published = self._chorus.publish(allowed)
+        if self._lockstep is not None:
+            published = self._lockstep.publish(allowed)
         else:
             for publisher in self.publishers:
                 published += publisher.publish((allowed - published) // len(self.publishers))
@@ -522,7 +524,7 @@ class Load:
         return published > 0
 
     def _watch(self, client: Publisher | Subscriber) -> None:
-        """Wait for room in the socket as long as something is unsent, and no longer."""
+        """Wait for room in the socket only while data is unsent."""
         wanted = bool(client.unsent)
         if wanted != client.waits_for_room:
             client.waits_for_room = wanted
@@ -530,7 +532,7 @@ class Load:
             self._epoll.modify(client.socket.fileno(), events)
 
     def _serve(self, wait_seconds: float) -> int:
-        """Whatever is ready; the number of messages that came."""
+        """Serve the ready sockets; return the number of messages that came."""
         ready = self._epoll.poll(wait_seconds)
         if not ready and wait_seconds:
             raise self._stalled()
@@ -563,7 +565,7 @@ class Load:
 
 
 def hold_subscriptions(port: int, version: int, filters: list[bytes], clients: int) -> list[Client]:
-    """Idle clients that share these filters among them."""
+    """Connect idle clients that share these filters among them."""
     deadline = time.monotonic() + HOLD_SECONDS_MAX
     holders = []
     for number in range(clients):
@@ -577,7 +579,7 @@ def hold_subscriptions(port: int, version: int, filters: list[bytes], clients: i
 
 
 def connect_and_leave(port: int, version: int, count: int) -> Run:
-    """Connections that come, are accepted, and go; some at once, as from many devices.
+    """Connect and disconnect `count` clients, some at once, as from many devices.
 
     The broker closes first, so that its side keeps the port that TCP holds back for a minute.
     """
@@ -602,7 +604,7 @@ def connect_and_leave(port: int, version: int, count: int) -> Run:
 
 
 def check_the_checks() -> None:
-    """What arrives as it was sent passes, wherever it is cut; anything else does not.
+    """Check the checks: messages as sent pass, in any pieces, and all others fail.
 
     Called before a benchmark, it also compiles the kernels.
     """

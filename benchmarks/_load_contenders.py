@@ -1,12 +1,12 @@
-"""The brokers of the benchmark: how each is started at its best, found ready, and ended.
+"""Starts each broker of the benchmark at its best, waits until it is ready, and ends it.
 
 Rules:
 
 - A broker has a port, a fresh data folder and a process group of its own; we end that group and
   nothing else, also after Ctrl-C.
-- It gets the configuration that a careful operator would give it for this scenario: no logs, no
-  limits that hold it back, and nothing on disk unless sessions have to last.
-- One processor is the generator's, the others are the broker's (where the system lets us say so).
+- It gets the configuration that a careful operator would choose for this scenario: no logs, no
+  limiting bounds, and nothing on disk unless sessions must be persistent.
+- One processor is the generator's, the others are the broker's (where the system supports it).
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _PROCESSORS = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
 Purpose = Literal["throughput", "latency", "persistence"]
 Prepare = Callable[[int, Path, Purpose], list[str]]
-"""Port, folder and what it is to be best at -> the command that runs it in the foreground."""
+"""From port, folder and purpose to the command that runs it in the foreground."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Contender:
     name: str
     prepare: Prepare
     missing: str | None = None
-    """Why it cannot take part."""
+    """Why it is unavailable."""
     version_max: int = wire.MQTT_5
     is_broker: bool = True
-    """The relay is none: it passes on what it gets to whoever subscribed to anything."""
+    """The relay is not a broker: it passes all data on to every subscriber."""
     only_for: Purpose | None = None
 
 
@@ -227,7 +227,7 @@ def contenders() -> list[Contender]:
 
 
 def take_processor() -> None:
-    """The last one is the generator's; with only one everybody shares it."""
+    """Bind the generator to the last processor; if there is only one, all share it."""
     if sys.platform == "linux" and len(_PROCESSORS) > 1:
         os.sched_setaffinity(0, _PROCESSORS[-1:])
 
@@ -238,14 +238,14 @@ def keep_off_generator(process: int) -> None:
 
 
 def go_first(process: int) -> None:
-    """Before other work on this machine. Linux may weigh whole sessions, so theirs as well."""
+    """Raise a process's priority. Linux may weigh whole sessions, so raise its session's, too."""
     os.setpriority(os.PRIO_PGRP, os.getpgid(process), URGENT)
     with contextlib.suppress(FileNotFoundError):
         Path(f"/proc/{process}/autogroup").write_text(str(URGENT))
 
 
 class Server:
-    """A contender that runs. `next_number` is the first message number that it has never seen."""
+    """A running contender. `next_number` is the first message number that it has never seen."""
 
     def __init__(self, contender: Contender, purpose: Purpose) -> None:
         self.contender = contender
@@ -283,7 +283,7 @@ class Server:
             time.sleep(0.02)
 
     def describe_end(self) -> str:
-        """How it ended and its last words, for a run that failed; empty while it lives."""
+        """Return how it ended, with its last output; empty while it runs."""
         code = self._process.poll()
         if code is None:
             return ""
@@ -292,7 +292,7 @@ class Server:
         return f"; it ended with exit code {code}:{words}"
 
     def cpu_seconds(self) -> float:
-        """Of all processes of its group, in user and kernel mode."""
+        """Return the CPU seconds of all processes of its group, in user and kernel mode."""
         ticks = 0
         for entry in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
@@ -316,7 +316,7 @@ class Server:
 
 @contextlib.contextmanager
 def running(chosen: list[Contender], purpose: Purpose) -> Iterator[dict[str, Server]]:
-    """All of them, by name; ended whatever happens."""
+    """Run all contenders, and yield them by name; end them in any case."""
     servers: dict[str, Server] = {}
     try:
         for contender in chosen:

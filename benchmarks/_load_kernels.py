@@ -1,11 +1,11 @@
-"""What the load generator does for every message, compiled: filling packets, and checking them.
+"""Compiled work for every message of the load generator: fills packets and checks them.
 
-Every message is checked whole: its topic, its length, each byte of its payload, and that it is
-exactly the next one of its publisher. Kernels take plain arrays; a fault is a number that
-`FAULTS` explains, and the position of the packet that has it.
+Every message is checked completely: its topic, its length, each byte of its payload, and that it is
+exactly the next one of its publisher. Kernels take plain arrays. A fault is a number that `FAULTS`
+explains, with the position of the packet.
 
 A payload is publisher (4 bytes), sequence number (8 bytes), both little-endian, and a filler that
-is the same in all. Arrays are flat, with places in them: Numba counts references to every view.
+is the same in all. Arrays are flat, with positions in them: Numba counts references to every view.
 """
 
 # ruff: noqa: C901, PLR0911 (a packet is taken apart in one walk, as kernels are in src/)
@@ -67,7 +67,7 @@ _word: Any = intrinsic(_define_word)
 
 @numba.njit(forceinline=True)
 def _same(data: Bytes, at: int, expected: Bytes, first: int, size: int) -> bool:
-    """Whether data has at `at` what expected has at `first`."""
+    """Return whether `data` at `at` equals `expected` at `first`."""
     difference = 0
     if size < 8:
         for place in range(size):
@@ -88,7 +88,7 @@ def _put_digits(data: Bytes, at: int, digits: int, number: int) -> None:
 
 @numba.njit(forceinline=True)
 def put_unique_topic(data: Bytes, at: int, number: int) -> None:
-    """Sites and areas come back in no simple order, devices never do."""
+    """Write a unique topic: sites and areas repeat in no simple order, devices never do."""
     mixed = (number * 2_654_435_761) & 0xFFFF_FFFF
     _put_digits(data, at + _SITE_AT, 3, (mixed >> 8) % SITES)
     _put_digits(data, at + _AREA_AT, 2, (mixed >> 20) % AREAS)
@@ -106,9 +106,9 @@ _WITHOUT_SIGNAL_OR_WAITING = 0x4040  # Linux: MSG_NOSIGNAL | MSG_DONTWAIT
 def send_each(
     files: npt.NDArray[np.int32], packets: Bytes, packet_bytes: int, number: int, payload_at: int
 ) -> int:
-    """Message `number` of every publisher, each in a send call of its own.
+    """Send message `number` of every publisher, each in a send call of its own.
 
-    `packets` has one of each. Returns how many publishers could send theirs.
+    `packets` has one of each. Return how many publishers could send theirs.
     """
     for publisher in range(files.size):
         packet = publisher * packet_bytes
@@ -136,9 +136,9 @@ def fill(
     turns: npt.NDArray[np.int64],
     states: Bytes,
 ) -> None:
-    """Number the messages first .. first + count in their slots, which are taken in turn.
+    """Number the messages first .. first + count in their slots, which are used in turn.
 
-    `free_ids` is a ring; `turns` counts what was taken from it, and given back.
+    `free_ids` is a ring; `turns` counts the identifiers taken from it, and given back.
     """
     slots = packets.size // packet_bytes
     for number in range(first, first + count):
@@ -157,7 +157,7 @@ def fill(
 
 @numba.njit(forceinline=True)
 def _find_body(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Where the body of the packet at `at` begins and ends; (0, 0) if it is not whole yet."""
+    """Return the begin and end of the body of the packet at `at`; (0, 0) if it is incomplete."""
     body, size, shift = at + 1, 0, 0
     while body < end:
         size |= (data[body] & 0x7F) << shift
@@ -191,7 +191,7 @@ def check_message(
     payload: Bytes,
     next_numbers: npt.NDArray[np.int64],
 ) -> int:
-    """A fault, or FINE: then the publisher's next number has moved on."""
+    """Return a fault, or FINE; with FINE the publisher's next number has advanced."""
     topic = body + 2
     if stop < topic:
         return WRONG_LENGTH
@@ -204,7 +204,7 @@ def check_message(
         if after >= stop:
             return WRONG_LENGTH
         if data[after] > 127:
-            return WRONG_LENGTH  # nobody sent properties, so nobody passes many on
+            return WRONG_LENGTH  # there were no properties, so a broker adds few
         after += 1 + data[after]
     if stop - after != payload.size:
         return WRONG_LENGTH
@@ -242,10 +242,10 @@ def take_messages(
     states: Bytes,
     acks: Bytes,
 ) -> tuple[int, int, int, int, int]:
-    """All whole packets that a subscriber got.
+    """Check all complete packets of a subscriber.
 
-    Returns the position after the last whole one, messages, PUBRELs, bytes of acknowledgements,
-    and a fault.
+    Return the position after the last one, messages, PUBRELs, bytes of acknowledgements, and a
+    fault.
     """
     at = messages = releases = ack_bytes = 0
     while True:
@@ -301,10 +301,9 @@ def take_acks(
     states: Bytes,
     releases: Bytes,
 ) -> tuple[int, int, int, int]:
-    """All whole packets that a publisher got.
+    """Read all complete packets of a publisher.
 
-    Returns the position after the last whole one, messages that are done, bytes of PUBRELs, and a
-    fault.
+    Return the position after the last one, finished messages, bytes of PUBRELs, and a fault.
     """
     at = done = release_bytes = 0
     while True:

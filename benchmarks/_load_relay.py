@@ -1,9 +1,9 @@
 """The generator's own ceiling: a process that passes bytes on and knows nearly no MQTT.
 
-It answers CONNECT, SUBSCRIBE and PINGREQ, and from then on a publisher's bytes go to all
-subscribers as they are, and a subscriber's (its acknowledgements) to the first publisher. Whoever
-subscribes is a subscriber. What a broker does besides is what this leaves out, so nothing that the
-generator measures can be much faster.
+It answers CONNECT, SUBSCRIBE and PINGREQ. From then on it passes a publisher's bytes to all
+subscribers unchanged, and a subscriber's (its acknowledgements) to the first publisher. A client
+that subscribes is a subscriber. It leaves out all other work of a broker, so no broker can be much
+faster in this benchmark.
 
 usage: _load_relay.py PORT
 """
@@ -30,7 +30,7 @@ class Peer:
         self.unsent = b""
 
     def send(self, data: bytes | memoryview) -> None:
-        """What does not fit waits, and the relay reads no more until it is gone."""
+        """Send; data that does not fit waits, and the relay reads no more until it is sent."""
         if self.unsent:
             self.unsent += data
             return
@@ -39,11 +39,11 @@ class Peer:
         except BlockingIOError:
             count = 0
         except OSError:
-            return  # it has gone; reading will find out
+            return  # it has gone; reading will notice
         self.unsent = bytes(data[count:])
 
     def answer(self, data: bytes) -> bytes:
-        """Answers requests; returns the bytes that are to be passed on."""
+        """Answer requests; return the bytes to pass on."""
         self.asked += data
         while (packet := wire.take_packet(self.asked)) is not None:
             kind, body, rest = packet
@@ -97,7 +97,7 @@ class Relay:
                 data, peer.unsent = peer.unsent, b""
                 peer.send(data)
             if any(peer.unsent for peer in held_up):
-                # Level-triggered: whoever has something to read is still there next time.
+                # Level-triggered: a readable socket is reported again next time.
                 self.wait_for_room()
                 continue
             published = 0
@@ -118,7 +118,7 @@ class Relay:
         select.select([], waiting, [])
 
     def read(self, peer: Peer, at: int) -> int:
-        """The number of bytes of a publisher that are in the buffer now, from `at`."""
+        """Read into the buffer from `at`; return the number of a publisher's bytes there."""
         try:
             count = peer.socket.recv_into(self.buffer[at:])
         except ConnectionResetError:

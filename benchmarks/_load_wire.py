@@ -1,8 +1,8 @@
 """The few MQTT packets that a load generator writes and reads, as bytes.
 
-Written from the specification and not from Dovetail's codec: a generator that shared code with what
-it measures would share its mistakes. Everything here is for before and after the measurement; what
-happens during it is in `_load_kernels`.
+Written from the specification and not with Dovetail's codec: a generator that shared code with the
+broker would share its mistakes. This module is for the time before and after the measurement;
+`_load_kernels` works during it.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ DISCONNECT_PACKET = b"\xe0\x00"
 DISCONNECT = 14
 
 _SESSION_EXPIRY, _RECEIVE_MAX = 0x11, 0x21
-# The width of each property that a CONNACK may have (5.0, section 3.2.2.3); 0: a length goes first.
+# The bytes of each property of a CONNACK (5.0, section 3.2.2.3); 0: its length precedes it.
 _CONNACK_WIDTHS = {
     0x11: 4, 0x12: 0, 0x13: 2, 0x15: 0, 0x16: 0, 0x1A: 0, 0x1C: 0, 0x1F: 0, 0x21: 2, 0x22: 2,
     0x24: 1, 0x25: 1, 0x27: 4, 0x28: 1, 0x29: 1, 0x2A: 1,
@@ -27,7 +27,7 @@ _FAILURE = 0x80
 
 
 class WireError(Exception):
-    """The broker answered with something that ends the measurement."""
+    """The broker's answer ends the measurement."""
 
 
 def variable_length(number: int) -> bytes:
@@ -48,7 +48,7 @@ def _packet(first: int, body: bytes) -> bytes:
 
 
 def connect(client_id: str, version: int, *, session_expiry_seconds: int = 0) -> bytes:
-    """A clean start without keep alive; in 3.1.1 a session that expires later is not clean."""
+    """Encode CONNECT: a clean start without keep alive, or in 3.1.1 a session that persists."""
     properties = b""
     if session_expiry_seconds:
         properties += bytes([_SESSION_EXPIRY]) + session_expiry_seconds.to_bytes(4, "big")
@@ -67,7 +67,7 @@ def subscribe(packet_id: int, filters: list[bytes], qos: int, version: int) -> b
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things lie in a PUBLISH: those of one stream are all of one size."""
+    """The positions of the parts of a PUBLISH: all of one stream have the same size."""
 
     packet_bytes: int
     topic_at: int
@@ -89,7 +89,7 @@ def publish(topic: bytes, payload: bytes, qos: int, version: int) -> tuple[bytes
 
 
 def take_packet(data: bytes) -> tuple[int, bytes, bytes] | None:
-    """Type, body and what comes after, if there is a whole packet."""
+    """Return type, body and the remaining bytes, if there is a complete packet."""
     size, at = 0, 1
     while at < len(data):
         size |= (data[at] & 0x7F) << 7 * (at - 1)
@@ -102,13 +102,13 @@ def take_packet(data: bytes) -> tuple[int, bytes, bytes] | None:
 
 
 def receive_max(body: bytes, version: int) -> int:
-    """How many QoS 1 and 2 messages the server takes at once, from its CONNACK."""
+    """Return the server's Receive Maximum from its CONNACK."""
     if body[1]:
         raise WireError(f"the broker refused the connection with code {body[1]:#04x}")
     found = 65_535
     if version != MQTT_5:
         return found
-    at = 3  # a CONNACK's properties are shorter than 128 bytes, or we do not understand it
+    at = 3  # we only read properties of a CONNACK that are shorter than 128 bytes
     if body[2] >= 0x80:
         raise WireError("a CONNACK with more properties than a load generator reads")
     while at < len(body):

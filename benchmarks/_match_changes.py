@@ -1,9 +1,9 @@
-"""Boxes that come and go: in the index alone, and through a matcher as brokers feed it.
+"""Measures boxes that come and go: in the index alone, and through a matcher as brokers feed it.
 
-Every round puts boxes in and takes the same ones out, so that the size stays what it is. A live
-matcher gets a broker's changes in steps: those of one turn together, and while some are on their
-way all that changes meanwhile, up to `FEED_FRAME_BOXES_MAX`. So a broker that changes one box now
-and then sends steps of one, and a broker in a hurry sends full ones.
+Every round inserts boxes and removes the same ones, so that the size stays the same. A live matcher
+gets a broker's changes in steps. A step has the changes of one turn, or all that came while earlier
+steps were on their way, up to `FEED_FRAME_BOXES_MAX`. So a broker with rare changes sends steps of
+one box, and a broker with many sends full ones.
 """
 
 import statistics
@@ -15,26 +15,26 @@ import numpy as np
 from _measure import table
 from dovetail.attributes.box_index import BoxIndex
 from dovetail.attributes.partition import Bounds
-from dovetail.matcher.answers import Answering
+from dovetail.matcher.answers import MatcherAnswers
 from dovetail.matcher.layout import Floats, Layout
 from dovetail.matcher.limits import FEED_FRAME_BOXES_MAX
-from dovetail.matcher.matcher_messages import FeedBody, encode
+from dovetail.matcher.matcher_messages import FeedStep, encode
 from dovetail.sim import workload
 
 BATCHES = (1, 16, 256, FEED_FRAME_BOXES_MAX)
 ONE_BY_ONE = 4_096
-"""Boxes that come and go in a round, if each comes alone; of batches eight times as many."""
+"""Boxes that come and go in a round, if each comes alone; eight times as many in batches."""
 POINTS, TURNS = 2_000, 9
-"""That a worn index is compared with a new one by."""
+"""Points for the comparison of a worn index with a new one."""
 
 Rates = dict[int, tuple[float, float]]
-"""By batch: boxes a second that came, and that went; medians."""
+"""By batch size: medians of boxes inserted and removed a second."""
 
 _BROKER = "broker"
 
 
 def changes(count: int, rounds: int, seed: int, clock: str) -> dict[str, float]:
-    """The tables of one size; returns the rates that there are promises of."""
+    """Show the tables of one size; return the rates that have a limit."""
     now = time.process_time if clock == "cpu" else time.perf_counter
     boxes, more = workload.boxes(count, seed), workload.boxes(8 * ONE_BY_ONE, seed + 1)
     _Index(workload.boxes(ONE_BY_ONE, seed), now)  # kernels are loaded
@@ -65,7 +65,7 @@ def changes(count: int, rounds: int, seed: int, clock: str) -> dict[str, float]:
 
 
 class _Index:
-    """Boxes by the number of the batch that they came in."""
+    """The index alone. It remembers boxes by the number of their batch."""
 
     def __init__(self, boxes: tuple[Floats, Floats], now: Callable[[], float]) -> None:
         self._boxes = boxes
@@ -92,7 +92,7 @@ class _Index:
             self._index.discard(slots)
 
     def wear(self, seed: int) -> float:
-        """Time a point after boxes have been replaced, by that in an index with the same boxes."""
+        """Return the time a point after replacing boxes, divided by that in a new index."""
         lows, highs = self._boxes
         order = np.random.default_rng(seed).permutation(len(self._slots))[: self.replaced]
         for place in order.tolist():
@@ -112,7 +112,7 @@ class _Index:
 
 
 class _Matcher:
-    """One broker feeds it, and it has all of the space. Frames are what is measured from."""
+    """A matcher of a whole space that one broker feeds. Time counts from frames on."""
 
     def __init__(self, boxes: tuple[Floats, Floats]) -> None:
         self._layout = Layout(
@@ -120,7 +120,7 @@ class _Matcher:
             (Bounds(0.0, workload.LENGTH),) * workload.DIMENSIONS,
             tuple(range(workload.DIMENSIONS)),
         )
-        self._answering = Answering({self._layout.id: self._layout}, 0.0)
+        self._answering = MatcherAnswers({self._layout.id: self._layout}, 0.0)
         self._first = len(boxes[0])
         self._sequence = 0
         everything = [[(0.0, workload.LENGTH)]] * workload.DIMENSIONS
@@ -153,7 +153,7 @@ class _Matcher:
         cover: list[list[tuple[float, float]]] | None = None,
     ) -> bytes:
         gone = np.arange(0) if dropped is None else dropped
-        body = FeedBody(
+        body = FeedStep(
             self._layout.id,
             1,
             1,
@@ -175,7 +175,7 @@ class _Matcher:
 
     def _take(self, steps: Sequence[bytes]) -> None:
         for step in steps:
-            self._answering.fed(_BROKER, step)
+            self._answering.receive_feed(_BROKER, step)
 
 
 def _rates(

@@ -1,7 +1,7 @@
-"""How many matchers hold a box, where ranges are open, and how many are asked about a point.
+"""Counts matchers that hold a box with open ranges, and candidates asked about a point.
 
-Beside it, what the paper's scheme would come to, that takes an open range for one that overlaps all
-segments. Nothing is measured here: it is counted, by what brokers decide with.
+It also counts what the paper's scheme would need, where an open range overlaps all segments. It
+measures nothing: it counts with the code by which brokers decide.
 """
 
 from random import Random
@@ -60,7 +60,7 @@ def _row(matchers: int, open_share: float, seed: int) -> list[str]:
 
 
 def _asked(placement: Placement, kinds: set[int], seed: int) -> float:
-    """Candidates that a point is asked of, if all cost the same but for chance."""
+    """Return the candidates asked about a point, if their costs differ only by chance."""
     points = workload.points(POINTS, seed)
     usable = np.ones(len(placement.names), np.bool_)
     candidates = placement.candidates(points, usable, Random(seed))

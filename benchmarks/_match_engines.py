@@ -1,7 +1,7 @@
-"""Engines that match points with boxes, and how each is asked.
+"""Engines that match points with boxes, behind one interface.
 
-What is measured is `match` alone: `given` makes of the points what an engine takes them as, and is
-not measured. Every engine has one thread, and hands out numbers of points and boxes in arrays.
+Only `match` is measured: before it, `prepare_points` converts the points for the engine. Every
+engine has one thread, and returns numbers of points and boxes in arrays.
 """
 
 import os
@@ -25,15 +25,15 @@ Pairs = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 """Numbers of points, and numbers of the boxes that they fall in."""
 
 CHECKED = 20
-"""Points whose matches are compared."""
+"""Points whose matches are compared with NumPy's."""
 
 
 class Engine:
-    """Made of boxes; `match` is what is measured, and `pairs` says what it found."""
+    """An engine with boxes. `match` is measured, and `pairs` returns its result."""
 
     name: ClassVar[str]
     share: ClassVar[int] = 1
-    """It gets one of so many points."""
+    """It gets every n-th point."""
     boxes_max: ClassVar[int] = 10**9
     note: ClassVar[str] = ""
 
@@ -43,19 +43,19 @@ class Engine:
         self.start()
 
     def start(self) -> None:
-        """What has nothing to do with boxes."""
+        """Start what does not depend on boxes."""
 
     def build(self) -> None: ...
 
-    def given(self, points: Floats) -> Any:  # noqa: ANN401
-        """The points as the engine takes them."""
+    def prepare_points(self, points: Floats) -> Any:  # noqa: ANN401
+        """Convert the points for the engine."""
         return points
 
-    def match(self, given: Any) -> Any:  # noqa: ANN401
+    def match(self, inputs: Any) -> Any:  # noqa: ANN401
         raise NotImplementedError
 
     def cpu_seconds(self) -> float:
-        """That its process has used so far."""
+        """Return the CPU seconds of its process so far."""
         return time.process_time()
 
     def pairs(self, found: Any) -> Pairs:  # noqa: ANN401
@@ -68,7 +68,7 @@ def _numbered(found: list[npt.NDArray[np.int64]]) -> Pairs:
 
 
 class NumPyRows(Engine):
-    """The measure of all others: every box compared, as one would write it down."""
+    """The baseline: compares every box, in the simplest way."""
 
     name = "NumPy, all boxes"
     share = 100
@@ -102,14 +102,14 @@ class NumPyColumns(NumPyRows):
 
 
 class Ours(Engine):
-    """Batches, as they come from a socket; what one gave is dropped before the next is matched."""
+    """Our index with batches, as from a socket; each result is dropped before the next batch."""
 
     name = "Dovetail"
     batch = 1_000
     kept = 1
 
     def start(self) -> None:
-        """Kernels are loaded: compiled they were at set-up."""
+        """Load kernels, which were compiled at set-up."""
         index = BoxIndex(*workload.bounds(self.dimensions))
         index.insert(self.lows[:100], self.highs[:100])
 
@@ -173,7 +173,7 @@ class RTree(Engine):
 
 
 def frame(prefix: str, *sides: Floats) -> dict[str, npt.NDArray[Any]]:
-    """Columns: a number, and l0, h0, l1, h1... of boxes or x0, x1... of points."""
+    """Return columns: a number, and l0, h0, l1, h1... of boxes or x0, x1... of points."""
     columns: dict[str, npt.NDArray[Any]] = {f"{prefix}id": np.arange(len(sides[0]))}
     for letter, side in zip("lh" if len(sides) == 2 else "x", sides, strict=True):
         columns |= {f"{letter}{j}": np.ascontiguousarray(side[:, j]) for j in range(side.shape[1])}
@@ -197,7 +197,7 @@ class DuckDB(Engine):
         self.connection.register("given", pd.DataFrame(frame("b", self.lows, self.highs)))
         self.connection.execute("CREATE TABLE boxes AS SELECT * FROM given")
 
-    def given(self, points: Floats) -> Any:  # noqa: ANN401
+    def prepare_points(self, points: Floats) -> Any:  # noqa: ANN401
         import pandas as pd
 
         self.connection.register("given", pd.DataFrame(frame("p", points)))
@@ -205,8 +205,8 @@ class DuckDB(Engine):
         self.connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM given")  # noqa: S608
         return name
 
-    def match(self, given: str) -> Any:  # noqa: ANN401
-        join = f"SELECT pid, bid FROM {given} JOIN boxes ON {condition(self.dimensions)}"  # noqa: S608
+    def match(self, inputs: str) -> Any:  # noqa: ANN401
+        join = f"SELECT pid, bid FROM {inputs} JOIN boxes ON {condition(self.dimensions)}"  # noqa: S608
         return self.connection.execute(join).fetchnumpy()
 
     def pairs(self, found: Any) -> Pairs:  # noqa: ANN401
@@ -222,28 +222,28 @@ class Polars(Engine):
 
         self.boxes = pl.DataFrame(frame("b", self.lows, self.highs))
 
-    def given(self, points: Floats) -> Any:  # noqa: ANN401
+    def prepare_points(self, points: Floats) -> Any:  # noqa: ANN401
         import polars as pl
 
         return pl.DataFrame(frame("p", points))
 
-    def match(self, given: Any) -> Any:  # noqa: ANN401
+    def match(self, inputs: Any) -> Any:  # noqa: ANN401
         import polars as pl
 
         ranges = []
         for j in range(self.dimensions):
             ranges += [pl.col(f"x{j}") >= pl.col(f"l{j}"), pl.col(f"x{j}") < pl.col(f"h{j}")]
-        return given.join_where(self.boxes, *ranges)
+        return inputs.join_where(self.boxes, *ranges)
 
     def pairs(self, found: Any) -> Pairs:  # noqa: ANN401
         return found["pid"].to_numpy(), found["bid"].to_numpy()
 
 
 class Spark(Engine):
-    """Only the query: boxes and points lie in its memory, and what it finds stays there."""
+    """Measures only the query: boxes, points and results stay in Spark's memory."""
 
     name = "Spark SQL range join, local[1]"
-    share = 4  # a job costs tenths of a second whatever it does, so it gets many
+    share = 4  # a job has a fixed cost of tenths of a second, so it gets many
     note = (
         "one task at a time, the query alone; CPU time has Java's compiler and collector of "
         "garbage in it, which have threads of their own"
@@ -266,18 +266,18 @@ class Spark(Engine):
     def build(self) -> None:
         self.boxes = self._kept(frame("b", self.lows, self.highs))
 
-    def given(self, points: Floats) -> Any:  # noqa: ANN401
+    def prepare_points(self, points: Floats) -> Any:  # noqa: ANN401
         return self._kept(frame("p", points))
 
-    def _join(self, given: Any) -> Any:  # noqa: ANN401
+    def _join(self, inputs: Any) -> Any:  # noqa: ANN401
         from pyspark.sql.functions import broadcast, expr
 
         on = expr(condition(self.dimensions))
-        return self.boxes.join(broadcast(given), on).select("pid", "bid")
+        return self.boxes.join(broadcast(inputs), on).select("pid", "bid")
 
-    def match(self, given: Any) -> Any:  # noqa: ANN401
-        self._join(given).write.format("noop").mode("overwrite").save()
-        return given
+    def match(self, inputs: Any) -> Any:  # noqa: ANN401
+        self._join(inputs).write.format("noop").mode("overwrite").save()
+        return inputs
 
     def pairs(self, found: Any) -> Pairs:  # noqa: ANN401
         pairs = self._join(found).toArrow()
@@ -288,7 +288,7 @@ class Spark(Engine):
 
 
 def _children() -> list[int]:
-    """Processes that we started, and theirs: Java is one."""
+    """Return our child processes and their children, Java among them."""
     found = [os.getpid()]
     for pid in found:
         for thread in Path(f"/proc/{pid}/task").glob("*/children"):

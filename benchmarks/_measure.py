@@ -1,4 +1,4 @@
-"""How benchmarks measure: contenders in turn, many times, medians, and ratios in one run.
+"""Measures contenders in turn, many times, with medians and with ratios of one run.
 
 The machine is shared and its clock is not steady. Contenders take turns within each round, so that
 a slow moment meets all of them; a ratio is the median over rounds of the ratio within a round.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dovetail.papers.wildcard.simulation import Workload, as_column, draw_filters, draw_text
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
 LETTERS = 10
 _missed: list[str] = []
@@ -21,7 +21,7 @@ PAPER = Workload(levels=10, wildcard_only=False)
 
 
 def in_turn(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each contender in each round, after one round that does not count."""
+    """Return the seconds of each contender in each round, after one round that does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):
         for name, run in contenders.items():
@@ -44,12 +44,12 @@ def nanoseconds(seconds: Sequence[float], items: int) -> float:
     return statistics.median(seconds) / items * 1e9
 
 
-def filters(rng: np.random.Generator, workload: Workload, count: int) -> Column:
+def filters(rng: np.random.Generator, workload: Workload, count: int) -> TopicColumn:
     return as_column(*draw_filters(rng, workload, count, LETTERS))
 
 
-def topics(rng: np.random.Generator, count: int, levels: int) -> Column:
-    """Random topics: nobody has subscribed to any of them."""
+def topics(rng: np.random.Generator, count: int, levels: int) -> TopicColumn:
+    """Return random topics without a subscription."""
     return as_column(np.zeros((count, levels), np.uint8), draw_text(rng, (count, levels), LETTERS))
 
 
@@ -70,5 +70,5 @@ def verdict(what: str, value: float, limit: float, *, at_most: bool) -> None:
 
 
 def finish() -> None:
-    """End with an exit code that tells whether everything held."""
+    """Exit with a code that tells whether all limits held."""
     sys.exit(1 if _missed else 0)

@@ -1,16 +1,16 @@
-"""Planned borders against even ones, with real brokers and matchers on this machine.
+"""Compares planned borders with even ones, with real brokers and matchers on this machine.
 
-One cluster for each workload. Its matchers are given even borders, then those of a plan, both as
-`dovetail plan --apply` does it; in either place the same publications are counted. All boxes are
+There is one cluster for each workload. Its matchers get even borders, then those of a plan, both as
+`dovetail plan --apply` does it; in both cases the same publications are counted. All boxes are
 where-clauses of one client at the second broker, and publications, at QoS 1, come to the first.
-While matchers move to their planned places, publications go on. At the end each publication has to
+Publications go on while matchers move to their planned places. At the end each publication must
 have been delivered once if it is in some box, and not at all if it is in none.
 
-What is told of a matcher is its CPU time, the points it was asked about and the boxes that it
-holds: machines with fewer cores than there are processes show that as well as others. Publications
-a second are not told, as nobody could say of what they are. A question costs a matcher more than a
-point does, and in even places there may be fewer questions, with more points each: the gain is told
-by points, too.
+The figures of a matcher are its CPU time, the points it was asked about and the boxes that it
+holds. They are also valid on machines with fewer cores than processes. Publications a second are
+not shown, because they would depend on that. A question costs a matcher more than a point does, and
+with even borders there may be fewer questions, with more points each. So the gain is shown by
+points, too.
 """
 
 import io
@@ -38,7 +38,7 @@ from _measure import table, verdict
 from _ports import reserve
 from dovetail import codec
 from dovetail.api.http_client import fetch
-from dovetail.api.reports import ClusterReport, MatcherReport, PlanOrder, SpacePlaces
+from dovetail.api.reports import ClusterReport, MatcherReport, PlanRequest, SpacePlaces
 from dovetail.attributes.box_index import BoxIndex
 from dovetail.attributes.partition import Bounds, Tokens
 from dovetail.attributes.scheme import Scheme
@@ -49,31 +49,33 @@ from dovetail.errors import DovetailError
 from dovetail.inspect.plan_move import apply
 from dovetail.matcher.layout import layout_of
 from dovetail.pipeline.plan.cost import measure
-from dovetail.pipeline.plan.load import Floats, Sample
-from dovetail.pipeline.plan.placement import even_places, plan
+from dovetail.pipeline.plan.load import Floats, SpaceSample
+from dovetail.pipeline.plan.placement import even_places, plan_places
 from dovetail.sim import workload
-from dovetail.sim.systems import Setting
+from dovetail.sim.systems import MatcherTestbed
 
 BROKERS = 2
 SAMPLE_POINTS = 10_000
 WARM_UP = 2_000
 CHUNK = 500
 WINDOW = 500
-"""Publications that have no PUBACK yet: brokers ask about as many together as they read."""
+"""Publications in flight: a broker asks about all that it reads at once in one question."""
 TOPIC = b"bench/point"
 PACKET_IDS = 65_000
 LAST = -1
-"""The number of the publication after which no other comes."""
+"""The number of the last publication."""
 
 
 class Traffic:
-    """Numbered publications, one chunk after the other, and who they were delivered to."""
+    """Numbered publications in chunks, and their deliveries."""
 
-    def __init__(self, port: int, setting: Setting, lows: Floats, highs: Floats, seed: int) -> None:
+    def __init__(
+        self, port: int, testbed: MatcherTestbed, lows: Floats, highs: Floats, seed: int
+    ) -> None:
         self._subscriber = Client(port + BROKERS - 1, "subscriber")
         subscribe(self._subscriber, lows, highs, qos=1)
         self._publisher = Client(port, "publisher")
-        self._setting, self._seeds = setting, count(seed)
+        self._testbed, self._seeds = testbed, count(seed)
         self._middle = [
             (low + high) / 2 if np.isfinite(low) else 0.0
             for low, high in zip(lows[0].tolist(), highs[0].tolist(), strict=True)
@@ -85,8 +87,8 @@ class Traffic:
         self._reader.start()
 
     def publish(self, publications: int) -> None:
-        """So many more, and until all of them have gone on."""
-        points = workload.points(publications, next(self._seeds), skewed=self._setting.skewed)
+        """Publish more, and wait until all are acknowledged."""
+        points = workload.points(publications, next(self._seeds), skewed=self._testbed.skewed)
         self.points.append(np.round(points, 3))
         under_way = 0
         for first in range(0, publications, CHUNK):
@@ -105,7 +107,7 @@ class Traffic:
             self.publish(CHUNK)
 
     def end(self) -> None:
-        """When all that was published before has been delivered: they come in their order."""
+        """Wait until all earlier publications are delivered: they come in order."""
         self._publisher.send(_packet(LAST, self._middle))
         self._reader.join()
         for client in (self._publisher, self._subscriber):
@@ -138,8 +140,8 @@ def _packet(number: int, point: list[float]) -> bytes:
     )
 
 
-class Share(NamedTuple):
-    """Of one matcher, for the publications of a round."""
+class MatcherLoad(NamedTuple):
+    """The share of one matcher in the publications of a round."""
 
     cpu_seconds: float
     points: int
@@ -149,7 +151,7 @@ class Share(NamedTuple):
 class Row(NamedTuple):
     workload: str
     borders: str
-    matchers: list[Share]
+    matchers: list[MatcherLoad]
     publications: int
 
     @property
@@ -177,13 +179,13 @@ class Row(NamedTuple):
 
 
 def _cpu_seconds(pid: int) -> float:
-    """More exactly than in ticks, as it is about tenths of a second."""
+    """Return CPU seconds more exactly than in ticks, as tenths of a second matter."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((one / "schedstat").read_text().split()[0]) for one in threads) / 1e9
 
 
 class Cluster:
-    """One that runs, and what it says of itself."""
+    """A running cluster and its reports."""
 
     def __init__(self, running: Service) -> None:
         self._running = running
@@ -198,12 +200,12 @@ class Cluster:
         }
 
     def cpu_seconds(self) -> list[float]:
-        """Of matchers, in the order of their names."""
+        """Return the CPU seconds of matchers, in the order of their names."""
         # Brokers are started before.
         return [_cpu_seconds(pid) for pid in self._running.children()[BROKERS:]]
 
     def move_soon(self, space: Space, places: list[Tokens]) -> None:
-        """When all serve, and the broker has heard of it: until then it refuses."""
+        """Move when all serve and the broker knows it: until then the broker refuses."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -216,33 +218,33 @@ class Cluster:
                 return
 
     def move(self, space: Space, places: list[Tokens]) -> float:
-        """Seconds until all are in these places."""
-        order = PlanOrder([SpacePlaces(space.name, layout_of(space).id, [*map(list, places)])])
+        """Move matchers to these places; return the seconds until all are there."""
+        order = PlanRequest([SpacePlaces(space.name, layout_of(space).id, [*map(list, places)])])
         began = time.monotonic()
         with redirect_stdout(io.StringIO()):
             apply(self.url, order)
         return time.monotonic() - began
 
 
-def compared(
-    name: str, setting: Setting, publications: int, seed: int
+def compare_borders(
+    name: str, testbed: MatcherTestbed, publications: int, seed: int
 ) -> tuple[list[Row], list[str]]:
-    bounds = setting.layout(Scheme.MPARTITION).bounds
+    bounds = testbed.layout(Scheme.MPARTITION).bounds
     dimensions = [Dimension(one, low, high) for one, (low, high) in zip(NAMES, bounds, strict=True)]
     space = Space("bench", "bench/#", tuple(dimensions))
-    lows, highs = (np.round(one, 3) for one in setting.drawn_boxes(seed))
-    earlier = workload.points(SAMPLE_POINTS, seed + 1_000, skewed=setting.skewed)
-    sample = Sample(layout_of(space), earlier, lows, highs)
-    planned = plan(sample, setting.matchers, measure(sample).costs).places
-    even = even_places(sample, setting.matchers)
+    lows, highs = (np.round(one, 3) for one in testbed.drawn_boxes(seed))
+    earlier = workload.points(SAMPLE_POINTS, seed + 1_000, skewed=testbed.skewed)
+    sample = SpaceSample(layout_of(space), earlier, lows, highs)
+    planned = plan_places(sample, testbed.matchers, measure(sample).costs).places
+    even = even_places(sample, testbed.matchers)
     port = reserve(BROKERS)
-    arguments = ("--brokers", BROKERS, "--matchers", setting.matchers)
+    arguments = ("--brokers", BROKERS, "--matchers", testbed.matchers)
     with service("up", "--port", port, "--data", "data", *arguments, bounds=bounds) as running:
-        progress(f"{name}: {setting.boxes:,} boxes")
+        progress(f"{name}: {testbed.boxes:,} boxes")
         cluster = Cluster(running)
-        traffic = Traffic(port, setting, lows, highs, seed)
+        traffic = Traffic(port, testbed, lows, highs, seed)
         cluster.move_soon(space, even)
-        rows = [measured(name, "even", cluster, traffic, publications)]
+        rows = [measure_borders(name, "even", cluster, traffic, publications)]
         is_over = threading.Event()
         publisher = threading.Thread(target=traffic.publish_until, args=(is_over,), daemon=True)
         before = traffic.published
@@ -251,20 +253,22 @@ def compared(
         is_over.set()
         publisher.join()
         meanwhile = traffic.published - before
-        rows.append(measured(name, "planned", cluster, traffic, publications))
+        rows.append(measure_borders(name, "planned", cluster, traffic, publications))
         traffic.end()
     missed, doubled = faults(traffic, lows, highs, bounds)
     moved = "the same" if planned == even else f"{seconds:.1f} s"
     return rows, [name, moved, f"{meanwhile:,}", f"{missed}", f"{doubled}"]
 
 
-def measured(name: str, borders: str, cluster: Cluster, traffic: Traffic, publications: int) -> Row:
+def measure_borders(
+    name: str, borders: str, cluster: Cluster, traffic: Traffic, publications: int
+) -> Row:
     traffic.publish(WARM_UP)
     before, cpu_before = cluster.matchers(), cluster.cpu_seconds()
     traffic.publish(publications)
     after, cpu_after = cluster.matchers(), cluster.cpu_seconds()
     shares = [
-        Share(
+        MatcherLoad(
             seconds - seconds_before,
             after[one].points_answered - before[one].points_answered,
             after[one].boxes,
@@ -277,7 +281,7 @@ def measured(name: str, borders: str, cluster: Cluster, traffic: Traffic, public
 def faults(
     traffic: Traffic, lows: Floats, highs: Floats, bounds: Sequence[Bounds]
 ) -> tuple[int, int]:
-    """Publications that were missed; and that came twice, or are in no box."""
+    """Return the publications that were missed, and those that came twice or match no box."""
     index = BoxIndex([one.low for one in bounds], [one.high for one in bounds])
     index.insert(lows, highs)
     ends, _ = index.match(np.concatenate(traffic.points))
@@ -286,11 +290,11 @@ def faults(
     return int((came < wanted).sum()), int((came > wanted).sum())
 
 
-def live(workloads: dict[str, Setting], publications: int, seed: int) -> None:
+def live(workloads: dict[str, MatcherTestbed], publications: int, seed: int) -> None:
     rows: list[Row] = []
     moves = []
-    for name, setting in workloads.items():
-        found, move = compared(name, setting, publications, seed)
+    for name, testbed in workloads.items():
+        found, move = compare_borders(name, testbed, publications, seed)
         rows += found
         moves.append(move)
     matchers = len(rows[0].matchers)

@@ -1,11 +1,11 @@
-"""Planned borders against even ones, in a simulated cluster of twenty matchers.
+"""Compares planned borders with even ones, in a simulated cluster of twenty matchers.
 
-What is compared is the rate at which the queues of some matcher begin to grow (sim/saturation.py),
-with the adaptive policy. A plan is made as `dovetail plan` makes it, of points that were drawn for
-it alone and of so many boxes as it samples; the cluster then has other points of the same kind.
+It compares the rates at which the queues of some matcher begin to grow (sim/saturation.py), with
+the adaptive policy. A plan is made as `dovetail plan` makes it, of its own sample of points and of
+as many boxes as it samples. The cluster then has other points of the same kind.
 
-Matchers cost what BlueDove's do, who look at each box that they hold along a dimension; and what
-ours do, where a point costs about the same whatever is held.
+Matchers cost as BlueDove's do, which read each box that they hold along a dimension; or as ours do,
+where a point costs about the same with any number of boxes.
 """
 
 from collections.abc import Sequence
@@ -21,31 +21,31 @@ from _measure import median_and_range, table
 from dovetail.attributes.partition import Tokens
 from dovetail.attributes.scheme import Scheme
 from dovetail.pipeline.plan.counts import BOXES_SAMPLED, POINTS_SAMPLED
-from dovetail.pipeline.plan.load import Costs as PlannedCosts
-from dovetail.pipeline.plan.load import Sample
-from dovetail.pipeline.plan.placement import plan
-from dovetail.sim.matcher_node import Costs
-from dovetail.sim.saturation import Saturation, Search, points_of, saturation
-from dovetail.sim.systems import LINEAR, Setting
+from dovetail.pipeline.plan.load import PointCosts as PlannedCosts
+from dovetail.pipeline.plan.load import SpaceSample
+from dovetail.pipeline.plan.placement import plan_places
+from dovetail.sim.matcher_node import MatchingCosts
+from dovetail.sim.saturation import RateSearch, Saturation, points_of, saturation
+from dovetail.sim.systems import LINEAR, MatcherTestbed
 
-SEARCH = Search(first_rate=500.0, precision=0.03, seconds_min=20.0, publications_min=8_000)
+SEARCH = RateSearch(first_rate=500.0, precision=0.03, seconds_min=20.0, publications_min=8_000)
 EARLIER = 1_000
-"""Added to a seed: points that the plan is made of."""
+"""Added to a seed for the points of the plan's sample."""
 
 CITY = 0.01
 WORKLOADS = {
-    "BlueDove's": Setting(),
-    "points follow the hot spots": Setting(skewed=4),
-    "boxes with one range each": Setting(ranged=1),
-    "one range each, hot spots": Setting(ranged=1, skewed=4),
-    "in a hundredth of the bounds": Setting(filled=CITY),
-    "the same, one range each": Setting(filled=CITY, ranged=1),
+    "BlueDove's": MatcherTestbed(),
+    "points follow the hot spots": MatcherTestbed(skewed=4),
+    "boxes with one range each": MatcherTestbed(ranged=1),
+    "one range each, hot spots": MatcherTestbed(ranged=1, skewed=4),
+    "in a hundredth of the bounds": MatcherTestbed(filled=CITY),
+    "the same, one range each": MatcherTestbed(filled=CITY, ranged=1),
 }
 PRICES = {
     "all boxes": LINEAR,
-    "points": Costs(question_seconds=0.0, point_seconds=0.02, box_seconds=0.0),
+    "points": MatchingCosts(question_seconds=0.0, point_seconds=0.02, box_seconds=0.0),
 }
-"""By what a matcher's work goes; seconds are longer than real ones, and rates lower."""
+"""How a matcher's work is counted; seconds are longer than real ones, and rates lower."""
 
 
 class Row(NamedTuple):
@@ -59,33 +59,33 @@ class Row(NamedTuple):
         return self.planned.rate / self.even.rate
 
 
-def places(setting: Setting, seed: int) -> list[Tokens]:
-    """A plan of a sample."""
+def places(testbed: MatcherTestbed, seed: int) -> list[Tokens]:
+    """Return the places of a plan, made of a sample."""
     points = np.array(
-        [*islice(chain.from_iterable(points_of(setting, seed + EARLIER)), POINTS_SAMPLED)]
+        [*islice(chain.from_iterable(points_of(testbed, seed + EARLIER)), POINTS_SAMPLED)]
     )
-    lows, highs = setting.drawn_boxes(seed)
+    lows, highs = testbed.drawn_boxes(seed)
     some = np.random.default_rng(seed).permutation(len(lows))[:BOXES_SAMPLED]
-    sample = Sample(
-        setting.layout(Scheme.MPARTITION), points, lows[some], highs[some], len(lows) / len(some)
+    sample = SpaceSample(
+        testbed.layout(Scheme.MPARTITION), points, lows[some], highs[some], len(lows) / len(some)
     )
-    price = setting.costs
+    price = testbed.costs
     costs = PlannedCosts(
         price.point_seconds + price.question_seconds, price.box_seconds, 0.0, is_by_dimension=True
     )
-    return plan(sample, setting.matchers, costs).places
+    return plan_places(sample, testbed.matchers, costs).places
 
 
-def row_of(case: tuple[str, str, int, int, Search]) -> Row:
+def row_of(case: tuple[str, str, int, int, RateSearch]) -> Row:
     workload, price, matchers, seed, search = case
-    setting = replace(WORKLOADS[workload], costs=PRICES[price], matchers=matchers)
-    planned = replace(setting, places=tuple(places(setting, seed)))
-    even, other = (saturation("adaptive", one, seed, search) for one in (setting, planned))
+    testbed = replace(WORKLOADS[workload], costs=PRICES[price], matchers=matchers)
+    planned = replace(testbed, places=tuple(places(testbed, seed)))
+    even, other = (saturation("adaptive", one, seed, search) for one in (testbed, planned))
     return Row(workload, price, even, other)
 
 
 def busiest(one: Saturation) -> float:
-    """The busiest matcher's work, by the mean."""
+    """Return the busiest matcher's work divided by the mean."""
     busy = next(trial.busy for trial in one.trials if trial.rate == one.rate)
     return max(busy) / float(np.mean(busy))
 

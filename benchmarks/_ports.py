@@ -1,4 +1,4 @@
-"""Ports that stay ours until the benchmark ends, by the rules of the tests' own."""
+"""Reserves ports until the benchmark ends, in the same way as the tests."""
 
 import sys
 from pathlib import Path
@@ -11,6 +11,6 @@ _RESERVED: list[ReservedPorts] = []
 
 
 def reserve(count: int = 1) -> int:
-    """The first of `count` ports, one behind the other, that servers of ours may listen at."""
+    """Reserve `count` consecutive ports for our servers, and return the first."""
     _RESERVED.append(ReservedPorts(count))
     return _RESERVED[-1].first

@@ -1,7 +1,7 @@
 """A set of boxes that is cut into tasks, and what each of them has to do.
 
-Counted work is what boxes held, messages and matches cost (pipeline/match/cut.py). CPU time is that
-of the Python worker: making the index of the task's boxes, and matching.
+Counted work is what boxes held, messages and matches cost (pipeline/match/task_plan.py). CPU time
+is that of the Python worker: making the index of the task's boxes, and matching.
 """
 
 import statistics
@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from _spark_tables import SPACE
-from dovetail.pipeline.match.batch_matcher import arrays
+from dovetail.pipeline.match.batch_matcher import match_arrays
 from dovetail.pipeline.match.boxes import boxes_schema
-from dovetail.pipeline.match.cut import COST_HELD, COST_MATCH, COST_MESSAGE, COST_MESSAGE_BOX
-from dovetail.pipeline.match.spread import deal, match_part, match_spread
+from dovetail.pipeline.match.distributed_match import distribute, match_spread, match_task
+from dovetail.pipeline.match.task_plan import COST_HELD, COST_MATCH, COST_MESSAGE, COST_MESSAGE_BOX
 
 # Workers do not have this folder among those that they import from.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -40,7 +40,7 @@ class Task(NamedTuple):
 
 
 def cut(messages: Any, boxes: Any, tasks: int) -> Any:  # noqa: ANN401
-    """As `match` does with more boxes than go to every worker."""
+    """Cut as `match` does with more boxes than fit into every worker."""
     found, _ = match_spread(
         messages, boxes, (SPACE,), tasks=tasks, plain=PLAIN, as_pairs=False, result=RESULT
     )
@@ -48,8 +48,8 @@ def cut(messages: Any, boxes: Any, tasks: int) -> Any:  # noqa: ANN401
 
 
 def tasks_of(messages: Any, boxes: Any, tasks: int) -> list[Task]:  # noqa: ANN401
-    """CPU time is the median of three times, after a first one in which workers load kernels."""
-    dealt, _ = deal(messages, boxes, (SPACE,), tasks)
+    """Return the tasks, with the median CPU time of three runs after a warm-up."""
+    dealt, _ = distribute(messages, boxes, (SPACE,), tasks)
     counted = dealt.mapInArrow(_count, "boxes long, messages long, matches long, cpu double")
     counted.collect()
     times = [[Task(*row) for row in counted.collect()] for _ in range(TIMES)]
@@ -71,7 +71,7 @@ def _count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     began = time.thread_time()
     matches = 0
-    for found in match_part(passing(), plain=PLAIN, spaces=(SPACE,), answer=arrays):
+    for found in match_task(passing(), plain=PLAIN, spaces=(SPACE,), answer=match_arrays):
         matches += len(found["subscriptions"].flatten())
     spent = time.thread_time() - began
     row = {**seen, "matches": matches, "cpu": spent}

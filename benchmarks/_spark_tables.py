@@ -1,4 +1,4 @@
-"""What benchmarks of matching on Spark share: tables, queries, and what they are measured by."""
+"""Tables, queries and the meter that benchmarks of matching on Spark share."""
 
 import time
 from collections.abc import Callable
@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from _match_engines import _children, _cpu_seconds
+from dovetail.archive.arrow_stream import pack
 from dovetail.attributes.space import Dimension, Space
 from dovetail.pipeline.match.boxes import boxes_schema
-from dovetail.pipeline.match.bulk import Shipped, match_batches, packed
+from dovetail.pipeline.match.bulk import PackedBoxes, match_batches
 from dovetail.sim import workload
 
 SPACE = Space("paper", "p/#", tuple(Dimension(f"x{i}", 0, 1_000) for i in range(4)))
@@ -59,7 +60,7 @@ def messages_table(count: int, seed: int, skewed: int = 0) -> pa.Table:
 
 
 class Meter:
-    """Seconds of the clock and of CPUs, and the largest worker."""
+    """Measures elapsed seconds, CPU seconds and the largest worker."""
 
     def __init__(self) -> None:
         self.worker_bytes = 0
@@ -113,7 +114,7 @@ def ours(
     *,
     as_pairs: bool = False,
 ) -> Any:  # noqa: ANN401
-    """What `match` does once it has read the subscriptions."""
+    """Return what `match` does after it has read the subscriptions."""
     result = "subscription long" if as_pairs else "subscriptions array<long>"
-    do = partial(match_batches, shipped=Shipped(packed(boxes), spaces), as_pairs=as_pairs)
+    do = partial(match_batches, shipped=PackedBoxes(pack(boxes), spaces), as_pairs=as_pairs)
     return messages.mapInArrow(do, f"message long, {result}")

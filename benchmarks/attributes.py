@@ -1,18 +1,18 @@
-"""Publications with attributes through real processes.
+"""Measures publications with attributes through real processes.
 
-- *matching*: matchers alone, one and two of them, asked by something that does nothing else. Points
-  a second through their connections, and what a point costs a matcher's core: as brokers ask, who
-  want to know which brokers have boxes for it, and with all boxes listed, as BlueDove's matchers
-  find them.
+- *matching*: one or two matchers alone, asked by a process that does nothing else. It measures
+  points a second through their connections, and the CPU time of a point: once as brokers ask, who
+  need the brokers with boxes for it, and once with all boxes listed, as BlueDove's matchers find
+  them.
 - *publications*: two brokers, and none, one or two matchers. All boxes are where-clauses of one
-  client at the second broker, so that a publication, which comes to the first, is matched with all
-  of them and delivered once at most: what is measured is the way, and not the fan-out. A publisher
-  keeps so many QoS 1 publications under way; PUBACK says that one has gone on. Of BlueDove's boxes
-  nearly every publication is in some; of narrow ones a third, and matchers keep the rest from the
-  second broker. Response times are of publications one at a time, from PUBLISH to the delivery.
-- *alone*: one broker, which looks for itself.
+  client at the second broker. A publication comes to the first broker, is matched with all boxes
+  and delivered at most once: this measures the path, and not the fan-out. A publisher has a fixed
+  number of QoS 1 publications in flight; PUBACK says that one is done. Nearly every publication is
+  in some of BlueDove's boxes. With narrow boxes a third is in some, and matchers save the second
+  broker the rest. Response times are of single publications, from PUBLISH to the delivery.
+- *alone*: one broker, which evaluates its clauses itself.
 
-CPU seconds are the processes' own: where the time goes. All of them share the machine's cores.
+CPU seconds show where the time goes, by process. All processes share the machine's cores.
 """
 
 import argparse
@@ -24,7 +24,6 @@ import time
 from itertools import product
 from pathlib import Path
 
-from _attributes_front import BareFront
 from _attributes_process import (
     NAMES,
     PATIENCE_SECONDS,
@@ -34,6 +33,7 @@ from _attributes_process import (
     service,
     subscribe,
 )
+from _attributes_stub_broker import StubBroker
 from _measure import ratio, table
 from _ports import reserve
 from dovetail import codec
@@ -49,7 +49,7 @@ WINDOW = 500
 QUESTIONS_UNDER_WAY = 16
 WIDTHS = {"BlueDove's": workload.WIDTH, "narrow": 60.0}
 PAPER_RATE = 114_000
-"""Of BlueDove's 20 matchers, 80 cores."""
+"""The rate of BlueDove's 20 matchers, 80 cores."""
 
 
 def packets(count: int, qos: int) -> list[bytes]:
@@ -75,7 +75,7 @@ def packets(count: int, qos: int) -> list[bytes]:
 
 
 def publish(publisher: Client, sent: list[bytes]) -> float:
-    """Seconds until all have gone on."""
+    """Publish `sent`, and return the seconds until all are acknowledged."""
     began = time.perf_counter()
     under_way = next_one = done = 0
     while done < len(sent):
@@ -94,7 +94,7 @@ def publish(publisher: Client, sent: list[bytes]) -> float:
 def response_times(
     publisher: Client, subscriber: Client, box: tuple[list[float], list[float]], count: int
 ) -> list[float]:
-    """Of publications in the middle of a box, so that somebody wants them."""
+    """Return response times of publications in the middle of a box, so that one matches."""
     middle = [(low + high) / 2 for low, high in zip(*box, strict=True)]
     values = forwardable_properties(
         user=tuple((name, f"{value:.3f}") for name, value in zip(NAMES, middle, strict=True))
@@ -112,24 +112,24 @@ def response_times(
 
 
 def microseconds(before: dict[str, float], after: dict[str, float], count: int) -> list[str]:
-    """Of each process, for each of so many."""
+    """Return the CPU µs of each process for one of `count` publications."""
     return [f"{(after[key] - before[key]) / count * 1e6:.1f}" for key in before]
 
 
 # Matchers alone -----------------------------------------------------------------------------------
 
 
-async def asked(
+async def ask_matchers(
     matchers: int, folder: Path, options: argparse.Namespace, *, is_listing: bool
 ) -> list[tuple[str, ...]]:
     dimensions = tuple(Dimension(name, 0.0, workload.LENGTH) for name in NAMES)
     space = Space("bench", "bench/#", dimensions)
     secret = folder / "cluster.secret"
     make_secret(secret)
-    front = BareFront(
-        "front", layout_of(space), options.boxes, read_secret(secret), is_listing=is_listing
+    stub = StubBroker(
+        "stub", layout_of(space), options.boxes, read_secret(secret), is_listing=is_listing
     )
-    port = (await front.start()).port
+    port = (await stub.start()).port
     points = [tuple(point) for point in workload.points(options.points, seed=1).tolist()]
     rows = []
     running = []
@@ -140,17 +140,17 @@ async def asked(
                 *("--join", f"127.0.0.1:{port}", "--secret-file", secret),
             )
             running.append((context, await asyncio.to_thread(context.__enter__)))
-        await front.until(lambda: front.serving() == matchers, "matchers serve")
+        await stub.until(lambda: stub.serving() == matchers, "matchers serve")
         for at_once in options.at_once:
             under_way = QUESTIONS_UNDER_WAY
             some = points[: max(len(points) // 4, 1) if at_once < 64 else len(points)]
-            await front.ask(some, at_once, under_way)
+            await stub.ask(some, at_once, under_way)
             before = {
                 f"{n}{key}": value
                 for n, (_, one) in enumerate(running)
                 for key, value in one.cpu_seconds().items()
             }
-            seconds = [await front.ask(some, at_once, under_way) for _ in range(options.rounds)]
+            seconds = [await stub.ask(some, at_once, under_way) for _ in range(options.rounds)]
             after = {
                 f"{n}{key}": value
                 for n, (_, one) in enumerate(running)
@@ -168,16 +168,16 @@ async def asked(
                     " + ".join(used),
                     f"{1e6 / each:,.0f}" if each else "-",
                     f"{1e6 / each / PAPER_RATE:.2f}" if each else "-",
-                    f"{front.matches / len(some):.0f}" if is_listing else "-",
-                    f"{front.wanted / len(some):.0%}",
-                    f"{front.unsure}",
+                    f"{stub.matches / len(some):.0f}" if is_listing else "-",
+                    f"{stub.wanted / len(some):.0%}",
+                    f"{stub.unsure}",
                 )
             )
             progress(f"{matchers} matchers, {at_once} at once: {rate:,.0f} points a second")
     finally:
         for context, _ in running:
             await asyncio.to_thread(context.__exit__, None, None, None)
-        await front.stop()
+        await stub.stop()
     return rows
 
 
@@ -186,7 +186,7 @@ def matching(options: argparse.Namespace) -> None:
     rows = []
     for count, is_listing in product(counts, (False, True)):
         with tempfile.TemporaryDirectory(prefix="dovetail-bench-") as folder:
-            rows += asyncio.run(asked(count, Path(folder), options, is_listing=is_listing))
+            rows += asyncio.run(ask_matchers(count, Path(folder), options, is_listing=is_listing))
     table(
         f"Matchers alone, {options.boxes:,} of BlueDove's boxes",
         (
@@ -208,10 +208,10 @@ def matching(options: argparse.Namespace) -> None:
 # Publications -------------------------------------------------------------------------------------
 
 
-def measured(
+def measure_brokers(
     brokers: int, matchers: int, width: float, sent: list[bytes], options: argparse.Namespace
 ) -> tuple[list[float], list[float], list[str]]:
-    """Seconds of rounds, response times, and CPU µs by process."""
+    """Return seconds of rounds, response times, and CPU µs by process."""
     port = reserve(brokers)
     counts = ["--brokers", brokers] * (brokers > 1) + ["--matchers", matchers] * (matchers > 0)
     with service("up", "--port", port, "--data", "data", *counts) as running:
@@ -240,7 +240,7 @@ def publications(options: argparse.Namespace, brokers: int) -> None:
         rates: dict[int, list[float]] = {}
         for matchers in options.matchers if brokers > 1 else [0]:
             progress(f"{brokers} brokers, {matchers} matchers, {options.boxes:,} {name} boxes")
-            rates[matchers], waits, used = measured(brokers, matchers, width, sent, options)
+            rates[matchers], waits, used = measure_brokers(brokers, matchers, width, sent, options)
             rows.append(
                 (
                     name,
@@ -290,7 +290,7 @@ def main() -> None:
 
 
 def drain(client: Client) -> None:
-    """What is there, so that the broker is not held up."""
+    """Read what has arrived, so that the broker is not blocked."""
     client.socket.setblocking(False)
     try:
         while client.socket.recv(READ_BYTES):

@@ -1,9 +1,9 @@
-"""Dovetail's broker against Mosquitto, and others that are installed, in one run.
+"""Compares Dovetail's broker with Mosquitto, and other installed brokers, in one run.
 
-A scenario starts every contender once, each as one process on a port of its own. In each round
-they take turns: fresh connections, a short warm-up, a measurement. Every message is checked by a
-subscriber (see `_load`); a broker that loses, doubles, reorders or alters one fails the benchmark.
-"generator alone" is no broker but a pipe in the place of one: what could be measured at most.
+A scenario starts every contender once, each as one process on a port of its own. In each round they
+take turns: fresh connections, a short warm-up, a measurement. A subscriber checks every message
+(see `_load`); a broker that loses, doubles, reorders or alters one fails the benchmark. "generator
+alone" is not a broker but a pipe in place of one: it shows the ceiling of the generator.
 """
 
 import argparse
@@ -46,7 +46,7 @@ CONNECTIONS = 2_000
 HELD_FILTERS, HOLDERS = 100_000, 10
 
 Sample = dict[str, float]
-"""What one turn of one contender measured, by the name of the figure."""
+"""The figures of one turn of one contender, by name."""
 RATE, CPU = "messages/s", "CPU s/million"
 
 
@@ -56,17 +56,18 @@ class Scenario:
     title: str
     traffic: Traffic
     at_least: float | None = None
-    """Our figure / Mosquitto's, of each figure in `judged`. Without a limit it is only shown."""
+    """The limit of our figure / Mosquitto's, for each figure in `judged`. Without a limit the ratio
+    is only shown."""
     at_most: float | None = None
     judged: tuple[str, ...] = (RATE,)
     measure: Callable[["Scenario", Server, float], Sample] | None = None
-    """Seconds -> sample; unless it is said, how many messages a second go through."""
+    """From seconds to a sample; by default the throughput in messages a second."""
     held_filters: int = 0
     purpose: Purpose = "throughput"
     for_relay: bool = True
     slices: int = 1
-    """Turns in each round, which share its seconds. What a machine does to single messages has to
-    hit everybody alike: many short turns, one after the other, see to that."""
+    """Turns in each round, which share its seconds. Many short turns spread the machine's
+    disturbances of single messages over all contenders."""
 
 
 def throughput(scenario: Scenario, server: Server, seconds: float) -> Sample:
@@ -183,7 +184,7 @@ SCENARIOS = [
 
 
 def draw_filters(count: int) -> list[bytes]:
-    """Wildcard filters of four kinds that share levels with the topics, and match none of them.
+    """Return wildcard filters of four kinds that share levels with the topics and match none.
 
     Devices have fewer digits here than in topics, and topics end in `value`.
     """
@@ -206,7 +207,7 @@ def say(text: str) -> None:
 
 
 class Comparison:
-    """One scenario: samples of all contenders that can take part, round by round."""
+    """One scenario: samples of all available contenders, round by round."""
 
     def __init__(self, scenario: Scenario, options: argparse.Namespace) -> None:
         self.scenario = scenario
@@ -227,7 +228,7 @@ class Comparison:
         with running(chosen, scenario.purpose) as servers:
             holders = {name: self._prepare(server) for name, server in servers.items()}
             for turn in range(self.rounds * scenario.slices):
-                # Nobody always comes after the same one.
+                # No contender always follows the same one.
                 names = list(servers)[:: -1 if turn % 2 else 1]
                 for name in names:
                     if name not in self.failures:
@@ -259,7 +260,7 @@ class Comparison:
         return hold_subscriptions(server.port, server.contender.version_max, filters, HOLDERS)
 
     def _release(self, server: Server, holders: list[Client]) -> None:
-        """Nobody may have got a message that no filter of theirs matches."""
+        """Check that no holder got a message that its filters do not match, and close them."""
         for holder in holders:
             try:
                 if server.contender.name not in self.failures:
@@ -312,7 +313,7 @@ class Comparison:
             print(f"FAILED: {name}: {failure}")
 
     def _as_fast_as_generator(self) -> list[str]:
-        """Those whose rate says more about the generator than about them."""
+        """Return the contenders whose rate is close to the generator's own limit."""
         if RATE not in self.scenario.judged:
             return []
         rates = {

@@ -1,11 +1,11 @@
-"""Three ways to forward publications between brokers: flooding, exact topic tables, sketches.
+"""Compares three ways to forward between brokers: flooding, exact topic tables, sketches.
 
-On real processes, three brokers with a million subscriptions each: how many publications travel in
-vain, what a broker keeps of the others, what a broker that joins has to be sent, what one SUBSCRIBE
-costs. The subscriptions are there when a broker starts, as if they came from its data folder;
-sending them over MQTT would take longer and tell nothing more. Then the same with fifty simulated
-brokers, and without subscriptions that weigh anything: throughput and latency from one broker to
-another, with Mosquittos that are joined by bridges beside.
+Three real brokers have a million subscriptions each. The benchmark counts needless publications,
+the memory for the subscriptions of other brokers, the bytes that a joining broker receives, and the
+bytes of one SUBSCRIBE. A broker starts with its subscriptions, as if they came from its data
+folder; sending them over MQTT would take longer and show nothing more. Then follows the same with
+fifty simulated brokers. Throughput and latency from one broker to another are measured with few
+subscriptions, next to Mosquittos that are joined by bridges.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def total(figures: list[Figures], name: str) -> int:
 
 
 def publications(brokers: Brokers, kind: str, each: int) -> tuple[float, float]:
-    """Forwarded and needed, of topics of each broker and of nobody, published at the first."""
+    """Count forwarded and needed publications, with topics of each broker and of none."""
     topics = topics_of(kind, each)
     count = min(PUBLICATIONS_EACH, each)
     published = [topic for owner in (*range(BROKERS), NOBODY) for topic in topics(owner, count)]
@@ -80,7 +80,7 @@ def publications(brokers: Brokers, kind: str, each: int) -> tuple[float, float]:
 
 
 def single_subscribes(brokers: Brokers, kind: str, each: int) -> float:
-    """Bytes to each peer for one filter that is new, the frame's header included."""
+    """Return the bytes to each peer for one new filter, including the frame's header."""
     extra = filters_of(topics_of(kind, each)(BROKERS, SINGLE_SUBSCRIBES))
     before = brokers.figures()
     holder = subscribe_one_by_one(brokers.ports[1], [one.encode() for one in extra])
@@ -110,7 +110,7 @@ def weigh(way: str, kind: str, each: int) -> Figures:
 
 
 def compare_tables(kind: str, each: int, ways: list[str]) -> None:
-    # Flooding knows nothing of others however many there are.
+    # Flooding knows nothing of others, however many there are.
     found = {
         way: weigh(way, kind, min(each, FLOODED) if way == "flooding" else each) for way in ways
     }
@@ -220,7 +220,7 @@ def compare_simulated(each: int) -> None:
 
 
 def compare_speed(each: int) -> None:
-    """All are there at once and take turns; a ratio is one of the same moment."""
+    """Run all at once and let them take turns, so that a ratio is of the same moment."""
     traffic = Traffic(topics_each=100, filters=(b"bench/#",))
     with ExitStack() as stack:
         contenders: dict[str, Processes] = {}

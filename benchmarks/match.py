@@ -1,14 +1,14 @@
-"""Matching points with boxes: the index beside NumPy, an R-tree and engines that join by ranges.
+"""Compares our box index with NumPy, an R-tree and engines that join by ranges.
 
-BlueDove's workload, the same boxes for all. In parts, of which some can be chosen:
+All match BlueDove's workload, with the same boxes. Options choose among these parts:
 
     engines    points a second, one thread for each engine
     changes    boxes a second that come and go, in the index and through a live matcher; memory
     copies     matchers that hold a box, with 0 %, 20 % and 80 % of the ranges open
 
-Slow engines get fewer of the points; the ratio is that of times a point, within a round. Each
-engine's matches are compared with NumPy's for the first points before anything is measured. On a
-machine that is busy with other things `--clock cpu` measures what processes use, not what passes.
+Slow engines get fewer of the points; the ratio is that of times a point, within a round. Before
+measuring, each engine's matches are compared with NumPy's for the first points. On a busy machine
+`--clock cpu` measures processor time instead of elapsed time.
 """
 
 import argparse
@@ -50,15 +50,15 @@ def clock_of(engine: Engine, clock: str) -> Callable[[], float]:
 @dataclass
 class Contender:
     engine: Engine
-    given: Any
+    inputs: Any
     points: int
     build_seconds: float
 
     def seconds(self, clock: str) -> float:
-        """Of one go."""
+        """Return the seconds of one run."""
         now = clock_of(self.engine, clock)
         started = now()
-        self.engine.match(self.given)
+        self.engine.match(self.inputs)
         return now() - started
 
 
@@ -87,22 +87,22 @@ def prepare(
             remarks.append(f"{kind.name}: not installed ({error.name})")
             continue
         seconds = now() - started
-        found = engine.pairs(engine.match(engine.given(points[:CHECKED])))
+        found = engine.pairs(engine.match(engine.prepare_points(points[:CHECKED])))
         if kind is OursCounting:
             assert len(found[0]) == len(expected), f"{kind.name} differs from NumPy"
         else:
             same = np.array_equal(sorted_pairs(found, count), expected)
             assert same, f"{kind.name} differs from NumPy"
-        # As the matches a point grow with the boxes, everyone gets fewer points.
+        # Matches a point grow with the boxes, so every engine gets fewer points.
         share = max(1, len(points) // kind.share)
-        contenders.append(Contender(engine, engine.given(points[:share]), share, seconds))
+        contenders.append(Contender(engine, engine.prepare_points(points[:share]), share, seconds))
         if kind.note:
             remarks.append(f"{kind.name}: {kind.note}")
     return contenders, remarks
 
 
 def engines(count: int, options: argparse.Namespace) -> None:
-    """The table of one size."""
+    """Show the table of one size."""
     kinds = [kind for kind in ENGINES if not options.only or kind.name in options.only]
     kinds = [*dict.fromkeys([NumPyRows, *kinds])]
     points_count = max(options.points * min(workload.BOXES / count, 1.0), 1_000)

@@ -1,9 +1,8 @@
-"""Memory of a broker: at rest, with 10,000 idle connections, with 1,000,000 subscriptions.
+"""Measures a broker's memory: at rest, with 10,000 idle connections, with 1,000,000 subscriptions.
 
-Each load meets a fresh process, and what counts is its resident memory (VmRSS) when the last packet
-has been answered. Mosquitto, where it is installed, gets the same. With the subscriptions in place
-publications have to reach those who asked for them, and nobody else: an index that forgot would
-be small.
+Each load meets a fresh process. The figure is its resident memory (VmRSS) after the answer to the
+last packet. Mosquitto, where it is installed, gets the same load. With the subscriptions in place
+publications must reach exactly their subscribers: an index that forgets would be small.
 """
 
 import argparse
@@ -39,7 +38,7 @@ METRICS = ("temperature", "humidity", "pressure", "vibration", "power", "status"
 
 @dataclass
 class Result:
-    """Bytes before and after the load, and what it took."""
+    """Bytes before and after the load, and its duration."""
 
     rest: int
     loaded: int
@@ -106,7 +105,7 @@ def idle_connections(server: Server, count: int) -> Result:
 
 
 def topic(number: int) -> bytes:
-    """Six levels, as a company with many sites would have them; no two alike."""
+    """Return a topic of six levels, as a company with many sites names them; all are different."""
     site, rest = number % 40, number // 40
     return b"acme/site-%02d/line-%02d/machine-%03d/sensor-%06d/%s" % (
         site,
@@ -118,7 +117,7 @@ def topic(number: int) -> bytes:
 
 
 def topic_filter(number: int) -> bytes:
-    """Of every ten one has a wildcard, and still matches its own topic alone."""
+    """Return a filter; one of ten has a wildcard, and still matches only its own topic."""
     name = topic(number)
     if number % 10:
         return name
@@ -128,7 +127,7 @@ def topic_filter(number: int) -> bytes:
 
 
 def subscribe_all(clients: list[Client], each: int) -> None:
-    """All in step: what one client subscribes to is not one branch of the tree."""
+    """Subscribe in turns, so that the filters of one client are not one branch of the tree."""
     for start in range(0, each, FILTERS_A_PACKET):
         for owner, client in enumerate(clients):
             numbers = range(start, min(start + FILTERS_A_PACKET, each))
@@ -136,7 +135,7 @@ def subscribe_all(clients: list[Client], each: int) -> None:
 
 
 def check_matches(port: int, clients: list[Client], each: int) -> None:
-    """Publications reach who asked for them, and nobody else."""
+    """Check that publications reach exactly their subscribers."""
     chosen = random.Random(1).sample(range(len(clients) * each), PUBLICATIONS)
     publisher = Client(port, "publisher", wire.MQTT_5)
     for number in chosen:

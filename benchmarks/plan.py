@@ -1,10 +1,10 @@
-"""What the borders of a plan gain over even ones, simulated and live.
+"""Measures what the borders of a plan gain over even ones, simulated and live.
 
     simulated   20 matchers, by the rate at which queues begin to grow (_plan_simulated.py)
     live        4 matchers and 2 brokers, by the CPU time of matchers (_plan_live.py)
 
-Plans are made by what `dovetail plan` makes them with, from a sample. A gain of 2 says that
-matchers take twice the publications, as the busiest one is what limits them.
+The code of `dovetail plan` makes the plans from a sample. A gain of 2 means that matchers take
+twice the publications, because the busiest one sets the limit.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Our sketch against the paper's prefix method, and a bank of 64 against one sketch.
+"""Compares our sketch with the paper's prefix method, and a bank of 64 with one sketch.
 
 The setting is the paper's at ten levels with no match (figure 6(b)): the same filters in both, both
-planned for a false-positive rate of 0.001 per query, both searched by kernels of the same cut.
+planned for a false-positive rate of 0.001 per query, both searched by similar kernels.
 """
 
 import statistics
@@ -13,7 +13,7 @@ from dovetail.topics.bank import SketchBank
 from dovetail.topics.kernels.hashing import ROOT, SINGLE_LEVEL, child, scale
 from dovetail.topics.kernels.lines import LINE_WORDS
 from dovetail.topics.sketches import LinesSketch, PrefixSketch, Sketch, build_sketch, lines_size
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
 ROUNDS = 15
 TOPICS = 20_000
@@ -22,7 +22,7 @@ PEERS = 64
 
 
 def ask_plus_lines(sketch: LinesSketch, levels: int) -> list[float]:
-    """The chance of a false yes in the line of each node +, +/+, ... that every search visits."""
+    """Return the chance of a false yes in the lines of +, +/+, ... that every search visits."""
     ones = np.bitwise_count(sketch.words).reshape(-1, LINE_WORDS) / 64
     chances = np.prod(ones, axis=1)
     node, found = ROOT, []
@@ -35,11 +35,11 @@ def ask_plus_lines(sketch: LinesSketch, levels: int) -> list[float]:
 
 
 def queries_and_false_positives(trials: int = 300) -> None:
-    """Per search, over many sketches.
+    """Return queries and false positives of a search, over many sketches.
 
-    A search asks the nodes of the run of '+' for a '#', whatever the topic: a false yes there holds
-    for all topics of a sketch and is too rare to count. Its chance is read off the bits instead.
-    Ours looks twice at each yes, and the second look errs as often as any question.
+    Every search asks the nodes `+`, `+/+`, ... for a '#', for any topic. A false yes there holds
+    for all topics of a sketch and is too rare to count, so its chance is computed from the bits.
+    Our method checks each yes twice, and the second check errs as often as any query.
     """
     levels = PAPER.levels
     counted: dict[str, list[tuple[float, float, float, float]]] = {"prefix": [], "lines": []}
@@ -111,7 +111,7 @@ def speed() -> None:
 
 
 def bank() -> None:
-    """At the paper's setting, and for larger sketches, where 64 of them leave the caches."""
+    """Measure at the paper's setting, and with larger sketches, where 64 exceed the caches."""
     rows = []
     ratios = {}
     for count in (2_000, 6_000, 20_000, 60_000):
@@ -175,7 +175,7 @@ def bank() -> None:
 
 
 def worst_case() -> None:
-    """Every pattern of wildcards over a topic that then does not match at its last level."""
+    """Measure all wildcard patterns over a topic that fails to match only at its last level."""
     rng = np.random.default_rng(0)
     levels = 14
     name = [bytes(rng.integers(97, 123, 10, np.uint8)).decode() for _ in range(levels)]
@@ -185,8 +185,8 @@ def worst_case() -> None:
     ]
     rows = []
     for kind in (PrefixSketch, LinesSketch):
-        sketch = build_sketch(kind.method, Column.of(subscribed), false_positive_rate=1e-9)
-        column = Column.of(["/".join(name)] * 20)
+        sketch = build_sketch(kind.method, TopicColumn.of(subscribed), false_positive_rate=1e-9)
+        column = TopicColumn.of(["/".join(name)] * 20)
         seconds = in_turn({"search": lambda s=sketch, c=column: s.search_column(c)}, 5)["search"]
         found, queries = sketch.search_column(column)
         rows.append(

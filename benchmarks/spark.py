@@ -1,17 +1,17 @@
-"""Matching in bulk on Spark, beside what Spark's own SQL offers, in one run.
+"""Compares bulk matching on Spark with Spark's own SQL, in one run.
 
     ranges     BlueDove's 40,000 boxes against Spark SQL's range join: CPU and wall time a message
     topics     10,000 filters with wildcards against a join by regular expressions
     scaling    messages, subscriptions and cores (1 and 2), by messages a second
-    large      sets of subscriptions that no worker has whole
-    evenness   whether a task of a set that is cut has more to do than others
+    large      sets of subscriptions that are too large for a worker
+    evenness   whether tasks of a cut set have equal work
 
-After each, the most that a Python worker has held is told.
+After each part it prints the most memory that a Python worker has used.
 
-The slow ones get fewer messages; a ratio is that of times a message, within a round. Reading
-clauses is no part of the query for either side: boxes are prepared, as the join's columns are.
-CPU time is that of Java, its workers and this process, so a machine that is busy with other things
-tells less of it than of the clock; both are shown.
+Slow methods get fewer messages; a ratio is that of times a message, within a round. Preparing the
+clauses is not part of the measured query: boxes are prepared, and so are the join's columns. CPU
+time is that of Java, its workers and this process. On a busy machine it is steadier than elapsed
+time; both are shown.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def compare(
     rounds: int,
     meter: Meter,
 ) -> None:
-    """Contenders in turn, ours first, the other one last; how many messages each gets, its work."""
+    """Measure contenders in turn, ours first, each with its number of messages."""
     each: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):
         for name, (count, work) in contenders.items():
@@ -138,7 +138,7 @@ def topics(spark: Any, options: argparse.Namespace, cores: int, meter: Meter) ->
 
 
 def topics_near(rng: np.random.Generator, wanted: list[str], count: int) -> list[str]:
-    """Topics that often match something: filters whose wildcards are filled in."""
+    """Return topics that often match: filters whose wildcards are filled in."""
     chosen = rng.integers(len(wanted), size=count).tolist()
     words = rng.integers(1_000, size=count).tolist()
     return [
@@ -148,7 +148,7 @@ def topics_near(rng: np.random.Generator, wanted: list[str], count: int) -> list
 
 
 def as_pattern(topic_filter: str) -> str:
-    """For topics that do not begin with `$`."""
+    """Return a regular expression for a filter, valid for topics that do not begin with `$`."""
     levels = topic_filter.split("/")
     ends = ""
     if levels[-1] == "#":
@@ -159,7 +159,7 @@ def as_pattern(topic_filter: str) -> str:
 
 
 def scaling(options: argparse.Namespace, meter: Meter) -> None:
-    """More messages, more boxes, another core."""
+    """Measure more messages, more boxes, and another core."""
     rows = []
     for cores in (1, 2):
         with open_session(f"local[{cores}]") as spark:
@@ -194,7 +194,7 @@ def cells(boxes: int, messages: int, seconds: float, cpu: float) -> list[str]:
 
 
 def large(options: argparse.Namespace, meter: Meter) -> None:
-    """Sets that are cut: boxes so much narrower that a message is in as many as of the paper's."""
+    """Measure cut sets, with narrower boxes so that a message is in as many as with the paper's."""
     rows = []
     with open_session("local[2]") as spark:
         for count in options.boxes:
@@ -212,7 +212,7 @@ def large(options: argparse.Namespace, meter: Meter) -> None:
 
 
 def evenness(options: argparse.Namespace) -> None:
-    """Tasks of a cut set: how much each has to do, and how long its worker's processor took."""
+    """Measure the work and the CPU time of each task of a cut set."""
     rows = []
     with open_session("local[2]") as spark:
         for skewed in (0, 4):

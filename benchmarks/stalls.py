@@ -1,12 +1,12 @@
-"""How long others wait while one client does what takes long: Dovetail against Mosquitto.
+"""Measures how long others wait for long work of one client: Dovetail against Mosquitto.
 
-A client does each of these within the default limits (tests/support/brokers/long_work.py).
-Meanwhile a process of its own sends PINGREQ, again and again, and notes the longest wait for
-PINGRESP. The first row is what the machine itself adds: nobody does anything. Beside it, the CPU
-time of the broker, from the beginning to the moment at which it is idle again.
+A client does each kind of work within the default limits (tests/support/brokers/long_work.py).
+Meanwhile another process sends PINGREQ again and again, and records the longest wait for PINGRESP.
+The first row is without any work: it shows what the machine itself adds. Next to each row is the
+CPU time of the broker, from the beginning until it is idle again.
 
-Dovetail's longest turn of the event loop, in CPU time of its thread, is what tests/test_turns.py
-bounds; it is measured here at full size.
+tests/test_turns.py bounds Dovetail's longest turn of the event loop, in CPU time of its thread;
+this benchmark measures it at full size.
 """
 
 import argparse
@@ -47,11 +47,11 @@ CONNECT = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04ping"
 CONFIGURATION = '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n'
 
 Case = Callable[[int], object]
-"""A client's action; takes the port of the broker."""
+"""A client's work; takes the port of the broker."""
 
 
 def cases(share: float) -> dict[str, Case]:
-    """By what is done. `share`: of the largest sizes that the default limits allow."""
+    """Return work by name, at a `share` of the largest sizes that the default limits allow."""
 
     def some(count: int) -> int:
         return max(int(count * share), 1)
@@ -87,7 +87,7 @@ def cases(share: float) -> dict[str, Case]:
 
 
 def ping(port: int, orders: Connection) -> None:
-    """In a process of its own: answer each order with the longest wait since the last, in s."""
+    """Ping, and answer each order with the longest wait since the last, in s."""
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.sendall(CONNECT)
@@ -117,7 +117,7 @@ class Prober:
         theirs.close()
 
     def longest_wait(self) -> float:
-        """Since it was last asked, in seconds."""
+        """Return the longest wait since the last call, in seconds."""
         self._orders.send(True)
         return float(self._orders.recv())
 
@@ -127,7 +127,7 @@ class Prober:
 
 
 def settle(server: Server) -> float:
-    """Wait until the broker has nothing to do but to answer pings; return its CPU time by then."""
+    """Wait until the broker only answers pings; return its CPU time."""
     deadline = time.monotonic() + SETTLE_SECONDS_MAX
     before = server.cpu_seconds()
     while time.monotonic() < deadline:
@@ -140,7 +140,7 @@ def settle(server: Server) -> float:
 
 
 def waits(server: Server, chosen: dict[str, Case]) -> dict[str, tuple[float, float]]:
-    """By case: the longest wait of the other client, and the broker's CPU time; in ms."""
+    """Return by case the longest wait of the other client and the broker's CPU time, in ms."""
     server.wait_until_ready()
     prober = Prober(server.port)
     found = {}
@@ -158,11 +158,11 @@ def waits(server: Server, chosen: dict[str, Case]) -> dict[str, tuple[float, flo
 
 
 def turns(chosen: dict[str, Case]) -> dict[str, float]:
-    """By case: the longest turn of Dovetail's loop, in ms of CPU time."""
+    """Return by case the longest turn of Dovetail's loop, in ms of CPU time."""
     found = {}
     with tempfile.TemporaryDirectory() as name, TurnBroker(Path(name), CONFIGURATION) as broker:
         for case, act in chosen.items():
-            broker.begin_to_measure()
+            broker.start_measuring()
             act(broker.port)
             found[case] = broker.longest_turn() * 1e3
     return found

@@ -1,7 +1,7 @@
-"""How long starts take: a warm `./dovetail`, `up` to its first client, a first start in a clone.
+"""Measures starts: a warm `./dovetail`, `up` to its first client, a first start in a clone.
 
-The last is as a user has it: `git clone` of what is committed, `./dovetail up`, an MQTT client.
-pip's cache is not used.
+The last is what a new user does: `git clone` of the committed state, `./dovetail up`, an MQTT
+client. It does not use pip's cache.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def seconds_until_served(clone: Path) -> float:
-    """The broker ends after that."""
+    """Return the seconds from `./dovetail up` to the first client, and end the broker."""
     environment = {**os.environ, "PIP_NO_CACHE_DIR": "1", "XDG_CACHE_HOME": str(clone / ".cache")}
     started = time.perf_counter()
     with subprocess.Popen(
@@ -89,7 +89,7 @@ def seconds_until_served(clone: Path) -> float:
 
 
 def serve_one_client() -> None:
-    """From the start of a broker to its first CONNACK; it is killed then."""
+    """Start a broker, wait for its first CONNACK, and kill it."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the broker's, too

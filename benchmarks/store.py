@@ -1,9 +1,9 @@
-"""The store: transactions, rows and starts, against what one would write first.
+"""Compares the store's transactions, rows and starts with simple code for the same.
 
-A batch is that of a broker whose subscribers keep up: it brings messages, each owed to one of 500
+A batch is that of a broker whose subscribers keep up: it brings messages, each for one of 500
 sessions, and removes those of the batch before; four rows change for a message. The peer of the
-first table makes a transaction of every row. That of the second makes one of the batch, and
-executes a statement for every row of it, in a thread beside an event loop that is idle or busy.
+first table makes a transaction of every row. The peer of the second makes one of the batch, and
+executes a statement for every row of it, in a thread next to an event loop that is idle or busy.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from dovetail.broker.store.tables import (
     DELIVERIES,
     MESSAGES,
     SUBSCRIPTIONS,
-    Table,
+    TableSchema,
     checksum,
     put_statement,
     read_statement,
@@ -46,25 +46,26 @@ from dovetail.broker.store.tables import SESSIONS as SESSION_ROWS
 ROUNDS = 5
 SESSIONS = 500
 COMMITS = {1: 100, 100: 20, 10_000: 1}
-"""Batches in a round, by messages in a batch."""
+"""The number of batches in a round, by messages in a batch."""
 PEER_MESSAGES = 25
 BUSY_MESSAGES = 500
 ECHO_PAIRS = 50
 ECHO_WORK = 500
 """Rounds of a loop for each packet: a dozen microseconds, as a broker has."""
 IDLE_RATIO_MIN = 1.1
-"""Beside a busy loop it was 1.4 to 12, by what else the cores had to do: too wide for a limit."""
+"""Next to a busy loop it was 1.4 to 12, depending on other work of the cores: too wide for a
+limit."""
 LOG_MEGABYTES_MAX = LOG_PAGES_CHECKPOINT * 4_120 / 1e6 + 10
 """The bound, and the largest batch."""
 STORED_SUBSCRIPTIONS = 1_000_000
 STORED_MESSAGES = 100_000
 LOAD_RATIO_MAX = 4.0
-"""To fetching the same rows and doing nothing with them."""
+"""The limit of the ratio to fetching the same rows without using them."""
 DURABILITIES: tuple[Durability, ...] = ("process", "power")
 
 
 class Traffic:
-    """Batches that bring messages and take the last ones away."""
+    """Batches that add messages and remove those of the batch before."""
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
@@ -100,9 +101,11 @@ class Traffic:
 
 
 def statements(batch: Batch) -> Iterable[tuple[str, list[tuple[Any, ...]]]]:
-    """The batch as a statement for one row, and the rows, for each kind of change."""
+    """Return the batch as a statement and its rows, for each kind of change."""
 
-    def changes(table: Table, rows: dict[Any, Any]) -> Iterable[tuple[str, list[tuple[Any, ...]]]]:
+    def changes(
+        table: TableSchema, rows: dict[Any, Any]
+    ) -> Iterable[tuple[str, list[tuple[Any, ...]]]]:
         keys = {key: key if isinstance(key, tuple) else (key,) for key in rows}
         yield (
             put_statement(table, 1),
@@ -134,7 +137,7 @@ def by_executemany(connection: sqlite3.Connection, batch: Batch) -> None:
 
 
 def peer_of(folder: Path, durability: Durability) -> sqlite3.Connection:
-    """A store's file with all its settings, and nothing of its ways."""
+    """Open a file with the store's settings, but without the store's code."""
     return Store.open(folder, durability)._connection  # noqa: SLF001
 
 
@@ -184,7 +187,7 @@ def commit(write: Callable[[Batch], None], traffic: Traffic, count: int) -> None
 
 
 class Echo(asyncio.Protocol):
-    """Sends back what comes, after some work: two of them keep a loop busy."""
+    """Sends data back after some work: two of them keep a loop busy."""
 
     count = 0
 
@@ -273,7 +276,7 @@ def starts(folder: Path) -> None:
         copying = time.perf_counter() - started
     table(
         f"{STORED_SUBSCRIPTIONS:,} subscriptions of {STORED_SUBSCRIPTIONS // 10:,} sessions, "
-        f"{STORED_MESSAGES:,} messages owed",
+        f"{STORED_MESSAGES:,} messages stored",
         ["written s", "opened s", "loaded s", "fetched s", "backed up s", "MB"],
         [
             [

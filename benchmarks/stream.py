@@ -1,8 +1,8 @@
-"""A space that Spark serves, beside the same space served live, in one run.
+"""Compares a space that Spark serves with the same space served live, in one run.
 
     throughput   publications at QoS 1 as fast as they are acknowledged, until all is delivered
     latency      publications at a modest rate: from PUBLISH to delivery
-    source       the rows of all that through readStream.format("dovetail"), to nowhere
+    source       all these rows through readStream.format("dovetail"), to nowhere
 
 Clients have the BlueDove paper's boxes, at QoS 1, and acknowledge what comes. The publisher, the
 clients and Spark's driver share this process; Spark has `--cores` of this machine.
@@ -34,11 +34,11 @@ from dovetail.sim import workload
 
 FILTERS_AT_ONCE = 50
 QUIET_SECONDS = 60
-"""If nothing comes for so long, nothing will."""
+"""After this silence nothing more will come."""
 
 
 class Subscriber(threading.Thread):
-    """Acknowledges what comes, and notes when."""
+    """Acknowledges messages, and records their times."""
 
     def __init__(self, port: int, number: int, boxes: tuple[np.ndarray, np.ndarray]) -> None:
         super().__init__(daemon=True)
@@ -78,7 +78,7 @@ class Subscriber(threading.Thread):
             self._client.send(b"".join(answers))
 
     def wants(self, points: np.ndarray) -> int:
-        """How many of them, by comparing all."""
+        """Return how many of the points are in its boxes, by comparing all."""
         lows, highs = self.boxes
         return sum(bool(((lows <= one) & (one < highs)).all(axis=1).any()) for one in points)
 
@@ -101,8 +101,8 @@ def packet(point: np.ndarray, number: int, sent_at: float) -> bytes:
 
 
 @dataclass
-class Run:
-    """Of one way of serving."""
+class EngineResult:
+    """The figures of one engine."""
 
     publications_a_second: float = 0.0
     deliveries_a_second: float = 0.0
@@ -112,12 +112,14 @@ class Run:
 
 
 def points_of(count: int, seed: int) -> np.ndarray:
-    """As they are published: with three digits."""
+    """Return points as they are published: with three digits."""
     rounded: np.ndarray = np.round(workload.points(count, seed), 3)
     return rounded
 
 
-def throughput(run: Run, publisher: Client, subscribers: list[Subscriber], count: int) -> None:
+def throughput(
+    run: EngineResult, publisher: Client, subscribers: list[Subscriber], count: int
+) -> None:
     points = points_of(count, 7)
     wanted = sum(one.wants(points) for one in subscribers)
     before = sum(one.count for one in subscribers)
@@ -132,7 +134,7 @@ def throughput(run: Run, publisher: Client, subscribers: list[Subscriber], count
 
 
 def latency(
-    run: Run, publisher: Client, subscribers: list[Subscriber], rate: float, seconds: float
+    run: EngineResult, publisher: Client, subscribers: list[Subscriber], rate: float, seconds: float
 ) -> None:
     points = points_of(round(rate * seconds), 8)
     before = sum(one.count for one in subscribers)
@@ -158,7 +160,7 @@ def wait(subscribers: list[Subscriber], count: int) -> None:
     assert there == count, f"{there:,} deliveries came, and {count:,} should have"
 
 
-def source(run: Run, spark: SparkSession, url: str) -> None:
+def source(run: EngineResult, spark: SparkSession, url: str) -> None:
     with tempfile.TemporaryDirectory(prefix="dovetail-bench-") as folder:
         query = (
             spark.readStream.format("dovetail")
@@ -178,7 +180,7 @@ def source(run: Run, spark: SparkSession, url: str) -> None:
 
 @contextmanager
 def cluster(engine: str, options: argparse.Namespace) -> Iterator[tuple[int, str]]:
-    """The port of the first broker, and its HTTP."""
+    """Run a cluster; yield the port of the first broker, and its HTTP address."""
     port = reserve(options.brokers)
     counts = ["--brokers", options.brokers] * (options.brokers > 1)
     matchers = ["--matchers", options.matchers] * (engine == "live" and options.matchers > 0)
@@ -189,8 +191,10 @@ def cluster(engine: str, options: argparse.Namespace) -> Iterator[tuple[int, str
         yield port, running.url()
 
 
-def measured(engine: str, spark: SparkSession | None, options: argparse.Namespace) -> Run:
-    run = Run()
+def measure_engine(
+    engine: str, spark: SparkSession | None, options: argparse.Namespace
+) -> EngineResult:
+    run = EngineResult()
     lows, highs = workload.boxes(options.boxes, 1)
     with cluster(engine, options) as (port, url), tempfile.TemporaryDirectory() as folder:
         shares = np.array_split(np.arange(options.boxes), options.subscribers)
@@ -203,7 +207,7 @@ def measured(engine: str, spark: SparkSession | None, options: argparse.Namespac
         publisher = Client(port, "publisher")
         query = None if spark is None else serve(spark, url, Path(folder) / "checkpoint")
         progress(f"{engine}: a first round")
-        throughput(Run(), publisher, subscribers, max(options.publications // 10, 100))
+        throughput(EngineResult(), publisher, subscribers, max(options.publications // 10, 100))
         progress(f"{engine}: {options.publications:,} publications")
         throughput(run, publisher, subscribers, options.publications)
         progress(f"{engine}: {options.rate} a second for {options.seconds} s")
@@ -217,7 +221,7 @@ def measured(engine: str, spark: SparkSession | None, options: argparse.Namespac
     return run
 
 
-def shown(name: str, run: Run, live: Run) -> tuple[str, ...]:
+def row(name: str, run: EngineResult, live: EngineResult) -> tuple[str, ...]:
     p50, p99 = (float(np.percentile(run.waits, share)) for share in (50, 99))
     times = float(np.percentile(live.waits, 50))
     return (
@@ -244,11 +248,11 @@ def main() -> None:
     parser.add_argument("--matchers", type=int, default=0, help="of the live cluster")
     parser.add_argument("--cores", type=int, default=2, help="for Spark")
     options = parser.parse_args()
-    live = measured("live", None, options)
+    live = measure_engine("live", None, options)
     progress("Spark starts")
     with open_session(f"local[{options.cores}]") as spark:
         register(spark)
-        served = measured("spark", spark, options)
+        served = measure_engine("spark", spark, options)
     table(
         f"{options.boxes:,} boxes of {options.subscribers} clients, "
         f"{live.deliveries / options.publications:.1f} deliveries a publication",
@@ -261,7 +265,7 @@ def main() -> None:
             "p99 ms",
             "times live",
         ),
-        [shown("live", live, live), shown("by Spark", served, live)],
+        [row("live", live, live), row("by Spark", served, live)],
     )
     print(f"Rows alone through readStream: {served.rows_a_second:,.0f} a second")
     finish()

@@ -1,8 +1,8 @@
-"""The exact index: memory and time a match as it grows to a million filters.
+"""Measures the exact index: memory and time a match as it grows to a million filters.
 
-Its peer is the tree of nested dicts that a Python broker would write first. Two workloads: the
-paper's (every level a random string, the worst for a tree: nearly nothing is shared) and a plant
-of sites, machines and sensors, as people name topics.
+Its peer is a tree of nested dicts, as a simple Python broker would have it. There are two
+workloads: the paper's (every level a random string, the worst for a tree: nearly nothing is shared)
+and a plant of sites, machines and sensors, as people name topics.
 """
 
 import resource
@@ -22,11 +22,11 @@ COUNTS = (1_000, 10_000, 100_000, 1_000_000)
 MATCHES = 2_000
 ROUNDS = 7
 PEER_MAX = 100_000
-"""The peer is measured up to here: a million filters of six random levels take it 3 GB."""
+"""The most filters of the peer: with a million of six random levels it takes 3 GB."""
 
 
 class DictTrie:
-    """Nested dicts. Ends and multi-level ends under keys that no level can be."""
+    """Nested dicts. Ends, with and without `#`, have keys that no level can have."""
 
     def __init__(self) -> None:
         self.root: dict[Any, Any] = {}
@@ -65,7 +65,7 @@ def random_levels(rng: np.random.Generator, count: int) -> tuple[Iterator[bytes]
 
 
 def plant(rng: np.random.Generator, count: int) -> tuple[Iterator[bytes], list[bytes]]:
-    """site/line/machine/sensor: each filter names one sensor, or all of something."""
+    """Return filters and topics like site/line/machine/sensor, with or without wildcards."""
 
     def draw(wildcards: bool) -> bytes:
         site, line, sensor = rng.integers(200), rng.integers(50), rng.integers(20)

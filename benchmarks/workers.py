@@ -1,9 +1,9 @@
-"""`dovetail up --workers`: what goes through several brokers behind one port, against one.
+"""Compares the throughput of `dovetail up --workers` with that of one broker.
 
-Pairs of a publisher and a subscriber, each pair in a process of its own and checked as in `_load`,
-all at once. The system gives every connection to a worker, so half of two workers' messages, and
-more of more, go on from one to another. Nobody has a core of their own: generators and workers
-share the machine. Where it has no more cores than workers, the ratio says as much about that.
+Pairs of a publisher and a subscriber run at once, each pair in a process of its own and checked as
+in `_load`. The system gives every connection to some worker. So with two workers half of the
+messages go on from one to another, and with more workers more. All processes share the machine.
+Where it has no more cores than workers, the ratio shows that as much as anything else.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from _measure import ratio, table
 
 WARM_UP_SECONDS = 0.5
 READY_SECONDS_MAX = 120.0
-"""Until all pairs have warmed up; one that was killed cannot say so."""
+"""The time for all pairs to warm up; a pair that was killed cannot report."""
 
 
 @dataclass(frozen=True)
 class PairTraffic(Traffic):
-    """On topics that no other pair has."""
+    """Traffic on topics that no other pair has."""
 
     pair: int = 0
 
@@ -86,7 +86,7 @@ def run_pair(port: int, what: str, pair: int, seconds: float, ready: Any, rates:
 
 
 def measure(port: int, what: str, pairs: int, seconds: float) -> float:
-    """Messages a second of all pairs together."""
+    """Return the messages a second of all pairs together."""
     context = multiprocessing.get_context("fork")
     ready, rates = context.Barrier(pairs, timeout=READY_SECONDS_MAX), context.SimpleQueue()
     processes = [

@@ -4,8 +4,7 @@ Start a broker in one terminal, with ./dovetail up, and in another:
 
     .venv/bin/python examples/pubsub.py          # or with its port, if that is not 1883
 
-What is shown: a subscription with a wildcard, a session that the broker keeps while its client is
-away, a retained message, and a will.
+It shows a subscription with a wildcard, a persistent session, a retained message, and a will.
 """
 
 import queue
@@ -36,7 +35,7 @@ class Guard:
         connect(self._client, session_expiry_seconds=stay_known_seconds, clean=clean)
 
     def watch(self, topic_filter: str) -> None:
-        """Returns when the broker has granted it."""
+        """Subscribe, and return when the broker has granted it."""
         self._client.subscribe(topic_filter, qos=1)
         self._subscribed.get(timeout=WAIT_SECONDS)
 
@@ -57,17 +56,17 @@ def main() -> None:
     guard.watch("building3/+/door")
 
     door = make_client("door-of-room1")
-    # The broker says this in the door's name, if it vanishes.
+    # The broker publishes this if the door vanishes.
     door.will_set("building3/room1/door", "silent", qos=1)
     connect(door)
     report(door, "building3/room1/door", "open")
     guard.note()
 
-    print("The guard leaves. The broker keeps the session, and what it is owed.")
+    print("The guard leaves. The broker keeps the session and its messages.")
     guard.leave()
     report(door, "building3/room1/door", "closed")
     report(door, "building3/room1/lamp", "on", retain=True)
-    # No DISCONNECT: the broker has to take it that the door is gone.
+    # No DISCONNECT: the broker must assume that the door is gone.
     socket = door.socket()
     assert socket is not None
     door.loop_stop()
@@ -83,7 +82,7 @@ def main() -> None:
     guard.note()
     guard.leave()
 
-    # An empty retained message takes the last one back.
+    # An empty retained message removes the last one.
     cleaner = make_client("cleaner")
     connect(cleaner)
     report(cleaner, "building3/room1/lamp", "", retain=True)
@@ -110,7 +109,7 @@ def leave(client: Client) -> None:
 
 
 def report(client: Client, topic: str, payload: str, *, retain: bool = False) -> None:
-    """Returns when the broker has it: acknowledged, and on its disk if a session is owed it."""
+    """Publish, and return when the broker has acknowledged it."""
     client.publish(topic, payload, qos=1, retain=retain).wait_for_publish(WAIT_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Three brokers tell each other what their clients subscribe to, and a publication finds its way.
+"""Three brokers send sketches of their subscriptions, and a fourth one looks up where to forward.
 
 Run it from a checkout after ./dovetail has been started once:
 
@@ -25,7 +25,7 @@ SUBSCRIPTIONS = {
 def main() -> None:
     # Each broker keeps its own filters exactly, and a sketch of them for the others.
     tries = {name: FilterTrie[str]() for name in SUBSCRIPTIONS}
-    # A lineage says whose versions a sketch's are; a broker that restarts takes a new one.
+    # A lineage identifies the history of a sketch; a broker that restarts takes a new one.
     sketches = {
         name: LinesSketch.sized_for(10_000, 0.001, lineage=number)
         for number, name in enumerate(SUBSCRIPTIONS, start=1)
@@ -35,7 +35,7 @@ def main() -> None:
             tries[name][topic_filter] = topic_filter
             sketches[name].add(topic_filter)
 
-    # A fourth broker hears of them: this is what travels.
+    # A fourth broker receives the encoded sketches.
     peers = SketchBank[str]()
     for name, sketch in sketches.items():
         travelling = sketch_to_bytes(sketch)
@@ -45,7 +45,7 @@ def main() -> None:
     for topic in ("building3/room1/temperature", "building7/lobby/door", "alarm", "garage/light"):
         show(topic, peers, tries)
 
-    # Osaka's clients change their minds; a delta follows.
+    # Osaka's clients change their subscriptions; a delta follows.
     osaka = sketches["osaka"]
     before = osaka.version
     osaka.discard("building7/#")
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def show(topic: str, peers: SketchBank[str], tries: dict[str, FilterTrie[str]]) -> None:
-    """Where a broker would forward a publication, and what matches there."""
+    """Print where a broker would forward a publication, and what matches there."""
     for name in sorted(peers.search(topic)) or ["nobody"]:
         found = tries[name].match(topic) if name in tries else []
         print(f"  {topic} -> {name} {', '.join(found)}")

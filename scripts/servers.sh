@@ -1,19 +1,19 @@
-# The servers that only tests and benchmarks talk to, from the system's packages.
+# Installs the servers that only tests and benchmarks use, from the system's packages.
 # Sourced by POSIX sh; call `ensure_servers`.
 #
 # Rules:
-#   - What is there costs nothing: a look for each program, and no process.
-#   - As root on Debian or Ubuntu what is missing is installed, and we say so. That starts no service,
+#   - An installed program costs one look-up, and no process.
+#   - As root on Debian or Ubuntu it installs missing programs, and says so. It starts no service,
 #     now or at the next boot: tests run servers of their own, on free ports.
-#   - Otherwise we say loudly what will be skipped, and how to install it. In continuous integration
-#     ($CI is set) nothing is ever skipped: there it is an error.
+#   - Otherwise it says loudly what will be skipped, and how to install it. In continuous
+#     integration ($CI is set) nothing may be skipped: a missing program is an error.
 
 # program:package:what is skipped without it
 servers='mosquitto:mosquitto:tests_against_Mosquitto
 mosquitto_sub:mosquitto-clients:tests_with_its_clients'
 policy=/usr/sbin/policy-rc.d
 
-# Servers are often installed where only root looks.
+# Servers are often in folders that only root searches.
 has_program() {
     command -v "$1" >/dev/null 2>&1 && return
     for folder in /usr/sbin /usr/local/sbin /opt/homebrew/sbin; do
@@ -38,8 +38,8 @@ find_missing() {
     [ -n "$missing_programs" ]
 }
 
-# Debian starts the services that it installs, unless this policy forbids it. A policy that is there
-# is somebody's decision and stays; ours goes when we do. In a subshell for the sake of its traps.
+# Debian starts the services that it installs, unless this policy forbids it. An existing policy is
+# somebody's decision and stays; ours is removed at the end. The subshell limits the traps.
 install_missing() (
     if ! [ -e "$policy" ] || grep -q 'scripts/servers.sh' "$policy"; then
         trap 'rm -f "$policy"' EXIT
@@ -53,7 +53,7 @@ POLICY
     fi
     DEBIAN_FRONTEND=noninteractive
     export DEBIAN_FRONTEND
-    # Package names are ours, so words are safe.
+    # Package names are our own, so splitting into words is safe.
     set -- apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends $missing_packages
     "$@" || { apt-get -q update && "$@"; } || exit
     for package in $missing_packages; do

@@ -40,9 +40,9 @@ LONG = (
     "test_examples.py",
     "test_brokers.py",
 )
-"""What takes longest, and begins first: nobody waits at the end for one that began late. All of
-`pipeline` and `papers` is before everything else, where one worker has it: each would start its own
-Spark."""
+"""The slowest tests, which start first, so that no worker waits for one at the end. All of
+`pipeline` and `papers` comes before everything else, where one worker has it: each would start its
+own Spark."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -70,7 +70,7 @@ def seeds(text: str) -> range:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Before pytest makes the tests of a function, one for each seed."""
+    """Parametrize seeded tests, one for each seed."""
     chosen = metafunc.config.getoption("seeds")
     if chosen is not None:
         marks = metafunc.definition.own_markers
@@ -93,7 +93,7 @@ def spark() -> Iterator["SparkSession"]:
 
 @pytest.fixture
 def lend(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], None]:
-    """A module of jobs uses this Spark, and does not start one of its own."""
+    """Let a module of jobs use this Spark instead of one of its own."""
 
     @contextlib.contextmanager
     def open_session(_master: str | None) -> Iterator["SparkSession"]:

@@ -1,7 +1,8 @@
-"""Rules of the code that linters cannot say: imports by file name, names that are there once."""
+"""Rules of the code that linters cannot express: imports by file name, unique names, ports."""
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def imported_packages(file: Path) -> Iterator[str]:
 
 
 def is_kernel(file: Path) -> bool:
-    # compilation.py has the decorators that kernels wear.
+    # compilation.py has the decorators of kernels.
     return file == SOURCE / "compilation.py" or "kernels" in file.relative_to(SOURCE).parts
 
 
@@ -40,18 +41,49 @@ def test_every_package_has_an_init() -> None:
 
 
 def test_every_limit_has_a_name_of_its_own() -> None:
-    """Python lets a second one of the same name take the first one's place without a word."""
+    """Python silently lets a second constant of the same name replace the first."""
     lines = [line for file in SOURCE.rglob("limits.py") for line in file.read_text().splitlines()]
     names = [line.partition(" = ")[0] for line in lines if re.match(r"[A-Z0-9_]+ = ", line)]
     assert len(names) > 30
     assert sorted(names) == sorted(set(names))
 
 
+# Names --------------------------------------------------------------------------------------------
+
+SAME_CONCEPT = {
+    "__init__": "the map of a package",
+    "limits": "the bounds of a package",
+    "job": "a Spark command, from options to files",
+    "report": "the HTML page of a command",
+    "spaces": "their settings, and their inspection",
+    "route": "a broker's route, and its inspection",
+    "access": "its settings, and its decisions",
+    "listeners": "their settings, and their sockets",
+}
+"""File names that several packages may have, as they mean the same there at another level."""
+
+
+def test_a_file_name_leads_to_one_module() -> None:
+    modules = [file.stem for file in SOURCE.rglob("*.py") if "kernels" not in file.parts]
+    assert {name for name, times in Counter(modules).items() if times > 1} == SAME_CONCEPT.keys()
+
+
+def test_no_class_name_occurs_more_than_twice() -> None:
+    classes = Counter(
+        node.name.lstrip("_")
+        for file in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(), file))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert len(classes) > 300
+    assert {name: times for name, times in classes.items() if times > 2} == {}
+
+
 # Ports of tests and benchmarks --------------------------------------------------------------------
 
 
 def released_ports(text: str) -> Iterator[int]:
-    """Lines that choose a port, release it, and hope that it is still free when it is used."""
+    """Yield lines that choose a port, release it, and hope that it is still free when used."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             if re.match("_?(free|unused|pick)(_tcp)?_(port|block)", node.name):
@@ -91,7 +123,7 @@ def test_a_port_that_is_released_is_found(text: str) -> None:
 
 
 def test_ports_are_reserved_and_not_hoped_for() -> None:
-    """support/processes/ports.py reserves one; a server may also take any (0), and tell which."""
+    """support/processes/ports.py reserves ports; a server may also take any port (0)."""
     offenders = [
         f"{file.relative_to(ROOT)}:{line}"
         for folder in ("tests", "benchmarks", "examples")
@@ -102,7 +134,7 @@ def test_ports_are_reserved_and_not_hoped_for() -> None:
 
 
 def test_only_one_module_prints() -> None:
-    """It makes text printable: what others wrote must not reach a terminal as it came."""
+    """It escapes control characters: text from others must not reach a terminal raw."""
     found = {
         (str(file.relative_to(SOURCE)), way)
         for file in SOURCE.rglob("*.py")

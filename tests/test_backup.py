@@ -1,4 +1,4 @@
-"""`dovetail backup`: from a broker that runs, and into another one."""
+"""`dovetail backup`: copies a running broker's data, and another broker restores it."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_running_broker_is_copied_and_restored(tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     with BrokerProcess(make_folder(tmp_path / "first")) as first:
         port = ("--port", first.port)
-        # It subscribes, and is gone with the first message: the second and third are owed to it.
+        # It subscribes, and leaves after the first message: the second and third wait for it.
         run("pub", *port, "orders/1", "one", "--qos", 1, "--retain")
         assert run("sub", *port, *SUBSCRIBER, "--count", 1).text == "one\n"
         run("pub", *port, "orders/2", "two", "--qos", 1)
@@ -29,7 +29,7 @@ def test_a_running_broker_is_copied_and_restored(tmp_path: Path) -> None:
         said = run("backup", "--data", first.data, copy).text
         assert said == f"{copy}: {copy.stat().st_size:,} bytes, a copy of {first.data}\n"
         assert copy.stat().st_mode & 0o777 == 0o600
-        # What comes later is not in the copy; and the broker has gone on as if nothing had been.
+        # Later messages are not in the copy; and the broker has gone on undisturbed.
         run("pub", *port, "orders/4", "four", "--qos", 1)
         owed = run("sub", *port, *SUBSCRIBER, "--no-retained", "--count", 3).text
         assert owed == "two\nthree\nfour\n"
@@ -41,7 +41,7 @@ def test_a_running_broker_is_copied_and_restored(tmp_path: Path) -> None:
         port = ("--port", second.port)
         owed = run("sub", *port, *SUBSCRIBER, "--no-retained", "--count", 2).text
         assert owed == "two\nthree\n"
-        # Retained messages came along, too.
+        # The copy has retained messages, too.
         assert run("sub", *port, "orders/#", "--verbose", "--count", 1).text == "orders/1 one\n"
 
 

@@ -22,11 +22,11 @@ from support.brokers.flooding import Flood
 from support.brokers.wire_client import WireClient, certificate_serial
 from support.certificates import Authority
 from support.processes.broker_process import TCP_AND_TLS, WAIT_SECONDS, wait_until
-from support.processes.fleet_process import FleetProcess, is_there
+from support.processes.fleet_process import FleetProcess, process_exists
 from support.processes.ports import ReservedPort, ReservedPorts
 
 FLOODED = 2 * (MEMBER_HANDSHAKES_MAX + STRANGER_HANDSHAKES_MAX)
-"""Connections that fill two nodes."""
+"""Enough connections to fill two nodes."""
 
 
 def refusal(folder: Path, *arguments: object) -> str:
@@ -51,7 +51,7 @@ def passes(subscriber_port: int, publisher_port: int, topic: str) -> None:
 
 
 def any_ports(folder: Path) -> tuple[object, ...]:
-    """Options for ports that no other test asks for."""
+    """Return options for ports that no other test uses."""
     file = folder / "dovetail.toml"
     file.write_text(
         '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n[cluster]\nport = 0\n'
@@ -77,13 +77,13 @@ def test_three_brokers_are_one(three: FleetProcess) -> None:
             passes(subscriber, publisher, f"from/{publisher}/to/{subscriber}")
 
 
-def test_their_secret_is_nobody_elses(three: FleetProcess) -> None:
+def test_only_the_owner_can_read_the_secret(three: FleetProcess) -> None:
     secret = three.folder / "dovetail-data" / "cluster.secret"
     assert secret.stat().st_mode & 0o777 == 0o600
-    assert secret.read_text().strip() not in three.said()
+    assert secret.read_text().strip() not in three.output()
 
 
-def test_the_line_that_adds_a_broker_is_one_for_a_shell(three: FleetProcess) -> None:
+def test_the_printed_command_for_joining_runs_in_a_shell(three: FleetProcess) -> None:
     (line,) = re.findall("^Add a broker: +(.*)$", three.printed(), re.MULTILINE)
     secret = str(three.folder / "dovetail-data" / "cluster.secret")
     assert " " in secret
@@ -94,7 +94,7 @@ def test_the_line_that_adds_a_broker_is_one_for_a_shell(three: FleetProcess) -> 
     ]
 
 
-def test_who_is_killed_is_started_again(three: FleetProcess) -> None:
+def test_a_killed_broker_restarts(three: FleetProcess) -> None:
     noticed, again = "was ended by SIGKILL; it starts again in", "is up again"
     known = three.log()
     victim = three.children()[1]
@@ -106,7 +106,7 @@ def test_who_is_killed_is_started_again(three: FleetProcess) -> None:
     passes(second, first, "again")
 
 
-def test_a_broker_that_starts_again_gets_in_while_idle_connections_flood_the_others(
+def test_a_broker_rejoins_while_idle_connections_flood_the_others(
     three: FleetProcess,
 ) -> None:
     first, _, third = three.ports("links")
@@ -122,8 +122,8 @@ def test_a_broker_that_starts_again_gets_in_while_idle_connections_flood_the_oth
             passes(other, ports[1], f"flood/to/{other}")
 
 
-def test_a_fourth_one_joins(three: FleetProcess) -> None:
-    """In the same folder, where the secret is: with nothing but an address."""
+def test_a_fourth_broker_joins(three: FleetProcess) -> None:
+    """It needs only an address, as the secret is in the same folder."""
     join = ("--join", f"127.0.0.1:{three.ports('links')[1]}")
     arguments = (*join, "--port", 0, "--listen", "127.0.0.1:0", "--name", "fourth")
     with FleetProcess(three.folder, "node", *arguments) as fourth:
@@ -158,10 +158,10 @@ def test_without_the_secret_nobody_joins(three: FleetProcess, tmp_path: Path) ->
     message = refusal(tmp_path, "node", *join, "--secret-file", other)
     assert "the cluster does not let this node in: the proof of " in message
     assert "has another secret" in message
-    wait_until(lambda: "did not let" in three.log(), "the others say so, too")
+    wait_until(lambda: "rejected the connection" in three.log(), "the others say so, too")
 
 
-def test_the_start_tells_what_is_wrong(three: FleetProcess, tmp_path: Path) -> None:
+def test_start_errors_are_sentences(three: FleetProcess, tmp_path: Path) -> None:
     port = three.ports("MQTT")[1]
     message = refusal(tmp_path, "up", "--brokers", 1, "--port", port)
     assert f"cannot listen on 127.0.0.1, port {port} (tcp): the port is taken" in message
@@ -174,14 +174,14 @@ def test_the_start_tells_what_is_wrong(three: FleetProcess, tmp_path: Path) -> N
     assert "cluster.secret_file: is missing" in message
 
 
-def test_a_name_that_will_not_do_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_refused_name_leaves_no_files(tmp_path: Path) -> None:
     message = refusal(tmp_path, "node", "--name", "../../evil")
     assert 'name: "../../evil" will not do' in message
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_taken_http_port_troubles_nobody_else(three: FleetProcess, tmp_path: Path) -> None:
-    """Who cannot have all its ports does not join first, and leave again."""
+def test_a_taken_http_port_disturbs_no_other_broker(three: FleetProcess, tmp_path: Path) -> None:
+    """A broker that lacks a port does not join before it fails."""
     file = tmp_path / "f.toml"
     secret = three.folder / "dovetail-data" / "cluster.secret"
     file.write_text(
@@ -196,14 +196,14 @@ def test_a_taken_http_port_troubles_nobody_else(three: FleetProcess, tmp_path: P
     assert [node["name"] for node in nodes(three) if node["name"] == "fifth"] == []
 
 
-def test_data_that_are_no_folder(tmp_path: Path) -> None:
+def test_a_data_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for several in ("--brokers", "--workers"):
         message = refusal(tmp_path, "up", several, 2, "--data", "file", "--port", 0)
         assert "data: file is no folder." in message
 
 
-def test_several_where_one_was_tried(tmp_path: Path) -> None:
+def test_several_brokers_in_the_folder_of_a_single_one(tmp_path: Path) -> None:
     options = any_ports(tmp_path)
     with FleetProcess(tmp_path, "up", *options):
         pass
@@ -211,7 +211,7 @@ def test_several_where_one_was_tried(tmp_path: Path) -> None:
         assert len(brokers.ports("MQTT")) == 2
 
 
-def test_a_later_start_that_fails_is_told_in_sentences(tmp_path: Path) -> None:
+def test_a_later_failed_start_is_explained(tmp_path: Path) -> None:
     with FleetProcess(tmp_path, "up", "--brokers", 1, *any_ports(tmp_path)) as brokers:
         folder = tmp_path / "dovetail-data" / "broker-1"
         folder.rename(tmp_path / "aside")
@@ -228,18 +228,18 @@ def test_a_later_start_that_fails_is_told_in_sentences(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_none_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
+def test_no_process_remains(tmp_path: Path, number: signal.Signals) -> None:
     with FleetProcess(tmp_path, "up", "--brokers", 2, *any_ports(tmp_path)) as brokers:
         children = brokers.children()
         assert len(children) == 2
         brokers.signal(number)
         assert brokers.wait() == (0 if number != signal.SIGKILL else -number)
-        wait_until(lambda: not any(map(is_there, children)), "the brokers end")
+        wait_until(lambda: not any(map(process_exists, children)), "the brokers end")
         assert "Traceback" not in brokers.log()
         assert "starts again" not in brokers.log()
 
 
-def test_what_is_owed_outlives_all_of_them(tmp_path: Path) -> None:
+def test_spooled_messages_survive_a_restart_of_all_brokers(tmp_path: Path) -> None:
     arguments = ("up", "--brokers", 2, *any_ports(tmp_path), "--port")
     with (
         ReservedPorts(2) as reserved,
@@ -247,13 +247,13 @@ def test_what_is_owed_outlives_all_of_them(tmp_path: Path) -> None:
     ):
         first, second = brokers.ports("MQTT")
         assert (first, second) == (reserved.first, reserved.first + 1)
-        with WireClient(second, "away", kept=True) as client:
+        with WireClient(second, "away", persistent=True) as client:
             client.subscribe("owed", 2)
         with WireClient(first) as publisher:
             assert publisher.publish("owed", b"kept", 2) == 0
         brokers.stop()
         brokers.start()
-        with WireClient(second, "away", kept=True) as client:
+        with WireClient(second, "away", persistent=True) as client:
             assert client.connack.session_present
             assert client.receive_message().payload == b"kept"
 
@@ -285,7 +285,7 @@ def test_workers_share_every_port(tmp_path: Path) -> None:
         def connected() -> list[float]:
             return [workers.metric("dovetail_clients_connected", number) for number in (0, 1)]
 
-        # The system spreads them by their ports: that one gets all is one chance in a trillion.
+        # The system spreads them by their ports: all reach one worker once in a trillion tries.
         wait_until(lambda: sum(connected()) == 40, "all are counted")
         assert min(connected()) > 0
         for number, client in enumerate(clients):
@@ -301,13 +301,13 @@ def test_workers_share_every_port(tmp_path: Path) -> None:
 
 
 def test_workers_do_not_look_for_sessions_that_were_dropped(tmp_path: Path) -> None:
-    """Who waits in vain for one that is said to be on its way is refused in the end."""
+    """A client that waits too long for a moving session would be refused."""
     reasons = []
     with FleetProcess(tmp_path, "up", "--workers", 2, *any_ports(tmp_path)) as workers:
         (port,) = workers.ports("MQTT")
         for number in range(30):
             for expiry_seconds in (None, None, None, 0, None, 0):
-                with WireClient(port, f"c{number}", kept=True) as client:
+                with WireClient(port, f"c{number}", persistent=True) as client:
                     reasons.append(client.connack.reason)
                     client.send(Disconnect(session_expiry_seconds=expiry_seconds))
     assert set(reasons) == {0}
@@ -347,7 +347,7 @@ def test_another_user_does_not_get_a_session_at_any_broker(tmp_path: Path) -> No
         subprocess.run(command, input=name, text=True, check=True, cwd=tmp_path)
     with FleetProcess(tmp_path, "up", "--brokers", 2, "--config", file) as brokers:
         here, there = brokers.ports("MQTT")
-        with WireClient(here, "c", kept=True, **anna) as client:
+        with WireClient(here, "c", persistent=True, **anna) as client:
             client.subscribe("t", 1)
         with WireClient(there, **bert) as publisher:
             publisher.publish("t", b"for anna", 1)
@@ -356,7 +356,7 @@ def test_another_user_does_not_get_a_session_at_any_broker(tmp_path: Path) -> No
                 assert client.connack.reason == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
             with WireClient(port, "c", version=MQTT_3_1_1, **bert) as client:
                 assert client.connack.reason == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
-        with WireClient(there, "c", kept=True, **anna) as client:
+        with WireClient(there, "c", persistent=True, **anna) as client:
             assert client.connack.session_present
             assert client.receive_message().payload == b"for anna"
         file.write_text(f"{listeners}{access}session_takeover = true\n")
@@ -401,7 +401,7 @@ ca = "authority.pem"
     with FleetProcess(tmp_path, "up", "--config", "one.toml") as one:
         (links,) = one.ports("links")
         serial = certificate_serial(links)
-        issue()  # nobody believes the first ones any more
+        issue()  # the first ones are no longer trusted
         one.signal(signal.SIGHUP)
         wait_until(lambda: "reloaded passwords" in one.log(), "a reload")
         assert certificate_serial(links) != serial
@@ -410,7 +410,7 @@ ca = "authority.pem"
             passes(one.ports("MQTT")[0], two.ports("MQTT")[0], "over/tls")
         (tmp_path / "one.key").write_text("no key")
         one.signal(signal.SIGHUP)
-        wait_until(lambda: "not reloaded, all stays as it was" in one.log(), "a refusal")
+        wait_until(lambda: "settings not reloaded, nothing has changed" in one.log(), "a refusal")
         assert certificate_serial(links) != serial
 
 
@@ -432,13 +432,13 @@ def look(three: FleetProcess, *arguments: str, number: int = 0) -> str:
 
 
 def nodes(three: FleetProcess, number: int = 0) -> list[dict[str, Any]]:
-    """As one of them shows them. Of other tests, there may be some who have left."""
+    """Return the nodes as one of them shows them, perhaps with departed ones of other tests."""
     report = json.loads(look(three, "status", "--json", number=number))
     return [one for one in report["nodes"] if one["state"] != "left"]
 
 
 def states(three: FleetProcess, number: int = 0) -> list[tuple[str, bool]]:
-    """How each node is to one of them, and whether it answers."""
+    """Return the state of each node as one of them sees it, and whether it answers."""
     return [(one["state"], one["report"] is not None) for one in nodes(three, number)]
 
 
@@ -475,7 +475,7 @@ def test_any_node_shows_the_whole_cluster(three: FleetProcess) -> None:
         )
 
 
-def test_where_a_topic_leads(three: FleetProcess) -> None:
+def test_route_shows_where_a_topic_goes(three: FleetProcess) -> None:
     _, second, third = three.ports("MQTT")
     with WireClient(second) as plain, WireClient(third) as shared:
         plain.subscribe("led/#")
@@ -495,10 +495,8 @@ def test_where_a_topic_leads(three: FleetProcess) -> None:
 
 
 @pytest.mark.parametrize("until", [b"\x1b[?25l", b"alive"], ids=["hidden", "drawn"])
-def test_a_live_table_that_is_told_to_end_gives_the_cursor_back(
-    three: FleetProcess, until: bytes
-) -> None:
-    """Also while its first lines are being written: `until` is where the word comes."""
+def test_an_interrupted_live_table_restores_the_cursor(three: FleetProcess, until: bytes) -> None:
+    """This holds from the first lines on: `until` is the output at which it is interrupted."""
     url = f"http://127.0.0.1:{three.ports('HTTP')[0]}"
     terminal, other_end = pty.openpty()
     process = subprocess.Popen(
@@ -513,7 +511,7 @@ def test_a_live_table_that_is_told_to_end_gives_the_cursor_back(
     while until not in shown:
         shown += os.read(terminal, 16)
     process.send_signal(signal.SIGTERM)
-    with contextlib.suppress(OSError):  # EIO: nobody has its other end any more
+    with contextlib.suppress(OSError):  # EIO: the other end is closed
         while more := os.read(terminal, 4_096):
             shown += more
     os.close(terminal)
@@ -522,8 +520,8 @@ def test_a_live_table_that_is_told_to_end_gives_the_cursor_back(
     assert (process.returncode, errors) == (143, b"")
 
 
-def test_who_does_not_answer_is_shown_so(three: FleetProcess) -> None:
-    """Asked is the first, which has not been started again so far; so it is not the last here."""
+def test_a_node_without_an_answer_is_shown(three: FleetProcess) -> None:
+    """The first node answers, which no earlier test has restarted; so this is not the last test."""
     victim = three.children()[-1]
     os.kill(victim, signal.SIGSTOP)
     try:
@@ -534,7 +532,7 @@ def test_who_does_not_answer_is_shown_so(three: FleetProcess) -> None:
     wait_until(lambda: {*states(three)} == {("alive", True)}, "it is back")
 
 
-def test_what_cannot_be_shown(three: FleetProcess, tmp_path: Path) -> None:
+def test_status_and_route_refusals(three: FleetProcess, tmp_path: Path) -> None:
     url = ("--url", f"http://127.0.0.1:{three.ports('HTTP')[0]}")
     assert "'+' is a wildcard" in refusal(tmp_path, "route", "a/+", *url)
     with ReservedPort() as nobody:

@@ -74,7 +74,7 @@ def test_every_summary_fits_its_line(group: list[str], monkeypatch: pytest.Monke
     assert [line for line in commands.splitlines() if line.endswith("...")] == []
 
 
-def test_help_does_not_wait_for_heavy_imports() -> None:
+def test_help_imports_no_heavy_packages() -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "dovetail", "--help"],
         capture_output=True,
@@ -141,7 +141,7 @@ def test_options_reach_the_timing_job() -> None:
     assert done.stdout == "[('out', None), ('rounds', 5), ('seconds', 0.5), ('seed', 7)]\n"
 
 
-def test_a_signal_to_end_lets_commands_put_things_away(tmp_path: Path) -> None:
+def test_commands_clean_up_on_sigterm(tmp_path: Path) -> None:
     tampering = f"""
         from pathlib import Path
         from dovetail.pipeline.spark.output_folder import result_folder
@@ -169,7 +169,7 @@ def test_a_signal_to_end_lets_commands_put_things_away(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_interrupt_ends_quietly() -> None:
+def test_an_interrupt_ends_without_a_traceback() -> None:
     action = "(print('ready', flush=True), __import__('time').sleep(60))"
     command = tampered(STAND_IN_JOB.format(action=action), "reproduce", "wildcard")
     with subprocess.Popen(
@@ -183,7 +183,7 @@ def test_interrupt_ends_quietly() -> None:
     assert "Traceback" not in errors
 
 
-def test_reader_that_leaves_is_no_error() -> None:
+def test_a_closed_pipe_prints_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     action = "[print('x' * 100) for _ in range(10_000)]"

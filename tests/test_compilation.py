@@ -1,4 +1,4 @@
-"""Compiled code: kept where it may be kept, and never a reason not to start."""
+"""Compiled code is cached where possible, and a missing cache never prevents a start."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ from dovetail import compilation
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the kernels and limits, taken for the package."""
+    """Return a copy of the kernels and limits that stands in for the package."""
     folder = tmp_path / "package"
     package = compilation._PACKAGE
     for source in (*package.glob("*/kernels/*.py"), *package.glob("**/limits.py")):
@@ -33,7 +33,7 @@ def run(*arguments: str) -> str:
 
 
 def forbid(folder: Path) -> None:
-    """Nothing can be made below it. Root may write anywhere, but not below a file."""
+    """Make a folder unusable, even for root: it becomes a file."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.touch()
 
@@ -64,7 +64,7 @@ def test_a_user_without_a_home_still_starts(sources: Path, tmp_path: Path) -> No
     forbid(tmp_path / "home")
     folder = compilation._cache_folder()
     assert folder.name.startswith("dovetail-")
-    assert folder.stat().st_mode & 0o077 == 0  # what lies there is run: nobody else's business
+    assert folder.stat().st_mode & 0o077 == 0  # its files are executed
     shutil.rmtree(folder)
 
 
@@ -113,13 +113,13 @@ assert before
 from dovetail.sim import workload
 from dovetail.attributes.box_index import BoxIndex
 from dovetail.topics.bank import SketchBank
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 from dovetail.topics.sketches import METHODS, LinesSketch, build_sketch
 from dovetail.topics.trie import FilterTrie
 
 many = [f"{i}/+/{i}" for i in range(5000)]
 for method in METHODS:
-    sketch = build_sketch(method, Column.of(many), lineage=1)
+    sketch = build_sketch(method, TopicColumn.of(many), lineage=1)
     sketch.add("x/#"); sketch.discard("x/#"); sketch.search("1/x/1")
     sketch.copy().merge(sketch.copy()); sketch.delta(0)
     sketch.resized(4096, sketch.geometry.hashes)
@@ -142,9 +142,9 @@ assert met() == before, met() - before
 
 
 def test_set_up_leaves_nothing_to_compile() -> None:
-    """Use everything after `warm`: no kernel may meet types that are new to it.
+    """Use everything after `warm`: no kernel may get types that are new to it.
 
-    What it meets counts, be it compiled now or kept from before: that needs no empty folder.
+    A new type counts whether it is compiled now or was cached: so the test needs no empty folder.
     """
     run("-c", USE_EVERYTHING)
 

@@ -1,4 +1,4 @@
-"""docs/conformance.md is complete and true: statements, files, functions, tests, and tags."""
+"""docs/conformance.md is complete and correct: statements, files, functions, tests and tags."""
 
 import ast
 import re
@@ -12,8 +12,8 @@ SOURCE = ROOT / "src" / "dovetail"
 TESTS = ROOT / "tests"
 DOCUMENT = ROOT / "docs" / "conformance.md"
 
-# How many statements each section of the standards has: the lists of their appendices B. Those of
-# 2.2.1 in 5.0 begin with 2.
+# The number of statements in each section, from appendices B of the standards. Those of 2.2.1 in
+# 5.0 begin with 2.
 MQTT_5 = {
     "1.5.4": 3, "1.5.5": 1, "1.5.7": 1,
     "2.1.3": 1, "2.2.1": 6, "2.2.2": 1,
@@ -63,7 +63,7 @@ def rows() -> Iterator[list[str]]:
 
 
 def listed() -> Iterator[str]:
-    """The statements that have a place in a table: in the first cell, or left of their like."""
+    """Yield the statements of the tables, also those that equal one of 5.0."""
     for cells in rows():
         if len(cells) == 6:
             yield from filter(None, cells[::2])
@@ -73,7 +73,7 @@ def listed() -> Iterator[str]:
 
 @cache
 def names_in(file: Path) -> frozenset[str]:
-    """Functions, classes and constants of a module, those within classes too."""
+    """Return functions, classes and constants of a module, also those within classes."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(), file)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -147,7 +147,7 @@ def test_every_tag_is_a_statement() -> None:
 
 
 def test_tags_of_rows_are_near_their_places() -> None:
-    """A statement that the code tags is tagged in a file that its row names."""
+    """A tagged statement has a tag in a file that its row names."""
     tagged: dict[str, set[str]] = {}
     for file in SOURCE.rglob("*.py"):
         for tag in _TAG.findall(file.read_text()):

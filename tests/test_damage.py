@@ -1,4 +1,4 @@
-"""A broker whose disk has flipped bits: it says so and does not start, or nothing is lost."""
+"""A broker with flipped bits on its disk reports them and does not start, or loses nothing."""
 
 import shutil
 from pathlib import Path
@@ -21,11 +21,11 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with a queue of 600 messages, after kill -9."""
     folder = tmp_path_factory.mktemp("killed")
     broker = BrokerProcess(folder)
-    with broker, WireClient(broker.port, "away", kept=True) as client:
+    with broker, WireClient(broker.port, "away", persistent=True) as client:
         assert client.subscribe("queue", 1) == 1
         client.disconnect()
         with WireClient(broker.port) as publisher:
-            for payload in MESSAGES[:400]:  # these are in the database, what follows in its log
+            for payload in MESSAGES[:400]:  # these are in the database, later ones in its log
                 assert publisher.publish("queue", payload, 1) == 0
     broker.start()
     with WireClient(broker.port) as publisher:
@@ -36,7 +36,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def received(broker: BrokerProcess, count: int) -> list[bytes]:
-    with WireClient(broker.port, "away", kept=True) as client:
+    with WireClient(broker.port, "away", persistent=True) as client:
         messages: list[bytes] = []
         while len(messages) < count and isinstance(packet := client.receive(), Publish):
             messages.append(packet.payload)
@@ -66,7 +66,7 @@ def test_flipped_bits(killed: Path, tmp_path: Path, part: str, seed: int) -> Non
 
     broker.launch("--quiet")
     wait_until(lambda: not broker.is_running or broker.accepts(), "its start, or its end")
-    if broker.is_running:  # the bits were nobody's
+    if broker.is_running:  # the bits were unused
         assert received(broker, len(MESSAGES)) == MESSAGES
         broker.stop()
         return

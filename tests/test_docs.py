@@ -1,6 +1,6 @@
-"""What the documentation names exists: commands, options, settings, limits, metrics, files.
+"""The documentation names existing commands, options, settings, limits, metrics and files.
 
-Prose is not checked, and whether a command does what a page says is the matter of other tests.
+Prose is not checked. Other tests check whether a command does what a page says.
 """
 
 import ast
@@ -25,12 +25,12 @@ from dovetail.broker.sys_topics import AVERAGED_SECONDS, LOADS, PREFIX, TOPICS
 from dovetail.cli import app
 from dovetail.settings import (
     DEFAULT_PORTS,
-    Cluster,
+    AccessRule,
+    ClusterSettings,
     DimensionSettings,
-    Listener,
-    Matchers,
-    Mqtt,
-    Rule,
+    ListenerSettings,
+    MatcherSettings,
+    MqttSettings,
     Settings,
     SpaceSettings,
     parse_settings,
@@ -72,7 +72,7 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 
 def spans(page: Path) -> list[str]:
-    """Code within sentences."""
+    """Return code within sentences."""
     return _SPAN.findall(_BLOCK.sub("", page.read_text()))
 
 
@@ -80,7 +80,7 @@ def spans(page: Path) -> list[str]:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """The words after `dovetail`, of everything that is one of our commands."""
+    """Yield the words after `dovetail` of each of our commands on a page."""
     lines = [*spans(page)]
     for text in blocks(page, "", "sh", "ini"):
         lines += text.replace("\\\n", " ").splitlines()
@@ -91,7 +91,7 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 
 def check_command(words: list[str]) -> None:
-    """A KeyError or AssertionError names what the command line does not know."""
+    """Raise a KeyError or AssertionError that names the unknown word."""
     at = whole_command()
     for word in words:
         if word == "--":
@@ -152,7 +152,7 @@ def test_commands_are_found() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["fly", "up --colour", "sketch melt", "sketch build|melt"])
-def test_what_is_not_known_is_noticed(wrong: str) -> None:
+def test_unknown_words_are_noticed(wrong: str) -> None:
     with pytest.raises((KeyError, AssertionError)):
         check_command(wrong.split())
 
@@ -173,7 +173,7 @@ def test_settings_are_known(page: Path) -> None:
         for name in ("mqtt", "access", "archive", "http", "log", "cluster", "matchers")
         if isinstance(value := getattr(Settings(), name), Struct)
     }
-    tables["listeners"] = Listener
+    tables["listeners"] = ListenerSettings
     for table, key in (found for span in spans(page) for found in _SETTING.findall(span)):
         if f".{key}" not in _CODE_FILES:
             assert key in tables[table].__struct_fields__, f"{table}.{key}"
@@ -189,11 +189,11 @@ def test_configurations_can_be_read(text: str) -> None:
 
 def test_every_setting_of_the_cluster_is_named() -> None:
     named = {key for span in spans(CLUSTER) for table, key in _SETTING.findall(span)}
-    assert {*Cluster.__struct_fields__, *Matchers.__struct_fields__} <= named
+    assert {*ClusterSettings.__struct_fields__, *MatcherSettings.__struct_fields__} <= named
 
 
 def test_every_limit_is_in_the_table_with_its_default() -> None:
-    limits = Mqtt()
+    limits = MqttSettings()
     expected = [(name, as_toml(getattr(limits, name))) for name in limits.__struct_fields__]
     assert _LIMIT.findall(RUNNING.read_text()) == expected
 
@@ -205,7 +205,7 @@ def test_every_kind_of_listener_is_in_the_table_with_its_port() -> None:
     ]
 
 
-@pytest.mark.parametrize("table", [Listener, Rule], ids=lambda table: table.__name__)
+@pytest.mark.parametrize("table", [ListenerSettings, AccessRule], ids=lambda table: table.__name__)
 def test_every_key_of_listeners_and_rules_is_named(table: type[Struct]) -> None:
     named = set(re.findall(r"\w+", " ".join([*spans(RUNNING), *blocks(RUNNING, "toml")])))
     assert set(table.__struct_fields__) <= named
@@ -226,7 +226,7 @@ def test_the_grammar_is_that_of_the_parser() -> None:
     assert textwrap.indent(grammar, "    ") in clause_grammar.__doc__
 
 
-def test_clauses_mean_what_is_said_of_them() -> None:
+def test_clauses_match_as_documented() -> None:
     (text,) = blocks(ATTRIBUTES, "where")
     assert [clause_grammar.parse(line) for line in text.splitlines()]
     (declared,) = blocks(ATTRIBUTES, "toml")
@@ -240,7 +240,7 @@ def test_clauses_mean_what_is_said_of_them() -> None:
         assert found == (answer == "yes"), (clause, name, value)
 
 
-def test_limits_of_clauses_are_as_they_are() -> None:
+def test_limits_of_clauses_are_documented() -> None:
     page = ATTRIBUTES.read_text()
     for words, limit in (
         ("up to {} numbers", limits.SPACE_DIMENSIONS_MAX),
@@ -300,6 +300,6 @@ def test_the_map_of_a_package_names_all_that_is_in_it(package: Path) -> None:
     assert missing == []
 
 
-def test_what_the_readme_shows_of_python_runs() -> None:
+def test_python_of_the_readme_runs() -> None:
     for text in blocks(ROOT / "README.md", "python"):
         exec(text, {})  # noqa: S102

@@ -1,4 +1,4 @@
-"""Every example runs, as its first lines say."""
+"""Every example runs as its first lines promise."""
 
 import re
 import subprocess
@@ -27,7 +27,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest) -> Run:
-    """What an example prints; those that talk to a broker get a real one."""
+    """Return a function that runs an example, with a broker if needed, and returns its output."""
 
     def run(name: str, *more: str) -> str:
         command = [sys.executable, str(FOLDER / name), *more]
@@ -45,7 +45,7 @@ def test_every_example_is_tested() -> None:
     assert EXAMPLES == ["pipeline/walk.py", "pubsub.py", "sketches.py", "traffic/city.py"]
 
 
-def test_a_publication_goes_where_it_is_wanted(run: Run) -> None:
+def test_a_publication_goes_to_matching_brokers(run: Run) -> None:
     printed = run("sketches.py")
     assert "building7/lobby/door -> osaka building7/#" in printed
     assert "building7/lobby/door -> kyoto +/lobby/+" in printed
@@ -65,8 +65,8 @@ def test_the_guard_misses_nothing(run: Run) -> None:
     assert run("pubsub.py") == printed  # it leaves nothing behind
 
 
-def test_drivers_see_what_they_asked_for(run: Run) -> None:
-    printed = run("traffic/city.py")  # which checks it, and has started a broker for it
+def test_drivers_see_matching_readings(run: Run) -> None:
+    printed = run("traffic/city.py")  # it starts a broker, and checks the result itself
     saw = re.findall(
         r"^  and saw (\d+) of 400 readings, all that it wants:$", printed, re.MULTILINE
     )
@@ -75,7 +75,7 @@ def test_drivers_see_what_they_asked_for(run: Run) -> None:
 
 def test_a_walk_from_messages_to_a_plan(run: Run, tmp_path: Path) -> None:
     walk = tmp_path / "walk"
-    printed = run("pipeline/walk.py", str(walk))  # which holds Spark against what drivers saw
+    printed = run("pipeline/walk.py", str(walk))  # it compares Spark's result with what drivers saw
     assert printed.count("as the broker has sent them") == 4
     assert "archived   4,000 readings in " in printed
     page = (walk / "speeds.html").read_text()

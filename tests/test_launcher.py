@@ -1,4 +1,4 @@
-"""./dovetail in copies of the checkout: real installs, and what it says when it cannot.
+"""./dovetail in copies of the checkout: real installs, and its refusals.
 
 The installs are real, but of locks with the few packages that the command line imports:
 scripts/test itself has just installed the others. test_setup.py has the stages.
@@ -108,13 +108,13 @@ def assert_refused(done: subprocess.CompletedProcess[str], *sentences: str) -> N
 
 class TestSetUp:
     def test_from_an_interrupted_start_to_changed_locks(self, folder: Path, checkout: Path) -> None:
-        """One set-up for all of it: each would take half a minute."""
+        """One set-up serves all steps: each set-up would take half a minute."""
         link = folder / "link"
         link.symlink_to(Path("a checkout", "dovetail"))
         interrupt(link, "installing packages")
         assert (checkout / ".venv" / "bin" / "python").exists()
 
-        # One of two goes on with it.
+        # One of two processes goes on with it.
         both = [begin(link, stdout=subprocess.PIPE) for _ in range(2)]
         outcomes = [process.communicate() for process in both]
         for _, errors in outcomes:
@@ -122,7 +122,7 @@ class TestSetUp:
         assert [output for output, _ in outcomes] == [VERSION_LINE, VERSION_LINE], outcomes
         installed = "Setting up Dovetail (first run): installing packages for a broker"
         assert sum(installed in errors for _, errors in outcomes) == 1
-        # The first may have to wait too: for the last of the killed processes to be gone.
+        # The first may have to wait, too, until the last killed process is gone.
         assert any("waiting for it" in errors for _, errors in outcomes)
 
         warm = start(link)
@@ -189,7 +189,7 @@ class TestRefusals:
         )
 
     def test_registry_is_out_of_reach(self, folder: Path, checkout: Path) -> None:
-        """And a .venv that somebody else made is not lost over it."""
+        """A .venv that somebody else made survives."""
         (checkout / ".venv").mkdir()
         (checkout / ".venv" / "precious").touch()
         unreachable = environment(PIP_INDEX_URL="http://127.0.0.1:9/", PIP_RETRIES="1")
@@ -201,7 +201,7 @@ class TestRefusals:
 
     def test_folder_is_not_writable(self, checkout: Path) -> None:
         checkout.chmod(0o555)
-        # Root may write anywhere, so root asks as somebody else.
+        # Root may write anywhere, so root runs it as another user.
         user = NOBODY if os.geteuid() == 0 else None
         try:
             assert_refused(start(checkout / "dovetail", user=user), "is not writable by")

@@ -17,7 +17,7 @@ import pytest
 
 from support.brokers.wire_client import WireClient
 from support.processes.broker_process import WAIT_SECONDS, wait_until
-from support.processes.fleet_process import TRAFFIC, FleetProcess, is_there
+from support.processes.fleet_process import TRAFFIC, FleetProcess, process_exists
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
 
 
 def matchers(fleet: FleetProcess) -> dict[str, dict[str, Any]]:
-    """As the broker sees them, those that serve."""
+    """Return the serving matchers as the broker sees them."""
     report: Any = fleet.get_json("/cluster")
     return {
         entry["name"].rpartition("-")[2]: entry["report"]["matcher"]
@@ -61,7 +61,7 @@ def refusal(folder: Path, *arguments: object) -> str:
 
 
 def _are_shown(fleet: FleetProcess, asked: int, nodes: list[tuple[str, str, str, bool]]) -> bool:
-    """By `dovetail status`: name, role, state, and whether it told of itself."""
+    """Return whether `dovetail status` shows these names, roles, states and answers."""
     url = f"http://127.0.0.1:{fleet.ports('HTTP')[asked]}"
     command = [sys.executable, "-m", "dovetail", "status", "--json", "--url", url]
     told = json.loads(subprocess.check_output(command, timeout=WAIT_SECONDS))
@@ -87,7 +87,7 @@ def test_they_are_nodes_of_the_cluster(fleet: FleetProcess) -> None:
     assert len(fleet.children()) == 4
     until_serving(fleet, "1", "2")
     for asked in (0, 3):  # a broker, and a matcher
-        # On a busy machine somebody may be suspected for a moment.
+        # On a busy machine a node may be suspected for a moment.
         wait_until(partial(_are_shown, fleet, asked, everybody), "all are shown as alive")
     for number in (2, 3):
         assert fleet.get_json("/healthz", number) == {"status": "ok"}
@@ -123,7 +123,7 @@ def test_they_hold_boxes_while_there_are_some(fleet: FleetProcess) -> None:
 
 
 def explained(fleet: FleetProcess, *arguments: str) -> str:
-    """By the second broker."""
+    """Return the route that the second broker explains."""
     url = f"http://127.0.0.1:{fleet.ports('HTTP')[1]}"
     command = [sys.executable, "-m", "dovetail", "route", "traffic/a", "--url", url, *arguments]
     return subprocess.check_output(command, timeout=WAIT_SECONDS, text=True)
@@ -133,7 +133,7 @@ def total(fleet: FleetProcess, what: str) -> int:
     return sum(matcher[what] for matcher in matchers(fleet).values())
 
 
-def test_another_one_joins_and_leaves(fleet: FleetProcess) -> None:
+def test_another_matcher_joins_and_leaves(fleet: FleetProcess) -> None:
     until_serving(fleet, "1", "2")
     join = ("--join", f"127.0.0.1:{fleet.ports('links')[0]}", "--config", "dovetail.toml")
     third = FleetProcess(fleet.folder, "node", "--role", "matcher", "--name", "a-third", *join)
@@ -142,14 +142,14 @@ def test_another_one_joins_and_leaves(fleet: FleetProcess) -> None:
         until_serving(fleet, "1", "2", "third")
         third.signal(signal.SIGTERM)
         assert third.wait() == 0
-        third.wait_for_log("leaves, and answers until brokers have given others")
+        third.wait_for_log("leaving: answers until brokers have fed its boxes")
         assert "Traceback" not in third.log()
     wait_until(lambda: "a-third has left" in fleet.log(), "it says goodbye")
     until_serving(fleet, "1", "2")
     assert not (fleet.folder / "dovetail-data" / "a-third").exists()
 
 
-def test_who_is_killed_is_started_again(fleet: FleetProcess) -> None:
+def test_a_killed_matcher_restarts(fleet: FleetProcess) -> None:
     until_serving(fleet, "1", "2")
     victim = fleet.children()[3]
     os.kill(victim, signal.SIGKILL)
@@ -160,7 +160,7 @@ def test_who_is_killed_is_started_again(fleet: FleetProcess) -> None:
 
 
 def test_nothing_is_lost_while_they_die_and_hang(fleet: FleetProcess) -> None:
-    """What they do not answer goes on without them, in its order."""
+    """Publications without an answer go on without matchers, in order."""
     until_serving(fleet, "1", "2")
     here, there = fleet.ports("MQTT")
     first, second = fleet.children()[2:]
@@ -197,7 +197,7 @@ def test_other_spaces_without_a_restart(fleet: FleetProcess) -> None:
     assert fleet.children() == children
 
 
-def test_one_is_drained_while_publications_flow(fleet: FleetProcess) -> None:
+def test_a_matcher_is_drained_while_publications_flow(fleet: FleetProcess) -> None:
     until_serving(fleet, "1", "2")
     children = fleet.children()
     here, there = fleet.ports("MQTT")
@@ -230,13 +230,13 @@ def test_one_is_drained_while_publications_flow(fleet: FleetProcess) -> None:
     until_serving(fleet, "1")
 
 
-def test_none_is_left_behind(fleet: FleetProcess) -> None:
-    """The last test: it ends them."""
+def test_no_process_remains(fleet: FleetProcess) -> None:
+    """The last test: it stops all of them."""
     children = fleet.children()
     assert len(children) == 3
     fleet.signal(signal.SIGINT)
     assert fleet.wait() == 0
-    assert not any(map(is_there, children))
+    assert not any(map(process_exists, children))
     assert "Traceback" not in fleet.log()
     assert "it is killed" not in fleet.log()
 
@@ -252,7 +252,7 @@ remove_after_seconds = 0
 """
 
 
-def test_one_comes_by_the_load_and_goes_again(tmp_path: Path) -> None:
+def test_a_matcher_comes_and_goes_by_load(tmp_path: Path) -> None:
     (tmp_path / "dovetail.toml").write_text(ELASTIC)
     with FleetProcess(tmp_path, "up", "--brokers", 2, "--config", "dovetail.toml") as fleet:
         assert "2 brokers and 1 to 2 matchers, one cluster" in fleet.printed()

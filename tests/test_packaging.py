@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it works in an environment with nothing else."""
+"""The wheel has the right contents, and works in an environment with nothing else."""
 
 import re
 import subprocess
@@ -20,9 +20,9 @@ STAGES = ("broker", "archive", "spark", "dev")
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the source distribution, which shows that that one is whole too."""
+    """Build from the source distribution, which shows that it is complete, too."""
     source = copy_checkout(tmp_path_factory.mktemp("source") / "dovetail")
-    # Without isolation, because the build backend is locked and here already.
+    # Without isolation, because the build backend is locked and installed.
     run(sys.executable, "-m", "build", "--no-isolation", str(source))
     (built,) = (source / "dist").glob("*.whl")
     assert len(list((source / "dist").glob("*.tar.gz"))) == 1
@@ -52,7 +52,7 @@ def test_contents(wheel: Path) -> None:
 
 
 def link_packages(lock: Path, site: Path) -> None:
-    """Have the packages of a lock in another environment, as they are installed in this one."""
+    """Link the packages of a lock, as installed here, into another environment."""
     for name in re.findall(r"^([\w-]+)==", lock.read_text(), re.MULTILINE):
         with suppress(PackageNotFoundError):  # it is for another system
             files = distribution(name).files
@@ -64,16 +64,16 @@ def link_packages(lock: Path, site: Path) -> None:
 
 
 def test_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
-    # With the pip that is here: one more would have to be installed first.
+    # With the present pip: another one would have to be installed first.
     run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "empty"))
     (site,) = (tmp_path / "empty" / "lib").glob("*/site-packages")
     link_packages(ROOT / "requirements" / "broker.lock", site)
     python, program = (str(tmp_path / "empty" / "bin" / name) for name in ("python", "dovetail"))
     pip = (sys.executable, "-m", "pip", "--python", python)
-    # Little of it is imported, and compiled then.
+    # Little of it is imported, so do not compile it.
     run(*pip, "install", "--quiet", "--no-compile", "--no-deps", "--no-index", str(wheel))
 
-    # What the wheel needs is what a broker needs, and nothing of Spark.
+    # The wheel needs the packages of a broker, and nothing of Spark.
     run(*pip, "check")
     assert run(program, "--version").stdout == f"dovetail {__version__}\n"
     filters, sketch = tmp_path / "filters", tmp_path / "sketch"
@@ -95,7 +95,7 @@ def test_locks_name_no_index_and_no_machine(name: str) -> None:
 
 
 def test_a_stage_has_the_pins_of_those_before_it() -> None:
-    """So it changes no package that a running broker uses."""
+    """So a stage changes no package that a running broker uses."""
 
     def pins(stage: str) -> set[str]:
         lines = (ROOT / "requirements" / f"{stage}.lock").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""`dovetail up --pipeline`: brokers, archive and a stream on Spark by one command, ended by one."""
+"""`dovetail up --pipeline` starts and stops brokers, an archive and a stream on Spark."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 
 from support.brokers.wire_client import WireClient
 from support.processes.broker_process import START_SECONDS, WAIT_SECONDS, wait_until
-from support.processes.fleet_process import ANY_PORTS, FleetProcess, is_there
+from support.processes.fleet_process import ANY_PORTS, FleetProcess, process_exists
 
 STREAMED = f"""
 {ANY_PORTS}
@@ -32,7 +32,7 @@ subscribe = ["traffic/#"]
 client = "sensor"
 publish = ["#"]
 """
-"""With rules and without administrators: what the stream does is closed to all others."""
+"""Rules without administrators: only the stream may use its pages."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def rows(table: Path) -> list[tuple[str, int]]:
-    """Of a table that is there: topics, and how many subscriptions match."""
+    """Return the topics of a table and their numbers of matching subscriptions."""
     files = [*map(str, table.glob("batch=*/*.parquet"))]
     if not files:
         return []
@@ -72,7 +72,7 @@ def test_all_of_it_runs_and_ends(fleet: FleetProcess) -> None:
     for speed in (20, 90, 24):
         sensor.publish("traffic/A1", b'{"speed": %d}' % speed, qos=1)
     sensor.publish("other", b"of no space", qos=1)
-    # The stream has found who wants them: there is nobody else who could.
+    # The stream has found the receivers: nothing else could.
     got = [driver.receive_message() for _ in range(2)]
     assert [one.payload for one in got] == [b'{"speed": 20}', b'{"speed": 24}']
     table = fleet.folder / "dovetail-data" / "pipeline" / "matched"
@@ -86,11 +86,11 @@ def test_all_of_it_runs_and_ends(fleet: FleetProcess) -> None:
     begun = descendants(fleet.pid)
     assert len(begun) >= 4  # a broker, the stream, its Java
     fleet.signal(signal.SIGINT)
-    assert fleet.wait() == 0, fleet.said()
+    assert fleet.wait() == 0, fleet.output()
     assert "killed" not in fleet.log()
     assert "Traceback" not in fleet.log()
     fleet.wait_for_log("stream: out     2 deliveries to clients of brokers")
-    assert [pid for pid in begun if is_there(pid)] == []
+    assert [pid for pid in begun if process_exists(pid)] == []
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_all_of_it_runs_and_ends(fleet: FleetProcess) -> None:
         ),
     ],
 )
-def test_what_a_stream_cannot_do_without(tmp_path: Path, more: str, words: str) -> None:
+def test_missing_needs_of_a_stream_are_refused(tmp_path: Path, more: str, words: str) -> None:
     (tmp_path / "users").touch(mode=0o600)
     (tmp_path / "f.toml").write_text('[[listeners]]\nkind = "tcp"\nport = 0\n' + more)
     environment = {name: value for name, value in os.environ.items() if "PASSWORD" not in name}

@@ -1,4 +1,4 @@
-"""Ports that tests reserve, and who gets them: servers, clients and other reservations."""
+"""Ports that tests reserve: no other server, client or reservation gets them."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ IP_LOCAL_PORT_RANGE = 51
 LOOPS = pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 
 
-def test_nobody_answers_and_nobody_else_reserves() -> None:
+def test_a_reserved_port_is_silent_and_exclusive() -> None:
     with ReservedPort() as reserved:
         for host in ("127.0.0.1", "localhost"):
             with pytest.raises(ConnectionRefusedError):
@@ -70,7 +70,7 @@ def test_workers_share_a_reserved_port() -> None:
             workers.enter_context(socket.create_server(address, reuse_port=True))
 
 
-def test_ports_behind_each_other() -> None:
+def test_consecutive_ports() -> None:
     with ReservedPorts(5) as reserved:
         for port in range(reserved.first, reserved.first + 5):
             with pytest.raises(OSError, match="in use"):
@@ -82,12 +82,12 @@ def test_ports_behind_each_other() -> None:
 
 
 @pytest.mark.parametrize("reuses", [False, True])
-def test_the_system_gives_reserved_ports_to_nobody(reuses: bool) -> None:
-    """Neither to a client, nor to a server that asks for any."""
+def test_the_system_never_assigns_reserved_ports(reuses: bool) -> None:
+    """A client does not get one, nor a server that asks for any port."""
     with ReservedPorts(4) as reserved, socket.create_server(("127.0.0.1", 0)) as server:
         ports = range(reserved.first, reserved.first + 4)
         with choosing_from(ports, reuses=reuses) as client:
-            with contextlib.suppress(OSError):  # there is no other
+            with contextlib.suppress(OSError):  # there is no other port
                 client.connect(server.getsockname())
             assert client.getsockname()[1] not in ports
         with choosing_from(ports, reuses=reuses) as other:
@@ -97,7 +97,7 @@ def test_the_system_gives_reserved_ports_to_nobody(reuses: bool) -> None:
 
 
 def choosing_from(ports: range, *, reuses: bool) -> socket.socket:
-    """The system chooses its port from these if it can (Linux 6.3), and from all others if not."""
+    """Make a socket whose port the system chooses from these (Linux 6.3) or from all."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuses))
     with contextlib.suppress(OSError):
@@ -107,7 +107,7 @@ def choosing_from(ports: range, *, reuses: bool) -> socket.socket:
 
 
 def hold_many(rounds: int) -> str:
-    """What went wrong. Each round holds single ports and blocks, and serves at each of them."""
+    """Hold single ports and blocks in each round, and serve at each; return the errors."""
     for _ in range(rounds):
         with ExitStack() as stack:
             ports = [stack.enter_context(ReservedPort()).port for _ in range(20)]

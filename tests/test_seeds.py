@@ -25,6 +25,7 @@ def test_other_seeds() -> None:
     own, others = collected(file), collected(file, "--seeds", "1000:1003")
     seeded = [name for name in others if name.endswith("]")]
     assert seeded == [
-        f"{file}::test_all_agree_when_it_is_quiet[{seed}]" for seed in range(1000, 1003)
+        f"{file}::test_all_nodes_agree_soon_after_the_last_fault[{seed}]"
+        for seed in range(1000, 1003)
     ]
     assert set(others) - set(own) == set(seeded)

@@ -1,4 +1,4 @@
-"""scripts/servers.sh as somebody who may not install anything; and who finds programs in tests."""
+"""scripts/servers.sh for a user who may not install anything; and how tests find programs."""
 
 import os
 import subprocess
@@ -28,12 +28,12 @@ def ensure_servers(*servers: str, **environment: str) -> subprocess.CompletedPro
     )
 
 
-def test_nothing_is_said_when_all_are_there() -> None:
+def test_it_is_silent_when_all_programs_exist() -> None:
     done = ensure_servers(THERE, THERE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
-def test_what_will_be_skipped_is_said() -> None:
+def test_skipped_tests_are_announced() -> None:
     done = ensure_servers(THERE, MISSING)
     assert (done.returncode, done.stdout) == (0, "[tests of nothing]\n")
     assert "WARNING: not installed: dovetail-no-such-program\n" in done.stderr

@@ -1,6 +1,6 @@
-"""scripts/setup: the stages of the set-up, and what happens when one is disturbed.
+"""scripts/setup: the stages of the set-up, and interrupted ones.
 
-Everything is real but the packages, which are tiny (support/processes/tiny_packages.py), and the
+Everything is real except the packages, which are tiny (support/processes/tiny_packages.py), and the
 kernels.
 """
 
@@ -20,8 +20,8 @@ import pytest
 
 from support.processes.checkout import ROOT, programs_without
 from support.processes.mounts import mount, small_disk
-from support.processes.nobody import NOBODY
 from support.processes.tiny_packages import Registry
+from support.processes.unprivileged import NOBODY
 
 NOTHING: Mapping[str, str] = {}
 STAGES = ("broker", "archive", "spark", "dev")
@@ -56,7 +56,7 @@ class Checkout:
         (folder / "requirements" / "java.lock").write_text(registry.add("tiny_java"))
 
     def copy(self, folder: Path) -> "Checkout":
-        """The same in another place, as if it had been set up there."""
+        """Copy the project to another place, as if it had been set up there."""
         other = copy.copy(self)
         other.entries = dict(self.entries)
         other.environment = dict(self.environment)
@@ -83,7 +83,7 @@ class Checkout:
             (self.folder / "requirements" / f"{stage}.lock").write_text(whole)
 
     def change(self, stage: str, *, code: str = "", gate: Path | None = None) -> None:
-        """Another version of a stage's package, in all locks that have it."""
+        """Change a stage's package to another version, in all locks that have it."""
         self.entries[stage] = self.registry.add(f"tiny_{stage}", "2", code=code, gate=gate)
         self.write_locks()
 
@@ -94,7 +94,7 @@ class Checkout:
         user: int | None = None,
         stderr: int = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
-        """`changes`: of the environment."""
+        """Start a set-up, with `changes` of the environment."""
         return subprocess.Popen(
             [self.folder / "scripts" / "setup", stage],
             cwd="/",
@@ -114,7 +114,7 @@ class Checkout:
         user: int | None = None,
         status: int = 0,
     ) -> str:
-        """What it says."""
+        """Run a set-up; return its output."""
         process = self.begin(stage, changes, user)
         _, errors = process.communicate()
         assert process.returncode == status, errors
@@ -133,7 +133,7 @@ class Checkout:
         assert len(errors[errors.index("dovetail: error: ") :].splitlines()) <= 2
 
     def packages(self) -> set[str]:
-        """Which can be imported, and are whole."""
+        """Return the packages that can be imported and are complete."""
         program = "import importlib.metadata as m; print(*(d.name for d in m.distributions()))"
         python = self.folder / ".venv" / "bin" / "python"
         done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
@@ -152,9 +152,9 @@ class Checkout:
 
 
 def pass_gate(gate: Path, process: subprocess.Popen[str]) -> int:
-    """Wait until a package is being built, and return what has to be closed to let it go on."""
+    """Wait until a package is being built; return the file to close to let it go on."""
     while process.poll() is None:
-        with suppress(OSError):  # nobody reads from it yet
+        with suppress(OSError):  # there is no reader yet
             return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
         time.sleep(0.01)
     raise AssertionError("it never came to the package")
@@ -162,7 +162,7 @@ def pass_gate(gate: Path, process: subprocess.Popen[str]) -> int:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Without uv, which does not read pip's configuration, and with Java."""
+    """Return a PATH with Java and without uv, which does not read pip's configuration."""
     folder = tmp_path_factory.mktemp("path") / "programs"
     found = programs_without(folder, "uv", "java")
     (folder / "java").write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
@@ -172,7 +172,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def templates(tmp_path_factory: pytest.TempPathFactory, path: str) -> dict[str, Checkout]:
-    """One with what brokers need, and one with Spark; tests take copies."""
+    """Make one project with the broker's stage and one with Spark; tests copy them."""
     folder = tmp_path_factory.mktemp("templates")
     checkout = Checkout(folder / "a checkout", Registry(folder / "registry"), path)
     checkout.set_up("broker")
@@ -183,7 +183,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory, path: str) -> dict[str, 
 
 @pytest.fixture
 def checkout(tmp_path: Path, path: str) -> Checkout:
-    """Nothing is set up."""
+    """Return a project without any set-up."""
     return Checkout(tmp_path / "a checkout", Registry(tmp_path / "registry"), path)
 
 
@@ -237,13 +237,13 @@ class TestStages:
         checkout.refuse("sparc", "there is no stage named sparc", "broker archive spark dev")
         assert not checkout.state.exists()
 
-    def test_an_update_is_for_those_who_need_it(self, with_spark: Checkout) -> None:
+    def test_an_update_installs_only_the_stages_in_use(self, with_spark: Checkout) -> None:
         with_spark.change("spark", code="new = True")
         assert with_spark.set_up("broker") == ""
         assert "(update): installing packages for Spark" in with_spark.set_up("spark")
         assert with_spark.module("tiny_spark").read_text() == "new = True"
 
-        # A change of what all have is one for all, each when it is asked for.
+        # A change of a common package reaches each stage at its next use.
         with_spark.change("broker", code="new = True")
         assert "(update): installing packages for a broker" in with_spark.set_up("broker")
         assert with_spark.module("tiny_broker").read_text() == "new = True"
@@ -258,7 +258,7 @@ class TestStages:
         assert with_spark.compilations() == 2
         assert with_spark.set_up("spark") == ""
 
-    def test_how_far_it_is(self, with_broker: Checkout, tmp_path: Path) -> None:
+    def test_progress_is_shown(self, with_broker: Checkout, tmp_path: Path) -> None:
         with_broker.change("archive", gate=tmp_path / "gate")
         terminal, stderr = pty.openpty()
         process = with_broker.begin("archive", {"TERM": "xterm"}, stderr=stderr)
@@ -281,11 +281,11 @@ class TestDisturbed:
         os.killpg(killed.pid, signal.SIGKILL)
         killed.communicate()
         os.close(held)
-        # A broker does not notice.
+        # A broker is not affected.
         assert with_broker.set_up("broker") == ""
         assert with_broker.packages() == {"broker"}
 
-        # Two go on, each with a stage of its own; the larger one waits at the gate.
+        # Two set-ups go on, each with its own stage; the larger one waits at the gate.
         both = [with_broker.begin(stage) for stage in ("archive", "spark")]
         os.close(pass_gate(tmp_path / "gate", both[1]))
         for process in both:
@@ -310,7 +310,7 @@ class TestDisturbed:
         assert with_broker.packages() == {"broker"}
 
     def test_killed_while_it_installs(self, with_spark: Checkout) -> None:
-        # What that leaves: the last package without its last files, and no stamp.
+        # It leaves the last package without its last files, and no stamp.
         module = with_spark.module("tiny_spark")
         module.unlink()
         (module.parents[1] / "tiny_spark-1.dist-info" / "INSTALLER").unlink()
@@ -340,7 +340,7 @@ class TestDisturbed:
     def test_no_network(
         self, templates: dict[str, Checkout], tmp_path: Path, template: str
     ) -> None:
-        """Neither for a new stage nor for an update: all is as it was, and in use."""
+        """Without a network, a new stage and an update change nothing, and all still works."""
         checkout = templates[template].copy(tmp_path)
         stamps = [file for file in checkout.state.iterdir() if file.name != "log"]
         before = [stamp.read_text() for stamp in stamps]
@@ -371,22 +371,22 @@ class TestDisturbed:
             checkout.refuse("archive", "the disk is full: ", "Log: ")
             assert checkout.set_up("broker") == ""
             mount("-o", "remount,size=100M", str(disk))
-            (checkout.state / "archive").touch()  # as an update: it asks for less room
+            (checkout.state / "archive").touch()  # as an update, which needs less room
             checkout.set_up("archive")
             assert checkout.module("tiny_archive").stat().st_size == len(large)
 
-    def test_another_user_who_may_not_write(
+    def test_another_user_without_write_access(
         self, templates: dict[str, Checkout], folder_for_all: Path
     ) -> None:
         checkout = templates["broker"].copy(folder_for_all)
         python = checkout.folder / ".venv" / "bin" / "python"
         python.unlink()
-        python.symlink_to("/bin/sh")  # the one here may be in root's own folder; it is not run
+        python.symlink_to("/bin/sh")  # the present one may be in root's own folder; it does not run
         files = [checkout.folder, *checkout.folder.rglob("*")]
         folders = [file for file in files if file.is_dir() and not file.is_symlink()]
         for folder in folders:
             folder.chmod(0o555)
-        # Root may write anywhere, so root asks as somebody else.
+        # Root may write anywhere, so root runs it as another user.
         user = NOBODY if os.geteuid() == 0 else None
         try:
             path = {"PATH": os.environ["PATH"]}  # ours is pytest's

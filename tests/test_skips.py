@@ -1,4 +1,4 @@
-"""What is said of tests that were skipped, and what continuous integration makes of them."""
+"""Skipped tests are reported with reasons, and continuous integration refuses unknown ones."""
 
 import os
 import shutil
@@ -39,7 +39,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-p", "no:hypothesispytest")  # which 
 
 
 def run(folder: Path, *options: str, **environment: str) -> tuple[int, str, list[str]]:
-    """Exit code, output, and what the file says."""
+    """Return the exit code, the output and the text of the file."""
     file = folder / "said"
     inherited = {name: value for name, value in os.environ.items() if name != "CI"}
     done = subprocess.run(
@@ -53,8 +53,8 @@ def run(folder: Path, *options: str, **environment: str) -> tuple[int, str, list
     return done.returncode, done.stdout, file.read_text().splitlines()
 
 
-def test_each_reason_is_said_with_its_number(tmp_path: Path) -> None:
-    """Of all workers together; and a folder that none could collect is one."""
+def test_each_reason_is_shown_with_its_count(tmp_path: Path) -> None:
+    """All workers count together; a folder that none could collect counts once."""
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_other.py").write_text(MISSING)
     code, output, said = run(tmp_path, "-n", "2")
@@ -82,7 +82,7 @@ def test_reasons_that_are_accepted_are_those_of_tests() -> None:
         assert any(f'"{reason}' in text for text in texts), reason
 
 
-def test_the_summary_of_all_checks_says_it(tmp_path: Path) -> None:
+def test_the_summary_of_all_checks_shows_skips(tmp_path: Path) -> None:
     """scripts/test, in a project of one file that passes every check."""
     scripts, tests, programs = (tmp_path / name for name in ("scripts", "tests", "venv/bin"))
     for folder in (scripts, tests, programs):

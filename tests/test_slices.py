@@ -1,19 +1,19 @@
-"""Work that is done in pieces: all of it, in turns, within the time that there is."""
+"""Work in pieces is completed in turns, within the time budget."""
 
 from collections.abc import Generator
 
 import pytest
 
-from dovetail.slices import Slices, Work, in_one_go
+from dovetail.slices import SliceScheduler, Work, run_to_end
 
 
 class Loop:
-    """Counts how often it was asked for another turn, and lets time pass by pieces."""
+    """A loop that counts requested turns, and whose time passes by pieces."""
 
     def __init__(self) -> None:
         self.wakes = 0
         self.done: list[str] = []
-        self.slices = Slices(self.wake)
+        self.slices = SliceScheduler(self.wake)
 
     def wake(self) -> None:
         self.wakes += 1
@@ -35,9 +35,9 @@ def test_short_work_is_done_at_once() -> None:
     assert (loop.done, len(loop.slices), loop.wakes) == (["a0"], 0, 0)
 
 
-def test_work_that_is_put_off_begins_in_a_later_turn() -> None:
+def test_deferred_work_starts_in_a_later_turn() -> None:
     loop = Loop()
-    loop.slices.put_off(loop.work("a", 1))
+    loop.slices.defer(loop.work("a", 1))
     assert (loop.done, loop.wakes) == ([], 1)
     loop.turn(1)
     assert (loop.done, len(loop.slices)) == (["a0"], 0)
@@ -79,7 +79,7 @@ def test_work_that_fails_does_not_stop_the_others() -> None:
     assert loop.done == ["a0", "a1"]
 
 
-def test_all_in_one_go_returns_what_it_makes() -> None:
+def test_run_to_end_returns_the_result() -> None:
     def add() -> Generator[None, None, int]:
         total = 0
         for number in range(4):
@@ -87,4 +87,4 @@ def test_all_in_one_go_returns_what_it_makes() -> None:
             yield
         return total
 
-    assert in_one_go(add()) == 6
+    assert run_to_end(add()) == 6

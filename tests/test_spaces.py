@@ -1,4 +1,4 @@
-"""Spaces of a running node: from its file to clients of the command line, and to who asks."""
+"""Spaces of a running node: from its file to command line clients and queries."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_clauses_and_attributes_on_the_command_line(broker: BrokerProcess) -> No
     wait_until(lambda: not spaces(broker).spaces[0].subscriptions, "no subscription any more")
 
 
-def test_a_refusal_comes_with_what_the_broker_says(broker: BrokerProcess) -> None:
+def test_a_refusal_shows_the_words_of_the_broker(broker: BrokerProcess) -> None:
     place = f"localhost:{broker.port}"
     port = ("--port", broker.port)
     done = run("sub", "traffic/#", "--where", "lat < 3 and sped < 25", *port)
@@ -98,7 +98,7 @@ def test_a_reload_changes_them_while_running(broker: BrokerProcess) -> None:
     ]
     broker.file.write_text(before.replace("[-90, 90]", "[90, -90]"))
     answer = broker.reload()
-    assert "not reloaded, all stays as it was" in answer
+    assert "settings not reloaded, nothing has changed" in answer
     assert "spaces.traffic.dimensions.lat: [90.0, -90.0] are no bounds" in answer
     assert [one.name for one in spaces(broker).spaces[0].dimensions] == ["lat", "wind"]
     broker.file.write_text(before.partition("[spaces")[0])

@@ -1,12 +1,12 @@
-"""No client keeps the others waiting: the longest turn of a broker's loop, whatever a client does.
+"""No client blocks the others: the longest turn of a broker's loop, for all work of a client.
 
-The only test here that measures time. It is that of the processor, by the loop's own thread, so a
-busy machine matters little; but processors slow down when their neighbours are busy, and what they
-remember is taken from them. So each case that took too long has a second try, and the shorter one
-counts: work in one piece is as long in both.
+Only this test measures time. It is the processor time of the loop's own thread, so a busy machine
+matters little. But processors slow down when their neighbours are busy and share their caches. So
+each case that took too long has a second try, and the shorter one counts: work in one piece is as
+long in both.
 
-Numbers are below what the default limits allow where the largest take long to make;
-`scripts/bench stalls` has all of them. In one piece, each case would take several times the limit.
+Numbers are below the default limits where the largest cases take long to make; `scripts/bench
+stalls` has all of them. In one piece, each case would take several times the limit.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from support.processes.turn_process import TurnBroker, TurnMeter
 TURN_SECONDS_MAX = 0.020
 PROPERTIES = "5,000 user properties on CONNECT"
 SHORTER_SECONDS_MAX = {PROPERTIES: 0.005}
-"""What is done in one piece, and has to be quick."""
+"""Work in one piece, which must be quick."""
 
 ALLOWED = """
 [[listeners]]
@@ -42,7 +42,7 @@ subscribe = ["#"]
 
 
 def cases(broker: TurnBroker) -> dict[str, Callable[[], object]]:
-    """By what is done."""
+    """Return the cases by name."""
     port = broker.port
     plain = long_work.plain_filters(100_000)
     some = plain[:10_000]
@@ -83,7 +83,7 @@ def cases(broker: TurnBroker) -> dict[str, Callable[[], object]]:
 
 
 def longest_turn(broker: TurnBroker, act: Callable[[], object]) -> float:
-    broker.begin_to_measure()
+    broker.start_measuring()
     act()
     return broker.longest_turn()
 

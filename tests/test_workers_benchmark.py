@@ -1,4 +1,4 @@
-"""benchmarks/workers.py where a pair of clients fails."""
+"""benchmarks/workers.py with a pair of clients that fails."""
 
 import importlib.util
 import sys
@@ -23,7 +23,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 class FailingLoad:
-    """The second pair's does not get through its warm-up."""
+    """A load that fails during its warm-up at the second pair."""
 
     _runs = 0
 
@@ -46,7 +46,7 @@ class FailingLoad:
             raise AssertionError("a message is missing")
 
 
-def test_a_pair_that_fails_holds_nobody_up(
+def test_a_failing_pair_does_not_block_the_others(
     workers: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "Load", FailingLoad)

@@ -1,13 +1,13 @@
-"""From messages to a plan: a city's traffic is archived, matched on Spark, plotted, planned from.
+"""From messages to a plan: archives a city's traffic, matches and plots it, and plans from it.
 
     .venv/bin/python examples/pipeline/walk.py            # leaves a folder `walk`
 
 It is written as a notebook: editors that know `# %%` run it cell by cell. docs/pipeline.md has the
-same as commands. The city is examples/traffic: sensors publish what they measure, and four drivers
-each say in a where-clause what they want to hear of.
+same as commands. The city is examples/traffic: sensors publish their readings, and four drivers
+subscribe, each with a where-clause.
 """
 
-# %% Where everything goes
+# %% Choose a folder
 import random
 import subprocess
 import sys
@@ -35,7 +35,7 @@ import city
 
 READINGS = 4_000
 BAND = 20
-"""Speeds are counted in bands so wide."""
+"""The width of the bands in which speeds are counted."""
 WAIT_SECONDS = 60
 
 walk = Path(sys.argv[1] if len(sys.argv) > 1 else "walk").absolute()
@@ -49,9 +49,9 @@ config.write_text(
 )
 
 
-# %% Archive: a broker with `[archive]` in its configuration writes down what is published
+# %% Archive: a broker with `[archive]` in its configuration writes publications to files
 def archived() -> tuple[int, int]:
-    """Messages and subscriptions that are in files."""
+    """Return the numbers of messages and subscriptions in files."""
     rows = sum(pq.read_metadata(file).num_rows for file in files_of(archive))
     return rows, sum(pq.read_metadata(file).num_rows for file in subscriptions_of(archive))
 
@@ -64,7 +64,7 @@ with city.running_broker(config) as port:
     for driver in city.DRIVERS:
         driver.watch()
     deadline = time.monotonic() + WAIT_SECONDS
-    # Each driver has a clause, and listens for the end besides.
+    # Each driver has a clause, and a second subscription for the end.
     while archived() != (READINGS, 2 * len(city.DRIVERS)):
         if time.monotonic() > deadline:
             sys.exit(f"The archive has not got everything: {archived()}.")
@@ -79,30 +79,30 @@ with open_session() as spark:
     subscriptions = read_subscriptions(spark, str(archive))
     found = match(messages, subscriptions, spaces=spaces_of(config), as_pairs=True)
 
-    # Joined with both tables again, so that it can be looked at from all sides.
+    # Joined with both tables, for comparisons and the plot.
     got = (
         found.join(messages.withColumnRenamed("id", "message"), "message")
         .join(subscriptions.select(sql.col("id").alias("subscription"), "where"), "subscription")
         .where("`where` is not null")
-        .select("where", sql.col("payload").cast("string").alias("told"), "attributes.speed")
+        .select("where", sql.col("payload").cast("string").alias("text"), "attributes.speed")
         .toArrow()
         .to_pylist()
     )
 
-# %% It is what the drivers saw, reading by reading
-told: dict[str, list[str]] = defaultdict(list)
+# %% Compare with what the drivers saw, reading by reading
+texts: dict[str, list[str]] = defaultdict(list)
 for row in got:
-    told[row["where"]].append(row["told"])
+    texts[row["where"]].append(row["text"])
 clause_of = {}
 for driver in city.DRIVERS:
-    # A broker writes clauses in its own way: what came tells which is whose.
-    same = [where for where, came in told.items() if sorted(came) == sorted(driver.seen)]
+    # A broker writes clauses in its own way, so readings tell which clause is whose.
+    same = [where for where, seen in texts.items() if sorted(seen) == sorted(driver.seen)]
     if not same:
         sys.exit(f"{driver.name} saw {len(driver.seen):,} readings, and Spark found others.")
     clause_of[driver.name.rstrip(",")] = same[0]
     print(f"matched    {driver.name} {len(driver.seen):,} readings, as the broker has sent them")
 
-# %% Plot: at which speeds do drivers hear of something?
+# %% Plot: at which speeds do drivers get readings?
 bands = [*range(0, 140, BAND)]
 lines = []
 for name, where in clause_of.items():
@@ -121,7 +121,7 @@ command = ["plan", "--messages", archive, "--config", config, "--matchers", "4",
 done = subprocess.run(
     [sys.executable, "-m", "dovetail", *map(str, command)],
     stdout=subprocess.PIPE,
-    stderr=subprocess.DEVNULL,  # how it gets on
+    stderr=subprocess.DEVNULL,  # its progress
     text=True,
     check=False,
 )

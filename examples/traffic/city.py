@@ -1,14 +1,14 @@
-"""Sensors along the roads of a city, and drivers who hear of what concerns them only.
+"""Sensors along the roads of a city, and drivers who get only the readings that concern them.
 
     .venv/bin/python examples/traffic/city.py
 
-It starts a broker of its own (dovetail.toml declares the attributes), on a port that is free, and
-ends by itself. Sensors publish what they measure with attributes, and know no driver. Each driver
-says in a where-clause what it wants, and the broker sends it that. At the end everything that a
-driver saw is held against what it should have seen: the exit code is 0 if it is the same.
+It starts a broker of its own (dovetail.toml declares the attributes), on a free port, and ends by
+itself. Sensors publish their readings with attributes, and know no driver. Each driver subscribes
+with a where-clause, and the broker sends what matches. At the end the example compares what each
+driver saw with what it should have seen: the exit code is 0 if they are equal.
 
-What is shown: attributes as user properties of PUBLISH, a where-clause as user property of
-SUBSCRIBE, and one behind the topic filter, from a client of MQTT 3.1.1.
+It shows attributes as user properties of PUBLISH, a where-clause as a user property of SUBSCRIBE,
+and a where-clause behind the topic filter, from a client of MQTT 3.1.1.
 """
 
 import os
@@ -40,7 +40,7 @@ Reading = Mapping[str, str | float]
 
 @dataclass
 class Driver:
-    """Somebody with a where-clause; `wants` says the same in Python, for the check at the end."""
+    """A subscriber with a where-clause; `wants` is the same in Python, for the check at the end."""
 
     name: str
     topic_filter: str
@@ -52,7 +52,7 @@ class Driver:
     _answers: "queue.Queue[list[int]]" = field(default_factory=queue.Queue)
 
     def subscribe(self, port: int) -> None:
-        """Returns when the broker has granted it."""
+        """Subscribe, and return when the broker has granted it."""
         version = MQTTProtocolVersion.MQTTv5
         topic_filter, properties = self.topic_filter, Properties(PacketTypes.SUBSCRIBE)
         if self.is_behind_filter:
@@ -76,7 +76,7 @@ class Driver:
             sys.exit(f"{self.name}: the broker refused the subscription, with {codes}")
 
     def watch(self) -> None:
-        """Until the sensors have closed."""
+        """Receive readings until the sensors have closed."""
         while (message := self._inbox.get(timeout=WAIT_SECONDS)).topic != CLOSING:
             self.seen.append(message.payload.decode())
 
@@ -84,8 +84,8 @@ class Driver:
         leave(self._client)
 
     def check(self, readings: list[Reading]) -> bool:
-        """Print what was seen; is it what the clause says, each once?"""
-        wanted = [told(reading) for reading in readings if self.wants(reading)]
+        """Print the readings seen; return whether they are the matching ones, each once."""
+        wanted = [text_of(reading) for reading in readings if self.wants(reading)]
         is_right = sorted(self.seen) == sorted(wanted)
         verdict = "all that it wants" if is_right else f"AND SHOULD HAVE SEEN {len(wanted)}"
         print(f"{self.name} asked for  {self.clause}")
@@ -120,7 +120,7 @@ DRIVERS = (
         "Cleo, who fears ice,",
         "traffic/#",
         'temperature <= 0 or surface == "ice"',
-        # Some sensors have no thermometer: what is not there satisfies nothing.
+        # Some sensors have no thermometer: a missing attribute matches nothing.
         lambda one: number(one, "temperature") <= 0 or one.get("surface") == "ice",
     ),
     Driver(
@@ -153,7 +153,7 @@ def main() -> None:
 
 @contextmanager
 def running_broker(config: Path = CONFIG) -> Iterator[int]:
-    """The port of a broker with the attributes of dovetail.toml; it is stopped in the end."""
+    """Run a broker with the attributes of dovetail.toml, and yield its port."""
     with tempfile.TemporaryDirectory() as folder:
         broker = subprocess.Popen(
             [sys.executable, "-m", "dovetail", "up", "--config", str(config), "--data", folder],
@@ -169,7 +169,7 @@ def running_broker(config: Path = CONFIG) -> Iterator[int]:
 
 
 def port_of(broker: "subprocess.Popen[str]") -> int:
-    """It says where it is when it is up."""
+    """Return the port that the broker prints when it is up."""
     assert broker.stdout is not None
     for line in broker.stdout:
         found = re.match(r" +MQTT +\S+:(\d+)", line)
@@ -179,7 +179,7 @@ def port_of(broker: "subprocess.Popen[str]") -> int:
 
 
 def measure(chance: random.Random, count: int) -> Iterator[Reading]:
-    """What the sensors have to tell."""
+    """Yield the readings of the sensors."""
     for _ in range(count):
         reading: dict[str, str | float] = {
             "lat": round(chance.uniform(40.68, 40.80), 4),
@@ -195,21 +195,21 @@ def measure(chance: random.Random, count: int) -> Iterator[Reading]:
 
 
 def publish(readings: list[Reading], port: int) -> None:
-    """Returns when the broker has all of them."""
+    """Publish, and return when the broker has acknowledged all readings."""
     sensors = connected(port, MQTTProtocolVersion.MQTTv5)
     sent = []
     for reading in readings:
         attributes = Properties(PacketTypes.PUBLISH)
         attributes.UserProperty = [(name, str(value)) for name, value in reading.items()]
         topic = f"traffic/{reading['road']}/flow"
-        sent.append(sensors.publish(topic, told(reading), qos=1, properties=attributes))
+        sent.append(sensors.publish(topic, text_of(reading), qos=1, properties=attributes))
     for one in sent:
         one.wait_for_publish(WAIT_SECONDS)
     sensors.publish(CLOSING, "that was all", qos=1).wait_for_publish(WAIT_SECONDS)
     leave(sensors)
 
 
-def told(reading: Reading) -> str:
+def text_of(reading: Reading) -> str:
     return ", ".join(f"{name} {value}" for name, value in reading.items())
 
 

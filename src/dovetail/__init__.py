@@ -10,7 +10,7 @@ Commands and processes:
 The service:
 
     broker/         MQTT sessions, and the way from a PUBLISH to its subscribers
-    matcher/        who finds the boxes of a publication
+    matcher/        finds the boxes that a publication falls in
     web/            HTTP of a node
     codec/          MQTT packets to and from bytes
     topics/         topic names, the exact index, sketches
@@ -22,7 +22,7 @@ Around it:
 
     client/         `dovetail pub` and `dovetail sub`
     inspect/        `dovetail status`, `route`, `spaces`
-    api/            what programs send and get over HTTP
+    api/            the data that programs send and get over HTTP
     archive/        publications as Parquet files
     pipeline/       Spark: match, stream, serve, plan
     sim/            the simulator
@@ -34,8 +34,8 @@ Shared modules:
     errors.py       the errors that Dovetail raises on purpose
     messages.py     a publication inside Dovetail
     slices.py       long work in slices, so that no client delays the others
-    stats.py        what a node counts
-    compilation.py  how kernels are compiled, and where the results are kept
+    stats.py        counters and gauges of a node
+    compilation.py  compiles kernels, and keeps the results on disk
     warmup.py       compiles every kernel at set-up
 """
 

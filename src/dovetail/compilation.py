@@ -1,8 +1,8 @@
-"""How kernels are compiled and where the results are kept.
+"""Decorators that compile kernels, and the folder that keeps the compiled code.
 
-Numba notices when a kernel's own file changes, and not when a file it calls into does. So the
-folder of compiled code is named after all kernel sources and limits together: a change in any of
-them starts a new folder, and a stale kernel cannot run.
+Numba notices a change in a kernel's own file, but not in a file that the kernel calls into. So the
+name of the folder is a hash of all kernel sources and limits: a change in any of them starts a new
+folder, and a stale kernel cannot run.
 """
 
 import atexit
@@ -33,11 +33,11 @@ def _folder_name() -> str:
     return _FOLDER_PREFIX + digest.hexdigest()[:16]
 
 
-def _places() -> Iterator[Path]:
-    """Where compiled code may lie, best first.
+def _parent_folders() -> Iterator[Path]:
+    """Yield the folders that may hold compiled code, best first.
 
-    Beside the sources, for whoever may write there; otherwise each user has their own. Never a
-    shared folder such as /tmp: what lies there is run.
+    The first is beside the sources, if the user may write there. The others belong to the user. A
+    shared folder such as /tmp is never used, because the files in it are executed.
     """
     yield _PACKAGE / "__pycache__"
     if cache := os.environ.get("XDG_CACHE_HOME"):
@@ -48,20 +48,20 @@ def _places() -> Iterator[Path]:
 
 def _cache_folder() -> Path:
     name = _folder_name()
-    for place in _places():
-        folder = place / name
+    for parent in _parent_folders():
+        folder = parent / name
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             if os.access(folder, os.W_OK):
                 return folder
-    # Compiled anew by each process, which is slow and works.
+    # Each process compiles all kernels again: slow, but it works.
     private = tempfile.mkdtemp(prefix="dovetail-")
     atexit.register(shutil.rmtree, private, ignore_errors=True)
     return Path(private)
 
 
 def remove_stale() -> None:
-    """Compiled code of earlier sources, where only this checkout can have put it."""
+    """Delete compiled code of earlier sources, in the folder that only this checkout writes."""
     if _FOLDER is None or _FOLDER.parent != _PACKAGE / "__pycache__":
         return
     for folder in _FOLDER.parent.glob(_FOLDER_PREFIX + "*"):
@@ -74,7 +74,7 @@ _FOLDER = None if os.environ.get("NUMBA_CACHE_DIR") else _cache_folder()
 
 @contextmanager
 def _own_folder() -> Iterator[None]:
-    """Numba asks where to keep a function when it is decorated; others' are not ours to move."""
+    """Set Numba's cache folder while we decorate; functions of other packages keep theirs."""
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     if _FOLDER is not None:
         numba.config.CACHE_DIR = str(_FOLDER)  # type: ignore[attr-defined]
@@ -86,53 +86,53 @@ def _own_folder() -> Iterator[None]:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_njit: Callable[..., Any] = njit  # it has more options than its annotations say
+_njit: Callable[..., Any] = njit  # its annotations lack some options
 
-# A literal number is a type of its own for Numba: `f(data, 0)` and `f(data, start)` are compiled
-# apart. So kernels hand each other np.int64(0) or U64(0) where another call has a variable.
+# For Numba a literal number has a type of its own: it compiles `f(data, 0)` and `f(data, start)`
+# separately. So kernels pass np.int64(0) or U64(0) where another call passes a variable.
 
 
-class _Part(CPUDispatcher):
-    """Compiled without a way in from Python: a call from there would end the process."""
+class _InnerDispatcher(CPUDispatcher):
+    """A compiled function without a Python wrapper: a call from Python would end the process."""
 
     def __call__(self, *_arguments: object, **_options: object) -> None:
         raise TypeError(f"only kernels can call {self.py_func.__qualname__}")
 
 
-def _part(function: Function, **options: bool) -> Function:
+def _without_wrappers(function: Function, **options: bool) -> Function:
     compiled = _njit(**options, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
-    compiled.__class__ = _Part
+    compiled.__class__ = _InnerDispatcher
     return cast("Function", compiled)
 
 
 def kernel(function: Function) -> Function:
-    """Called from Python, or from other kernels.
+    """Compile a function that Python or other kernels call.
 
-    Each is called with one combination of types only. Processes that compile two at once would
-    write over each other's index of what is kept.
+    Call each kernel with one combination of types only. Two processes that compile two combinations
+    at once would overwrite each other's index of the cache.
     """
     with _own_folder():
         return cast("Function", _njit(cache=True, no_cfunc_wrapper=True)(function))
 
 
-def part(function: Function) -> Function:
-    """Called from kernels only, and kept with them.
+def inner_kernel(function: Function) -> Function:
+    """Compile a function that only kernels call; it is cached with them.
 
-    A way in from Python takes as long to compile as a small function itself.
+    A wrapper for Python takes as long to compile as a small function itself.
     """
-    return _part(function)
+    return _without_wrappers(function)
 
 
 def inlined(function: Function) -> Function:
-    """A part that is small, and called in the innermost loops.
+    """Compile a small inner kernel that the innermost loops call.
 
-    LLVM inlines it, not Numba: that compiles in half the time, and Numba would count references to
-    every array argument once a call. For the same reason kernels share flat arrays and offsets into
-    them rather than views.
+    LLVM inlines it, not Numba: that halves the time to compile, and Numba would count references
+    to each array argument at each call. For the same reason kernels share flat arrays and offsets
+    into them rather than views.
     """
-    return _part(function, forceinline=True)
+    return _without_wrappers(function, forceinline=True)
 
 
 def instruction(define: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is LLVM code rather than Python."""
+    """Define a function in LLVM code rather than in Python."""
     return cast("Callable[..., Any]", intrinsic(define))

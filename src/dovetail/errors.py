@@ -1,9 +1,8 @@
 """The errors that Dovetail raises on purpose.
 
-Each is a sentence for the person who can do something about it, and maybe a hint that
-says what. The command line prints both without a traceback; anything that is not a
-`DovetailError` is a bug and keeps its traceback. A fault of a remote party carries the
-MQTT reason code that answers it.
+The message is a sentence for the person who can do something about the error; an optional hint
+says what to do. The command line prints both without a traceback. Any other exception is a bug and
+keeps its traceback. A fault of a client carries the MQTT reason code of the answer.
 """
 
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ _SHOWN_MAX = 80
 
 
 class ReasonCode(IntEnum):
-    """MQTT 5.0 section 2.4: what a client is told. The names are the specification's."""
+    """Reason codes of MQTT 5.0, section 2.4, with the names of the specification."""
 
     SUCCESS = 0x00
     GRANTED_QOS_1 = 0x01
@@ -64,7 +63,7 @@ class ReasonCode(IntEnum):
 
 
 class DovetailError(Exception):
-    """Something that the user can understand, and often mend."""
+    """An error that the user can understand, and often repair."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -76,15 +75,15 @@ class DovetailError(Exception):
 
 
 class ConfigError(DovetailError):
-    """A setting, option or argument that cannot be used as it stands."""
+    """An invalid setting, option or argument."""
 
 
 class MissingDependencyError(DovetailError):
-    """Something that has to be installed first: an extra of the package, or a program."""
+    """An extra of the package or a program is not installed."""
 
 
 class ClientError(DovetailError):
-    """A client erred; `reason` is what the wire tells it."""
+    """A client made a mistake; the broker answers with the code `reason`."""
 
     def __init__(self, reason: ReasonCode, message: str) -> None:
         super().__init__(message)
@@ -92,42 +91,43 @@ class ClientError(DovetailError):
 
 
 class WhereError(ClientError):
-    """A where-clause that cannot be used; the hint is the clause, and a caret below its fault.
+    """An invalid where-clause; the hint is the clause, with a caret below the fault.
 
     The reason is 0x83: a SUBSCRIBE "is valid but the Server does not accept it" (section 3.9.3).
-    0x8F would blame the topic filter, and a client that goes by the code would mend the wrong
-    thing.
+    0x8F would blame the topic filter, and a client that trusts the code would change the wrong
+    part.
     """
 
     def __init__(self, why: str, text: str, position: int) -> None:
         super().__init__(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"where-clause: {why}")
         self.text = text
         self.position = position
-        self.hint = _pointed_at(text, position)
+        self.hint = _with_caret(text, position)
 
 
 class PeerError(DovetailError):
-    """Another node, or somebody who poses as one, sent what it must not. Its connection ends."""
+    """Another node, or an impostor, broke the protocol. Its connection ends."""
 
 
 class SketchError(DovetailError):
-    """Sketches that do not fit each other, or an operation that a sketch cannot do."""
+    """Two sketches do not fit each other, or a sketch cannot do an operation."""
 
 
 class SketchFormatError(SketchError):
-    """Bytes that are not a sketch, or not a whole one: the fault of whoever sent or stored them."""
+    """Bytes are not a complete sketch: the fault of the sender, or of the file."""
 
 
 class StoreError(DovetailError):
-    """The data folder cannot be used, or did not take what was to be written."""
+    """The data folder cannot be used, or a write to it failed."""
 
 
 class DamageError(StoreError):
-    """The data folder is not as it was left: `dovetail repair` keeps what is whole of it."""
+    """The data folder is damaged: `dovetail repair` keeps the intact part of it."""
 
 
 @contextmanager
-def files_explained(path: Path) -> Iterator[None]:
+def explain_file_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block into a StoreError that names the file."""
     try:
         yield
     except OSError as error:
@@ -137,11 +137,11 @@ def files_explained(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _pointed_at(text: str, position: int) -> str:
-    """Two lines: the text around the position, each character in one column, and a caret."""
+def _with_caret(text: str, position: int) -> str:
+    """Return two lines: the text around the position, one column per character, and a caret."""
     first = max(0, position - _SHOWN_BEFORE_MAX)
     end = first + _SHOWN_MAX
-    shown = "".join(one if one.isprintable() else " " for one in text[first:end])
+    shown = "".join(char if char.isprintable() else " " for char in text[first:end])
     before = "…" if first else ""
     after = "…" if end < len(text) else ""
     return f"{before}{shown}{after}\n{' ' * (len(before) + position - first)}^"

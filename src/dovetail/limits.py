@@ -1,8 +1,8 @@
 """Limits that several packages share, each with the reason for its value.
 
-A limit that one package uses is in that package's `limits.py`. These files are constants: nothing
-in them reads anything. Where a deployment may want another value, it is an argument with the
-constant as its default.
+A limit of one package is in that package's `limits.py`. These files hold constants only. Where a
+deployment may want another value, the limit is an argument or a setting, and the constant is its
+default.
 """
 
 TOPIC_BYTES_MAX = 65_535

@@ -1,17 +1,17 @@
-"""Long work in slices, so that no client keeps the loop from the others. Pure.
+"""A scheduler that runs long work in slices, so that no client blocks the event loop. Pure.
 
-A work is a generator. It does a piece, about a millisecond of it, and yields; `run` goes on with it
-in a later turn of the loop. Rules:
+A work is a generator. It runs for about a millisecond and yields; the scheduler continues it in a
+later turn of the loop. Rules:
 
-- The first piece is done at once. Most work ends there, and is never put off.
-- All works together have one budget a turn, which the shell gives (`run`). They take turns, piece
-  by piece: nine clients that leave cost a turn no more than one.
-- What is half done between two pieces must not show. Whoever begins a work says what others see
-  meanwhile: of a session that has ended, nothing (broker/session_lifetime.py); of a SUBSCRIBE that
-  has not been answered, some of its filters (broker/subscribe.py). A publication is never half
-  done: its receivers are looked for in pieces, and get it in one (broker/dispatch.py).
-- A client's work ends with its connection (broker/client_link.py).
-- Who waits for the end of a work is told by the work itself, in its last piece.
+- The first slice runs at once. Most works end there and are never deferred.
+- All works together have one time budget per turn, which the shell passes to `run`. They take
+  turns, slice by slice: nine clients that leave cost a turn no more than one.
+- Others must not see a half-done work. The module that starts it defines what they see between two
+  slices: nothing of a session that has ended (broker/session_lifetime.py), some filters of a
+  SUBSCRIBE that is not answered yet (broker/subscribe.py). A publication is never half done: the
+  search for its receivers is sliced, and the delivery is not (broker/dispatch.py).
+- The work of a client ends with its connection (broker/client_link.py).
+- A work itself notifies those that wait for its end, in its last slice.
 """
 
 from collections import deque
@@ -24,11 +24,11 @@ Result = TypeVar("Result")
 _DONE = object()
 
 
-class Slices:
-    """The works of one broker that are not done."""
+class SliceScheduler:
+    """Runs the unfinished works of one broker."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """`wake`: have `run` called in the next turn."""
+        """`wake` asks the event loop to call `run` in the next turn."""
         self._wake = wake
         self._works: deque[Work] = deque()
 
@@ -36,26 +36,27 @@ class Slices:
         return len(self._works)
 
     def begin(self, work: Work) -> None:
-        """Do its first piece now, and the others in turns to come."""
-        if not is_done(work):
-            self.put_off(work)
+        """Run the first slice now, and the others in later turns."""
+        if not run_slice(work):
+            self.defer(work)
 
-    def put_off(self, work: Work) -> None:
-        """Do its first piece in a turn to come, too: others ask for the same at this moment."""
+    def defer(self, work: Work) -> None:
+        """Run even the first slice in a later turn: many others want the same at this moment."""
         if not self._works:
             self._wake()
         self._works.append(work)
 
     def run(self, is_time_up: Callable[[], bool]) -> None:
-        """Do one piece at least, and more until the time is up.
+        """Run at least one slice, and more until the time is up.
 
-        A work that fails is dropped, and the caller is told: the others go on in the next turn.
+        If a work fails, it is dropped and the exception is raised; the others continue in the next
+        turn.
         """
         works = self._works
         try:
             while works:
                 work = works.popleft()
-                if not is_done(work):
+                if not run_slice(work):
                     works.append(work)
                 if is_time_up():
                     return
@@ -64,13 +65,13 @@ class Slices:
                 self._wake()
 
 
-def is_done(work: Work) -> bool:
-    """Do the next piece of a work; was it the last?"""
+def run_slice(work: Work) -> bool:
+    """Run the next slice of a work. Return True if it was the last."""
     return next(work, _DONE) is _DONE
 
 
-def in_one_go(work: Generator[None, None, Result]) -> Result:
-    """Do all of a work, where nobody waits for anything else; returns what it does."""
+def run_to_end(work: Generator[None, None, Result]) -> Result:
+    """Run all of a work now, where nothing else waits. Return its result."""
     while True:
         try:
             next(work)

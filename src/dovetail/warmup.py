@@ -1,9 +1,9 @@
 """Compiles every kernel once, at set-up, so that no later start waits for a compiler.
 
-It does so by using them, through the same calls that the service makes: a signature that nobody
-calls is not compiled, and one that somebody calls cannot be forgotten without a slow first call.
-Compiling is all work for one core, so a set-up does it in two processes. Only these import the
-kernels: a second or so, which the process that starts them would spend before they begin.
+Numba compiles a kernel when it is called. So this module makes the same calls as the service: each
+signature in use is compiled, and no other one. A compiler uses one core, so the set-up runs two
+processes. Only these import the kernels, which takes about a second: the process that starts them
+would spend it before they begin.
 """
 
 import signal
@@ -19,6 +19,7 @@ _TOPICS = ("a/b/c", "$SYS/x")
 
 
 def warm() -> None:
+    """Compile every kernel in this process."""
     for use in _USES:
         _run(use)
 
@@ -37,11 +38,11 @@ def _use_sketches() -> None:
     from dovetail.topics.bank import SketchBank
     from dovetail.topics.limits import BANK_PLAIN_MAX
     from dovetail.topics.sketches import METHODS, LinesSketch, build_sketch
-    from dovetail.topics.topic_column import Column
+    from dovetail.topics.topic_column import TopicColumn
 
-    topics = Column.of(_TOPICS)
+    topics = TopicColumn.of(_TOPICS)
     # Enough to grow every table once.
-    many = Column.of([*_FILTERS, *(f"{number}/x" for number in range(200))])
+    many = TopicColumn.of([*_FILTERS, *(f"{number}/x" for number in range(200))])
     for method in METHODS:
         sketch = build_sketch(method, many)
         sketch.search_column(topics)
@@ -85,13 +86,13 @@ def _use_the_rest() -> None:
     held_boxes.load_kernels()
 
 
-# About as long to compile as each other. Kernels that both need are compiled twice and are the
-# same: whichever is kept last will do.
+# Both take about the same time. Kernels that both need are compiled twice, with the same result: it
+# does not matter which copy is kept.
 _USES = (_use_sketches, _use_the_rest)
 
 
 def _warm_in_processes() -> bool:
-    """As `warm`, each use in a process of its own."""
+    """Do the same as `warm`, with one process per group. Return True if all succeeded."""
     start = get_context("spawn").Process
     processes = [start(target=_run, args=(use,), daemon=True) for use in _USES]
     for process in processes:
@@ -102,10 +103,10 @@ def _warm_in_processes() -> bool:
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes that were begun end too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # child processes end, too
     started = time.monotonic()
-    # If one was killed, there may be too little memory for two: what is compiled is kept, and the
-    # rest is done here. If one failed, it fails here again and says why.
+    # If a child was killed, memory may be too small for two. Compiled kernels are kept, and
+    # this process compiles the rest. If a child failed, this process fails too and shows why.
     if not _warm_in_processes():
         warm()
     say(f"kernels are compiled ({time.monotonic() - started:.1f} s)")

@@ -1,4 +1,4 @@
-"""What is said when a report cannot be had, with real servers."""
+"""Errors of the HTTP client, with real servers."""
 
 from contextlib import AbstractContextManager
 
@@ -26,7 +26,7 @@ def refusal(url: str, **query: str) -> str:
     return str(caught.value)
 
 
-def test_nobody_is_there() -> None:
+def test_no_server() -> None:
     with ReservedPort() as nobody:
         place = f"http://127.0.0.1:{nobody.port}/"
         assert refusal(place) == (
@@ -36,7 +36,7 @@ def test_nobody_is_there() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://", "ftp://127.0.0.1", "http://[", "http://a b"])
-def test_no_address(url: str) -> None:
+def test_invalid_addresses(url: str) -> None:
     assert refusal(url).startswith(f"no node answers at {url}: ")
 
 
@@ -53,7 +53,7 @@ def test_an_older_node_or_another_program() -> None:
         assert "answers with HTTP 500." in refusal(place)
 
 
-def test_a_node_that_cannot_now_may_be_able_to_later() -> None:
+def test_a_busy_node() -> None:
     with answering(503, b'{"error": "try again"}') as place, pytest.raises(NoAnswerError) as later:
         fetch(place, "/cluster", ClusterReport)
     assert str(later.value) == "try again."
@@ -62,14 +62,14 @@ def test_a_node_that_cannot_now_may_be_able_to_later() -> None:
     assert refused.value.status == 409
 
 
-def test_what_the_node_says_of_a_topic() -> None:
+def test_an_error_of_the_node_is_shown() -> None:
     with answering(400, b'{"error": "it is empty"}') as place:
         assert refusal(place, topic="") == "it is empty."
     with answering(400, b"Invalid HTTP request received.") as place:
         assert "it is too long" in refusal(place, topic="a" * 20_000)
 
 
-def test_fields_that_a_newer_node_adds_do_no_harm() -> None:
+def test_unknown_fields_of_a_newer_node_are_ignored() -> None:
     body = b'{"topic":"a","asked":"n","new":1,"here":{"filters":[],"count":0,"has_retained":false}}'
     with answering(200, body) as place:
         assert fetch(place, "/route", RouteReport, topic="a").asked == "n"

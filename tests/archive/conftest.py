@@ -1,4 +1,4 @@
-"""The archive's own tests need pyarrow, as it does."""
+"""The tests of the archive need pyarrow, as the archive does."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Few files of many: nothing lost or doubled, killed at any moment, and read meanwhile."""
+"""Compaction loses and doubles nothing, even when it is killed or readers are at work."""
 
 import os
 import random
@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.archive import compaction
-from dovetail.archive.compaction import Compacted, compact
-from dovetail.archive.files import ArchiveError, Part, files_of, hour_of, parts_in
+from dovetail.archive.compaction import CompactionResult, compact
+from dovetail.archive.files import ArchiveError, ArchiveFile, files_in, files_of, hour_path
 from dovetail.archive.rows import table_of
-from dovetail.archive.writer import put_file
-from dovetail.attributes.space_registry import Spaces
+from dovetail.archive.writer import write_file
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.cli.command import main
 from support.archives import BEGIN, HOUR, read, rows_of, sequences
 from support.processes.broker_process import wait_until
@@ -29,37 +29,37 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - a file system that syncs at once, wher
 
 
 def archive(folder: Path, *ranges: tuple[int, int], broker: str = "one", hour: int = 0) -> Path:
-    """With one file for each range; returns the folder of the hour."""
+    """Write one file for each range, and return the folder of the hour."""
     time = BEGIN + hour * HOUR
-    place = folder / hour_of(time)
+    place = folder / hour_path(time)
     for first, last in ranges:
         rows = [
             (sequence, row._replace(broker=broker))
             for sequence, row in rows_of(range(first, last + 1), time)
         ]
-        put_file(place, Part(broker, first, last), table_of(rows, Spaces()))
+        write_file(place, ArchiveFile(broker, first, last), table_of(rows, SpaceRegistry()))
     return place
 
 
-def test_neighbours_are_put_together(tmp_path: Path) -> None:
+def test_neighbouring_files_are_merged(tmp_path: Path) -> None:
     place = archive(tmp_path, (1, 3), (4, 4), (5, 9), (101, 102), (103, 105), (200, 201))
     archive(tmp_path, (1, 3), (4, 4), broker="two")
     other = archive(tmp_path, (10, 11), (12, 13), hour=2)  # which is not over
     before = sorted(map(str, read(tmp_path)))
-    assert compact(tmp_path, OVER, file_bytes_max=LARGE) == Compacted(7, 3, 18, 7, 0)
+    assert compact(tmp_path, OVER, file_bytes_max=LARGE) == CompactionResult(7, 3, 18, 7, 0)
     assert [file.name for file in files_of(tmp_path) if file.parent == place] == [
         "one-1-9.parquet",
         "one-101-105.parquet",
         "one-200-201.parquet",
         "two-1-4.parquet",
     ]
-    assert len(parts_in(other)) == 2
+    assert len(files_in(other)) == 2
     assert sorted(map(str, read(tmp_path))) == before
     assert pq.ParquetFile(place / "one-1-9.parquet").num_row_groups == 1
-    assert compact(tmp_path, OVER, file_bytes_max=LARGE) == Compacted()
+    assert compact(tmp_path, OVER, file_bytes_max=LARGE) == CompactionResult()
 
 
-def test_files_have_a_size(tmp_path: Path) -> None:
+def test_merged_files_have_a_maximal_size(tmp_path: Path) -> None:
     place = archive(tmp_path, *((number, number) for number in range(1, 9)))
     size = (place / "one-1-1.parquet").stat().st_size
     compact(tmp_path, OVER, file_bytes_max=4 * size + size // 2)
@@ -70,20 +70,20 @@ def test_files_have_a_size(tmp_path: Path) -> None:
     assert sequences(tmp_path) == [*range(1, 9)]
 
 
-def test_what_does_not_count_may_stay_for_readers(tmp_path: Path) -> None:
+def test_merged_files_may_stay_for_readers(tmp_path: Path) -> None:
     place = archive(tmp_path, (1, 2), (3, 4))
     listed = files_of(tmp_path)
     done = compact(tmp_path, OVER, file_bytes_max=LARGE, keep_seconds=1e9)
-    assert done == Compacted(2, 1, 4, 0, 2)
+    assert done == CompactionResult(2, 1, 4, 0, 2)
     assert [pq.ParquetFile(file).metadata.num_rows for file in listed] == [2, 2]
     assert sequences(tmp_path) == [1, 2, 3, 4]
     os.utime(place / "one-1-4.parquet", (1, 1))
     done = compact(tmp_path, OVER, file_bytes_max=LARGE, keep_seconds=60)
-    assert done == Compacted(deleted=2)
-    assert len(parts_in(place)) == 1
+    assert done == CompactionResult(deleted=2)
+    assert len(files_in(place)) == 1
 
 
-def test_what_is_not_whole_is_left_alone(tmp_path: Path) -> None:
+def test_an_incomplete_file_is_left_alone(tmp_path: Path) -> None:
     place = archive(tmp_path, (1, 2), (3, 4))
     (place / "one-3-4.parquet").rename(place / "one-3-5.parquet")
     with pytest.raises(ArchiveError, match="2 rows, and 3 by its name"):
@@ -91,10 +91,10 @@ def test_what_is_not_whole_is_left_alone(tmp_path: Path) -> None:
     (place / "one-3-5.parquet").write_bytes(b"no Parquet")
     with pytest.raises(ArchiveError, match="could not be compacted"):
         compact(tmp_path, OVER, file_bytes_max=LARGE)
-    assert len(parts_in(place)) == 2
+    assert len(files_in(place)) == 2
 
 
-def test_what_a_killed_writer_left_goes_in_time(tmp_path: Path) -> None:
+def test_files_of_a_killed_writer_are_deleted_in_time(tmp_path: Path) -> None:
     place = archive(tmp_path, (1, 2))
     old, new = place / ".one-3-4.parquet.part", place / ".one-5-6.parquet.part"
     for file, time in ((old, OVER - 4_000), (new, OVER)):
@@ -107,7 +107,7 @@ def test_what_a_killed_writer_left_goes_in_time(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """As good as SIGKILL: nothing of ours catches it."""
+    """Like SIGKILL: the code under test does not catch it."""
 
 
 class Fragile:
@@ -128,7 +128,7 @@ class Fragile:
                 self._tick()
             self._unlink(file, missing_ok=missing_ok)
 
-        patch.setattr(compaction, "settle", settle)
+        patch.setattr(compaction, "publish_file", settle)
         patch.setattr(Path, "unlink", unlink)
 
     def _tick(self) -> None:
@@ -164,11 +164,11 @@ def test_every_row_counts_once_whenever_it_is_killed(
         compact(folder, OVER, file_bytes_max=LARGE)
         assert sequences(folder) == expected
         gaps = sum(has_gap for _, has_gap in files[1:])
-        assert len(parts_in(folder / hour_of(BEGIN))) == len(files_of(folder)) == 1 + gaps
+        assert len(files_in(folder / hour_path(BEGIN))) == len(files_of(folder)) == 1 + gaps
 
 
 def test_a_process_that_is_killed(tmp_path: Path) -> None:
-    """By SIGKILL, when it has done some of its work."""
+    """By SIGKILL, in the middle of its work."""
     for hour in range(-10, 0):
         archive(tmp_path, *((2 * number, 2 * number + 1) for number in range(8)), hour=hour)
     expected = sequences(tmp_path)
@@ -189,7 +189,7 @@ def test_a_process_that_is_killed(tmp_path: Path) -> None:
 def test_only_one_at_a_time(tmp_path: Path) -> None:
     archive(tmp_path, (1, 1))
     with (
-        compaction._only_one(tmp_path),
+        compaction._locked(tmp_path),
         pytest.raises(ArchiveError, match="is being compacted already"),
     ):
         compact(tmp_path, OVER, file_bytes_max=LARGE)
@@ -212,4 +212,4 @@ def test_the_command(
     assert "\ndeleted: 2 files" in said
     code, said = run(str(tmp_path / "missing"))
     assert code == 2
-    assert "is no folder that is there" in said
+    assert "there is no folder" in said

@@ -1,4 +1,4 @@
-"""A real broker's archive, read over HTTP while it takes publications, files them and is killed."""
+"""A real broker's archive, read over HTTP while the broker writes and is killed."""
 
 import json
 import urllib.error
@@ -23,7 +23,7 @@ def rows_of(broker: BrokerProcess, after: int, **query: int) -> tuple[list[dict[
         return table.to_pylist(), int(response.headers["dovetail-upto"])
 
 
-def test_a_reader_gets_each_row_once_while_the_broker_goes_on_and_is_killed(tmp_path: Path) -> None:
+def test_a_reader_gets_each_row_once_while_the_broker_writes_and_is_killed(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, SETTINGS)
     got: list[dict[str, object]] = []
     offset = 0
@@ -54,7 +54,7 @@ def json_of(broker: BrokerProcess, path: str) -> tuple[int, Any]:
     return status, json.loads(body)
 
 
-def test_what_a_broker_says_of_its_archive(tmp_path: Path) -> None:
+def test_the_report_of_an_archive(tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     with BrokerProcess(tmp_path, SETTINGS) as broker:
         status, told = json_of(broker, "/archive")

@@ -1,4 +1,4 @@
-"""Rows as Arrow: every column, and what is read of attributes."""
+"""Rows as Arrow: every column, and how attributes are read."""
 
 from datetime import UTC, datetime
 
@@ -7,8 +7,8 @@ import msgspec
 from dovetail.archive.columns import SCHEMA
 from dovetail.archive.rows import table_of
 from dovetail.attributes.space import Dimension, Space
-from dovetail.attributes.space_registry import Spaces
-from dovetail.broker.archive_queue import Waiting
+from dovetail.attributes.space_registry import SpaceRegistry
+from dovetail.broker.archive_queue import DeliveryContext
 from dovetail.broker.store.journal import ArchiveRow
 from support.archives import BEGIN, row
 from support.brokers.harness import attributes
@@ -27,7 +27,7 @@ def test_columns() -> None:
         (7, ArchiveRow("one", BEGIN + 1, "büro/1".encode(), b"\0\xff", 2, True, b"")),
         (8, row(properties=attributes(lat="40", unknown="x"))),
     ]
-    table = table_of(rows, Spaces())
+    table = table_of(rows, SpaceRegistry())
     assert table.schema == SCHEMA
     first, second = table.to_pylist()
     assert first == {
@@ -50,11 +50,11 @@ def test_columns() -> None:
     ]
 
 
-def test_what_a_stream_has_to_pass_on() -> None:
+def test_the_column_for_streams() -> None:
     properties = attributes(lat="40")
-    waiting = msgspec.msgpack.encode(Waiting("publisher", 12.5))
+    waiting = msgspec.msgpack.encode(DeliveryContext("publisher", 12.5))
     (one,) = table_of(
-        [(1, row(properties=properties)._replace(stream=waiting))], Spaces()
+        [(1, row(properties=properties)._replace(stream=waiting))], SpaceRegistry()
     ).to_pylist()
     assert one["stream"] == {
         "client": "publisher",
@@ -63,7 +63,7 @@ def test_what_a_stream_has_to_pass_on() -> None:
     }
 
 
-def test_attributes_are_what_the_space_reads() -> None:
+def test_attributes_are_those_that_the_space_reads() -> None:
     topic = b"traffic/1"
     properties = attributes(lat="40.5", road="A1", unknown="x")
     cases = {
@@ -80,10 +80,10 @@ def test_attributes_are_what_the_space_reads() -> None:
         (number, row(topic=topic, payload=payload, properties=given))
         for number, (payload, given) in enumerate(cases)
     ]
-    found = table_of(rows, Spaces([TRAFFIC])).to_pylist()
+    found = table_of(rows, SpaceRegistry([TRAFFIC])).to_pylist()
     assert [(one["attributes"], one["texts"]) for one in found] == [*cases.values()]
 
 
 def test_many_rows_are_one_table() -> None:
     rows = [(number, row(payload=b"%d" % number)) for number in range(5_000)]
-    assert table_of(rows, Spaces())["sequence"].to_pylist() == [*range(5_000)]
+    assert table_of(rows, SpaceRegistry())["sequence"].to_pylist() == [*range(5_000)]

@@ -1,11 +1,19 @@
-"""Offsets: whatever the steps, each row is passed once and none is left out."""
+"""Offsets: whatever the steps, each row is passed exactly once."""
 
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.archive.sequences import Run, advanced, between, cut, joined, rows_in, shared_out
+from dovetail.archive.sequences import (
+    Run,
+    advance,
+    clip_runs,
+    count_rows,
+    merge_runs,
+    share_rows,
+    split_runs,
+)
 
 
 @st.composite
@@ -25,10 +33,10 @@ def sequences(of: list[Run]) -> list[int]:
 @given(runs(), st.lists(st.integers(1, 7), min_size=1))
 def test_steps_of_any_size_pass_each_row_once(there: list[Run], steps: list[int]) -> None:
     offset, read = 0, []
-    for step in [*steps, rows_in(there)]:
-        end = advanced(there, offset, step)
-        piece = between(there, offset, end)
-        assert rows_in(piece) == min(step, rows_in(between(there, offset)))
+    for step in [*steps, count_rows(there)]:
+        end = advance(there, offset, step)
+        piece = clip_runs(there, offset, end)
+        assert count_rows(piece) == min(step, count_rows(clip_runs(there, offset)))
         read += sequences(piece)
         offset = end
     assert read == sequences(there)
@@ -36,9 +44,9 @@ def test_steps_of_any_size_pass_each_row_once(there: list[Run], steps: list[int]
 
 @given(runs(), st.integers(1, 12))
 def test_pieces_are_even_and_have_each_row_once(there: list[Run], rows_max: int) -> None:
-    pieces = cut(there, rows_max)
+    pieces = split_runs(there, rows_max)
     assert [one for piece in pieces for one in sequences(piece)] == sequences(there)
-    sizes = {rows_in(piece) for piece in pieces}
+    sizes = {count_rows(piece) for piece in pieces}
     assert not sizes or (max(sizes) <= rows_max and max(sizes) - min(sizes) <= 1)
 
 
@@ -49,12 +57,12 @@ def test_files_side_by_side_are_one_run(there: list[Run], data: st.DataObject) -
         ends = data.draw(st.sets(st.integers(first, last))) | {last}
         for begin, end in pairwise([first - 1, *sorted(ends)]):
             ranges.append((begin + 1, end))
-    assert joined(ranges) == there
+    assert merge_runs(ranges) == there
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 50)), st.integers(0, 200))
 def test_brokers_share_what_may_be_read(waiting: dict[str, int], rows_max: int) -> None:
-    shares = shared_out(waiting, rows_max)
+    shares = share_rows(waiting, rows_max)
     assert shares.keys() == waiting.keys()
     assert sum(shares.values()) == min(rows_max, sum(waiting.values()))
     cut_short = [name for name in waiting if shares[name] < waiting[name]]

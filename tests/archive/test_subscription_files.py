@@ -1,11 +1,11 @@
-"""The table of subscriptions beside an archive: versions, and who is in it."""
+"""The table of subscriptions beside an archive: its versions and rows."""
 
 import itertools
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dovetail.archive.files import files_of, subscriptions_of, versions_of
+from dovetail.archive.files import files_of, subscription_versions, subscriptions_of
 from dovetail.archive.limits import ARCHIVE_SUBSCRIPTIONS_KEPT
 from dovetail.archive.subscription_files import SCHEMA, SubscriptionFile, SubscriptionRow, id_of
 from dovetail.attributes.clauses import key_of
@@ -68,14 +68,14 @@ def test_versions_rise_and_old_ones_go(tmp_path: Path) -> None:
     clock = itertools.chain((50, 40, 40), itertools.repeat(60))  # it may be set back
     for now in itertools.islice(clock, ARCHIVE_SUBSCRIPTIONS_KEPT + 2):
         write(tmp_path, "one", now, [])
-    versions = [version for version, _ in versions_of(tmp_path, "one")]
+    versions = [version for version, _ in subscription_versions(tmp_path, "one")]
     assert len(versions) == ARCHIVE_SUBSCRIPTIONS_KEPT
     assert versions[0] == 50_002
     assert versions[1:] == [*range(60_000, 60_000 + ARCHIVE_SUBSCRIPTIONS_KEPT - 1)]
     assert len([*(tmp_path / "subscriptions").iterdir()]) == ARCHIVE_SUBSCRIPTIONS_KEPT
 
 
-def test_what_an_earlier_life_was_killed_over_goes(tmp_path: Path) -> None:
+def test_unfinished_files_of_an_earlier_life_are_deleted(tmp_path: Path) -> None:
     killed = SubscriptionFile(tmp_path, "one", 1)
     killed.add(ROWS)
     other = SubscriptionFile(tmp_path, "one-more", 2)
@@ -85,7 +85,7 @@ def test_what_an_earlier_life_was_killed_over_goes(tmp_path: Path) -> None:
     assert versions == {"version=2000", "version=3000"}
 
 
-def test_many_make_large_groups_of_rows(tmp_path: Path) -> None:
+def test_batches_are_joined_into_large_row_groups(tmp_path: Path) -> None:
     file = SubscriptionFile(tmp_path, "one", 1)
     for start in range(0, 5_000, 100):
         file.add([SubscriptionRow("c", f"{number}", 0) for number in range(start, start + 100)])

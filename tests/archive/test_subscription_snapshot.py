@@ -6,14 +6,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from dovetail.archive.subscription_files import SCHEMA
-from dovetail.codec.packets import Reasons, Subscribe, SubscriptionRequest
+from dovetail.codec.packets import Subscribe, SubscriptionAck, SubscriptionRequest
 from support.archives import SETTINGS
 from support.brokers.wire_client import WireClient
 from support.processes.broker_process import WAIT_SECONDS, BrokerProcess
 
 
 def told(broker: BrokerProcess, known: str = "") -> tuple[int, list[dict[str, object]], str]:
-    """The status, rows, and the version."""
+    """Return the status, the rows and the version."""
     url = f"http://127.0.0.1:{broker.port_of('http')}/archive/subscriptions?known={known}"
     with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as response:
         body = response.read()
@@ -25,7 +25,7 @@ def told(broker: BrokerProcess, known: str = "") -> tuple[int, list[dict[str, ob
     return response.status, table.to_pylist(), version
 
 
-def test_who_knows_a_version_is_told_nothing_until_there_is_another(tmp_path: Path) -> None:
+def test_a_known_version_is_not_sent_again(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, SETTINGS)
     broker.start()
     status, rows, version = told(broker)
@@ -35,7 +35,7 @@ def test_who_knows_a_version_is_told_nothing_until_there_is_another(tmp_path: Pa
         filters = [f"a/{number}" for number in range(3_000)]  # more than are gathered at once
         client.send(Subscribe(1, [SubscriptionRequest(one, 1) for one in filters]))
         answer = client.receive()
-        assert isinstance(answer, Reasons)
+        assert isinstance(answer, SubscriptionAck)
         assert answer.reasons == [1] * len(filters)
         status, rows, later = told(broker, version)
         assert (status, sorted(filters)) == (200, sorted(str(row["filter"]) for row in rows))

@@ -1,4 +1,4 @@
-"""Rows into files: cut right, each once, whatever happened before."""
+"""Rows to files: split correctly, each row once, whatever happened before."""
 
 import random
 import tempfile
@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.archive import writer
-from dovetail.archive.files import Part, files_of, hour_of, part_of
+from dovetail.archive.files import ArchiveFile, files_of, hour_path, parse_file_name
 from dovetail.archive.rows import table_of
-from dovetail.archive.writer import ArchiveWriter, pieces, put_file
-from dovetail.attributes.space_registry import Spaces
-from dovetail.broker.archive_queue import Outcome, size_of
+from dovetail.archive.writer import ArchiveWriter, split_into_files, write_file
+from dovetail.attributes.space_registry import SpaceRegistry
+from dovetail.broker.archive_queue import WriteOutcome, size_of
 from support.archives import BEGIN, HOUR, read, row, rows_of, sequences
 from support.processes import mounts
 
@@ -29,7 +29,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - a file system that syncs at once, wher
         st.tuples(st.integers(1, 3), st.integers(0, HOUR), st.binary(max_size=400)), max_size=20
     )
 )
-def test_a_piece_is_of_one_hour_without_gaps_and_small_enough(
+def test_a_file_is_of_one_hour_without_gaps_and_small_enough(
     steps: list[tuple[int, int, bytes]],
 ) -> None:
     rows, sequence, time = [], 0, BEGIN
@@ -37,30 +37,30 @@ def test_a_piece_is_of_one_hour_without_gaps_and_small_enough(
         sequence += step
         time += pause
         rows.append((sequence, row(time, payload=payload)))
-    cut = [*pieces(rows, 1_000)]
+    cut = [*split_into_files(rows, 1_000)]
     assert [one for piece in cut for one in piece] == rows
     for piece in cut:
-        assert len({hour_of(one.time_microseconds) for _, one in piece}) == 1
+        assert len({hour_path(one.time_microseconds) for _, one in piece}) == 1
         assert piece[-1][0] - piece[0][0] == len(piece) - 1
         assert len(piece) == 1 or sum(size_of(one) for _, one in piece) <= 1_000
     for before, after in pairwise(cut):  # no piece is cut without need
         assert (
             after[0][0] != before[-1][0] + 1
-            or hour_of(after[0][1].time_microseconds) != hour_of(before[0][1].time_microseconds)
+            or hour_path(after[0][1].time_microseconds) != hour_path(before[0][1].time_microseconds)
             or sum(size_of(one) for _, one in (*before, after[0])) > 1_000
         )
 
 
 class Killed(BaseException):
-    """As good as SIGKILL: nothing of ours catches it."""
+    """Like SIGKILL: the code under test does not catch it."""
 
 
 class Fragile:
-    """`settle`, in a process that ends before or after one of its renames."""
+    """`publish_file` in a process that ends before or after one of its renames."""
 
     def __init__(self, moment: int) -> None:
         self._moment = moment
-        self._real = writer.settle
+        self._real = writer.publish_file
 
     def __call__(self, unfinished: Path, file: Path) -> None:
         self._tick()
@@ -96,30 +96,30 @@ def test_every_row_is_in_one_file_whenever_the_process_ends(
         for number, (count, time, file_bytes, moment, is_noted) in enumerate(lives, 1):
             new = rows_of(range(100 * number, 100 * number + count), time)
             published, store = published + new, store + new
-            archive_writer = ArchiveWriter(folder, file_bytes, Spaces())
+            archive_writer = ArchiveWriter(folder, file_bytes, SpaceRegistry())
             with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-                patch.setattr(writer, "settle", Fragile(moment))
+                patch.setattr(writer, "publish_file", Fragile(moment))
                 outcome = archive_writer.write(store)
                 if is_noted:
                     store = [one for one in store if one[0] > outcome.last]
-        assert ArchiveWriter(folder, LARGE, Spaces()).write(store).error is None
+        assert ArchiveWriter(folder, LARGE, SpaceRegistry()).write(store).error is None
         assert sorted(sequences(folder)) == [sequence for sequence, _ in published]
         for file in files_of(folder):
-            part = part_of(file.name)
+            part = parse_file_name(file.name)
             assert part is not None
             assert part.rows == pq.ParquetFile(file).metadata.num_rows
 
 
-def test_a_folder_that_takes_nothing_and_is_mended(tmp_path: Path) -> None:
+def test_rows_wait_for_a_folder_that_fails(tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     folder.write_text("a file stands here")
-    archive_writer = ArchiveWriter(folder, LARGE, Spaces())
+    archive_writer = ArchiveWriter(folder, LARGE, SpaceRegistry())
     outcome = archive_writer.write(rows_of([1, 2]))
     assert (outcome.last, outcome.files) == (0, 0)
     assert isinstance(outcome.error, NotADirectoryError)
     folder.unlink()
-    assert archive_writer.write(rows_of([1, 2, 3])) == Outcome(3, 1)
-    assert archive_writer.write(rows_of([4])) == Outcome(4, 1)
+    assert archive_writer.write(rows_of([1, 2, 3])) == WriteOutcome(3, 1)
+    assert archive_writer.write(rows_of([4])) == WriteOutcome(4, 1)
     assert sequences(folder) == [1, 2, 3, 4]
 
 
@@ -127,7 +127,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     with mounts.small_disk(tmp_path / "disk", 1 << 20) as disk:
         filler = disk / "filler"
         filler.write_bytes(bytes((1 << 20) - 8_192))
-        archive_writer = ArchiveWriter(disk / "archive", LARGE, Spaces())
+        archive_writer = ArchiveWriter(disk / "archive", LARGE, SpaceRegistry())
         noise = random.Random(1)
         rows = [(number, row(payload=noise.randbytes(20_000))) for number in range(1, 40)]
         outcome = archive_writer.write(rows)
@@ -136,12 +136,12 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
         left = [path for path in (disk / "archive").rglob("*") if path.is_file()]
         assert left == []
         filler.unlink()
-        assert archive_writer.write(rows) == Outcome(39, 1)
+        assert archive_writer.write(rows) == WriteOutcome(39, 1)
         assert sequences(disk / "archive") == [*range(1, 40)]
 
 
 def test_a_file_is_replaced_by_the_same_one(tmp_path: Path) -> None:
     for payload in (b"one", b"other"):
-        table = table_of([(1, row(payload=payload))], Spaces())
-        put_file(tmp_path / hour_of(BEGIN), Part("one", 1, 1), table)
+        table = table_of([(1, row(payload=payload))], SpaceRegistry())
+        write_file(tmp_path / hour_path(BEGIN), ArchiveFile("one", 1, 1), table)
     assert [one["payload"] for one in read(tmp_path)] == [b"other"]

@@ -49,7 +49,7 @@ def found(index: BoxIndex, points: Floats, mask: int | None = None) -> list[list
 
 
 class Changing(RuleBasedStateMachine):
-    """Boxes come and go; after each step some points are asked for."""
+    """Boxes come and go; after each step some points are matched."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Changing(RuleBasedStateMachine):
 
     @rule(box=st.tuples(borders, borders, borders, borders), times=st.sampled_from([1, 70]))
     def insert_one_by_one(self, box: tuple[float, ...], times: int) -> None:
-        """As views of what came over a connection, which cannot be written to."""
+        """Insert read-only arrays, such as views of received bytes."""
         both = np.frombuffer(np.array([box]).tobytes()).reshape(1, 4)
         for _ in range(times):
             [slot] = self.index.insert(both[:, :2], both[:, 2:], 5).tolist()
@@ -89,7 +89,7 @@ class Changing(RuleBasedStateMachine):
     @precondition(lambda self: self.oracle.boxes)
     @rule(seed=st.integers(0, 100), times=st.sampled_from([1, 10]))
     def replace(self, seed: int, times: int) -> None:
-        """Boxes go one by one, and come again at once."""
+        """Remove boxes one by one, and insert them again together."""
         some = np.random.default_rng(seed).choice(sorted(self.oracle.boxes), times)
         for old in set(some.tolist()):
             low, high, kind = self.oracle.boxes.pop(old)
@@ -100,7 +100,7 @@ class Changing(RuleBasedStateMachine):
 
     @rule(count=st.sampled_from([1, 2, 200]), data=st.data())
     def refuse(self, count: int, data: st.DataObject) -> None:
-        """A border that is no number: nothing of it is put in."""
+        """Insert boxes with a border that is NaN: nothing changes."""
         boxes = np.zeros((count, 4))
         boxes[data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, 3))] = math.nan
         with pytest.raises(ValueError, match="number"):
@@ -227,7 +227,7 @@ def test_bounds_that_are_refused(lows: list[float], highs: list[float]) -> None:
 
 
 def test_what_is_put_in_is_copied() -> None:
-    """Whoever gave it may go on writing there."""
+    """The caller may reuse its arrays."""
     low, high = np.zeros((1, 2)), np.ones((1, 2))
     index = BoxIndex([0.0, 0.0], [1.0, 1.0])
     slots = np.concatenate([index.insert(low, high), index.insert(low, high)])

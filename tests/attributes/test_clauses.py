@@ -1,4 +1,4 @@
-"""Which of many clauses a point satisfies, against looking at each."""
+"""Which of many clauses a point satisfies, against a check of each."""
 
 import math
 from random import Random
@@ -11,7 +11,7 @@ from dovetail.attributes.clauses import Clause, ClauseSet, boxes_of, check_key, 
 from dovetail.attributes.grammar import parse
 from dovetail.attributes.limits import CLAUSES_UNINDEXED_MAX
 from dovetail.attributes.space import Dimension, Point, Space
-from dovetail.attributes.where_clause import Where
+from dovetail.attributes.where_clause import WhereClause
 from dovetail.errors import ClientError
 from support.strategies.where_clauses import SPACE, Tree, alternatives, publications, trees, written
 
@@ -20,7 +20,7 @@ TWO = Space("two", "s/#", (Dimension("x", 0, 10), Dimension("y", 0, 10)), frozen
 
 
 def drawn_clause(random: Random) -> Clause:
-    """Of one to three boxes, some with a text; values are few, so that borders meet points."""
+    """Clauses of one to three boxes, some with a text. Values are few, so points meet borders."""
     parts = []
     for _ in range(random.randint(1, 3)):
         low = random.randint(0, 8)
@@ -50,11 +50,11 @@ def test_clauses_come_and_go(seed: int) -> None:
             if is_growing or not there:
                 number += 1
                 there[number] = drawn_clause(random)
-                clauses.put(number, there[number])
+                clauses.add(number, there[number])
             else:
                 gone = random.choice(list(there))
                 del there[gone]
-                clauses.take(gone)
+                clauses.remove(gone)
         assert len(clauses) == len(there)
         assert clauses.boxes == sum(len(clause.boxes) for clause in there.values())
         for _ in range(3):
@@ -70,7 +70,7 @@ def test_clauses_as_clients_write_them(
     drawn: list[object], published: list[dict[str, float | str]], random: Random
 ) -> None:
     clauses: ClauseSet[int] = ClauseSet(SPACE.topics, SPACE)
-    wheres: dict[int, Where] = {}
+    wheres: dict[int, WhereClause] = {}
     for tree in drawn:
         if alternatives(tree) > 16:  # type: ignore[arg-type]
             continue
@@ -79,7 +79,7 @@ def test_clauses_as_clients_write_them(
         except ClientError:
             continue  # nothing can satisfy it
         wheres[len(wheres)] = where
-        clauses.put(len(wheres) - 1, Clause(SPACE, SPACE.boxes(where)))
+        clauses.add(len(wheres) - 1, Clause(SPACE, SPACE.boxes(where)))
     for attributes in published:
         found = clauses.find(SPACE.point(attributes))
         assert sorted(found) == [n for n, where in wheres.items() if where.holds(attributes)]
@@ -90,12 +90,12 @@ def test_those_that_wait_for_the_index_can_be_put_there_before_somebody_asks() -
     random = Random(1)
     there = {number: drawn_clause(random) for number in range(MANY)}
     for number, clause in there.items():
-        clauses.put(number, clause)
+        clauses.add(number, clause)
         if number % 50 == 0:
-            clauses.settle()
-    clauses.take(0)
+            clauses.update_index()
+    clauses.remove(0)
     del there[0]
-    clauses.settle()
+    clauses.update_index()
     for _ in range(10):
         point = drawn_point(random)
         found = sorted(number for number, clause in there.items() if clause.holds(point))

@@ -1,4 +1,4 @@
-"""What a configuration file declares is what a broker works with."""
+"""A broker uses the spaces that a configuration file declares."""
 
 from typing import Literal, get_args, get_type_hints
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dovetail.attributes.declaration import declared_spaces
 from dovetail.attributes.policies import POLICIES
-from dovetail.attributes.scheme import Scheme, Sharing
+from dovetail.attributes.scheme import Scheme, SpaceSharing
 from dovetail.attributes.space import Dimension, Space
 from dovetail.errors import ConfigError
 from dovetail.settings import DimensionSettings, Settings, SpaceSettings, parse_settings
@@ -43,7 +43,7 @@ def test_spaces_keep_the_order_of_the_file() -> None:
             "rooms",
             "rooms/+",
             (Dimension("heat", -20, 50.5),),
-            sharing=Sharing(Scheme.P2P, "heat", "random"),
+            sharing=SpaceSharing(Scheme.P2P, "heat", "random"),
         ),
     )
 

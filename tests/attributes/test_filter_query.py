@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dovetail.attributes.filter_query import parse_query, split_query
 from dovetail.attributes.grammar import parse
-from dovetail.attributes.where_clause import Where
+from dovetail.attributes.where_clause import WhereClause
 from dovetail.errors import WhereError
 from support.strategies.where_clauses import PIECES
 
@@ -104,7 +104,7 @@ def test_a_bad_query_is_refused_with_the_reason_and_the_place(
 pieces = st.sampled_from((*PIECES, "&", "&", "=", "=", "%20", "%2"))
 
 
-def attempt(query: str) -> Where | WhereError:
+def attempt(query: str) -> WhereClause | WhereError:
     try:
         return parse_query(query, {"t"})
     except WhereError as error:
@@ -114,7 +114,7 @@ def attempt(query: str) -> Where | WhereError:
 @given(st.text(max_size=30) | st.lists(pieces, max_size=20).map("".join))
 def test_any_text_is_taken_or_refused_and_nothing_else(query: str) -> None:
     tried = attempt(query)
-    if isinstance(tried, Where):
+    if isinstance(tried, WhereClause):
         assert parse(str(tried)) == tried
     else:
         assert 0 <= tried.position <= len(query)

@@ -1,4 +1,4 @@
-"""Where-clauses against trees that are evaluated as they stand, and every way to get one wrong."""
+"""Where-clauses against trees that are evaluated directly, and every kind of invalid clause."""
 
 import math
 from random import Random
@@ -16,7 +16,7 @@ from dovetail.attributes.limits import (
     WHERE_NAMES_MAX,
 )
 from dovetail.attributes.space import matches
-from dovetail.attributes.where_clause import Where
+from dovetail.attributes.where_clause import WhereClause
 from dovetail.errors import ReasonCode, WhereError
 from dovetail.limits import WHERE_CHARACTERS_MAX
 from support.strategies.where_clauses import (
@@ -44,17 +44,17 @@ def refusal(text: str) -> WhereError:
     return refused.value
 
 
-def attempt(text: str) -> Where | WhereError:
+def attempt(text: str) -> WhereClause | WhereError:
     try:
         return parse(text, characters_max=max(len(text), WHERE_CHARACTERS_MAX))
     except WhereError as error:
         return error
 
 
-def parse_or_none(text: str) -> Where | None:
-    """None for a clause that nothing can satisfy: the only fault that a drawn one has."""
+def parse_or_none(text: str) -> WhereClause | None:
+    """Parse a drawn clause; None if nothing can satisfy it, its only possible error."""
     tried = attempt(text)
-    if isinstance(tried, Where):
+    if isinstance(tried, WhereClause):
         return tried
     assert "no publication can satisfy it" in tried.message
     return None
@@ -287,7 +287,7 @@ def test_a_long_clause_is_shown_around_its_fault() -> None:
 @example("a<1" + " or a<1" * 100)
 def test_any_text_is_taken_or_refused_and_nothing_else(text: str) -> None:
     tried = attempt(text)
-    if isinstance(tried, Where):
+    if isinstance(tried, WhereClause):
         assert attempt(str(tried)) == tried
     else:
         assert tried.text == text
@@ -305,22 +305,22 @@ def test_a_slip_is_taken_or_refused_and_nothing_else(
     end = data.draw(st.integers(first, min(first + 2, len(text))))
     slipped = text[:first] + data.draw(nonsense) + text[end:]
     tried = attempt(slipped)
-    assert isinstance(tried, Where) or 0 <= tried.position <= len(slipped)
+    assert isinstance(tried, WhereClause) or 0 <= tried.position <= len(slipped)
 
 
 # Bounds -----------------------------------------------------------------------------------------
 
 
 def count_meets(monkeypatch: pytest.MonkeyPatch) -> list[Conjunction]:
-    """Grows by one with each pair of conjunctions that is put together."""
+    """Return a list that grows by one with each intersection of two conjunctions."""
     meets: list[Conjunction] = []
-    meet = Conjunction.meet
+    meet = Conjunction.intersect
 
     def counted(one: Conjunction, other: Conjunction) -> Conjunction | None:
         meets.append(one)
         return meet(one, other)
 
-    monkeypatch.setattr(Conjunction, "meet", counted)
+    monkeypatch.setattr(Conjunction, "intersect", counted)
     return meets
 
 
@@ -402,7 +402,7 @@ def test_work_is_bounded_by_the_length_of_a_clause(
 ) -> None:
     meets = count_meets(monkeypatch)
     tried = attempt(clause)
-    if isinstance(tried, Where):
+    if isinstance(tried, WhereClause):
         assert len(tried.conjunctions) <= WHERE_CONJUNCTIONS_MAX
     else:
         assert "alternatives of at most" in tried.message

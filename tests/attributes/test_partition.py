@@ -1,4 +1,4 @@
-"""Each candidate alone finds what it is asked for, whoever has come and gone."""
+"""Each candidate alone finds what it is asked for, whichever matchers have come and gone."""
 
 import math
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from dovetail.attributes.conjunctions import Range
 from dovetail.attributes.partition import (
     Bounds,
-    Question,
+    ChosenCandidate,
     Segments,
-    Table,
+    SegmentTable,
     bits_of,
     even_tokens,
     kind_of,
@@ -55,8 +55,10 @@ def matches(ranges: Ranges, point: Point) -> bool:
     )
 
 
-def found(table: Table, question: Question, boxes: Sequence[Ranges], point: Point) -> list[int]:
-    """What one matcher finds among the boxes that it holds along the dimension it is asked for."""
+def found(
+    table: SegmentTable, question: ChosenCandidate, boxes: Sequence[Ranges], point: Point
+) -> list[int]:
+    """Return what a matcher finds among its boxes of the dimension that it is asked about."""
     return [
         number
         for number, ranges in enumerate(boxes)
@@ -66,9 +68,11 @@ def found(table: Table, question: Question, boxes: Sequence[Ranges], point: Poin
     ]
 
 
-def check(table: Table, boxes: Sequence[Ranges], point: Point, costs: Sequence[float]) -> None:
+def check(
+    table: SegmentTable, boxes: Sequence[Ranges], point: Point, costs: Sequence[float]
+) -> None:
     kinds = {kind_of(ranges, BOUNDS) for ranges in boxes}
-    questions = table.questions(table.candidates(point), kinds, costs)
+    questions = table.choose_candidates(table.candidates(point), kinds, costs)
     answers = [number for one in questions for number in found(table, one, boxes, point)]
     expected = [
         number
@@ -84,15 +88,15 @@ def check(table: Table, boxes: Sequence[Ranges], point: Point, costs: Sequence[f
 def test_the_candidates_that_are_asked_find_all_that_matches_once(
     tokens: dict[str, Point], boxes: list[Ranges], point: Point, costs: tuple[float, ...]
 ) -> None:
-    check(Table(BOUNDS, tokens), boxes, point, costs)
+    check(SegmentTable(BOUNDS, tokens), boxes, point, costs)
 
 
 @given(_TOKENS, _BOXES, _POINTS)
 def test_any_candidate_is_enough_for_boxes_that_are_narrow_there(
     tokens: dict[str, Point], boxes: list[Ranges], point: Point
 ) -> None:
-    """Whatever the costs: so a broker may pass over a matcher that does not answer."""
-    table = Table(BOUNDS, tokens)
+    """This holds for any costs, so a broker may pass over a matcher that does not answer."""
+    table = SegmentTable(BOUNDS, tokens)
     for dimension, name in enumerate(table.candidates(point)):
         narrow = [
             ranges
@@ -110,14 +114,14 @@ def test_any_candidate_is_enough_for_boxes_that_are_narrow_there(
 def test_so_it_is_while_matchers_come_and_go(
     data: st.DataObject, boxes: list[Ranges], points: list[Point], costs: tuple[float, ...]
 ) -> None:
-    table = Table(BOUNDS, even_tokens(("a", "b"), BOUNDS))
+    table = SegmentTable(BOUNDS, even_tokens(("a", "b"), BOUNDS))
     for step in range(data.draw(st.integers(1, 8))):
         tokens = dict(table.tokens)
         if len(tokens) > 1 and data.draw(st.booleans()):
             del tokens[data.draw(st.sampled_from(sorted(tokens)))]
         else:
             tokens[f"new-{step}"] = table.half_of(data.draw(st.sampled_from(sorted(tokens))))
-        table = Table(BOUNDS, tokens)
+        table = SegmentTable(BOUNDS, tokens)
         for point in points:
             check(table, boxes, point, costs)
 
@@ -136,23 +140,23 @@ def test_segments_lie_side_by_side(tokens: dict[str, Point], value: float) -> No
 
 
 def test_half_of_a_segment_goes_to_who_joins() -> None:
-    table = Table(BOUNDS, even_tokens(("a", "b"), BOUNDS))
+    table = SegmentTable(BOUNDS, even_tokens(("a", "b"), BOUNDS))
     assert table.half_of("b") == (75, 25, 0.75)
-    grown = Table(BOUNDS, table.tokens | {"c": table.half_of("b")})
+    grown = SegmentTable(BOUNDS, table.tokens | {"c": table.half_of("b")})
     assert grown.dimensions[0].segment("b") == Range(50, 75)
     assert grown.dimensions[0].segment("c") == Range(75, math.inf)
     assert grown.dimensions[0].segment("a") == Range(-math.inf, 50)
     assert grown.widest() == "a"
-    shrunk = Table(BOUNDS, {name: own for name, own in grown.tokens.items() if name != "b"})
+    shrunk = SegmentTable(BOUNDS, {name: own for name, own in grown.tokens.items() if name != "b"})
     assert shrunk.dimensions[0].segment("a") == Range(-math.inf, 75)
 
 
 def test_who_is_left_with_its_token_in_the_middle_shares_all_the_same() -> None:
-    """Those below it are gone, and it has all: the middle of that is its own token."""
+    """The matchers below it are gone, and it has everything: the middle is its own token."""
     tokens = even_tokens(("a", "b"), BOUNDS)
-    left = Table(BOUNDS, {"b": tokens["b"]})
+    left = SegmentTable(BOUNDS, {"b": tokens["b"]})
     assert left.half_of("b") == tokens["a"]
-    grown = Table(BOUNDS, left.tokens | {"c": left.half_of("b")})
+    grown = SegmentTable(BOUNDS, left.tokens | {"c": left.half_of("b")})
     for segments, token in zip(grown.dimensions, tokens["b"], strict=True):
         assert segments.segment("c") == Range(-math.inf, token)
         assert segments.segment("b") == Range(token, math.inf)
@@ -167,23 +171,23 @@ def test_two_that_join_at_the_same_place_do_not_both_answer() -> None:
 
 def test_wide_ranges_make_no_copies() -> None:
     names = [f"m{number}" for number in range(20)]
-    table = Table(BOUNDS, even_tokens(names, BOUNDS))
+    table = SegmentTable(BOUNDS, even_tokens(names, BOUNDS))
     whole = Range(-math.inf, math.inf)
     narrow = Range(0.3, 0.35)
     assert kind_of((whole, whole, narrow), BOUNDS) == 0b100
     assert table.holders((whole, whole, narrow), 0b100) == {"m6": 0b100}
     assert kind_of((whole, whole, whole), BOUNDS) == 0
     assert table.holders((whole, whole, whole), 0) == {}
-    # Whatever lies outside the bounds is in one segment.
+    # All values beyond a bound are in one segment.
     assert kind_of((Range(-1e9, 20), whole, whole), BOUNDS) == 0b001
 
 
 def test_copies_that_would_all_be_with_one_matcher_go_to_its_neighbours_too() -> None:
     names = [f"m{number}" for number in range(5)]
-    table = Table(BOUNDS, even_tokens(names, BOUNDS))
+    table = SegmentTable(BOUNDS, even_tokens(names, BOUNDS))
     here = (Range(81, 82), Range(31, 32), Range(0.81, 0.82))
     assert table.holders(here, 0b111) == {"m4": 0b111, "m0": 0b110}
-    alone = Table(BOUNDS, even_tokens(["m0"], BOUNDS))
+    alone = SegmentTable(BOUNDS, even_tokens(["m0"], BOUNDS))
     assert alone.holders(here, 0b111) == {"m0": 0b111}
 
 
@@ -202,8 +206,8 @@ def test_copies_that_would_all_be_with_one_matcher_go_to_its_neighbours_too() ->
 def test_as_few_are_asked_as_there_have_to_be(
     kinds: set[int], costs: tuple[float, ...], asked: dict[int, set[int]]
 ) -> None:
-    table = Table(BOUNDS, even_tokens(_NAMES, BOUNDS))
-    questions = table.questions(table.candidates((1, 1, 1)), kinds, costs)
+    table = SegmentTable(BOUNDS, even_tokens(_NAMES, BOUNDS))
+    questions = table.choose_candidates(table.candidates((1, 1, 1)), kinds, costs)
     assert {one.dimension: set(one.kinds) for one in questions} == asked
 
 

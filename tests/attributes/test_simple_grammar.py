@@ -1,4 +1,4 @@
-"""The short way through a where-clause against the whole grammar: the same, or nothing."""
+"""The fast path for where-clauses against the whole grammar: the same result, or none."""
 
 import math
 from random import Random
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from dovetail.attributes.conjunctions import Conjunction, Range, below
 from dovetail.attributes.grammar import parse, parse_fully
 from dovetail.attributes.limits import WHERE_CONJUNCTIONS_MAX, WHERE_MEMBERS_MAX, WHERE_NAMES_MAX
-from dovetail.attributes.simple_grammar import read_plain
+from dovetail.attributes.simple_grammar import parse_simple
 from dovetail.attributes.tokens import as_number
-from dovetail.attributes.where_clause import Where
+from dovetail.attributes.where_clause import WhereClause
 from dovetail.errors import WhereError
 from dovetail.limits import WHERE_CHARACTERS_MAX
 from support.strategies.where_clauses import PIECES, Tree, nonsense, trees, written
@@ -32,7 +32,7 @@ JOINTS = (" and ", " or ", " AND ", " Or ", "and", "or", "\tand\n", "\N{NO-BREAK
 
 
 def outcome(text: str, *, is_short: bool) -> tuple[object, ...]:
-    """All that can be told of it."""
+    """Return everything that can be compared."""
     read = parse if is_short else parse_fully
     try:
         where = read(text, characters_max=max(len(text), WHERE_CHARACTERS_MAX))
@@ -87,7 +87,7 @@ def test_all_that_is_stored_is_plain(tree: Tree, random: Random) -> None:
     except WhereError:
         return
     text = str(where)
-    plain = read_plain(text)
+    plain = parse_simple(text)
     assert (plain is None) == ("\\" in text)
     if plain is not None:
         assert tuple(plain.alternatives) == where.conjunctions
@@ -103,7 +103,7 @@ def test_all_that_is_stored_is_plain(tree: Tree, random: Random) -> None:
     ],
 )
 def test_common_clauses_are_plain(text: str) -> None:
-    assert read_plain(text) is not None
+    assert parse_simple(text) is not None
     check(text)
 
 
@@ -122,7 +122,7 @@ def test_common_clauses_are_plain(text: str) -> None:
     ],
 )
 def test_whatever_is_wrong_is_left_to_who_can_say_why(text: str) -> None:
-    assert read_plain(text) is None
+    assert parse_simple(text) is None
     with pytest.raises(WhereError):
         parse(text)
     check(text)
@@ -141,8 +141,8 @@ def test_whatever_is_wrong_is_left_to_who_can_say_why(text: str) -> None:
     ],
 )
 def test_the_pattern_does_not_go_back(text: str) -> None:
-    """It would take hours."""
-    assert read_plain(text) is None
+    """With backtracking this would take hours."""
+    assert parse_simple(text) is None
 
 
 @given(st.floats(-1e308, 1e308), st.booleans())
@@ -158,4 +158,4 @@ def test_of_two_ways_to_write_a_border_the_shorter_is_taken(value: float, is_low
     signs = (">=", ">") if is_low else ("<", "<=")
     shown = f"x {signs[0]} {here}" if len(here) <= len(before) else f"x {signs[1]} {before}"
     assert str(Conjunction({"x": range_})) == shown
-    assert parse(shown) == Where((Conjunction({"x": range_}),), shown, {})
+    assert parse(shown) == WhereClause((Conjunction({"x": range_}),), shown, {})

@@ -1,4 +1,4 @@
-"""Spaces: clauses become boxes, publications become points, and what is refused on the way."""
+"""Spaces: clauses become boxes, publications become points, and invalid ones are refused."""
 
 import math
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Subscriptions with where-clauses, at one broker: what they get, and how they live with others."""
+"""Subscriptions with where-clauses at one broker: what they get, alone and beside others."""
 
 import json
 from collections import Counter
@@ -9,13 +9,21 @@ from hypothesis import strategies as st
 
 from dovetail.attributes.grammar import parse
 from dovetail.attributes.space import Dimension, Space
-from dovetail.attributes.space_registry import Spaces
-from dovetail.attributes.where_clause import Where
-from dovetail.codec.packets import MQTT_3_1_1, Ack, Connect, Publish, Reasons, Subscribe, Will
+from dovetail.attributes.space_registry import SpaceRegistry
+from dovetail.attributes.where_clause import WhereClause
+from dovetail.codec.packets import (
+    MQTT_3_1_1,
+    Ack,
+    Connect,
+    Publish,
+    Subscribe,
+    SubscriptionAck,
+    Will,
+)
 from dovetail.codec.packets import SubscriptionRequest as Request
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.settings import Rule
-from support.brokers.harness import KEPT, Client, World, attributes, with_attributes
+from dovetail.settings import AccessRule
+from support.brokers.harness import PERSISTENT, Client, World, attributes, with_attributes
 from support.strategies.where_clauses import SPACE, alternatives, publications, trees, written
 
 TRAFFIC = Space(
@@ -75,7 +83,7 @@ def test_what_clients_write_is_what_they_get(
 ) -> None:
     everything = World(spaces=[SPACE])
     publisher = everything.client("p")
-    clients: list[tuple[Client, Where]] = []
+    clients: list[tuple[Client, WhereClause]] = []
     for tree in drawn:
         if alternatives(tree) > 16:  # type: ignore[arg-type]
             continue
@@ -250,7 +258,7 @@ def test_a_will_has_attributes() -> None:
 
 def test_queues_and_restarts() -> None:
     everything = world()
-    client = everything.client("c", **KEPT)
+    client = everything.client("c", **PERSISTENT)
     client.subscribe("traffic/#", where='speed < 25 and road == "A1"', qos=1)
     client.subscribe("$share/g/traffic/#", where="speed >= 100", qos=1)
     client.lose()
@@ -261,7 +269,7 @@ def test_queues_and_restarts() -> None:
     publisher = again.client("p")
     publisher.publish("traffic/a", b"two", 1, properties=attributes(speed=1, road="A1"))
     publisher.publish("traffic/a", b"three", 1, properties=attributes(speed=100))
-    client = again.client("c", **KEPT)
+    client = again.client("c", **PERSISTENT)
     assert [one.payload for one in client.early if isinstance(one, Publish)] == [
         b"one",
         b"two",
@@ -289,14 +297,14 @@ def test_a_space_goes_and_comes_back() -> None:
     client.subscribe("traffic/#", where="speed < 25")
     client.subscribe("$share/g/traffic/#", where="speed < 25")
     client.subscribe("traffic/#", qos=1)
-    everything.broker.change_spaces(Spaces([SENSORS]))
+    everything.broker.change_spaces(SpaceRegistry([SENSORS]))
     report(publisher, b"gone", speed=1)
     assert client.payloads() == [b"gone"]  # once: without a clause
     assert client.subscribe("traffic/#", where="speed < 30") == [REFUSED]
-    everything.broker.change_spaces(Spaces(BOTH))
+    everything.broker.change_spaces(SpaceRegistry(BOTH))
     report(publisher, b"back", speed=1)
     assert client.payloads() == [b"back", b"back"]  # of the group as well
-    everything.broker.change_spaces(Spaces())
+    everything.broker.change_spaces(SpaceRegistry())
     assert client.unsubscribe("traffic/#", where="speed < 25") == [0]
     assert client.unsubscribe("$share/g/traffic/#?speed<25") == [0]
     assert everything.broker.router.count == 1
@@ -311,7 +319,7 @@ def test_a_space_gains_and_loses_attributes() -> None:
     less = Space("traffic", "traffic/#", (Dimension("lat", -90, 90),))
     more = Space("traffic", "traffic/#", (*TRAFFIC.dimensions, Dimension("age", 0, 9)))
     for space, both in ((less, False), (more, True), (TRAFFIC, True)):
-        everything.broker.change_spaces(Spaces([space]))
+        everything.broker.change_spaces(SpaceRegistry([space]))
         report(publisher, b"speed", speed=10)
         report(publisher, b"lat", lat=10)
         assert client.payloads() == ([b"speed", b"lat"] if both else [b"lat"])
@@ -319,14 +327,14 @@ def test_a_space_gains_and_loses_attributes() -> None:
 
 def test_a_folder_outlives_a_start_without_its_space() -> None:
     everything = world()
-    client = everything.client("c", **KEPT)
+    client = everything.client("c", **PERSISTENT)
     client.subscribe("traffic/#", where="speed < 25", qos=1)
     without = everything.crash()
-    client = without.client("c", **KEPT)
+    client = without.client("c", **PERSISTENT)
     report(without.client("p"), b"unseen", speed=1)
     assert client.payloads() == []
     again = without.crash(spaces=BOTH)
-    client = again.client("c", **KEPT)
+    client = again.client("c", **PERSISTENT)
     report(again.client("p"), b"seen", speed=1)
     assert client.payloads() == [b"seen"]
 
@@ -374,7 +382,7 @@ def test_two_clauses_in_one_packet() -> None:
     twice = (("where", "speed < 3"), ("where", "speed < 4"))
     client.send(Subscribe(9, [Request("traffic/#")], 0, twice))
     answer = client.take_one()
-    assert isinstance(answer, Reasons)
+    assert isinstance(answer, SubscriptionAck)
     assert answer.reasons == [REFUSED]
     assert "joined by `and`" in (answer.reason_string or "")
 
@@ -421,7 +429,7 @@ def test_attributes_that_cannot_be_read(value: str) -> None:
         assert answer.reason_string is not None
         assert "'speed'" in answer.reason_string
     assert plain.payloads() == []
-    # At QoS 0 nobody can be told: who wants the topic gets it, and no clause holds.
+    # At QoS 0 there is no answer: plain subscribers of the topic get it, and no clause holds.
     report(publisher, b"y", speed=value)
     assert plain.payloads() == [b"y"]
     assert client.payloads() == []
@@ -488,7 +496,7 @@ def test_limits_count_boxes() -> None:
 
 
 def test_one_clause_for_thousands_of_filters_is_read_once() -> None:
-    """By the grammar it takes milliseconds, and everybody else would wait."""
+    """Parsing takes milliseconds, and all other clients would wait."""
     client = world().client("c")
     filters = [f"traffic/{number}" for number in range(1_000)]
     long = " and ".join(["(speed < 25)"] * 240)
@@ -505,7 +513,7 @@ def test_one_clause_for_thousands_of_filters_is_read_once() -> None:
 
 
 def test_rules_are_about_the_filter() -> None:
-    rules = (Rule(subscribe=("traffic/a",)),)
+    rules = (AccessRule(subscribe=("traffic/a",)),)
     client = world(rules=rules).client("c")
     assert client.subscribe("traffic/a?speed<3", "traffic/#?speed<3") == [
         0,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, Packet, PacketType, Publish
 from dovetail.errors import ReasonCode
-from support.brokers.harness import KEPT, Client, World
+from support.brokers.harness import PERSISTENT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 
@@ -37,7 +37,7 @@ def subscriber(world: World, version: int, **fields: object) -> Client:
 
 
 @both
-@pytest.mark.parametrize("fields", [{}, KEPT], ids=["light", "kept"])
+@pytest.mark.parametrize("fields", [{}, PERSISTENT], ids=["light", "kept"])
 @pytest.mark.parametrize(
     ("qos", "before", "kind"),
     [
@@ -78,7 +78,7 @@ def test_the_log_says_what_was_wrong(caplog: pytest.LogCaptureFixture) -> None:
 @both
 def test_the_next_connection_has_its_whole_window(version: int) -> None:
     world = World(inflight_max=1)
-    client = subscriber(world, version, **KEPT)
+    client = subscriber(world, version, **PERSISTENT)
     publisher = world.client("p")
     for payload in (b"one", b"two"):
         publisher.publish("t", payload, 2)
@@ -95,7 +95,7 @@ def test_the_next_connection_has_its_whole_window(version: int) -> None:
 @pytest.mark.parametrize("kind", [PUBACK, PUBREC, PUBCOMP])
 def test_what_waits_for_the_disk_is_not_known_to_the_client(version: int, kind: PacketType) -> None:
     world = World()
-    client = subscriber(world, version, **KEPT)
+    client = subscriber(world, version, **PERSISTENT)
     world.auto_commit = False
     world.client("p").publish("t", b"x", 2)
     (entry,) = world.broker.sessions["s"].inflight.values()
@@ -112,18 +112,20 @@ def test_what_waits_for_the_disk_is_not_known_to_the_client(version: int, kind: 
 # Any of them, in any order ------------------------------------------------------------------------
 
 
-class Story:
+class RandomClient:
     """A client that acknowledges anything at any time, and what it knows."""
 
-    def __init__(self, random: Random, version: int, is_kept: bool, window: int) -> None:
+    def __init__(self, random: Random, version: int, is_persistent: bool, window: int) -> None:
         self.random = random
         self.version = version
-        self.fields: dict[str, object] = dict(KEPT) if is_kept else {"clean_start": True}
-        self.is_kept = is_kept
+        self.fields: dict[str, object] = (
+            dict(PERSISTENT) if is_persistent else {"clean_start": True}
+        )
+        self.is_persistent = is_persistent
         self.window = window
         self.world = World(inflight_max=window)
         self.known: dict[int, PacketType] = {}
-        """What each packet identifier waits for that the client has seen."""
+        """The acknowledgement that each packet identifier waits for, as the client sees it."""
         self.unfinished: dict[int, bytes] = {}
         self.published = 0
         self.done: list[bytes] = []
@@ -193,13 +195,13 @@ class Story:
         self.come_back()
 
     def come_back(self) -> None:
-        if not self.is_kept:
+        if not self.is_persistent:
             # Nothing is sent again, and the identifiers are free.
             self.done += self.unfinished.values()
             self.known.clear()
             self.unfinished.clear()
         self.client.connect()
-        if self.is_kept:
+        if self.is_persistent:
             for awaited, qos in ((PUBACK, 1), (PUBREC, 2)):
                 again = [
                     packet.packet_id
@@ -228,7 +230,7 @@ class Story:
         assert session.outstanding == len(session.queue) == 0
         assert not session.inflight
         assert not session.light
-        if self.is_kept:
+        if self.is_persistent:
             assert sorted(self.done, key=int) == [b"%d" % one for one in range(self.published)]
             assert self.world.disk.tables["deliveries"] == {}
 
@@ -241,11 +243,11 @@ class Story:
     st.integers(1, 60),
 )
 def test_any_acknowledgements(
-    random: Random, version: int, is_kept: bool, window: int, steps: int
+    random: Random, version: int, is_persistent: bool, window: int, steps: int
 ) -> None:
-    story = Story(random, version, is_kept, window)
+    story = RandomClient(random, version, is_persistent, window)
     acts: list[Callable[[], None]] = [story.publish] * 3 + [story.acknowledge] * 6 + [story.lose]
-    if is_kept:
+    if is_persistent:
         acts.append(story.restart)
     for _ in range(steps):
         random.choice(acts)()

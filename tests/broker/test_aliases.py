@@ -4,7 +4,7 @@ import pytest
 
 from dovetail.codec.packets import Ack, PacketType, Publish
 from dovetail.errors import ReasonCode
-from support.brokers.harness import KEPT, Client, World
+from support.brokers.harness import PERSISTENT, Client, World
 
 
 def witness(world: World) -> Client:
@@ -73,7 +73,7 @@ def test_an_alias_that_stands_for_nothing_yet() -> None:
 
 
 def test_an_alias_does_not_outlive_the_connection() -> None:
-    client = World().client("c", **KEPT)
+    client = World().client("c", **PERSISTENT)
     client.publish("a", b"", alias=1)
     client.lose()
     client.connect()
@@ -152,7 +152,7 @@ def test_all_qos_share_them(qos: int) -> None:
 
 def test_a_resumed_session_begins_with_topics_in_full() -> None:
     world = World()
-    client = world.client("c", alias_max=5, **KEPT)
+    client = world.client("c", alias_max=5, **PERSISTENT)
     client.subscribe("#", qos=1)
     world.client("publisher").publish("a", b"1", 1)
     assert topics(client) == [(b"a", 1)]

@@ -1,16 +1,16 @@
-"""Publications for the archive: which become rows, when they are promised, and what is bounded."""
+"""The archive queue: which publications become rows, when they are stored, and the bounds."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker.archive_queue import Archiving, Outcome, Rows, size_of
+from dovetail.broker.archive_queue import ArchiveQueue, Rows, WriteOutcome, size_of
 from dovetail.broker.limits import ARCHIVE_TURN_ROWS
 from dovetail.codec.packets import Ack, PacketType, Publish, Subscribe, SubscriptionRequest, Will
 from dovetail.errors import ReasonCode
-from support.brokers.harness import KEPT, Client, Disk, World, attributes
-from support.clusters.matchers import MatchedCluster
+from support.brokers.harness import PERSISTENT, Client, Disk, World, attributes
+from support.clusters.matchers import ClusterWithMatchers
 
 FIRST = 1_000
 TRAFFIC = Space("traffic", "traffic/#", (Dimension("speed", 0, 200),))
@@ -34,7 +34,7 @@ class ArchiveWorld(World):
 
     def prepare(self) -> None:
         stored = max(self.disk.tables["archive"], default=0)
-        self.archive = Archiving(
+        self.archive = ArchiveQueue(
             self.shared,
             "one",
             self.topics,
@@ -49,9 +49,9 @@ class ArchiveWorld(World):
         rows = self.disk.tables["archive"]
         return [(row.topic, row.payload, row.qos) for _, row in sorted(rows.items())]
 
-    def written(self, outcome: Outcome) -> None:
+    def written(self, outcome: WriteOutcome) -> None:
         self.archive.written(outcome)
-        while self.archive.let_go():
+        while self.archive.delete_written():
             pass
 
     def flush(self) -> Rows:
@@ -128,11 +128,11 @@ def test_a_disk_that_fails_refuses_what_it_would_have_to_keep() -> None:
 
 def test_a_publication_at_qos_2_is_one_row_whatever_crashes() -> None:
     world = ArchiveWorld()
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     packet = Publish(b"a/1", b"once", 2, packet_id=7)
     client.send(packet)
     again = ArchiveWorld(disk=world.disk)
-    back = again.client("c", **KEPT)
+    back = again.client("c", **PERSISTENT)
     packet.duplicate = True
     back.send(packet)
     again.settle()
@@ -152,12 +152,12 @@ def test_rows_go_when_they_are_in_a_file() -> None:
     ]
     client.publish("a/1", b"later", 1)
     assert world.flush() == []  # one at a time
-    world.written(Outcome(FIRST + 2, 1, OSError("no room")))
+    world.written(WriteOutcome(FIRST + 2, 1, OSError("no room")))
     world.settle()
     assert [payload for _, payload, _ in world.waiting()] == [b"3", b"later"]
     assert world.shared.gauges.archive_failing == 1
     assert [sequence for sequence, _ in world.flush()] == [FIRST + 3, FIRST + 4]
-    world.written(Outcome(FIRST + 4, 1))
+    world.written(WriteOutcome(FIRST + 4, 1))
     world.settle()
     assert world.waiting() == []
     counters, gauges = world.shared.counters, world.shared.gauges
@@ -190,7 +190,7 @@ def test_what_waits_is_bounded_and_nobody_is_kept_waiting(
     assert len(rows) == 3
     assert sum(size_of(row) for _, row in rows) == world.archive.bytes_waiting <= 1_000
     assert world.shared.counters.archive_rows_dropped == 7
-    world.written(Outcome(rows[-1][0], 1))
+    world.written(WriteOutcome(rows[-1][0], 1))
     client.publish("a/1", b"again", 1)
     world.settle()
     assert [payload for _, payload, _ in world.waiting()] == [b"again"]
@@ -216,23 +216,23 @@ def test_many_rows_go_in_several_turns() -> None:
         client.send(*(Publish(b"a/1", b"") for _ in range(100)))
     rows = world.flush()
     assert len(rows) == ARCHIVE_TURN_ROWS + 100
-    world.archive.written(Outcome(rows[-1][0], 1))
-    assert world.archive.let_go()
+    world.archive.written(WriteOutcome(rows[-1][0], 1))
+    assert world.archive.delete_written()
     assert world.flush() == []
     client.publish("a/1", b"later")
-    assert not world.archive.let_go()
+    assert not world.archive.delete_written()
     world.settle()
     assert [payload for _, payload, _ in world.waiting()] == [b"later"]
 
 
 def test_what_waits_for_matchers_is_a_row_when_it_goes_on() -> None:
     """With its packet identifier, so that a kill leaves both or neither; and at one broker."""
-    cluster = MatchedCluster(1, "a", "b", spaces=[TRAFFIC])
+    cluster = ClusterWithMatchers(1, "a", "b", spaces=[TRAFFIC])
     for name in ("m", "n"):
         cluster.add_matcher(name)
     cluster.run(8)
     for name, node in cluster.nodes.items():
-        archive = Archiving(
+        archive = ArchiveQueue(
             node.shared,
             name,
             ["traffic/#"],
@@ -248,7 +248,7 @@ def test_what_waits_for_matchers_is_a_row_when_it_goes_on() -> None:
     cluster.run(8)
     reader.take()
     here.wake()
-    publisher = Client(here, "publisher", **KEPT)
+    publisher = Client(here, "publisher", **PERSISTENT)
     publisher.open()
     publisher.send(publisher.connect_packet)
     cluster.run(1)  # the other broker is asked for its session
@@ -298,7 +298,7 @@ def test_readers_see_what_is_on_disk() -> None:
     assert len(archive.rows_waiting(0, FIRST + 2, rows_max=9, bytes_max=1)[0]) == 1
     world.archive.flush()
     world.commit()
-    world.written(Outcome(FIRST + 1, 1))
+    world.written(WriteOutcome(FIRST + 1, 1))
     assert archive.first_waiting == FIRST + 2
 
 
@@ -310,4 +310,4 @@ def test_what_waited_at_the_start_is_known_by_its_runs() -> None:
     again.client("c").publish("a/1", b"3", 1)
     third = ArchiveWorld(disk=world.disk)
     assert third.archive.restored == [(FIRST, FIRST + 1), (FIRST + 101, FIRST + 101)]
-    assert third.archive.stored_upto == third.archive.first_of_life - 1
+    assert third.archive.stored_upto == third.archive.first_of_process - 1

@@ -1,4 +1,4 @@
-"""How a connection begins and ends: CONNECT, CONNACK, keep alive, and packets out of place."""
+"""The begin and the end of a connection: CONNECT, CONNACK, keep alive, and packets out of place."""
 
 from collections.abc import Callable
 from string import ascii_letters, digits
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dovetail import codec
 from dovetail.broker.auth.access import AccessRules
-from dovetail.broker.auth.session_owner import Ownership
-from dovetail.broker.client_link import Link
+from dovetail.broker.auth.session_owner import OwnershipRules
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.keep_alive import LATE_SECONDS_MAX, TICK_SECONDS_MAX
 from dovetail.broker.limits import CONNECT_BYTES_MAX, EARLY_BYTES_MAX
 from dovetail.codec.packets import (
@@ -25,15 +25,15 @@ from dovetail.codec.packets import (
     PacketType,
     Ping,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Unsubscribe,
     Will,
 )
 from dovetail.errors import ReasonCode
-from dovetail.settings import Rule
-from support.brokers.harness import KEPT, Client, World
+from dovetail.settings import AccessRule
+from support.brokers.harness import PERSISTENT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 
@@ -50,8 +50,8 @@ FROM_CLIENTS: dict[str, Packet] = {
 }
 FROM_SERVERS: dict[str, Packet] = {
     "CONNACK": Connack(session_present=False, reason=ReasonCode.SUCCESS),
-    "SUBACK": Reasons(PacketType.SUBACK, 1, [0]),
-    "UNSUBACK": Reasons(PacketType.UNSUBACK, 1, [0]),
+    "SUBACK": SubscriptionAck(PacketType.SUBACK, 1, [0]),
+    "UNSUBACK": SubscriptionAck(PacketType.UNSUBACK, 1, [0]),
     "PINGRESP": Ping(PacketType.PINGRESP),
 }
 
@@ -67,7 +67,7 @@ def say(world: World, version: int, *parts: Packet | bytes) -> Client:
 
 
 def answer(client: Client) -> bytes:
-    """What the broker has for this client, as it stands."""
+    """Return the bytes that the broker has for this client."""
     assert client.link is not None
     data = b"".join(client.link.outgoing)
     client.link.outgoing = []
@@ -129,13 +129,13 @@ def test_connect_may_come_in_pieces(version: int, size: int) -> None:
 @both
 def test_connack_is_first_and_only(version: int) -> None:
     world = World()
-    world.client("p", version=version, **KEPT).subscribe("t", qos=1)
+    world.client("p", version=version, **PERSISTENT).subscribe("t", qos=1)
     world.client("publisher").publish("t", b"waits for it", 1)
     # In one read: a session with a message, a ping, and a message to itself.
     client = say(
         world,
         version,
-        Connect(version, "p", **KEPT),
+        Connect(version, "p", **PERSISTENT),
         Ping(PacketType.PINGREQ),
         Publish(b"t", b"its own"),
     )
@@ -207,7 +207,7 @@ def test_other_versions_get_the_return_code_for_it(name: bytes, level: int) -> N
 )
 @pytest.mark.parametrize("pieces", [1, 7, 1_000])
 def test_later_versions_get_their_reason_in_version_5(level: int, rest: bytes, pieces: int) -> None:
-    """Whatever stands behind the version, and however large it is."""
+    """The bytes behind the version, and their number, do not matter."""
     world = World(packet_bytes_max=256)
     client = Client(world, version=MQTT_5)
     client.open()
@@ -337,13 +337,13 @@ def test_no_client_identifier_gets_one_of_ours(version: int) -> None:
 
 def test_the_assigned_client_identifier_is_told_and_counts() -> None:
     world = World()
-    client = world.client("", **KEPT)
+    client = world.client("", **PERSISTENT)
     assert client.connack is not None
     assigned = client.connack.assigned_client_id
     assert assigned
     client.subscribe("t", qos=1)
     client.lose()
-    again = world.client(assigned, **KEPT)
+    again = world.client(assigned, **PERSISTENT)
     assert again.connack is not None
     assert again.connack.session_present
     assert again.connack.assigned_client_id is None
@@ -373,20 +373,20 @@ def test_session_present(version: int) -> None:
         assert client.connack is not None
         return client.connack.session_present
 
-    assert not present(**KEPT)
-    assert present(**KEPT)
+    assert not present(**PERSISTENT)
+    assert present(**PERSISTENT)
     assert not present(clean_start=True)
-    assert not present(**KEPT)
+    assert not present(**PERSISTENT)
 
 
 def test_clean_start_ends_the_session_before_it_begins_one_that_is_kept() -> None:
     world = World()
-    world.client("c", **KEPT).subscribe("t", qos=1)
+    world.client("c", **PERSISTENT).subscribe("t", qos=1)
     fresh = world.client("c", clean_start=True, session_expiry_seconds=1_000)
     assert fresh.connack is not None
     assert not fresh.connack.session_present
     fresh.lose()
-    back = world.client("c", **KEPT)
+    back = world.client("c", **PERSISTENT)
     assert back.connack is not None
     assert back.connack.session_present
     world.client("publisher").publish("t", b"", 1)
@@ -456,7 +456,7 @@ def test_a_client_that_is_not_let_in(version: int) -> None:
 @both
 def test_bytes_that_come_while_we_ask_wait_for_the_answer(version: int) -> None:
     world = World()
-    asked: list[tuple[Link, Connect]] = []
+    asked: list[tuple[ClientLink, Connect]] = []
     world.broker._authenticate = lambda link, packet: asked.append((link, packet))
     client = say(world, version, Connect(version, "c"), Ping(PacketType.PINGREQ))
     client.send_bytes(b"\xc0")
@@ -464,7 +464,7 @@ def test_bytes_that_come_while_we_ask_wait_for_the_answer(version: int) -> None:
     assert answer(client) == b""
     ((link, packet),) = asked
     world.broker.admit(link, packet, None)
-    link.go_on()
+    link.take_early_bytes()
     kinds = [type(packet) for packet in client.take()]
     assert kinds == [Connack, Ping, Ping]
 
@@ -487,7 +487,7 @@ def test_so_many_bytes_may_come_while_we_ask(version: int) -> None:
 @both
 def test_who_is_gone_before_the_answer_gets_no_session(version: int) -> None:
     world = World()
-    asked: list[tuple[Link, Connect]] = []
+    asked: list[tuple[ClientLink, Connect]] = []
     world.broker._authenticate = lambda link, packet: asked.append((link, packet))
     client = say(world, version, Connect(version, "c"))
     client.lose()
@@ -564,7 +564,7 @@ def test_what_3_1_1_has_no_return_code_for_gets_no_answer() -> None:
 
 @both
 def test_a_will_that_the_client_may_not_publish_is_refused(version: int) -> None:
-    world = World(rules=(Rule(publish=("mine/#",), subscribe=("#",)),))
+    world = World(rules=(AccessRule(publish=("mine/#",), subscribe=("#",)),))
     packet = refusal(world, version=version, will=Will(b"yours", b""))
     assert packet.reason == ReasonCode.NOT_AUTHORIZED
     assert world.client("c", version=version, will=Will(b"mine/w", b"")).connack is not None
@@ -684,8 +684,8 @@ def test_disconnect_closes_without_an_answer(version: int) -> None:
 
 def test_the_brokers_disconnect_has_no_session_expiry() -> None:
     world = World()
-    client = world.client("c", **KEPT)
-    world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
+    world.client("c", **PERSISTENT)
     packet = client.take_one()
     assert isinstance(packet, Disconnect)
     assert packet.reason == ReasonCode.SESSION_TAKEN_OVER
@@ -704,13 +704,13 @@ def test_clients_are_told_when_the_broker_stops(version: int) -> None:
 
 
 def test_what_one_user_was_promised_is_not_for_another_who_takes_over() -> None:
-    rules = (Rule(user="alice", subscribe=("#",)), Rule(publish=("#",)))
-    world = World(rules=rules, ownership=Ownership(allows_takeover=True))
-    alice = world.client("shared-id", user="alice", **KEPT)
+    rules = (AccessRule(user="alice", subscribe=("#",)), AccessRule(publish=("#",)))
+    world = World(rules=rules, ownership=OwnershipRules(allows_takeover=True))
+    alice = world.client("shared-id", user="alice", **PERSISTENT)
     alice.subscribe("secret/#", qos=1)
     alice.lose()
     world.client("publisher", user="carol").publish("secret/1", b"for alice", 1)
-    bob = world.client("shared-id", user="bob", **KEPT)
+    bob = world.client("shared-id", user="bob", **PERSISTENT)
     assert bob.connack is not None
     assert bob.connack.reason == ReasonCode.SUCCESS
     assert not bob.connack.session_present
@@ -729,11 +729,11 @@ def test_who_takes_over_a_connection_needs_no_more_room() -> None:
 
 def test_subscriptions_that_are_forbidden_by_now_are_not_resumed() -> None:
     world = World()
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.subscribe("open/#", "secret/#", qos=1)
-    world.broker.change_rules(AccessRules((Rule(publish=("#",), subscribe=("open/#",)),)))
+    world.broker.change_rules(AccessRules((AccessRule(publish=("#",), subscribe=("open/#",)),)))
     client.lose()
-    again = world.client("c", **KEPT)
+    again = world.client("c", **PERSISTENT)
     assert again.connack is not None
     assert again.connack.session_present
     publisher = world.client("publisher")

@@ -1,4 +1,4 @@
-"""What each session gets of a publication, by many clauses, against looking at each of them."""
+"""Deliveries by many clauses, compared with an evaluation of each clause by itself."""
 
 import math
 from random import Random
@@ -10,12 +10,12 @@ from dovetail.attributes.clauses import key_of
 from dovetail.attributes.grammar import parse
 from dovetail.attributes.limits import CLAUSES_UNINDEXED_MAX
 from dovetail.attributes.space import Dimension, Point, Space
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.subscription import Subscription
-from dovetail.settings import Mqtt
+from dovetail.settings import MqttSettings
 from dovetail.topics.names import matches
 
 SPACE = Space("s", "s/#", (Dimension("x", 0, 10), Dimension("y", 0, 10)), frozenset({"t"}))
@@ -23,22 +23,22 @@ FILTERS = ("s/#", "s/+")
 TOPIC = b"s/a"
 
 
-class Got(NamedTuple):
+class ReceivedCopy(NamedTuple):
     qos: int
     retain_as_published: bool
     identifiers: list[int]
 
 
-class World:
+class DeliveryWorld:
     """Sessions whose subscriptions come, change and go."""
 
     def __init__(self, random: Random, sessions: int) -> None:
-        limits = Mqtt()
+        limits = MqttSettings()
         self.random = random
-        self.router = Router(limits, Spaces([SPACE]))
-        shared = Shared(limits)
+        self.router = Router(limits, SpaceRegistry([SPACE]))
+        shared = SharedState(limits)
         self.sessions = [Session(shared, number + 1, f"c{number}") for number in range(sessions)]
-        self.there: list[Subscription] = []
+        self.subscriptions: list[Subscription] = []
 
     def subscribe(self) -> None:
         random = self.random
@@ -48,13 +48,13 @@ class World:
         self._set_options(session, key_of(topic_filter, clause))
 
     def change(self) -> None:
-        if self.there:
-            known = self.random.choice(self.there)
+        if self.subscriptions:
+            known = self.random.choice(self.subscriptions)
             self._set_options(known.session, known.key)
 
     def unsubscribe(self) -> None:
-        if self.there:
-            gone = self.there.pop(self.random.randrange(len(self.there)))
+        if self.subscriptions:
+            gone = self.subscriptions.pop(self.random.randrange(len(self.subscriptions)))
             assert self.router.unsubscribe(gone.session, gone.key)
 
     def _set_options(self, session: Session, key: str) -> None:
@@ -63,8 +63,8 @@ class World:
         options |= 8 * (random.random() < 0.2)
         identifier = random.choice([0] * 9 + [7])
         made = self.router.subscribe(session, key, options, identifier)
-        if made not in self.there:
-            self.there.append(made)
+        if made not in self.subscriptions:
+            self.subscriptions.append(made)
 
     def _clause(self) -> str:
         random = self.random
@@ -79,9 +79,9 @@ class World:
             parts.append(part)
         return str(parse(" or ".join(parts)))
 
-    def expected(self, origin: str, point: Point | None) -> dict[str, Got]:
+    def expected(self, origin: str, point: Point | None) -> dict[str, ReceivedCopy]:
         found: dict[str, list[Subscription]] = {}
-        for one in self.there:
+        for one in self.subscriptions:
             is_wanted = one.key == one.filter or (
                 point is not None and one.clause is not None and one.clause.holds(point)
             )
@@ -89,7 +89,7 @@ class World:
             if is_wanted and not is_own and matches(one.filter, TOPIC.decode()):
                 found.setdefault(one.session.client_id, []).append(one)
         return {
-            client_id: Got(
+            client_id: ReceivedCopy(
                 max(one.qos for one in subscriptions),
                 any(one.retain_as_published for one in subscriptions),
                 sorted(one.identifier for one in subscriptions if one.identifier),
@@ -97,10 +97,12 @@ class World:
             for client_id, subscriptions in found.items()
         }
 
-    def found(self, origin: str, point: Point) -> dict[str, Got]:
+    def found(self, origin: str, point: Point) -> dict[str, ReceivedCopy]:
         deliveries = list(self.router.route(TOPIC).deliveries_with(origin, point))
         found = {
-            one.session.client_id: Got(one.qos, one.retain_as_published, sorted(one.identifiers))
+            one.session.client_id: ReceivedCopy(
+                one.qos, one.retain_as_published, sorted(one.identifiers)
+            )
             for one in deliveries
         }
         assert len(found) == len(deliveries), "a session gets it twice"
@@ -116,7 +118,7 @@ def drawn_point(random: Random) -> Point:
 @pytest.mark.parametrize("seed", range(20))
 def test_sessions_with_many_clauses(seed: int) -> None:
     random = Random(seed)
-    world = World(random, random.choice([2, 5, 200]))
+    world = DeliveryWorld(random, random.choice([2, 5, 200]))
     acts = [world.subscribe] * 4 + [world.change, world.unsubscribe]
     for step in range(30):
         shrinks = step > 20
@@ -129,7 +131,7 @@ def test_sessions_with_many_clauses(seed: int) -> None:
 
 
 def test_who_has_left_is_not_found_under_anothers_number() -> None:
-    world = World(Random(1), 3)
+    world = DeliveryWorld(Random(1), 3)
     first, second, third = world.sessions
     world.router.subscribe(third, key_of("s/#", str(parse("x >= 9"))), 0, 0)  # the set stays
     keys = [key_of("s/#", str(parse(f"x < {1 + n}"))) for n in range(2 * CLAUSES_UNINDEXED_MAX)]
@@ -137,9 +139,9 @@ def test_who_has_left_is_not_found_under_anothers_number() -> None:
     for session in (first, second):
         for key in keys:
             world.router.subscribe(session, key, 1, 0)
-        assert world.found("", point) == {session.client_id: Got(1, False, [])}
+        assert world.found("", point) == {session.client_id: ReceivedCopy(1, False, [])}
         for key in keys[:-1]:
             world.router.unsubscribe(session, key)
-        assert world.found("", point) == {session.client_id: Got(1, False, [])}
+        assert world.found("", point) == {session.client_id: ReceivedCopy(1, False, [])}
         world.router.unsubscribe(session, keys[-1])
         assert world.found("", point) == {}

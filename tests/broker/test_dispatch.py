@@ -1,4 +1,4 @@
-"""The two ways of a publication are one: bytes passed on, and messages taken apart.
+"""The fast path of bytes and the general path of messages have the same results.
 
 The same bytes go through three brokers: packet by packet and decoded; cut at random into reads,
 every one of which is scanned; and in one read. Everybody has to receive the same from all three.
@@ -26,14 +26,14 @@ from dovetail.codec.packets import (
     PacketType,
     Ping,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Unsubscribe,
 )
 from dovetail.errors import ReasonCode
-from dovetail.settings import Rule
-from support.brokers.harness import KEPT, Client, World
+from dovetail.settings import AccessRule
+from support.brokers.harness import PERSISTENT, Client, World
 
 TOPICS = ("a", "a/b", "a/b/c", "b", "$d/x", "x" * 100)
 
@@ -117,17 +117,17 @@ RECEIVERS = (
     Receiver("member 1", MQTT_5, {}, lambda client: client.subscribe("$share/g/a", "$share/h/#")),
     Receiver("member 2", MQTT_3_1_1, {}, lambda client: client.subscribe("$share/h/#", qos=2)),
     Receiver("qos", MQTT_5, {"receive_max": 65_535}, lambda client: client.subscribe("#", qos=2)),
-    Receiver("kept", MQTT_3_1_1, dict(KEPT), lambda client: client.subscribe("a/#", qos=2)),
+    Receiver("kept", MQTT_3_1_1, dict(PERSISTENT), lambda client: client.subscribe("a/#", qos=2)),
     Receiver("as published", MQTT_5, {}, lambda client: client.subscribe(
         "+", retain_as_published=True
     )),
 )  # fmt: skip
 
 
-class Stage:
+class DispatchWorld:
     """A broker with all kinds of receivers, and the client whose bytes are tried."""
 
-    def __init__(self, version: int, receivers: int, *, rules: tuple[Rule, ...]) -> None:
+    def __init__(self, version: int, receivers: int, *, rules: tuple[AccessRule, ...]) -> None:
         self.world = World(rules=rules)
         self.receivers: dict[str, Client] = {}
         for bit, receiver in enumerate(RECEIVERS):
@@ -142,7 +142,7 @@ class Stage:
             self.sender.subscribe("a/b", no_local=True)
 
     def outcome(self) -> dict[str, object]:
-        """What everybody has seen, in order as far as the order counts."""
+        """Return the packets that each client got, in order where the order counts."""
         seen: dict[str, object] = {}
         for name, client in (*self.receivers.items(), ("sender", self.sender)):
             packets = list(taken(client))
@@ -154,7 +154,7 @@ class Stage:
                 ]
             seen[f"{name} acks"] = [packet for packet in packets if isinstance(packet, Ack)]
             seen[f"{name} rest"] = [
-                packet for packet in packets if isinstance(packet, Reasons | Ping)
+                packet for packet in packets if isinstance(packet, SubscriptionAck | Ping)
             ]
             seen[f"{name} end"] = [
                 packet.reason for packet in packets if isinstance(packet, Disconnect)
@@ -174,7 +174,7 @@ def taken(client: Client) -> Iterator[Packet]:
         yield from packets
 
 
-def one_by_one(stage: Stage, packets: list[bytes]) -> None:
+def one_by_one(stage: DispatchWorld, packets: list[bytes]) -> None:
     """Each is decoded, and no bytes are passed on."""
     assert stage.sender.link is not None
     for data in packets:
@@ -183,14 +183,14 @@ def one_by_one(stage: Stage, packets: list[bytes]) -> None:
             stage.world.settle()
 
 
-def in_pieces(stage: Stage, packets: list[bytes], cuts: list[int]) -> None:
+def in_pieces(stage: DispatchWorld, packets: list[bytes], cuts: list[int]) -> None:
     data = b"".join(packets)
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     for start, stop in pairwise(places):
         stage.sender.send_bytes(data[start:stop])
 
 
-RESTRICTED = (Rule(publish=("a/#", "$d/#"), subscribe=("#", "$d/#")),)
+RESTRICTED = (AccessRule(publish=("a/#", "$d/#"), subscribe=("#", "$d/#")),)
 
 
 def run(
@@ -198,14 +198,14 @@ def run(
     receivers: int,
     packets: list[bytes],
     cuts: list[int],
-    rules: tuple[Rule, ...] = (),
+    rules: tuple[AccessRule, ...] = (),
     *,
     scan_bytes_min: int = client_link.SCAN_BYTES_MIN,
     runs_max: int = RUNS_PER_PIECE,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanner, "RUNS_PER_PIECE", runs_max)
-        decoded, cut, whole = (Stage(version, receivers, rules=rules) for _ in range(3))
+        decoded, cut, whole = (DispatchWorld(version, receivers, rules=rules) for _ in range(3))
         with patch.context() as unscanned:
             unscanned.setattr(client_link, "SCAN_BYTES_MIN", 1 << 30)
             unscanned.setattr(client_link, "SCANNED_FIRST", b"none")
@@ -230,7 +230,11 @@ every_receiver = (1 << len(RECEIVERS)) - 1
     cuts=st.lists(st.integers(0, 1 << 16), max_size=20),
 )
 def test_however_the_bytes_come_everybody_receives_the_same(
-    rules: tuple[Rule, ...], version: int, data: st.DataObject, receivers: int, cuts: list[int]
+    rules: tuple[AccessRule, ...],
+    version: int,
+    data: st.DataObject,
+    receivers: int,
+    cuts: list[int],
 ) -> None:
     packets = data.draw(streams(version))
     # Small reads are scanned too, and with room for a few runs only.

@@ -1,4 +1,4 @@
-"""What acknowledgements are worth: kills, a full disk, a disk that takes nothing.
+"""Acknowledged messages survive kills, a full disk, and a disk that refuses writes.
 
 The broker is a process, and its end is SIGKILL, at moments that a seeded generator chooses by how
 much has been acknowledged since. Clients come back with the state that MQTT says they keep. In the
@@ -29,7 +29,7 @@ from dovetail.codec.packets import (
     Ack,
     PacketType,
     Publish,
-    Reasons,
+    SubscriptionAck,
     Unsubscribe,
 )
 from dovetail.errors import ReasonCode
@@ -58,7 +58,7 @@ WITH_HTTP = f"{LISTENER}[http]\nport = 0\n"
 WITHOUT_HTTP = f"{LISTENER}[http]\nenabled = false\n[mqtt]\nqueue_messages_max = 1_000_000\n"
 
 
-class Reconnecting(threading.Thread):
+class ReconnectingClient(threading.Thread):
     """A client that always comes back, with all it knew, until it has nothing more to do."""
 
     def __init__(self, port: int, client_id: str, version: int) -> None:
@@ -80,7 +80,7 @@ class Reconnecting(threading.Thread):
             self.failure = error
 
     def _connect(self) -> WireClient:
-        return WireClient(self._port, self.client_id, kept=True, version=self._version)
+        return WireClient(self._port, self.client_id, persistent=True, version=self._version)
 
     def is_done(self) -> bool:
         return self._ending.is_set()
@@ -92,7 +92,7 @@ class Reconnecting(threading.Thread):
         self._ending.set()
 
 
-class Publisher(Reconnecting):
+class Publisher(ReconnectingClient):
     """Publishes numbers, and again what is not acknowledged, until all is after `end`.
 
     `acknowledged` has the payloads whose PUBACK or PUBREC has come.
@@ -164,7 +164,7 @@ class Publisher(Reconnecting):
             client.send(release)
 
 
-class Subscriber(Reconnecting):
+class Subscriber(ReconnectingClient):
     """Counts what it receives, that of QoS 2 as section 4.3.3 says (method A)."""
 
     def __init__(
@@ -236,7 +236,7 @@ def test_nothing_acknowledged_is_lost_and_no_qos_2_doubled_by_kills(tmp_path: Pa
         Publisher(port, "least", MQTT_5, 1),
         Publisher(port, "retained", MQTT_3_1_1, 1, retain=True),
     ]
-    clients: list[Reconnecting] = [*subscribers, *publishers]
+    clients: list[ReconnectingClient] = [*subscribers, *publishers]
 
     def acknowledged() -> int:
         broken = [client for client in clients if client.failure is not None]
@@ -245,7 +245,7 @@ def test_nothing_acknowledged_is_lost_and_no_qos_2_doubled_by_kills(tmp_path: Pa
         return sum(len(publisher.acknowledged) for publisher in publishers)
 
     try:
-        with WireClient(port, offline.client_id, kept=True) as client:
+        with WireClient(port, offline.client_id, persistent=True) as client:
             assert client.subscribe("+/+", 2) == 2
             client.disconnect()
         offline.subscribed.set()
@@ -404,14 +404,14 @@ def paho_client(client_id: str) -> paho.Client:
 # A disk that does not take what it should ---------------------------------------------------------
 
 
-class Shop:
+class OfflineSession:
     """A broker with a session that is away, and what was accepted for it."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker
         self.accepted: list[bytes] = []
         self._number = 0
-        with WireClient(broker.port, "away", kept=True) as client:
+        with WireClient(broker.port, "away", persistent=True) as client:
             assert client.subscribe("kept", 1) == 1
             client.disconnect()
 
@@ -443,7 +443,7 @@ class Shop:
         return self.broker.health()[0] == 503
 
     def check_other_traffic(self) -> None:
-        """What needs no disk does not suffer."""
+        """Publications that need no disk are not affected."""
         port = self.broker.port
         with WireClient(port) as receiver, WireClient(port) as sender:
             assert receiver.subscribe("live", 2) == 2
@@ -455,7 +455,7 @@ class Shop:
         """All is well again; the session has all that was accepted, and nothing that was not."""
         wait_until(lambda: self.offer(publisher) == ReasonCode.SUCCESS, "a disk that works")
         assert self.broker.health() == (200, {"status": "ok"})
-        with WireClient(self.broker.port, "away", kept=True) as client:
+        with WireClient(self.broker.port, "away", persistent=True) as client:
             assert client.connack.session_present
             received = [client.receive_message() for _ in self.accepted]
             assert [message.payload for message in received] == self.accepted
@@ -473,16 +473,16 @@ def test_a_full_disk_refuses_what_it_cannot_keep_and_nothing_else(tmp_path: Path
             BrokerProcess(tmp_path, data=disk / "data") as broker,
             WireClient(broker.port) as publisher,
         ):
-            shop = Shop(broker)
-            shop.offer_until_refused(publisher)
-            assert shop.accepted
-            wait_until(lambda: shop.is_failing(publisher), "503")
+            session = OfflineSession(broker)
+            session.offer_until_refused(publisher)
+            assert session.accepted
+            wait_until(lambda: session.is_failing(publisher), "503")
             broker.wait_for_log("There is no room left for")
-            shop.check_other_traffic()
+            session.check_other_traffic()
             with WireClient(broker.port, version=MQTT_3_1_1) as old:
-                wait_until(lambda: shop.is_closed_for_offering(old), "the end of a connection")
+                wait_until(lambda: session.is_closed_for_offering(old), "the end of a connection")
             filler.unlink()
-            shop.check_recovery(publisher)
+            session.check_recovery(publisher)
 
 
 def test_a_full_disk_delivers_what_is_stored(tmp_path: Path) -> None:
@@ -490,7 +490,7 @@ def test_a_full_disk_delivers_what_is_stored(tmp_path: Path) -> None:
     with mounts.small_disk(tmp_path / "disk", 2 * DISK_BYTES_MIN) as disk:
         broker = BrokerProcess(tmp_path, data=disk / "data")
         with broker:
-            with WireClient(broker.port, "away", kept=True, receive_max=10) as client:
+            with WireClient(broker.port, "away", persistent=True, receive_max=10) as client:
                 assert client.subscribe("kept", 2) == 2
                 client.disconnect()
             with WireClient(broker.port) as publisher:
@@ -501,7 +501,7 @@ def test_a_full_disk_delivers_what_is_stored(tmp_path: Path) -> None:
             filler = mounts.fill(disk)
             with (
                 WireClient(broker.port) as publisher,
-                WireClient(broker.port, "away", kept=True, receive_max=10) as client,
+                WireClient(broker.port, "away", persistent=True, receive_max=10) as client,
             ):
                 received: list[bytes] = []
                 for _ in range(4):
@@ -536,46 +536,49 @@ def exchange(client: WireClient, count: int, received: list[bytes]) -> None:
 
 def test_a_disk_that_takes_no_byte_at_all(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker, WireClient(broker.port) as publisher:
-        shop = Shop(broker)
-        assert shop.offer(publisher) == ReasonCode.SUCCESS
+        session = OfflineSession(broker)
+        assert session.offer(publisher) == ReasonCode.SUCCESS
         # As a file system that became read-only: no write goes through, to files that are open too.
         limits = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (0, limits[1]))
-        shop.offer_until_refused(publisher)
+        session.offer_until_refused(publisher)
         status, body = broker.health()
         assert (status, body["status"]) == (503, "failing")
         assert broker.metric("store_failing") == 1
-        shop.check_other_traffic()
+        session.check_other_traffic()
         with WireClient(broker.port, version=MQTT_3_1_1) as old:
-            assert shop.is_closed_for_offering(old)
+            assert session.is_closed_for_offering(old)
         failures = broker.metric("commit_failures_total")
         wait_until(lambda: broker.metric("commit_failures_total") > failures, "further attempts")
         assert broker.health()[0] == 503
         resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, limits)
-        shop.check_recovery(publisher)
+        session.check_recovery(publisher)
         assert broker.log().count("cannot write to the data folder") == 1
         assert broker.log().count("the data folder takes writes again") == 1
 
 
 def test_a_data_folder_that_is_moved_away_and_back(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path) as broker, WireClient(broker.port, "pub", kept=True) as publisher:
-        shop = Shop(broker)
+    with (
+        BrokerProcess(tmp_path) as broker,
+        WireClient(broker.port, "pub", persistent=True) as publisher,
+    ):
+        session = OfflineSession(broker)
         broker.data.rename(tmp_path / "elsewhere")
         # There is nothing to write, and still the broker notices.
         publisher.send(Unsubscribe(9, ["unknown"]))
-        assert isinstance(publisher.receive(), Reasons)
+        assert isinstance(publisher.receive(), SubscriptionAck)
         wait_until(lambda: broker.health()[0] == 503, "503")
-        assert shop.offer(publisher) == ReasonCode.QUOTA_EXCEEDED
+        assert session.offer(publisher) == ReasonCode.QUOTA_EXCEEDED
         broker.wait_for_log("was moved or removed")
         (tmp_path / "elsewhere").rename(broker.data)
         wait_until(lambda: broker.health()[0] == 200, "200 without further ado")
-        shop.check_recovery(publisher)
+        session.check_recovery(publisher)
 
 
 def test_a_session_that_was_ended_does_not_come_back(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, WITHOUT_HTTP) as broker:
         for number in range(3):
-            with WireClient(broker.port, "c", kept=True) as client:
+            with WireClient(broker.port, "c", persistent=True) as client:
                 assert not client.connack.session_present
                 assert client.subscribe("a", 1) == 1
             with WireClient(broker.port, "c") as client:
@@ -584,7 +587,7 @@ def test_a_session_that_was_ended_does_not_come_back(tmp_path: Path) -> None:
                     continue
                 broker.kill()
         broker.start()
-        with WireClient(broker.port, "c", kept=True) as client:
+        with WireClient(broker.port, "c", persistent=True) as client:
             assert not client.connack.session_present
 
 
@@ -592,13 +595,13 @@ def test_durability_power(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, f'durability = "power"\n{WITH_HTTP}') as broker:
         assert "(survives a power failure)" in broker.printed()
         with WireClient(broker.port) as publisher:
-            shop = Shop(broker)
+            session = OfflineSession(broker)
             for _ in range(5):
-                assert shop.offer(publisher) == ReasonCode.SUCCESS
+                assert session.offer(publisher) == ReasonCode.SUCCESS
         broker.kill()
         broker.start()
         with WireClient(broker.port) as publisher:
-            shop.check_recovery(publisher)
+            session.check_recovery(publisher)
 
 
 def test_a_publisher_faster_than_the_disk_is_paused(tmp_path: Path) -> None:
@@ -607,7 +610,7 @@ def test_a_publisher_faster_than_the_disk_is_paused(tmp_path: Path) -> None:
         BrokerProcess(tmp_path, f"{WITH_HTTP}[mqtt]\nqueue_bytes_max = 1_000_000_000\n") as broker,
         WireClient(broker.port) as publisher,
     ):
-        shop = Shop(broker)
+        session = OfflineSession(broker)
         before = broker.resident_bytes()
         packets = [
             Publish(b"kept", b"%d" % number + bytes(size), 1, packet_id=number + 1)
@@ -634,19 +637,19 @@ def test_a_publisher_faster_than_the_disk_is_paused(tmp_path: Path) -> None:
             assert isinstance(answer, Ack), answer
             assert (answer.packet_id, answer.reason) == (number + 1, ReasonCode.SUCCESS)
         sending.join(WAIT_SECONDS)
-        shop.accepted = [packet.payload for packet in packets]
-        shop.check_recovery(publisher)
+        session.accepted = [packet.payload for packet in packets]
+        session.check_recovery(publisher)
 
 
 def test_a_publisher_of_many_small_messages_is_paused_too(tmp_path: Path) -> None:
-    """What one read brings is taken in slices then, between which the journal fills."""
+    """The broker takes the data of one read in slices, and the journal fills between them."""
     count = 3 * JOURNAL_MESSAGES_MAX
     packets = [Publish(b"kept", bytes(100), 1, packet_id=number + 1) for number in range(count)]
     with (
         BrokerProcess(tmp_path, f"{WITH_HTTP}[mqtt]\nqueue_messages_max = 1_000_000\n") as broker,
         WireClient(broker.port, version=MQTT_3_1_1) as publisher,
     ):
-        Shop(broker)
+        OfflineSession(broker)
         sending = threading.Thread(target=lambda: publisher.send(*packets))
         with contextlib.closing(sqlite3.connect(broker.data / DATABASE_FILE)) as database:
             database.isolation_level = None

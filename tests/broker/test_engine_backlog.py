@@ -1,16 +1,16 @@
-"""Spaces that a stream serves: the same deliveries as with live clauses, once, and none lost."""
+"""Spaces that a stream serves get the same deliveries as live spaces: once, and none lost."""
 
 from collections import Counter
 from random import Random
 
 import pytest
 
-from dovetail.api.engine import Question
-from dovetail.attributes.space_registry import Spaces
+from dovetail.api.engine import ClauseQuery
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.limits import ENGINE_SILENT_SECONDS
 from dovetail.codec.packets import Ack, PacketType, Publish
 from dovetail.errors import ReasonCode
-from support.brokers.harness import KEPT, Client, World, attributes
+from support.brokers.harness import PERSISTENT, Client, World, attributes
 from support.brokers.streamed_world import LIVE, STREAMED, StreamedWorld
 from support.oracles.engine import OracleEngine, matched_of
 
@@ -20,7 +20,7 @@ def published(client: Client, **more: object) -> int:
 
 
 def got(client: Client) -> list[Publish]:
-    """What came, acknowledged."""
+    """Return the publications that came, and acknowledge them."""
     found = []
     for packet in client.take():
         if isinstance(packet, Publish):
@@ -55,7 +55,7 @@ NAMES = "abcd"
 KEPT_NAMES = "ab"
 
 
-class Play:
+class RandomRun:
     """Clients that subscribe, publish, go and come back, as a seed decides."""
 
     def __init__(self, world: World, seed: int) -> None:
@@ -65,7 +65,7 @@ class Play:
         self.found: dict[str, list[Publish]] = {name: [] for name in NAMES}
         self.subscribed: dict[str, list[tuple[str, str | None]]] = {name: [] for name in NAMES}
         self.has_both: set[str] = set()
-        """Who has had subscriptions without a clause."""
+        """Clients that have had subscriptions without a clause."""
         for name in NAMES:
             self.connect(name)
         for number in range(60):
@@ -94,7 +94,7 @@ class Play:
         }
 
     def connect(self, name: str) -> None:
-        kept = KEPT if name in KEPT_NAMES else {}
+        kept = PERSISTENT if name in KEPT_NAMES else {}
         client = self.clients[name] = self.world.client(name, **kept)
         self.found[name] += [one for one in client.early if isinstance(one, Publish)]
 
@@ -158,8 +158,8 @@ class Play:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_the_same_deliveries_as_live(seed: int) -> None:
-    live = Play(World(spaces=[LIVE]), seed)
-    streamed = Play(StreamedWorld(), seed).got
+    live = RandomRun(World(spaces=[LIVE]), seed)
+    streamed = RandomRun(StreamedWorld(), seed).got
     for name, expected in live.got.items():
         if name not in live.has_both:
             assert streamed[name] == expected
@@ -254,7 +254,7 @@ def test_expiry_and_all_properties_travel() -> None:
 
 def test_a_batch_that_comes_again_is_taken_once() -> None:
     world = StreamedWorld()
-    client = world.client("reader", **KEPT)
+    client = world.client("reader", **PERSISTENT)
     client.subscribe("traffic/#", where="x >= 5", qos=1)
     publisher = world.client("c")
     published(publisher)
@@ -267,14 +267,14 @@ def test_a_batch_that_comes_again_is_taken_once() -> None:
 
 def test_neither_does_a_restart_make_doubles() -> None:
     world = StreamedWorld()
-    client = world.client("reader", **KEPT)
+    client = world.client("reader", **PERSISTENT)
     client.subscribe("traffic/#", where="x >= 5", qos=1)
     client.lose()
     published(world.client("c"))
     world.engine.run(forgets=True)
     after = world.restart()
     after.engine.run()
-    client = after.client("reader", **KEPT)
+    client = after.client("reader", **PERSISTENT)
     assert len([one for one in client.early if isinstance(one, Publish)]) == 1
     other = OracleEngine(STREAMED, {"one": after}, "another history")
     other.run()
@@ -287,10 +287,10 @@ def test_an_engine_goes_on_where_the_last_one_was() -> None:
     published(publisher)
     published(publisher)
     first, last = sorted(world.rows())
-    listed = world.streamed.tell(Question("traffic"))
+    listed = world.engine_backlog.clauses_since(ClauseQuery("traffic"))
     assert listed.served == first - 1
     world.engine.run()
-    assert world.restart().streamed.tell(Question("traffic")).served == last
+    assert world.restart().engine_backlog.clauses_since(ClauseQuery("traffic")).served == last
 
 
 def test_without_room_in_the_archive_brokers_look_themselves() -> None:
@@ -344,7 +344,7 @@ def test_ids_that_are_not_here() -> None:
     ids = list(world.engine.entries["one"])
     client.unsubscribe("traffic/#", where="x >= 5")
     matched = matched_of("one", sequence, row, ids)
-    assert world.streamed.take("e", "traffic", matched, is_moved=False) == ids[:1]
+    assert world.engine_backlog.deliver("e", "traffic", matched, is_moved=False) == ids[:1]
     assert len(client.messages()) == 1
 
 
@@ -366,7 +366,7 @@ def test_a_space_that_is_live_again() -> None:
     client.subscribe("traffic/#", where="x >= 5")
     publisher = world.client("c")
     published(publisher)
-    world.broker.change_spaces(Spaces([LIVE]))
+    world.broker.change_spaces(SpaceRegistry([LIVE]))
     published(publisher)
     assert len(client.messages()) == 1
     world.engine.run()  # what waited comes all the same

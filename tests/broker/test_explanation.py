@@ -1,4 +1,4 @@
-"""What attributes lead to at a broker: alone, and in a cluster with matchers."""
+"""Explanations of attributes at a broker alone, and in a cluster with matchers."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from dovetail.broker.explanation import explain_attributes
 from dovetail.codec.packets import Subscribe, SubscriptionRequest
 from dovetail.errors import ClientError
 from support.brokers.harness import World, attributes
-from support.clusters.matchers import MatchedCluster
-from support.clusters.world import Node
+from support.clusters.matchers import ClusterWithMatchers
+from support.clusters.simulated_cluster import SimulatedBroker
 
 SPACE = Space(
     "traffic",
@@ -54,17 +54,17 @@ def test_no_space() -> None:
     assert (report.space, report.unasked, places(report)) == ("", "space", {"lat": "unknown"})
 
 
-class Explained:
+class MatchedWorld:
     """Two brokers; one has no clauses, and is asked about publications."""
 
     def __init__(self, matchers: int) -> None:
-        self.cluster = MatchedCluster(1, "a", "b", spaces=[SPACE])
+        self.cluster = ClusterWithMatchers(1, "a", "b", spaces=[SPACE])
         for number in range(matchers):
             self.cluster.add_matcher(f"m{number}")
         self.cluster.run(8)
 
     @property
-    def here(self) -> Node:
+    def here(self) -> SimulatedBroker:
         node = self.cluster.nodes["a"]
         node.wake()
         return node
@@ -78,11 +78,11 @@ class Explained:
 
     def explain(self, **given: str) -> AttributesReport:
         here = self.here
-        return explain_attributes(here.broker.router, TOPIC, given, here.mesh.narrowing)
+        return explain_attributes(here.broker.router, TOPIC, given, here.mesh.matcher_client)
 
 
 def test_in_a_cluster() -> None:
-    world = Explained(matchers=2)
+    world = MatchedWorld(matchers=2)
     assert world.explain(lat="1").unasked == "here"
     world.subscribe("b", "lat>=10&lat<11&speed>=5&speed<7")
     publisher = world.here.client()
@@ -100,7 +100,7 @@ def test_in_a_cluster() -> None:
     publisher.publish(TOPIC.decode(), b"", properties=attributes(lat=10.5, speed=6))
     world.cluster.run(1)
     answered = {
-        name: matcher.back.answering.points_answered
+        name: matcher.side.answers.points_answered
         for name, matcher in world.cluster.matchers.items()
     }
     assert answered == {"m0": 0, "m1": 0} | {question.matcher: 1}
@@ -114,6 +114,6 @@ def test_in_a_cluster() -> None:
 
 
 def test_a_cluster_without_matchers() -> None:
-    world = Explained(matchers=0)
+    world = MatchedWorld(matchers=0)
     world.subscribe("b", "lat>=10&lat<11")
     assert world.explain(lat="1").unasked == "matchers"

@@ -1,4 +1,4 @@
-"""The fuzzer in short: some thousand hostile packets, from seeds that stay the same.
+"""A short run of the fuzzer: some thousand hostile packets from fixed seeds.
 
 `scripts/fuzz` runs a million, from another seed every time.
 """
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from dovetail.broker import client_link
-from dovetail.broker.retained import RetainedMessages, _Node
+from dovetail.broker.retained import RetainedMessages, _TopicNode
 from dovetail.broker.timers import Timers
 from dovetail.codec.packets import Publish, Subscribe, SubscriptionRequest, Unsubscribe, Will
 from dovetail.messages import Message
 from support.brokers.harness import Client, World
 from support.processes import live_fuzzing
 from support.strategies import fuzzing
-from support.strategies.fuzzing import Arena, Broken, Event, Failure, fails, shrunk
+from support.strategies.fuzzing import Arena, BrokerViolation, FuzzEvent, FuzzFailure, fails, shrink
 
 CONNECT_5 = bytes.fromhex("10 0d 0004 4d515454 05 02 0000 00 0000")
 PINGREQ = b"\xc0\x00"
@@ -31,11 +31,11 @@ def test_hostile_connections_leave_a_broker_alive() -> None:
 
 
 def test_a_run_follows_from_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[Event]] = []
+    seen: list[list[FuzzEvent]] = []
     clear = Arena.clear
 
     def record(arena: Arena) -> None:
-        seen[-1].append(Event("end", data=repr(arena.world.shared.counters).encode()))
+        seen[-1].append(FuzzEvent("end", data=repr(arena.world.shared.counters).encode()))
         clear(arena)
 
     monkeypatch.setattr(Arena, "clear", record)
@@ -51,12 +51,12 @@ def test_a_run_follows_from_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_exception_is_found_shrunk_and_can_be_replayed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stumble(_link: client_link.Link, _packet: object) -> None:
+    def stumble(_link: client_link.ClientLink, _packet: object) -> None:
         raise RuntimeError("stumbled")
 
     monkeypatch.setitem(client_link._HANDLERS, Unsubscribe, stumble)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    with pytest.raises(Failure, match="stumbled"):
+    with pytest.raises(FuzzFailure, match="stumbled"):
         fuzzing.run(1, 5_000)
     assert "RuntimeError: stumbled" in capsys.readouterr().out
     (file,) = tmp_path.iterdir()
@@ -70,34 +70,40 @@ def test_an_exception_is_found_shrunk_and_can_be_replayed(
 def test_what_is_left_behind_is_found() -> None:
     arena = Arena("open")
     arena.world.broker.timers.set("forgotten", arena.world.now + 1e9, lambda: None)
-    with pytest.raises(Broken, match=r"'timers': \(0, 1\)"):
+    with pytest.raises(BrokerViolation, match=r"'timers': \(0, 1\)"):
         arena.clear()
 
 
 def test_an_end_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     events = [
-        Event("open"),
-        Event("bytes", data=CONNECT_5),
-        Event("bytes", data=PINGREQ),
-        Event("bytes", data=b"\x00\x00"),
-        Event("time", value=1),
+        FuzzEvent("open"),
+        FuzzEvent("bytes", data=CONNECT_5),
+        FuzzEvent("bytes", data=PINGREQ),
+        FuzzEvent("bytes", data=b"\x00\x00"),
+        FuzzEvent("time", value=1),
     ]
     assert fails("open", events) is None
     monkeypatch.setattr(
-        client_link.Link, "disconnect", lambda self, _reason, _why=None: self.close(with_will=True)
+        client_link.ClientLink,
+        "disconnect",
+        lambda self, _reason, _why=None: self.close(with_will=True),
     )
     found = fails("open", events)
-    assert isinstance(found, Broken)
+    assert isinstance(found, BrokerViolation)
     assert "without a word" in str(found)
-    smaller = shrunk(Failure("open", events, found))
+    smaller = shrink(FuzzFailure("open", events, found))
     assert smaller.events == [events[0], events[1], events[3]]
 
 
 def test_half_a_packet_to_a_client_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_link, "_PINGRESP", b"\xd0")
-    events = [Event("open"), Event("bytes", data=CONNECT_5), Event("bytes", data=PINGREQ)]
+    events = [
+        FuzzEvent("open"),
+        FuzzEvent("bytes", data=CONNECT_5),
+        FuzzEvent("bytes", data=PINGREQ),
+    ]
     found = fails("open", events)
-    assert isinstance(found, Broken)
+    assert isinstance(found, BrokerViolation)
     assert "a part of a packet" in str(found)
 
 
@@ -167,9 +173,9 @@ def test_who_subscribes_faster_than_it_reads_is_owed_everything_once() -> None:
         )
         client.send(Unsubscribe(2, [f"x/{number}"]))
     publisher.publish("t/0", b"newer", 1, retain=True)
-    (waiting,) = world.broker.greetings._waiting.values()
+    (waiting,) = world.broker.retained_deliveries._waiting.values()
     assert len(waiting) < 150
-    assert all(greeting.messages is None for greeting in waiting.values())
+    assert all(pending.messages is None for pending in waiting.values())
     messages: list[Publish] = []
     while packets := client.take():
         messages += (packet for packet in packets if isinstance(packet, Publish))
@@ -194,6 +200,6 @@ def test_deep_topics_take_no_more_nodes_than_there_are_messages() -> None:
     for number in range(50):
         for last in b"xy":
             retained.put(Message(b"%d" % number + b"/" * 126 + bytes((last,)), b"."))
-    nodes = [node for node in retained._root.values() if isinstance(node, _Node)]
+    nodes = [node for node in retained._root.values() if isinstance(node, _TopicNode)]
     assert len(nodes) == 50
     assert all(isinstance(child, Message) for node in nodes for child in node.children.values())

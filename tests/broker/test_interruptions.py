@@ -1,4 +1,4 @@
-"""What happens between two slices of long work: clients leave and come back, brokers end.
+"""Events between two slices of long work: clients leave and return, brokers stop.
 
 `world.works = False` keeps works from going on by themselves, as if other clients had all turns.
 """
@@ -6,10 +6,10 @@
 import pytest
 
 from dovetail.attributes.space import Dimension, Space
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.limits import ENTRIES_PER_PIECE
 from dovetail.codec.packets import Publish, Subscribe, SubscriptionRequest, Will
-from support.brokers.harness import KEPT, Client, World, attributes
+from support.brokers.harness import PERSISTENT, Client, World, attributes
 
 RECEIVERS = 600
 """More than one piece of a search takes."""
@@ -42,12 +42,12 @@ def go_on(world: World) -> None:
 def test_qos_2_that_is_sent_again_over_another_connection_comes_once(pieces: int) -> None:
     world = World()
     readers = receivers(world, qos=2)
-    first = world.client("p", **KEPT)
+    first = world.client("p", **PERSISTENT)
     world.works = False
     packet = Publish(b"t", b"once", 2, packet_id=7)
     first.send(packet)
     run_pieces(world, pieces)
-    again = world.client("p", **KEPT)
+    again = world.client("p", **PERSISTENT)
     packet.duplicate = True
     again.send(packet)
     go_on(world)
@@ -88,12 +88,12 @@ def test_who_subscribes_while_a_retained_message_is_routed_gets_it(
 def test_what_a_group_is_owed_outlives_a_crash_while_a_member_is_cleared_away(pieces: int) -> None:
     count = 2 * ENTRIES_PER_PIECE + 1
     world = World()
-    member, publisher = world.client("a", **KEPT), world.client("p")
+    member, publisher = world.client("a", **PERSISTENT), world.client("p")
     member.subscribe("$share/g/t", qos=1)
     member.disconnect()
     for number in range(count):
         publisher.publish("t", b"%d" % number, 1)
-    other = world.client("b", **KEPT)
+    other = world.client("b", **PERSISTENT)
     other.subscribe("$share/g/t", qos=1)
     other.disconnect()
     world.works = world.auto_commit = False
@@ -106,7 +106,7 @@ def test_what_a_group_is_owed_outlives_a_crash_while_a_member_is_cleared_away(pi
     world.commit()
     world = world.crash()
     found = [
-        payload for name in "ab" for payload in payloads(world.client(name, **KEPT))
+        payload for name in "ab" for payload in payloads(world.client(name, **PERSISTENT))
     ]  # fmt: skip
     assert sorted(found, key=int) == [b"%d" % number for number in range(count)]
 
@@ -149,7 +149,7 @@ def test_a_route_that_is_searched_while_spaces_change_is_not_kept(pieces: int) -
     world.works = False
     publisher.send(Publish(b"t", b"0", properties=attributes(x=1)))
     run_pieces(world, pieces)
-    world.broker.change_spaces(Spaces(spaces(20)))
+    world.broker.change_spaces(SpaceRegistry(spaces(20)))
     go_on(world)
     payloads(chooser)
     publisher.send(Publish(b"t", b"1", properties=attributes(x=7)))

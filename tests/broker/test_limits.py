@@ -1,4 +1,4 @@
-"""Limits: the sizes that a client and the broker take, queues, and how many there may be."""
+"""Limits: packet sizes of client and broker, queues, and numbers of sessions and clients."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from dovetail.codec.packets import (
 )
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
-from support.brokers.harness import KEPT, Client, World
+from support.brokers.harness import PERSISTENT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 PUBACK = PacketType.PUBACK
@@ -46,7 +46,7 @@ def outgoing_sizes(client: Client) -> list[int]:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_message_too_large_for_a_client_is_dropped(qos: int) -> None:
     world = World()
-    client = world.client("c", packet_bytes_max=100, **KEPT)
+    client = world.client("c", packet_bytes_max=100, **PERSISTENT)
     client.subscribe("t", qos=2)
     publisher = world.client("publisher")
     publisher.publish("t", b"1", qos)
@@ -59,7 +59,7 @@ def test_a_message_too_large_for_a_client_is_dropped(qos: int) -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_dropped_message_is_as_if_delivered(qos: int) -> None:
     world = World()
-    client = world.client("c", packet_bytes_max=100, receive_max=1, **KEPT)
+    client = world.client("c", packet_bytes_max=100, receive_max=1, **PERSISTENT)
     client.subscribe("t", qos=2)
     client.lose()
     publisher = world.client("publisher")
@@ -122,7 +122,7 @@ def test_a_client_that_cannot_take_our_connack_is_refused() -> None:
     world = World()
     witness = world.client("witness")
     witness.subscribe("#")
-    client = Client(world, "c", packet_bytes_max=15, **KEPT)
+    client = Client(world, "c", packet_bytes_max=15, **PERSISTENT)
     assert client.connect().reason == ReasonCode.PACKET_TOO_LARGE
     assert client.is_closed
     assert "c" not in world.broker.sessions
@@ -201,7 +201,7 @@ def test_the_largest_packet_is_taken(version: int) -> None:
 @both
 def test_a_full_queue_drops_the_newest(version: int) -> None:
     world = World(queue_messages_max=3)
-    client = world.client("c", version=version, **KEPT)
+    client = world.client("c", version=version, **PERSISTENT)
     client.subscribe("t", qos=1)
     client.lose()
     publisher = world.client("publisher")
@@ -229,7 +229,7 @@ def test_what_is_under_way_counts_as_waiting() -> None:
 @pytest.mark.parametrize("restart", [False, True])
 def test_what_has_expired_gives_way_in_a_full_queue(restart: bool) -> None:
     world = World(queue_messages_max=3)
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.subscribe("t", qos=1)
     client.lose()
     publisher = world.client("publisher")
@@ -244,12 +244,12 @@ def test_what_has_expired_gives_way_in_a_full_queue(restart: bool) -> None:
     publisher.publish("t", b"too many", 1)
     counters = world.shared.counters
     assert (counters.publishes_dropped, counters.publishes_expired) == (2, 1)
-    assert texts(world.client("c", **KEPT).early) == [b"0", b"2", b"3"]
+    assert texts(world.client("c", **PERSISTENT).early) == [b"0", b"2", b"3"]
 
 
 def test_what_has_expired_goes_with_time() -> None:
     world = World()
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.subscribe("t", qos=2)
     client.lose()
     publisher = world.client("publisher")
@@ -259,14 +259,14 @@ def test_what_has_expired_goes_with_time() -> None:
         assert world.shared.gauges.queued_messages == waiting
         assert len(world.disk.tables["deliveries"]) == waiting
         world.pass_time(10)
-    assert len(world.shared.expiring) == 0
+    assert len(world.shared.message_expiry) == 0
 
 
 def test_a_tick_looks_at_so_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_expiry, "_CHECKS_PER_TICK_MAX", 4)
     world = World()
     for name in ("one", "two", "three"):
-        client = world.client(name, **KEPT)
+        client = world.client(name, **PERSISTENT)
         client.subscribe("t", qos=1)
         client.lose()
     publisher = world.client("publisher")
@@ -279,18 +279,18 @@ def test_a_tick_looks_at_so_many_messages(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_session_that_ends_leaves_nothing_that_expires() -> None:
     world = World()
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.subscribe("t", qos=1)
     client.lose()
     world.client("publisher").publish("t", b"x", 1, expiry_seconds=10)
     world.client("c")
-    assert len(world.shared.expiring) == 0
+    assert len(world.shared.message_expiry) == 0
 
 
 @pytest.mark.parametrize("limit", ["queue_bytes_max", "queued_bytes_total_max"])
 def test_a_queue_is_full_by_its_bytes_too(limit: str) -> None:
     world = World(**{limit: 1_024})  # type: ignore[arg-type]
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.subscribe("t", qos=1)
     client.lose()
     publisher = world.client("publisher")
@@ -308,11 +308,11 @@ def test_a_queue_is_full_by_its_bytes_too(limit: str) -> None:
 def test_the_total_is_of_all_sessions() -> None:
     world = World(queued_bytes_total_max=1_024)
     for name in ("one", "two"):
-        client = world.client(name, **KEPT)
+        client = world.client(name, **PERSISTENT)
         client.subscribe("t", qos=1)
         client.lose()
     world.client("publisher").publish("t", bytes(600), 1)
-    waiting = [len(world.client(name, **KEPT).early) for name in ("one", "two")]
+    waiting = [len(world.client(name, **PERSISTENT).early) for name in ("one", "two")]
     assert sorted(waiting) == [0, 1]
 
 
@@ -340,7 +340,7 @@ def test_a_client_that_does_not_read_loses_qos_0_only() -> None:
 @both
 def test_too_many_sessions(version: int) -> None:
     world = World(sessions_max=2)
-    first = world.client("one", version=version, **KEPT)
+    first = world.client("one", version=version, **PERSISTENT)
     world.client("two", version=version)
     third = Client(world, "three", version=version)
     refused = ReasonCode.QUOTA_EXCEEDED if version == MQTT_5 else ReasonCode.SERVER_UNAVAILABLE

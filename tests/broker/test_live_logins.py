@@ -1,4 +1,4 @@
-"""Users log in at a real broker while somebody guesses passwords as fast as they can."""
+"""Users log in at a real broker while another client guesses passwords as fast as it can."""
 
 import http.client
 from base64 import b64encode
@@ -48,7 +48,7 @@ def guesses(broker: BrokerProcess, source: str, guess: Connect = GUESS) -> Flood
 def reason_of(
     broker: BrokerProcess, user: str, password: bytes | None = None, version: int = MQTT_5
 ) -> int:
-    """What a login is answered; without a password, it has the right one."""
+    """Log in, and return the answer. Without a `password` the right one is used."""
     password = password or USERS[user]
     with WireClient(broker.port, version=version, user=user, password=password) as client:
         return client.connack.reason

@@ -1,4 +1,4 @@
-"""Handles as sessions: what waits, what comes again, whose it is, and what bounds it."""
+"""Handles as sessions: queues, repeated messages, owners and limits."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from dovetail.api.handles import PolledMessage
 from dovetail.attributes.space import Dimension, Space
 from dovetail.broker import mailbox as module
 from dovetail.broker.limits import HANDLE_PREFIX
-from dovetail.broker.mailbox import handle_of, new_handle
+from dovetail.broker.mailbox import new_handle, parse_handle
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5
 from dovetail.codec.properties import forwardable_properties
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
-from dovetail.settings import Rule
+from dovetail.settings import AccessRule
 from support.brokers import mailboxes
 from support.brokers.harness import Client, World, attributes
 from support.brokers.mailboxes import (
@@ -34,21 +34,21 @@ def test_a_handle_says_whose_it_is_and_how_long_it_lives() -> None:
     for user in (None, "", "anna", "änne"):
         handle = new_handle(RANDOM, user, 123)
         assert len(handle.text) == 40
-        assert handle_of(handle.text, user) == handle
+        assert parse_handle(handle.text, user) == handle
         others = {None, "", "anna", "bert"} - {user}
-        assert [handle_of(handle.text, other) for other in others] == [None] * len(others)
+        assert [parse_handle(handle.text, other) for other in others] == [None] * len(others)
 
 
 @pytest.mark.parametrize("text", ["", "a", "a" * 39, "a" * 40, "ä" * 40, "\ud800" * 40, "=" * 40])
 def test_what_is_no_handle_is_nobodys(text: str) -> None:
-    assert handle_of(text, None) is None
+    assert parse_handle(text, None) is None
 
 
 def test_a_handle_that_was_changed_is_another() -> None:
     text = new_handle(RANDOM, "anna", 100).text
     for at in range(40):
         changed = text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :]
-        assert handle_of(changed, "anna") is None
+        assert parse_handle(changed, "anna") is None
 
 
 def test_a_handle_that_is_not_there_is_not_begun() -> None:
@@ -125,7 +125,7 @@ def test_what_was_polled_comes_again_until_it_is_acknowledged() -> None:
 
 
 def test_acknowledging_leaves_the_rest_of_the_queue_as_it_is() -> None:
-    """What no poll has seen is no duplicate later."""
+    """A message that no poll has returned is no duplicate later."""
     world = World()
     handle, _ = subscribe(world, "t")
     publisher = world.client()
@@ -144,7 +144,7 @@ def test_an_acknowledgement_lets_a_waiting_poll_have_more() -> None:
     mailbox = waiting(world, handle, 1)
     publisher.publish("t", b"2", 1)
     assert [one.payload for one in mailbox.messages] == ["1"]
-    session_of(world, handle).acknowledged(FIRST_ID, world.now)
+    session_of(world, handle).handle_puback(FIRST_ID, world.now)
     assert [one.payload for one in mailbox.messages] == ["1", "2"]
 
 
@@ -176,7 +176,7 @@ def test_a_crash_between_poll_and_acknowledgement() -> None:
 
 
 def test_ids_do_not_begin_again_after_a_crash() -> None:
-    """Who repeats an acknowledgement must not hit another message."""
+    """A repeated acknowledgement must not match another message."""
     world = World()
     handle, _ = subscribe(world, "t")
     world.client().publish("t", b"1", 1)
@@ -188,7 +188,7 @@ def test_ids_do_not_begin_again_after_a_crash() -> None:
     mailbox._first_id = 9_000
     mailbox.open(handle, None, 10)
     assert [one.id for one in mailbox.messages] == [9_000]
-    assert not session_of(world, handle).acknowledged(one.id, world.now)
+    assert not session_of(world, handle).handle_puback(one.id, world.now)
 
 
 def test_retained_messages_come_first() -> None:
@@ -230,7 +230,7 @@ def test_what_a_publisher_says_of_a_message() -> None:
         user=(("a", "1"), ("a", "2")),
     )
     message = Message(b"t", b"x", 1, False, properties, expires_at=110.5)
-    found = module.polled(message, 7, retain=False, duplicate=True, now=100.0)
+    found = module.polled_message(message, 7, retain=False, duplicate=True, now=100.0)
     assert found == PolledMessage(
         id=7,
         topic="t",
@@ -342,9 +342,9 @@ def test_the_end_of_a_handle() -> None:
 # Rules --------------------------------------------------------------------------------------------
 
 RULES = (
-    Rule(user="anna", subscribe=("anna/#",)),
-    Rule(client=f"{HANDLE_PREFIX}*", subscribe=("polled/#",)),
-    Rule(publish=("#",)),
+    AccessRule(user="anna", subscribe=("anna/#",)),
+    AccessRule(client=f"{HANDLE_PREFIX}*", subscribe=("polled/#",)),
+    AccessRule(publish=("#",)),
 )
 
 

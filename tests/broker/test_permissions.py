@@ -1,4 +1,4 @@
-"""Whatever is delivered was allowed: any rules, ways to subscribe and to publish, in any order.
+"""Every delivery was allowed, with random rules, subscriptions and publications.
 
 Rules change while clients are there, while they are away, and while the broker is down.
 """
@@ -16,49 +16,49 @@ from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.mailbox import Handle
 from dovetail.codec.packets import Connack, Packet, Publish, Will
 from dovetail.errors import ReasonCode
-from dovetail.settings import Rule
+from dovetail.settings import AccessRule
 from dovetail.topics.names import matches
 from support.brokers import mailboxes
-from support.brokers.harness import KEPT, Client, World, attributes
-from support.oracles.access import FILTERS, TOPICS, drawn_rules, is_allowed
+from support.brokers.harness import PERSISTENT, Client, World, attributes
+from support.oracles.access import FILTERS, TOPICS, draw_rules, is_allowed
 
 SPACE = Space("space", "a/#", (Dimension("x", 0, 10),))
 USERS = ("ann", "bob")
 
 
-class Said:
+class Publication:
     """A publication: whose, where, and the rules that there were."""
 
-    def __init__(self, user: str, topic: str, rules: tuple[Rule, ...]) -> None:
+    def __init__(self, user: str, topic: str, rules: tuple[AccessRule, ...]) -> None:
         self.user = user
         self.topic = topic
         self.rules = rules
 
 
-class Person:
+class UserClient:
     """A client with a user name; it may be away."""
 
-    def __init__(self, user: str, client_id: str, *, is_kept: bool) -> None:
+    def __init__(self, user: str, client_id: str, *, is_persistent: bool) -> None:
         self.user = user
         self.client_id = client_id
-        self.fields: dict[str, object] = dict(KEPT) if is_kept else {}
+        self.fields: dict[str, object] = dict(PERSISTENT) if is_persistent else {}
         self.client: Client | None = None
-        self.will: Said | None = None
+        self.will: Publication | None = None
 
 
-class Story:
+class RandomRun:
     """People of two users, their handles, and what they say."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.rules = drawn_rules(random, USERS)
+        self.rules = draw_rules(random, USERS)
         self.world = World(rules=self.rules, spaces=(SPACE,))
-        self.said: list[Said] = []
+        self.published: list[Publication] = []
         """By payload."""
         self.people = [
-            Person(user, f"{user}-{is_kept}", is_kept=is_kept)
+            UserClient(user, f"{user}-{is_persistent}", is_persistent=is_persistent)
             for user in USERS
-            for is_kept in (False, True)
+            for is_persistent in (False, True)
         ]
         self.handles: list[tuple[Handle, str]] = []
         for person in self.people:
@@ -68,10 +68,10 @@ class Story:
         return self.random.random() < chance
 
     def say(self, user: str, topic: str) -> bytes:
-        self.said.append(Said(user, topic, self.rules))
-        return b"%d" % (len(self.said) - 1)
+        self.published.append(Publication(user, topic, self.rules))
+        return b"%d" % (len(self.published) - 1)
 
-    def present(self) -> list[tuple[Person, Client]]:
+    def present(self) -> list[tuple[UserClient, Client]]:
         return [(one, one.client) for one in self.people if one.client is not None]
 
     # What happens ---------------------------------------------------------------------------------
@@ -87,12 +87,12 @@ class Story:
         person.client = person.will = None
         self.look()
 
-    def come(self, person: Person) -> None:
+    def come(self, person: UserClient) -> None:
         will = None
         if self.flip():
             topic = self.random.choice(TOPICS)
             will = Will(topic.encode(), self.say(person.user, topic), retain=self.flip())
-            person.will = self.said[-1]
+            person.will = self.published[-1]
         client = Client(self.world, person.client_id, user=person.user, will=will, **person.fields)
         reason = client.connect().reason
         if reason:
@@ -157,14 +157,14 @@ class Story:
 
     def change_rules(self) -> None:
         self.look()
-        self.rules = drawn_rules(self.random, USERS)
+        self.rules = draw_rules(self.random, USERS)
         self.world.broker.change_rules(AccessRules(self.rules))
         self.world.settle()
 
     def restart(self) -> None:
         """With other rules, as after an edit of the file."""
         self.look()
-        self.rules = drawn_rules(self.random, USERS)
+        self.rules = draw_rules(self.random, USERS)
         for person in self.people:
             if person.will is not None:
                 person.will.rules = self.rules
@@ -183,7 +183,7 @@ class Story:
                 self.check_one(packet.payload, user, retained=packet.retain)
 
     def check_one(self, payload: bytes, user: str, *, retained: bool) -> None:
-        said = self.said[int(payload)]
+        said = self.published[int(payload)]
         assert is_allowed(said.rules, said.user, "publish", said.topic)
         assert is_allowed(self.rules, user, "subscribe", said.topic)
         # Who could not have it when it was published gets it only if it is retained.
@@ -192,7 +192,7 @@ class Story:
 
 @given(st.randoms(use_true_random=False), st.integers(1, 50))
 def test_whatever_is_delivered_was_allowed(random: Random, steps: int) -> None:
-    story = Story(random)
+    story = RandomRun(random)
     acts = [story.subscribe] * 6 + [story.publish] * 8 + [story.come_or_go] * 2
     acts += [story.subscribe_handle, story.poll, story.change_rules, story.restart]
     for _ in range(steps):
@@ -203,14 +203,14 @@ def test_whatever_is_delivered_was_allowed(random: Random, steps: int) -> None:
     story.poll()
 
 
-ALL = Rule(publish=("#",), subscribe=("#",))
-NO_SECRETS = (Rule(deny=("secret/#",)), ALL)
+ALL = AccessRule(publish=("#",), subscribe=("#",))
+NO_SECRETS = (AccessRule(deny=("secret/#",)), ALL)
 
 
 def test_a_change_of_rules_ends_subscriptions_and_wills(caplog: pytest.LogCaptureFixture) -> None:
     world = World(rules=(ALL,))
     here = world.client("here")
-    away = world.client("away", **KEPT)
+    away = world.client("away", **PERSISTENT)
     dying = world.client("dying", will=Will(b"secret/w", b"gone"))
     for client in (here, away):
         assert client.subscribe("#", qos=1) == [1]
@@ -223,7 +223,7 @@ def test_a_change_of_rules_ends_subscriptions_and_wills(caplog: pytest.LogCaptur
     assert "ended 2 subscriptions that are not allowed any more" in caplog.text
     dying.lose()
     publisher = world.client("publisher", user="root")
-    world.broker.change_rules(AccessRules((Rule(user="root", publish=("#",)), *NO_SECRETS)))
+    world.broker.change_rules(AccessRules((AccessRule(user="root", publish=("#",)), *NO_SECRETS)))
     world.settle()
     for topic in ("secret/x", "open/x"):
         publisher.publish(topic, topic.encode(), 1)
@@ -236,11 +236,11 @@ def test_a_change_of_rules_ends_subscriptions_and_wills(caplog: pytest.LogCaptur
 
 def test_other_rules_after_a_restart_end_subscriptions_too() -> None:
     world = World(rules=(ALL,))
-    away = world.client("away", **KEPT)
+    away = world.client("away", **PERSISTENT)
     away.subscribe("#", qos=1)
     away.lose()
     world.client("dying", will=Will(b"secret/w", b"gone", retain=True))
-    world = world.crash(rules=(Rule(user="root", publish=("#",)), *NO_SECRETS))
+    world = world.crash(rules=(AccessRule(user="root", publish=("#",)), *NO_SECRETS))
     assert not world.broker.retained.get(b"secret/w")
     world.client("publisher", user="root").publish("secret/x", b"x", 1)
     away.world = world
@@ -254,7 +254,7 @@ def test_a_change_of_rules_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscribe, "REVIEWED_PER_PIECE", 3)
     world = World(rules=(ALL,))
     for number in range(5):
-        world.client(f"c{number}", **KEPT).subscribe("secret/a", "b", "secret/c", "d")
+        world.client(f"c{number}", **PERSISTENT).subscribe("secret/a", "b", "secret/c", "d")
     world.broker.change_rules(AccessRules(NO_SECRETS))
     turns = 1
     while world.broker.slices:
@@ -268,7 +268,7 @@ def test_a_client_is_let_in_when_its_session_was_reviewed(monkeypatch: pytest.Mo
     monkeypatch.setattr(subscribe, "REVIEWED_PER_PIECE", 1)
     monkeypatch.setattr(session_sender, "REVIEWED_PER_PIECE", 1)
     world = World(rules=(ALL,))
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.subscribe("open/#", "secret/#", qos=1)
     client.lose()
     publisher = world.client("publisher", user="root")
@@ -276,7 +276,7 @@ def test_a_client_is_let_in_when_its_session_was_reviewed(monkeypatch: pytest.Mo
         publisher.publish("secret/x", b"secret", 1)
         publisher.publish("open/x", b"%d" % number, 1)
     world.works = False
-    world.broker.change_rules(AccessRules((Rule(user="root", publish=("#",)), *NO_SECRETS)))
+    world.broker.change_rules(AccessRules((AccessRule(user="root", publish=("#",)), *NO_SECRETS)))
     client.open()
     client.send(client.connect_packet)
     assert client.take() == []

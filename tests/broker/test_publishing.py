@@ -1,4 +1,4 @@
-"""What becomes of a PUBLISH: its answer, its QoS, its topic, its properties, its time."""
+"""The way of a PUBLISH: acknowledgement, QoS, topic, properties and expiry."""
 
 from collections.abc import Callable
 
@@ -8,8 +8,8 @@ from dovetail.codec import encode, forwardable_properties, user_properties
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, Packet, PacketType, Publish, Will
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
-from dovetail.settings import Rule
-from support.brokers.harness import KEPT, Client, World
+from dovetail.settings import AccessRule
+from support.brokers.harness import PERSISTENT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 each_qos = pytest.mark.parametrize("qos", [0, 1, 2])
@@ -69,10 +69,10 @@ def test_nobody_has_subscribed_is_not_said_in_3_1_1() -> None:
 @both
 def test_answers_come_in_the_order_of_the_messages(version: int) -> None:
     world = World(auto_commit=False)
-    kept = world.client("kept", **KEPT)
+    kept = world.client("kept", **PERSISTENT)
     kept.send_bytes(b"\x82\x09\x00\x01\x00\x00\x03s/t\x02")
     world.commit_all()
-    client = world.client("c", version=version, **KEPT)
+    client = world.client("c", version=version, **PERSISTENT)
     # The first has to wait for the disk, the second would not, the third has to again.
     first = client.publish("s/t", b"", 1)
     second = client.publish("nobody", b"", 1)
@@ -134,7 +134,7 @@ def test_qos_2_again_after_a_refusal_is_a_new_message() -> None:
 def test_qos_2_is_remembered_by_the_session(version: int) -> None:
     world = World()
     subscriber = witness(world, qos=2)
-    client = world.client("c", version=version, **KEPT)
+    client = world.client("c", version=version, **PERSISTENT)
     client.send(Publish(b"t", b"x", 2, packet_id=7))
     client.lose()
     client.connect()
@@ -269,7 +269,7 @@ def test_a_topic_that_is_none_ends_the_connection(
 ) -> None:
     world = World(topic_levels_max=4)
     subscriber = witness(world)
-    client = world.client("c", version=version, **KEPT)
+    client = world.client("c", version=version, **PERSISTENT)
     client.send(Publish(topic, b"x", qos, packet_id=7 if qos else 0, properties=properties))
     assert client.is_closed
     assert [packet for packet in client.take() if isinstance(packet, Ack)] == []
@@ -337,7 +337,7 @@ def test_clients_do_not_publish_below_sys(qos: int) -> None:
 
 @each_qos
 def test_what_a_client_may_not_publish_gets_a_reason(qos: int) -> None:
-    world = World(rules=(Rule(publish=("mine/#",), subscribe=("#",)),))
+    world = World(rules=(AccessRule(publish=("mine/#",), subscribe=("#",)),))
     subscriber = witness(world, qos=2)
     client = world.client("c")
     client.publish("yours", b"no", qos, retain=True)
@@ -351,7 +351,7 @@ def test_what_a_client_may_not_publish_gets_a_reason(qos: int) -> None:
 
 @each_qos
 def test_what_a_client_may_not_publish_is_acknowledged_in_3_1_1(qos: int) -> None:
-    world = World(rules=(Rule(publish=("mine/#",), subscribe=("#",)),))
+    world = World(rules=(AccessRule(publish=("mine/#",), subscribe=("#",)),))
     subscriber = witness(world, qos=2)
     client = world.client("c", version=MQTT_3_1_1)
     packet_id = client.publish("yours", b"no", qos)
@@ -414,7 +414,7 @@ def will(world: World, properties: bytes, qos: int) -> Publish:
 
 def will_and_restarted(world: World, properties: bytes, qos: int) -> Publish:
     delayed = Will(b"t", b"x", qos, properties=properties, delay_seconds=10)
-    world.client("c", will=delayed, **KEPT).lose()
+    world.client("c", will=delayed, **PERSISTENT).lose()
     after = world.crash()
     subscriber = witness(after, qos=2)
     after.pass_time(10)
@@ -422,7 +422,7 @@ def will_and_restarted(world: World, properties: bytes, qos: int) -> Publish:
 
 
 def queued(world: World, properties: bytes, qos: int) -> Publish:
-    subscriber = world.client("s", **KEPT)
+    subscriber = world.client("s", **PERSISTENT)
     subscriber.subscribe("t", qos=2)
     subscriber.lose()
     world.client("c").publish("t", b"x", qos, properties=properties)
@@ -433,11 +433,11 @@ def queued(world: World, properties: bytes, qos: int) -> Publish:
 
 
 def queued_and_restarted(world: World, properties: bytes, qos: int) -> Publish:
-    subscriber = world.client("s", **KEPT)
+    subscriber = world.client("s", **PERSISTENT)
     subscriber.subscribe("t", qos=2)
     subscriber.lose()
     world.client("c").publish("t", b"x", qos, properties=properties)
-    (message,) = world.crash().client("s", **KEPT).early
+    (message,) = world.crash().client("s", **PERSISTENT).early
     assert isinstance(message, Publish)
     return message
 
@@ -487,7 +487,7 @@ def test_payloads_are_any_bytes_of_any_length(version: int, size: int, qos: int)
 
 def waiting(world: World, qos: int, **fields: object) -> Client:
     """A subscriber that was away when the message came."""
-    subscriber = world.client("s", **KEPT)
+    subscriber = world.client("s", **PERSISTENT)
     subscriber.subscribe("t", qos=2)
     subscriber.lose()
     world.client("c").publish("t", b"x", qos, **fields)
@@ -537,7 +537,7 @@ def test_a_message_that_has_expired_is_not_sent(qos: int) -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_session_does_not_take_what_has_expired(qos: int) -> None:
-    """As what was long on its way from another broker."""
+    """A message can expire on its long way from another broker."""
     world = World()
     subscriber = world.client("s")
     subscriber.subscribe("t", qos=qos)
@@ -555,7 +555,7 @@ def test_expiry_goes_on_over_a_restart(qos: int) -> None:
     world.now += 12
     after = world.crash()
     after.pass_time(3)
-    (message,) = arrivals(Client(after, "s", **KEPT))
+    (message,) = arrivals(Client(after, "s", **PERSISTENT))
     assert message.expiry_seconds == 15
 
 
@@ -564,13 +564,13 @@ def test_what_expires_while_the_broker_is_down_is_not_sent(qos: int) -> None:
     world = World()
     waiting(world, qos, expiry_seconds=30)
     world.now += 30
-    assert arrivals(Client(world.crash(), "s", **KEPT)) == []
+    assert arrivals(Client(world.crash(), "s", **PERSISTENT)) == []
 
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_no_expiry_is_applied_to_what_was_sent(qos: int) -> None:
     world = World()
-    subscriber = world.client("s", **KEPT)
+    subscriber = world.client("s", **PERSISTENT)
     subscriber.subscribe("t", qos=2)
     world.client("c").publish("t", b"x", qos, expiry_seconds=30)
     assert len(subscriber.messages()) == 1

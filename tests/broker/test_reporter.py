@@ -1,8 +1,8 @@
-"""What a broker tells of its spaces: as they are now, and what its clients want of them."""
+"""Reports of a broker about its spaces and the subscriptions in them."""
 
 from dovetail.api.reports import DimensionReport, SpaceReport
 from dovetail.attributes.space import Dimension, Space
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.reporter import Reporter
 from support.brokers.harness import World
 
@@ -17,7 +17,7 @@ ROOMS = Space("rooms", "rooms/+", (Dimension("heat", -20, 50),))
 
 
 def counts(reporter: Reporter) -> dict[str, tuple[int, int]]:
-    """Of each space: subscriptions with clauses, and their boxes."""
+    """Return for each space the numbers of subscriptions with clauses and of their boxes."""
     return {one.name: (one.subscriptions, one.boxes) for one in reporter.spaces().spaces}
 
 
@@ -77,7 +77,7 @@ def test_a_space_that_comes_back_has_its_clauses_again() -> None:
     world = World(spaces=[TRAFFIC, ROOMS])
     reporter = Reporter(world.broker, "one", 0.0)
     world.client("one").subscribe("traffic/#", where="lat < 1 or speed < 1")
-    world.broker.change_spaces(Spaces([ROOMS]))
+    world.broker.change_spaces(SpaceRegistry([ROOMS]))
     assert counts(reporter) == {"rooms": (0, 0)}
-    world.broker.change_spaces(Spaces([ROOMS, TRAFFIC]))
+    world.broker.change_spaces(SpaceRegistry([ROOMS, TRAFFIC]))
     assert counts(reporter) == {"rooms": (0, 0), "traffic": (1, 2)}

@@ -1,4 +1,4 @@
-"""Retained messages: which are kept, who gets them, with which flag, and for how long."""
+"""Retained messages: which are stored, which clients get them, flags, and expiry."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -12,15 +12,15 @@ from dovetail.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Will,
 )
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 from dovetail.topics.names import matches
-from support.brokers.harness import KEPT, World
+from support.brokers.harness import PERSISTENT, World
 from support.strategies.topics import filters, names
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
@@ -28,7 +28,7 @@ each_qos = pytest.mark.parametrize("qos", [0, 1, 2])
 
 
 def kept(world: World, *filters: str, version: int = MQTT_5, qos: int = 2) -> list[Publish]:
-    """What a new subscriber finds."""
+    """Return the retained messages that a new subscriber gets."""
     client = world.client("finder", version=version)
     client.subscribe(*(filters or ("#",)), qos=qos)
     messages = client.messages()
@@ -108,7 +108,7 @@ def test_retained_messages_survive_their_sessions_and_restarts(version: int, qos
 
 def test_a_message_that_is_both_queued_and_retained_is_on_disk_once() -> None:
     world = World()
-    subscriber = world.client("s", **KEPT)
+    subscriber = world.client("s", **PERSISTENT)
     subscriber.subscribe("a", qos=1)
     subscriber.lose()
     client = world.client("c")
@@ -116,7 +116,7 @@ def test_a_message_that_is_both_queued_and_retained_is_on_disk_once() -> None:
     assert len(world.disk.tables["messages"]) == 1
     client.publish("a", b"", retain=True)
     after = world.crash()
-    (message,) = after.client("s", **KEPT).early
+    (message,) = after.client("s", **PERSISTENT).early
     assert isinstance(message, Publish)
     assert message.payload == b"x"
 
@@ -160,11 +160,11 @@ def test_what_was_kept_has_the_flag_however_it_is_published(as_published: bool) 
 
 def test_the_flag_waits_with_the_message() -> None:
     world = World()
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.subscribe("a", qos=1, retain_as_published=True)
     client.lose()
     world.client("publisher").publish("a", b"x", 1, retain=True)
-    (message,) = world.crash().client("c", **KEPT).early
+    (message,) = world.crash().client("c", **PERSISTENT).early
     assert isinstance(message, Publish)
     assert message.retain
 
@@ -173,7 +173,7 @@ def test_the_flag_waits_with_the_message() -> None:
 
 
 def found(world: World, handling: int) -> list[int]:
-    """How many retained messages come when subscribing, again, and anew."""
+    """Count the retained messages after a first, a repeated and a new subscription."""
     client = world.client("c")
     counts = []
     for _ in range(2):
@@ -194,8 +194,8 @@ def test_retain_handling(handling: int, counts: list[int]) -> None:
 def test_a_subscription_of_a_resumed_session_is_not_new() -> None:
     world = World()
     world.client("publisher").publish("a", b"x", retain=True)
-    world.client("c", **KEPT).subscribe("a", retain_handling=2)
-    client = world.crash().client("c", **KEPT)
+    world.client("c", **PERSISTENT).subscribe("a", retain_handling=2)
+    client = world.crash().client("c", **PERSISTENT)
     client.subscribe("a", retain_handling=1)
     assert client.take() == []
     client.subscribe("a", retain_handling=0)
@@ -219,7 +219,7 @@ def test_they_come_after_the_answer(version: int) -> None:
     client = world.client("c", version=version)
     client.send(Subscribe(1, [SubscriptionRequest("a/+", qos=1), SubscriptionRequest("a/#")]))
     answer, *messages = client.take()
-    assert isinstance(answer, Reasons)
+    assert isinstance(answer, SubscriptionAck)
     assert [message.qos for message in messages if isinstance(message, Publish)] == [1, 0]
 
 

@@ -1,9 +1,9 @@
-"""Many retained messages at once: all of them arrive, at the pace of the client."""
+"""Many retained messages at once all arrive, at the pace of the client."""
 
 import pytest
 
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker.limits import GREETING_LOOKS_PER_PIECE
+from dovetail.broker.limits import RETAINED_LOOKS_PER_PIECE
 from dovetail.codec.packets import Ack, PacketType, Publish, Unsubscribe
 from support.brokers.harness import Client, World, attributes
 
@@ -23,7 +23,7 @@ def retain_many(world: World, qos: int) -> None:
 
 
 def take_all(client: Client, world: World) -> list[Publish]:
-    """What comes while the client reads and acknowledges, and time passes."""
+    """Return the messages that come while the client reads and acknowledges, and time passes."""
     received: list[Publish] = []
     while messages := client.messages():
         received += messages
@@ -79,7 +79,7 @@ def test_it_ends_with_the_subscription_and_with_the_connection() -> None:
             assert subscriber.messages() == []
         subscriber.lose()
         here.pass_time(1)
-        assert not here.broker.greetings._waiting
+        assert not here.broker.retained_deliveries._waiting
 
 
 def test_a_clause_that_passes_over_nearly_all_lets_others_go_first() -> None:
@@ -98,7 +98,7 @@ def test_a_clause_that_passes_over_nearly_all_lets_others_go_first() -> None:
         here.broker.slices.run(lambda: True)
         received += subscriber.messages()
         turns += 1
-    assert 1 < turns <= len(wanted) * (TOPICS // GREETING_LOOKS_PER_PIECE + 1) + 1
+    assert 1 < turns <= len(wanted) * (TOPICS // RETAINED_LOOKS_PER_PIECE + 1) + 1
     here.work()
     assert {one.topic for one in received} == {b"r/0", b"r/1", b"r/%d" % (TOPICS - 1)}
     assert len(received) == len(wanted)
@@ -107,7 +107,7 @@ def test_a_clause_that_passes_over_nearly_all_lets_others_go_first() -> None:
 def test_who_leaves_in_between_is_not_waited_for() -> None:
     here = World(spaces=(Space("r", "r/#", (Dimension("x", 0, TOPICS),)),))
     publisher = here.client("publisher")
-    for number in range(GREETING_LOOKS_PER_PIECE + 1):
+    for number in range(RETAINED_LOOKS_PER_PIECE + 1):
         publisher.publish(f"r/{number}", b"x", retain=True, properties=attributes(x=number))
     subscriber = here.client("subscriber")
     here.works = False

@@ -1,4 +1,4 @@
-"""Routes against brute force: every subscription, every topic, `names.matches`."""
+"""RouterMachine against brute force: every subscription, every topic, `names.matches`."""
 
 import pytest
 from hypothesis import settings
@@ -9,9 +9,9 @@ from dovetail.broker import router
 from dovetail.broker.route import Group, Route
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.settings import Mqtt
+from dovetail.settings import MqttSettings
 from dovetail.topics.names import matches, split_shared
 from support.strategies.topics import filters, names
 
@@ -28,14 +28,14 @@ def no_local(options: int) -> bool:
     return bool(options & 4)
 
 
-class Routes(RuleBasedStateMachine):
+class RouterMachine(RuleBasedStateMachine):
     """Subscriptions come, change and go; topics are asked for with a cache that is too small."""
 
     @initialize(routes_max=st.sampled_from([1, 2, 6, 100]))
     def begin(self, routes_max: int) -> None:
-        limits = Mqtt(routes_max=routes_max)
+        limits = MqttSettings(routes_max=routes_max)
         self.router = Router(limits)
-        shared = Shared(limits)
+        shared = SharedState(limits)
         self.sessions = [Session(shared, number + 1, f"c{number}") for number in range(SESSIONS)]
         self.oracle: dict[tuple[int, str], tuple[int, int]] = {}
 
@@ -125,17 +125,17 @@ class Routes(RuleBasedStateMachine):
             assert len(self.router.routes) + len(self.router._old_routes) <= max(routes_max, 2)
 
 
-TestRoutes = Routes.TestCase
+TestRoutes = RouterMachine.TestCase
 TestRoutes.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def sessions(count: int) -> list[Session]:
-    shared = Shared(Mqtt())
+    shared = SharedState(MqttSettings())
     return [Session(shared, number, f"c{number}") for number in range(1, count + 1)]
 
 
 def test_topics_with_the_same_filters_share_a_route() -> None:
-    router = Router(Mqtt())
+    router = Router(MqttSettings())
     (session,) = sessions(1)
     router.subscribe(session, "a/#", 0, 0)
     router.subscribe(session, "+/x", 0, 0)
@@ -145,7 +145,7 @@ def test_topics_with_the_same_filters_share_a_route() -> None:
 
 
 def test_a_filter_without_wildcards_touches_one_topic() -> None:
-    router = Router(Mqtt())
+    router = Router(MqttSettings())
     one, other = sessions(2)
     router.subscribe(one, "#", 0, 0)
     topics = [b"a", b"b", b"c"]
@@ -157,7 +157,7 @@ def test_a_filter_without_wildcards_touches_one_topic() -> None:
 
 
 def test_what_is_in_use_survives_a_flood_of_topics() -> None:
-    router = Router(Mqtt(routes_max=100))
+    router = Router(MqttSettings(routes_max=100))
     (session,) = sessions(1)
     router.subscribe(session, "#", 0, 0)
     for number in range(1_000):
@@ -176,7 +176,7 @@ def test_what_is_in_use_survives_a_flood_of_topics() -> None:
     ],
 )
 def test_a_topic_that_is_none_has_no_route(topic: bytes, reason: ReasonCode) -> None:
-    router = Router(Mqtt(topic_levels_max=3, topic_bytes_max=20))
+    router = Router(MqttSettings(topic_levels_max=3, topic_bytes_max=20))
     with pytest.raises(ClientError) as caught:
         router.find(topic)
     assert caught.value.reason == reason
@@ -184,18 +184,18 @@ def test_a_topic_that_is_none_has_no_route(topic: bytes, reason: ReasonCode) -> 
     assert list(router.routes) == [b"fine"]
 
 
-class Connection:
-    """As much of a link as a group looks at."""
+class LinkStub:
+    """The part of a link that a group reads."""
 
     def __init__(self, *, congested: bool = False) -> None:
         self.congested = congested
 
 
 def group_of(*states: str) -> Group:
-    router = Router(Mqtt())
+    router = Router(MqttSettings())
     for session, state in zip(sessions(len(states)), states, strict=True):
         if state != "away":
-            session.link = Connection(congested=state == "congested")  # type: ignore[assignment]
+            session.link = LinkStub(congested=state == "congested")  # type: ignore[assignment]
         router.subscribe(session, "$share/g/a", 1, 0)
     (group,) = router.find(b"a").groups
     return group
@@ -214,7 +214,7 @@ def test_who_can_take_it_comes_first() -> None:
     assert set(picks(group_of("away", "here", "congested"), 1, 6)) == {2}
 
 
-def test_who_is_there_comes_before_who_is_away() -> None:
+def test_connected_members_come_before_others() -> None:
     assert set(picks(group_of("away", "congested"), 0, 4)) == {2}
 
 
@@ -223,12 +223,12 @@ def test_who_is_away_waits_for_what_can_wait() -> None:
     assert picks(group_of("away", "away"), 0, 2) == [None, None]
 
 
-class PeersOfRoutes(RuleBasedStateMachine):
+class PeerRoutesMachine(RuleBasedStateMachine):
     """Other brokers' filters come and go; the cache never leads past one that has a subscriber."""
 
     @initialize(routes_max=st.sampled_from([2, 6, 1_000]), rechecked_max=st.sampled_from([0, 100]))
     def begin(self, routes_max: int, rechecked_max: int) -> None:
-        self.router = Router(Mqtt(routes_max=routes_max))
+        self.router = Router(MqttSettings(routes_max=routes_max))
         self.rechecked_max = rechecked_max
         self.filters: dict[str, set[str]] = {"x": set(), "y": set()}
         self.router.search_peers = lambda topics: [
@@ -255,12 +255,12 @@ class PeersOfRoutes(RuleBasedStateMachine):
             assert self.router.find(topic.encode()).peers == expected
 
 
-PeersOfRoutes.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
-TestPeersOfRoutes = PeersOfRoutes.TestCase
+PeerRoutesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+TestPeersOfRoutes = PeerRoutesMachine.TestCase
 
 
 def test_routes_stay_that_a_peers_change_does_not_touch() -> None:
-    router = Router(Mqtt())
+    router = Router(MqttSettings())
     answers = {b"a": False, b"b": False}
     router.search_peers = lambda topics: [("x",) if answers[topic] else () for topic in topics]
     router.search_peer = lambda _, topics: [answers[topic] for topic in topics]

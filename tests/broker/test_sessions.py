@@ -1,4 +1,4 @@
-"""Sessions: QoS exchanges, windows, what is sent again, take-over and the end."""
+"""Sessions: QoS exchanges, windows, repeated messages, take-over and end."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from dovetail.codec.packets import (
     SubscriptionRequest,
 )
 from dovetail.errors import ReasonCode
-from support.brokers.harness import KEPT, Client, World
+from support.brokers.harness import PERSISTENT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 
@@ -28,7 +28,7 @@ PUBACK, PUBREC, PUBREL, PUBCOMP = (
 
 
 def subscriber(world: World, version: int = MQTT_5, qos: int = 2, **fields: object) -> Client:
-    client = world.client("s", version=version, **{**KEPT, **fields})
+    client = world.client("s", version=version, **{**PERSISTENT, **fields})
     client.subscribe("t", qos=qos)
     return client
 
@@ -136,7 +136,7 @@ def test_unacknowledged_messages_are_sent_again_in_their_order(version: int, res
     client.lose()
     publish(world, b"6", qos=1)
     if restart:
-        client = Client(world.crash(), "s", version=version, **KEPT)
+        client = Client(world.crash(), "s", version=version, **PERSISTENT)
     client.connect()
     assert Ack(PUBREL, sent[b"3"]) in client.early
     again = publications(client.early)
@@ -218,7 +218,7 @@ def test_the_session_goes_by_the_client_identifier(version: int) -> None:
     world = World()
     subscriber(world, version).lose()
     publish(world, b"x")
-    other = world.client("S", version=version, **KEPT)
+    other = world.client("S", version=version, **PERSISTENT)
     assert other.connack is not None
     assert not other.connack.session_present
     assert other.early == []
@@ -228,7 +228,7 @@ def test_a_session_may_go_on_in_another_version() -> None:
     world = World()
     subscriber(world, MQTT_3_1_1).lose()
     publish(world, b"x", qos=2)
-    client = world.client("s", version=MQTT_5, **KEPT)
+    client = world.client("s", version=MQTT_5, **PERSISTENT)
     assert client.connack is not None
     assert client.connack.session_present
     assert texts(client.early) == [b"x"]
@@ -310,7 +310,7 @@ def test_a_session_may_go_on_with_a_smaller_window(qos: int, restart: bool) -> N
     client.lose()
     if restart:
         world = world.crash()
-    client = world.client("s", **{**KEPT, "receive_max": 2})
+    client = world.client("s", **{**PERSISTENT, "receive_max": 2})
     seen = []
     under_way = publications(client.early)
     while under_way:
@@ -329,7 +329,7 @@ def test_an_acknowledgement_of_what_was_not_sent_again_yet_counts() -> None:
     publish(world, b"1", b"2", b"3", b"4", qos=1)
     ids = [message.packet_id for message in client.messages()]
     client.lose()
-    client = world.client("s", **{**KEPT, "receive_max": 1})
+    client = world.client("s", **{**PERSISTENT, "receive_max": 1})
     assert texts(client.early) == [b"1"]
     # Of the connection before, and against the rules; the window stays as wide as it is.
     client.send(Ack(PUBACK, ids[2]))
@@ -346,7 +346,7 @@ def test_a_message_that_was_received_before_is_not_sent_again() -> None:
     publish(world, b"1", b"2", qos=2)
     ids = [message.packet_id for message in client.messages()]
     client.lose()
-    client = world.client("s", **{**KEPT, "receive_max": 1})
+    client = world.client("s", **{**PERSISTENT, "receive_max": 1})
     client.send(Ack(PUBREC, ids[1]))
     assert client.take() == [Ack(PUBREL, ids[1])]
     client.send(Ack(PUBREC, ids[0]), Ack(PUBCOMP, ids[0]), Ack(PUBCOMP, ids[1]))
@@ -357,7 +357,7 @@ def test_a_message_that_was_received_before_is_not_sent_again() -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_client_keeps_to_the_brokers_receive_maximum(qos: int) -> None:
     world = World(receive_max=2, auto_commit=False)
-    world.client("s", **KEPT).send_bytes(b"\x82\x07\x00\x01\x00\x00\x01t\x02")
+    world.client("s", **PERSISTENT).send_bytes(b"\x82\x07\x00\x01\x00\x00\x01t\x02")
     world.commit_all()
     client = world.client("c")
     client.publish("t", b"1", qos)
@@ -402,7 +402,7 @@ def test_a_refused_message_does_not_count() -> None:
 
 def test_releases_of_the_connection_before_make_no_room() -> None:
     world = World(receive_max=2)
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     ids = [client.publish("t", b"", 2) for _ in range(2)]
     client.lose()
     client.connect()
@@ -429,7 +429,7 @@ def test_3_1_1_has_no_receive_maximum() -> None:
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_second_connection_of_a_client_ends_the_first(version: int, kept: bool) -> None:
     world = World()
-    fields = KEPT if kept else {}
+    fields = PERSISTENT if kept else {}
     first = world.client("c", version=version, **fields)
     first.subscribe("t", qos=1)
     second = world.client("c", version=version, **fields)
@@ -447,7 +447,7 @@ def test_messages_under_way_go_over_to_the_new_connection(version: int) -> None:
     first = subscriber(world, version)
     publish(world, b"x")
     (message,) = first.messages()
-    second = world.client("s", version=version, **KEPT)
+    second = world.client("s", version=version, **PERSISTENT)
     (again,) = publications(second.early)
     assert (again.payload, again.packet_id, again.duplicate) == (b"x", message.packet_id, True)
 
@@ -455,8 +455,8 @@ def test_messages_under_way_go_over_to_the_new_connection(version: int) -> None:
 @both
 def test_the_end_of_the_old_connection_does_not_touch_the_new_one(version: int) -> None:
     world = World()
-    first = world.client("c", version=version, **KEPT)
-    second = world.client("c", version=version, **KEPT)
+    first = world.client("c", version=version, **PERSISTENT)
+    second = world.client("c", version=version, **PERSISTENT)
     first.lose()
     second.send(Ping(PacketType.PINGREQ))
     assert second.take() == [Ping(PacketType.PINGRESP)]
@@ -467,7 +467,7 @@ def test_the_end_of_the_old_connection_does_not_touch_the_new_one(version: int) 
 
 
 def has_session(world: World) -> bool:
-    client = world.client("s", **KEPT)
+    client = world.client("s", **PERSISTENT)
     assert client.connack is not None
     return client.connack.session_present
 
@@ -554,7 +554,7 @@ def test_disconnect_may_change_the_time() -> None:
     client.disconnect(session_expiry_seconds=20)
     world.pass_time(19)
     assert has_session(world)
-    world.client("s", **KEPT).disconnect(session_expiry_seconds=5)
+    world.client("s", **PERSISTENT).disconnect(session_expiry_seconds=5)
     after = world.crash()
     after.pass_time(5)
     assert not has_session(after)
@@ -599,7 +599,7 @@ def test_a_restart_finds_the_whole_session(version: int) -> None:
     client.lose()
     publish(world, b"1", qos=2)
     after = world.crash()
-    client = after.client("s", version=version, **KEPT)
+    client = after.client("s", version=version, **PERSISTENT)
     assert client.connack is not None
     assert client.connack.session_present
     assert texts(client.early) == [b"1"]
@@ -610,7 +610,7 @@ def test_a_restart_finds_the_whole_session(version: int) -> None:
 
 def test_the_order_of_a_kept_session_that_resumes_without_an_expiry() -> None:
     world = World(auto_commit=False)
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.send(Subscribe(1, [SubscriptionRequest("t", 2)]))
     world.commit_all()
     client.lose()

@@ -6,11 +6,11 @@ import pytest
 
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, PacketType, Publish
 from dovetail.errors import ReasonCode
-from support.brokers.harness import KEPT, Client, World
+from support.brokers.harness import PERSISTENT, Client, World
 
 
 def members(world: World, *names: str, group: str = "g", qos: int = 1) -> list[Client]:
-    clients = [world.client(name, **KEPT) for name in names]
+    clients = [world.client(name, **PERSISTENT) for name in names]
     for client in clients:
         assert client.subscribe(f"$share/{group}/a/#", qos=qos) == [qos]
     return clients
@@ -106,7 +106,7 @@ def test_who_leaves_the_group_gets_nothing_more() -> None:
     assert received(staying) == []
 
 
-def test_who_is_there_comes_before_who_is_away() -> None:
+def test_connected_members_come_before_others() -> None:
     world = World()
     away, here = members(world, "m1", "m2")
     away.lose()
@@ -195,7 +195,7 @@ def test_what_waited_for_a_session_that_ends_goes_to_another_member(qos: int, en
         assert len(received(ending)) == 1  # and two wait
         ending.disconnect(session_expiry_seconds=0)
     elif end == "expiry":
-        world.pass_time(KEPT["session_expiry_seconds"])
+        world.pass_time(PERSISTENT["session_expiry_seconds"])
     else:
         world.client("m1")
     under_way = int(end == "disconnect" and qos == 2)
@@ -225,7 +225,7 @@ def test_what_was_not_acknowledged_goes_to_another_member() -> None:
 def test_what_waits_ends_with_the_last_member() -> None:
     world = World()
     (ending,) = members(world, "m1")
-    plain = world.client("plain", **KEPT)
+    plain = world.client("plain", **PERSISTENT)
     plain.subscribe("a/#", qos=1)
     ending.lose()
     publish(world, 2)
@@ -265,7 +265,7 @@ def test_groups_survive_a_restart() -> None:
     world = World()
     members(world, "m1", "m2")
     after = world.crash()
-    clients = [after.client(name, **KEPT) for name in ("m1", "m2")]
+    clients = [after.client(name, **PERSISTENT) for name in ("m1", "m2")]
     publish(after, 4)
     assert [len(received(client)) for client in clients] == [2, 2]
 

@@ -11,14 +11,14 @@ from dovetail.codec.packets import (
     Ack,
     PacketType,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Unsubscribe,
 )
 from dovetail.errors import ReasonCode
-from dovetail.settings import Rule
-from support.brokers.harness import KEPT, Client, World
+from dovetail.settings import AccessRule
+from support.brokers.harness import PERSISTENT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 
@@ -28,7 +28,7 @@ both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 
 @both
 def test_every_filter_has_its_reason_in_its_place(version: int) -> None:
-    client = World(rules=(Rule(subscribe=("a/#",)),)).client("c", version=version)
+    client = World(rules=(AccessRule(subscribe=("a/#",)),)).client("c", version=version)
     client.send(
         Subscribe(
             77,
@@ -42,7 +42,7 @@ def test_every_filter_has_its_reason_in_its_place(version: int) -> None:
     )
     refused = ReasonCode.NOT_AUTHORIZED if version == MQTT_5 else 0x80
     why = "'b' is not allowed" if version == MQTT_5 else None
-    assert client.take() == [Reasons(PacketType.SUBACK, 77, [1, refused, 0, 2], why)]
+    assert client.take() == [SubscriptionAck(PacketType.SUBACK, 77, [1, refused, 0, 2], why)]
 
 
 @both
@@ -52,7 +52,7 @@ def test_unsubscribing_has_its_answer_too(version: int) -> None:
     client.send(Unsubscribe(78, ["a", "never", "b", "a"]))
     gone, not_there = ReasonCode.SUCCESS, ReasonCode.NO_SUBSCRIPTION_EXISTED
     reasons = [gone, not_there, gone, not_there] if version == MQTT_5 else []
-    assert client.take() == [Reasons(PacketType.UNSUBACK, 78, [*reasons])]
+    assert client.take() == [SubscriptionAck(PacketType.UNSUBACK, 78, [*reasons])]
 
 
 @both
@@ -60,7 +60,7 @@ def test_unsubscribing_from_nothing_is_answered(version: int) -> None:
     client = World().client("c", version=version)
     client.send(Unsubscribe(79, ["never"]))
     answer = client.take_one()
-    assert isinstance(answer, Reasons)
+    assert isinstance(answer, SubscriptionAck)
     assert answer.packet_id == 79
 
 
@@ -104,7 +104,7 @@ def test_there_is_at_least_one_filter(version: int) -> None:
 
 @both
 def test_a_subscription_that_is_not_allowed_is_not_made(version: int) -> None:
-    world = World(rules=(Rule(publish=("#",), subscribe=("mine/#",)),))
+    world = World(rules=(AccessRule(publish=("#",), subscribe=("mine/#",)),))
     client = world.client("c", version=version)
     client.subscribe("#", "yours", "mine/t")
     publisher = world.client("publisher")
@@ -152,7 +152,7 @@ def test_unsubscribing_ends_it(version: int) -> None:
     publisher.publish("a/b", b"after")
     first, answer = client.take()
     assert isinstance(first, Publish)
-    assert isinstance(answer, Reasons)
+    assert isinstance(answer, SubscriptionAck)
 
 
 @both
@@ -168,7 +168,7 @@ def test_filters_are_compared_character_by_character(version: int) -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_was_begun_is_finished_after_unsubscribing(version: int, qos: int) -> None:
     world = World()
-    client = world.client("c", version=version, **KEPT)
+    client = world.client("c", version=version, **PERSISTENT)
     client.subscribe("a", qos=2)
     world.client("publisher").publish("a", b"x", qos)
     (message,) = client.messages()
@@ -189,7 +189,7 @@ def test_what_was_begun_is_finished_after_unsubscribing(version: int, qos: int) 
 
 def test_nothing_new_is_queued_after_unsubscribing() -> None:
     world = World()
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.subscribe("a", qos=1)
     client.unsubscribe("a")
     client.lose()
@@ -204,7 +204,7 @@ def test_nothing_new_is_queued_after_unsubscribing() -> None:
 @both
 def test_the_same_filter_again_replaces_the_subscription(version: int) -> None:
     world = World()
-    client = world.client("c", version=version, **KEPT)
+    client = world.client("c", version=version, **PERSISTENT)
     assert client.subscribe("a", qos=2) == [2]
     assert client.subscribe("a", qos=0) == [0]
     publisher = world.client("publisher")
@@ -231,7 +231,7 @@ def test_the_identifier_is_replaced_too() -> None:
 @both
 def test_no_message_is_lost_while_a_subscription_is_replaced(version: int) -> None:
     world = World(auto_commit=False)
-    client = world.client("c", version=version, **KEPT)
+    client = world.client("c", version=version, **PERSISTENT)
     client.send(Subscribe(1, [SubscriptionRequest("a", qos=1)]))
     world.commit_all()
     client.take()
@@ -277,11 +277,11 @@ def test_a_message_has_the_identifiers_of_all_its_subscriptions() -> None:
 
 def test_identifiers_wait_with_the_message() -> None:
     world = World()
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.subscribe("a", identifier=300, qos=1)
     client.lose()
     world.client("publisher").publish("a", b"", 1)
-    (message,) = world.crash().client("c", **KEPT).early
+    (message,) = world.crash().client("c", **PERSISTENT).early
     assert isinstance(message, Publish)
     assert message.identifiers == (300,)
 
@@ -304,7 +304,7 @@ def test_no_local_keeps_a_clients_own_messages_from_it(qos: int, retain: bool) -
 
 def test_no_local_goes_by_the_client_identifier() -> None:
     world = World()
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.subscribe("a", qos=1, no_local=True)
     client.publish("a", b"x", 1)
     client.lose()
@@ -326,8 +326,8 @@ def test_a_subscription_without_no_local_still_brings_it() -> None:
 
 def test_no_local_is_remembered_over_a_restart() -> None:
     world = World()
-    world.client("c", **KEPT).subscribe("a", no_local=True)
-    client = world.crash().client("c", **KEPT)
+    world.client("c", **PERSISTENT).subscribe("a", no_local=True)
+    client = world.crash().client("c", **PERSISTENT)
     client.publish("a")
     assert client.take() == []
 
@@ -371,11 +371,11 @@ def test_subscriptions_of_a_session_have_a_limit(version: int) -> None:
 def test_filters_of_a_session_have_a_limit_in_bytes(version: int, restart: bool) -> None:
     limits = {"subscriptions_bytes_per_session_max": 21}
     world = World(**limits)  # type: ignore[arg-type]
-    client = world.client("c", version=version, **KEPT)
+    client = world.client("c", version=version, **PERSISTENT)
     refused = ReasonCode.QUOTA_EXCEEDED if version == MQTT_5 else 0x80
     assert client.subscribe("a" * 10, "$share/g/é", "b", "a" * 10) == [0, 0, refused, 0]
     if restart:
-        client = world.crash(**limits).client("c", version=version, **KEPT)
+        client = world.crash(**limits).client("c", version=version, **PERSISTENT)
         assert client.subscribe("b") == [refused]
     client.unsubscribe("a" * 10)
     assert client.subscribe("b" * 10, "c") == [0, refused]
@@ -399,7 +399,7 @@ def delivered(client: Client) -> list[bytes]:
 @both
 def test_messages_may_come_before_the_answer_and_do_come_after(version: int) -> None:
     world = World(auto_commit=False)
-    client = world.client("c", version=version, **KEPT)
+    client = world.client("c", version=version, **PERSISTENT)
     publisher = world.client("publisher")
     client.send(Subscribe(1, [SubscriptionRequest("a")]))
     publisher.publish("a", b"early")
@@ -414,7 +414,7 @@ def test_two_subscribes_of_a_filter_whose_batches_may_fail(
     first_is_stored: bool, second_is_stored: bool
 ) -> None:
     world = World(auto_commit=False)
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     world.commit_all()
     journal = world.shared.journal
     client.send(Subscribe(1, [SubscriptionRequest("a", 1)]))
@@ -427,7 +427,7 @@ def test_two_subscribes_of_a_filter_whose_batches_may_fail(
             world.disk.write(batch)
         journal.finished(stored=is_stored)
     granted = 2 if second_is_stored else 1 if first_is_stored else None
-    reasons = [packet.reasons[0] for packet in client.take() if isinstance(packet, Reasons)]
+    reasons = [packet.reasons[0] for packet in client.take() if isinstance(packet, SubscriptionAck)]
     assert reasons == [
         1 if first_is_stored else ReasonCode.QUOTA_EXCEEDED,
         2 if second_is_stored else ReasonCode.QUOTA_EXCEEDED,
@@ -450,7 +450,7 @@ def test_changes_of_a_filter_whose_batches_may_fail(
     Each packet comes when the batch of the one before is on its way to the disk.
     """
     world = World(auto_commit=False)
-    client = world.client("c", **KEPT)
+    client = world.client("c", **PERSISTENT)
     client.send(Subscribe(1, [SubscriptionRequest("a")]))
     world.commit_all()
     client.take()
@@ -477,7 +477,7 @@ def test_changes_of_a_filter_whose_batches_may_fail(
     answers = {
         packet.packet_id: packet.reasons[0]
         for packet in client.take()
-        if isinstance(packet, Reasons)
+        if isinstance(packet, SubscriptionAck)
     }
     assert sorted(answers) == [2, 3, 4]
     expected: int | None = 0

@@ -1,4 +1,4 @@
-"""`$SYS`: averages worked out by hand, names compared with those of a running Mosquitto."""
+"""`$SYS`: averages computed by hand, names compared with those of a running Mosquitto."""
 
 from dataclasses import fields
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Timers against a plain dict of times."""
+"""Timers compared with a plain dict of times."""
 
 import math
 
@@ -12,7 +12,7 @@ keys = st.integers(0, 5)
 spans = st.integers(0, 20)
 
 
-class Clock(RuleBasedStateMachine):
+class TimersMachine(RuleBasedStateMachine):
     """Set, move, cancel and run: what has run, and when, is what the dict says."""
 
     @initialize()
@@ -54,7 +54,7 @@ class Clock(RuleBasedStateMachine):
                 assert next_time <= min(self.due.values())
 
 
-TestClock = Clock.TestCase
+TestClock = TimersMachine.TestCase
 TestClock.settings = settings(max_examples=100, stateful_step_count=30)
 
 

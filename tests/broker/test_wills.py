@@ -1,10 +1,10 @@
-"""Wills: when they are published, when they are not, and how they wait."""
+"""Wills: when they are published, when they are dropped, and their delay."""
 
 import pytest
 
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Connect, Disconnect, Publish, Will
 from dovetail.errors import ReasonCode
-from support.brokers.harness import KEPT, Client, World
+from support.brokers.harness import PERSISTENT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 LATER = Will(b"w", b"gone", delay_seconds=30)
@@ -24,7 +24,7 @@ def witness(world: World, qos: int = 2) -> Client:
 def test_a_lost_connection_publishes_the_will(version: int, kept: bool) -> None:
     world = World()
     subscriber = witness(world)
-    fields = KEPT if kept else {}
+    fields = PERSISTENT if kept else {}
     world.client("c", version=version, will=Will(b"w", b"gone"), **fields).lose()
     assert subscriber.payloads() == [b"gone"]
 
@@ -54,7 +54,7 @@ def test_a_normal_end_takes_the_will_with_it(version: int) -> None:
     world = World()
     subscriber = witness(world)
     world.client("c", version=version, will=Will(b"w", b"gone")).disconnect()
-    client = world.client("k", version=version, will=Will(b"w", b"gone"), **KEPT)
+    client = world.client("k", version=version, will=Will(b"w", b"gone"), **PERSISTENT)
     client.disconnect()
     world.pass_time(10_000)
     assert subscriber.take() == []
@@ -97,7 +97,7 @@ def test_silence_publishes_it(version: int) -> None:
 def test_a_will_is_published_once(version: int) -> None:
     world = World()
     subscriber = witness(world)
-    client = world.client("c", version=version, will=Will(b"w", b"gone"), **KEPT)
+    client = world.client("c", version=version, will=Will(b"w", b"gone"), **PERSISTENT)
     client.lose()
     client.connect_packet.will = None
     client.connect()
@@ -128,8 +128,8 @@ def test_a_refused_connection_has_no_will(version: int) -> None:
 def test_a_connection_that_takes_over_publishes_it(version: int) -> None:
     world = World()
     subscriber = witness(world)
-    first = world.client("c", version=version, will=Will(b"w", b"first"), **KEPT)
-    second = world.client("c", version=version, will=Will(b"w", b"second"), **KEPT)
+    first = world.client("c", version=version, will=Will(b"w", b"first"), **PERSISTENT)
+    second = world.client("c", version=version, will=Will(b"w", b"second"), **PERSISTENT)
     first.assert_ended(ReasonCode.SESSION_TAKEN_OVER)
     assert subscriber.payloads() == [b"first"]
     second.lose()
@@ -142,7 +142,7 @@ def test_a_connection_that_takes_over_publishes_it(version: int) -> None:
 def test_a_will_waits_for_its_delay() -> None:
     world = World()
     subscriber = witness(world)
-    world.client("c", will=LATER, **KEPT).lose()
+    world.client("c", will=LATER, **PERSISTENT).lose()
     world.pass_time(29)
     assert subscriber.take() == []
     world.pass_time(1)
@@ -154,7 +154,7 @@ def test_a_will_waits_for_its_delay() -> None:
 def test_coming_back_in_time_takes_the_will_away() -> None:
     world = World()
     subscriber = witness(world)
-    client = world.client("c", will=LATER, **KEPT)
+    client = world.client("c", will=LATER, **PERSISTENT)
     client.lose()
     world.pass_time(29)
     client.connect_packet.will = None
@@ -168,7 +168,7 @@ def test_coming_back_in_time_takes_the_will_away() -> None:
 def test_coming_back_too_late_does_not() -> None:
     world = World()
     subscriber = witness(world)
-    client = world.client("c", will=LATER, **KEPT)
+    client = world.client("c", will=LATER, **PERSISTENT)
     client.lose()
     world.pass_time(30)
     client.connect()
@@ -195,7 +195,7 @@ def test_a_session_that_ends_with_its_connection_publishes_at_once() -> None:
 def test_a_disconnect_that_ends_the_session_publishes_at_once() -> None:
     world = World()
     subscriber = witness(world)
-    client = world.client("c", will=LATER, **KEPT)
+    client = world.client("c", will=LATER, **PERSISTENT)
     client.disconnect(ReasonCode.DISCONNECT_WITH_WILL_MESSAGE, session_expiry_seconds=0)
     assert subscriber.payloads() == [b"gone"]
 
@@ -203,7 +203,7 @@ def test_a_disconnect_that_ends_the_session_publishes_at_once() -> None:
 def test_a_clean_start_ends_the_session_and_publishes_at_once() -> None:
     world = World()
     subscriber = witness(world)
-    client = world.client("c", will=LATER, **KEPT)
+    client = world.client("c", will=LATER, **PERSISTENT)
     client.lose()
     world.client("c", clean_start=True)
     assert subscriber.payloads() == [b"gone"]
@@ -212,8 +212,8 @@ def test_a_clean_start_ends_the_session_and_publishes_at_once() -> None:
 def test_taking_over_with_a_delay_publishes_nothing() -> None:
     world = World()
     subscriber = witness(world)
-    world.client("c", will=LATER, **KEPT)
-    world.client("c", **KEPT)
+    world.client("c", will=LATER, **PERSISTENT)
+    world.client("c", **PERSISTENT)
     world.pass_time(10_000)
     assert subscriber.take() == []
 
@@ -221,7 +221,7 @@ def test_taking_over_with_a_delay_publishes_nothing() -> None:
 def test_taking_over_with_a_delay_and_a_clean_start_publishes() -> None:
     world = World()
     subscriber = witness(world)
-    world.client("c", will=LATER, **KEPT)
+    world.client("c", will=LATER, **PERSISTENT)
     world.client("c", clean_start=True)
     assert subscriber.payloads() == [b"gone"]
 
@@ -230,7 +230,7 @@ def test_taking_over_a_session_that_is_not_kept_publishes() -> None:
     world = World()
     subscriber = witness(world)
     world.client("c", will=LATER)
-    world.client("c", **KEPT)
+    world.client("c", **PERSISTENT)
     assert subscriber.payloads() == [b"gone"]
 
 
@@ -238,7 +238,7 @@ def test_the_expiry_of_a_will_begins_when_it_is_published() -> None:
     world = World()
     subscriber = witness(world)
     will = Will(b"w", b"gone", expiry_seconds=5, delay_seconds=30)
-    world.client("c", will=will, **KEPT).lose()
+    world.client("c", will=will, **PERSISTENT).lose()
     world.pass_time(30)
     assert subscriber.messages()[0].expiry_seconds == 5
 
@@ -250,21 +250,21 @@ def test_the_expiry_of_a_will_begins_when_it_is_published() -> None:
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_crash_is_the_end_of_every_connection(version: int, kept: bool) -> None:
     world = World()
-    waiting = world.client("waiting", **KEPT)
+    waiting = world.client("waiting", **PERSISTENT)
     waiting.subscribe("w", qos=1)
-    fields = KEPT if kept else {}
+    fields = PERSISTENT if kept else {}
     world.client("c", version=version, will=Will(b"w", b"gone", 1), **fields)
     after = world.crash()
-    (message,) = after.client("waiting", **KEPT).early
+    (message,) = after.client("waiting", **PERSISTENT).early
     assert isinstance(message, Publish)
     assert message.payload == b"gone"
     # And the will is not published by the next crash, too.
-    assert len(after.crash().client("waiting", **KEPT).early) == 1
+    assert len(after.crash().client("waiting", **PERSISTENT).early) == 1
 
 
 def test_a_delay_goes_on_over_a_crash() -> None:
     world = World()
-    world.client("c", will=LATER, **KEPT).lose()
+    world.client("c", will=LATER, **PERSISTENT).lose()
     world.now += 20
     after = world.crash()
     subscriber = witness(after)
@@ -276,7 +276,7 @@ def test_a_delay_goes_on_over_a_crash() -> None:
 
 def test_a_delay_begins_with_the_crash_that_ends_the_connection() -> None:
     world = World()
-    world.client("c", will=LATER, **KEPT)
+    world.client("c", will=LATER, **PERSISTENT)
     world.now += 1_000
     after = world.crash()
     subscriber = witness(after)
@@ -288,35 +288,35 @@ def test_a_delay_begins_with_the_crash_that_ends_the_connection() -> None:
 
 def test_coming_back_in_time_after_a_crash_takes_the_will_away() -> None:
     world = World()
-    world.client("c", will=LATER, **KEPT)
+    world.client("c", will=LATER, **PERSISTENT)
     after = world.crash()
     subscriber = witness(after)
-    after.client("c", **KEPT)
+    after.client("c", **PERSISTENT)
     after.pass_time(10_000)
     assert subscriber.take() == []
 
 
 def test_a_normal_end_before_a_crash_leaves_no_will() -> None:
     world = World()
-    world.client("c", will=Will(b"w", b"gone"), **KEPT).disconnect()
+    world.client("c", will=Will(b"w", b"gone"), **PERSISTENT).disconnect()
     world.client("d", will=Will(b"w", b"gone")).disconnect()
-    waiting = world.client("waiting", **KEPT)
+    waiting = world.client("waiting", **PERSISTENT)
     waiting.subscribe("w", qos=1)
-    assert world.crash().client("waiting", **KEPT).early == []
+    assert world.crash().client("waiting", **PERSISTENT).early == []
 
 
 def test_a_stop_of_the_broker_owes_the_wills_to_the_next_start() -> None:
     world = World()
-    waiting = world.client("waiting", **KEPT)
+    waiting = world.client("waiting", **PERSISTENT)
     waiting.subscribe("w", qos=1)
-    world.client("c", will=Will(b"w", b"gone", 1), **KEPT)
-    world.client("d", will=Will(b"w", b"gone too", 1, delay_seconds=60), **KEPT)
+    world.client("c", will=Will(b"w", b"gone", 1), **PERSISTENT)
+    world.client("d", will=Will(b"w", b"gone too", 1, delay_seconds=60), **PERSISTENT)
     world.broker.stop(world.now)
     world.settle()
     after = world.crash()
-    back = after.client("waiting", **KEPT)
+    back = after.client("waiting", **PERSISTENT)
     assert [packet.payload for packet in back.early if isinstance(packet, Publish)] == [b"gone"]
-    after.client("d", **KEPT)
+    after.client("d", **PERSISTENT)
     after.pass_time(100)
     assert back.take() == []
 
@@ -327,7 +327,7 @@ def test_a_stop_of_the_broker_owes_the_wills_to_the_next_start() -> None:
 @both
 def test_a_client_that_comes_back_finds_its_own_will(version: int) -> None:
     world = World()
-    client = world.client("c", version=version, will=Will(b"w", b"gone", 1), **KEPT)
+    client = world.client("c", version=version, will=Will(b"w", b"gone", 1), **PERSISTENT)
     client.subscribe("w", qos=1)
     client.lose()
     client.connect()
@@ -338,7 +338,7 @@ def test_a_client_that_comes_back_finds_its_own_will(version: int) -> None:
 
 def test_no_local_holds_for_wills() -> None:
     world = World()
-    client = world.client("c", will=Will(b"w", b"gone", 1), **KEPT)
+    client = world.client("c", will=Will(b"w", b"gone", 1), **PERSISTENT)
     client.subscribe("w", qos=1, no_local=True)
     client.lose()
     client.connect()

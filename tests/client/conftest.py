@@ -1,4 +1,4 @@
-"""A Mosquitto for all tests of a file."""
+"""A Mosquitto broker for all tests of a file."""
 
 from collections.abc import Iterator
 

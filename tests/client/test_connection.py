@@ -1,4 +1,4 @@
-"""Getting through to a server: TLS, websockets, passwords, and every way in which it fails."""
+"""Connecting to a server: TLS, websockets, passwords, and every kind of failure."""
 
 import subprocess
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.client import connection
-from dovetail.client.connection import in_words
+from dovetail.client.connection import describe_reason
 from support.certificates import Authority
 from support.processes.client_commands import refusal, run
 from support.processes.mosquitto import Mosquitto
@@ -16,7 +16,7 @@ from support.processes.scripted_server import CLOSE, ScriptedServer
 from support.processes.servers import program
 
 
-def test_nobody_there() -> None:
+def test_no_server() -> None:
     with ReservedPort() as nobody:
         place = ["--host", "127.0.0.1", "--port", nobody.port]
         message = refusal(run("pub", "a", "b", *place))
@@ -28,7 +28,7 @@ def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 100, "a..b"])
-def test_no_such_host(host: str) -> None:
+def test_unknown_host(host: str) -> None:
     assert f"cannot connect to {host}:1883: " in refusal(run("pub", "a", "b", "--host", host))
 
 
@@ -39,7 +39,7 @@ def test_no_such_host(host: str) -> None:
         (b"\x15\x03\x03\x00\x02\x02\x46", "127.0.0.1:{} sent what is not MQTT."),
     ],
 )
-def test_no_mqtt_there(answer: bytes, expected: str) -> None:
+def test_a_server_without_mqtt(answer: bytes, expected: str) -> None:
     with ScriptedServer([answer]) as server:
         message = refusal(run("pub", "a", "b", "--host", "127.0.0.1", "--port", server.port))
     assert message.splitlines() == [
@@ -48,7 +48,7 @@ def test_no_mqtt_there(answer: bytes, expected: str) -> None:
     ]
 
 
-def test_a_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "CONNECT_SECONDS_MAX", 0.1)
     with ScriptedServer([]) as server:
         message = refusal(run("sub", "a", "--host", "127.0.0.1", "--port", server.port))
@@ -73,10 +73,10 @@ def test_a_server_that_refuses(version: str, connack: bytes, expected: str) -> N
     assert message.startswith(f"127.0.0.1:{server.port} refused the connection: {expected}")
 
 
-def test_reasons_in_words() -> None:
-    assert in_words(0x87) == "not authorised (0x87)"
-    assert in_words(0x97, "only five a day") == "quota exceeded (0x97): only five a day"
-    assert in_words(0xEE) == "a reason that MQTT does not know (0xEE)"
+def test_reason_codes_as_text() -> None:
+    assert describe_reason(0x87) == "not authorised (0x87)"
+    assert describe_reason(0x97, "only five a day") == "quota exceeded (0x97): only five a day"
+    assert describe_reason(0xEE) == "a reason that MQTT does not know (0xEE)"
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
@@ -103,7 +103,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def secure(
     authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Mosquitto, int]]:
-    """A broker that speaks TLS, and on a second port wants to see certificates."""
+    """A broker with TLS, and a second port that requires client certificates."""
     certificate, key = authority.issue("server")
     tls = [f"cafile {authority.file}", f"certfile {certificate}", f"keyfile {key}"]
     folder = tmp_path_factory.mktemp("mosquitto")
@@ -153,7 +153,7 @@ def test_websockets(secured: bool, authority: Authority, tmp_path: Path) -> None
     tls = [f"cafile {authority.file}", f"certfile {certificate}", f"keyfile {key}"]
     trust = ["--ca", authority.file] if secured else []
     with ReservedPort() as second:
-        # Besides the one for TCP: Mosquitto does not start with a websocket alone.
+        # In addition to TCP: Mosquitto does not start with a websocket listener alone.
         listener = [f"listener {second.port} 127.0.0.1", "protocol websockets"]
         with Mosquitto(tmp_path, *listener, *(tls if secured else [])):
             options = ["--host", "127.0.0.1", "--port", second.port, "--websocket", *trust]
@@ -161,6 +161,6 @@ def test_websockets(secured: bool, authority: Authority, tmp_path: Path) -> None
             assert run("sub", "a", "--count", "1", *options).text == "b" * 10_000 + "\n"
 
 
-def test_no_websocket_there(mosquitto: Mosquitto) -> None:
+def test_a_server_without_websockets(mosquitto: Mosquitto) -> None:
     message = refusal(run("pub", "a", "b", "--port", mosquitto.port, "--websocket"))
     assert f"cannot connect to localhost:{mosquitto.port}: WebSocket handshake" in message

@@ -1,4 +1,4 @@
-"""Options that cannot be meant are refused before anything is sent."""
+"""Contradictory options are refused before anything is sent."""
 
 import os
 import subprocess
@@ -88,7 +88,7 @@ def test_options_of_sub(options: list[str], expected: str) -> None:
     assert expected in refusal(run("sub", "--port", "1", *options))
 
 
-def test_a_clause_is_read_before_anything_is_sent() -> None:
+def test_a_clause_is_parsed_before_anything_is_sent() -> None:
     done = run("sub", "a", "--port", "1", "--where", "40 <= lat < 41 and !speed")
     assert done.returncode == 2
     assert done.errors.splitlines() == [
@@ -109,7 +109,7 @@ def test_ports_are_those_of_the_listeners() -> None:
     assert ConnectionOptions(host="::1", port=5).address == "[::1]:5"
 
 
-def test_the_password_has_three_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_has_three_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "password"
     file.write_bytes(b"from the file \r\nand no more")
     monkeypatch.setitem(os.environ, "DOVETAIL_PASSWORD", "from the environment")
@@ -119,14 +119,14 @@ def test_the_password_has_three_places(tmp_path: Path, monkeypatch: pytest.Monke
     assert ConnectionOptions().read_password() is None
 
 
-def test_an_own_name_is_short_and_never_the_same() -> None:
-    names = {ConnectionOptions().own_client_id() for _ in range(100)}
+def test_random_client_identifiers_are_short_and_differ() -> None:
+    names = {ConnectionOptions().client_id_or_random() for _ in range(100)}
     assert len(names) == 100
     assert all(len(name) <= 23 and name.isalnum() for name in names)
-    assert ConnectionOptions(client_id="mine").own_client_id() == "mine"
+    assert ConnectionOptions(client_id="mine").client_id_or_random() == "mine"
 
 
-def test_help_does_not_wait_for_the_client() -> None:
+def test_help_does_not_import_the_client() -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "dovetail", "pub", "--help"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What is printed for a message."""
+"""The printed formats of messages."""
 
 import base64
 import json
@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.client.message_format import Format, Received, render
+from dovetail.client.message_format import Format, ReceivedMessage, render
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 891_234, UTC)
 
 
-def received(payload: bytes, topic: str = "a/b") -> Received:
-    return Received(topic=topic, payload=payload, time=NOW)
+def received(payload: bytes, topic: str = "a/b") -> ReceivedMessage:
+    return ReceivedMessage(topic=topic, payload=payload, time=NOW)
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def test_formats(how: Format, payload: bytes, expected: bytes) -> None:
     assert render(received(payload), how, verbose=False, terminal=False) == expected
 
 
-def test_verbose_has_the_topic() -> None:
+def test_verbose_prints_the_topic() -> None:
     assert render(received(b"1"), Format.TEXT, verbose=True, terminal=False) == b"a/b 1\n"
     assert render(received(b"1"), Format.HEX, verbose=True, terminal=False) == b"a/b 31\n"
 
 
-def test_a_terminal_is_not_told_what_to_do() -> None:
+def test_a_terminal_gets_no_control_characters() -> None:
     message = received(b"\x1b[2Jred\tand\nblue\x9b \xc2\x9b", topic="a\x1b[31m")
     shown = render(message, Format.TEXT, verbose=True, terminal=True)
     assert shown == b"a\\x1b[31m \\x1b[2Jred\tand\nblue\\x9b \\x9b\n"
@@ -48,8 +48,8 @@ def test_a_terminal_is_not_told_what_to_do() -> None:
     assert json.loads(shown)["payload"] == "\x7f\x9b"
 
 
-def test_json_has_all_of_a_message() -> None:
-    message = Received(
+def test_json_has_all_properties() -> None:
+    message = ReceivedMessage(
         topic="é",
         payload=b'say "hi"',
         qos=2,
@@ -81,7 +81,7 @@ def test_json_has_all_of_a_message() -> None:
     }
 
 
-def test_json_leaves_out_what_is_not_there() -> None:
+def test_json_leaves_out_missing_properties() -> None:
     line = render(received(b""), Format.JSON, verbose=False, terminal=False)
     assert list(json.loads(line)) == ["topic", "payload", "qos", "retain", "time"]
 

@@ -119,7 +119,7 @@ def test_retained_and_cleared(mosquitto: Mosquitto) -> None:
     assert printed(subscriber) == ["y 0"]
 
 
-def test_nobody_subscribed_is_a_note_for_those_who_ask(mosquitto: Mosquitto) -> None:
+def test_verbose_notes_a_message_without_subscriber(mosquitto: Mosquitto) -> None:
     pub = ["pub", "nobody/there", "x", "--qos", "1", "--port", mosquitto.port]
     assert run(*pub).text == ""
     done = run(*pub, "-v")
@@ -150,7 +150,7 @@ def test_a_refused_publication_is_an_error(qos: int, source: list[str], tmp_path
         ("retain_available false", ["x", "--retain"], "retains no messages"),
     ],
 )
-def test_what_a_server_does_not_take(
+def test_limits_of_the_server(
     limit: str, arguments: list[str], expected: str, tmp_path: Path
 ) -> None:
     with Mosquitto(tmp_path, limit) as broker:
@@ -159,7 +159,7 @@ def test_what_a_server_does_not_take(
     assert message == f"localhost:{broker.port} {expected}" + ("\n" if ")" in expected else ".\n")
 
 
-def test_the_server_goes_away_in_the_middle(tmp_path: Path) -> None:
+def test_the_server_stops_meanwhile(tmp_path: Path) -> None:
     with Mosquitto(tmp_path) as broker:
         subscriber = broker.subscriber("-t", "a", "-C", "1")
         with start("pub", "a", "--lines", "--qos", "1", "--port", broker.port) as publisher:
@@ -186,7 +186,7 @@ def test_a_server_that_does_not_acknowledge(monkeypatch: pytest.MonkeyPatch) -> 
     assert message == f"127.0.0.1:{server.port} has not answered for 0.1 seconds.\n"
 
 
-def test_the_window_is_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_window_follows_the_servers_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dovetail.client.publisher.ANSWER_SECONDS_MAX", 0.1)
     monkeypatch.setattr(connection, "CLOSE_SECONDS_MAX", 0.1)
     receive_maximum_2 = b"\x20\x06\x00\x00\x03\x21\x00\x02"
@@ -198,7 +198,7 @@ def test_the_window_is_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(packet[0] >> 4 != 3 for packet in server.packets[3:])
 
 
-def test_the_will_is_for_those_who_vanish(mosquitto: Mosquitto) -> None:
+def test_a_will_is_published_only_if_the_client_vanishes(mosquitto: Mosquitto) -> None:
     subscriber = mosquitto.subscriber("-t", "will", "-q", "1", "-C", "1", "-F", "%q %p")
     will = ["--will-topic", "will", "--will-payload", "gone", "--will-qos", "1"]
     assert run("pub", "a", "b", "--port", mosquitto.port, *will).text == ""
@@ -216,6 +216,6 @@ def test_the_will_is_for_those_who_vanish(mosquitto: Mosquitto) -> None:
     assert len([*filter(is_will, mosquitto.log())]) == 1
 
 
-def test_a_slow_line_has_more_time() -> None:
+def test_more_unanswered_bytes_get_more_time() -> None:
     assert answer_seconds_max(0) == 30
     assert answer_seconds_max(1 << 20) == 30 + 64

@@ -12,13 +12,13 @@ import pytest
 
 from dovetail.client import subscriber
 from support.processes.broker_process import WAIT_SECONDS
-from support.processes.client_commands import Done, refusal, run, start
+from support.processes.client_commands import CommandResult, refusal, run, start
 from support.processes.mosquitto import Mosquitto
 from support.processes.scripted_server import CLOSE, CONNACK, ScriptedServer
 
 
 def subscribed(broker: Mosquitto, *arguments: object, name: str) -> "subprocess.Popen[str]":
-    """A `dovetail sub` that the broker has answered."""
+    """Start `dovetail sub`, and wait until it has subscribed."""
     options = ["--port", broker.port, "--client-id", name]
     process = start("sub", *arguments, *options)
     broker.wait_for_log(lambda line: "Sending SUBACK" in line and line.endswith(name))
@@ -42,7 +42,9 @@ def test_messages_are_printed(version: str, qos: int, mosquitto: Mosquitto) -> N
     assert finished(process) == (0, "a/x 21.5 °C\nb \\xff\n", "")
 
 
-def retained(broker: Mosquitto, topic: str, payload: bytes | str, *options: object) -> Done:
+def retained(
+    broker: Mosquitto, topic: str, payload: bytes | str, *options: object
+) -> CommandResult:
     broker.publish(topic, payload, "-r")
     return run("sub", topic, "--count", "1", "--port", broker.port, *options)
 
@@ -113,7 +115,7 @@ def test_retained_messages_can_be_left_out(mosquitto: Mosquitto) -> None:
     assert finished(process) == (0, "new\n", "")
 
 
-def test_an_interrupt_is_the_end_unless_there_is_a_count(mosquitto: Mosquitto) -> None:
+def test_an_interrupt_is_an_error_only_with_a_count(mosquitto: Mosquitto) -> None:
     for options, code in (([], 0), (["--count", "3"], 130)):
         name = f"interrupted-{code}"
         process = subscribed(mosquitto, "x", *options, name=name)
@@ -137,7 +139,7 @@ def test_a_reader_that_leaves_ends_it_at_once(mosquitto: Mosquitto) -> None:
     )
 
 
-def test_an_output_that_cannot_be_written(mosquitto: Mosquitto) -> None:
+def test_output_that_cannot_be_written(mosquitto: Mosquitto) -> None:
     mosquitto.publish("full", "x", "-r")
     command = [sys.executable, "-m", "dovetail", "sub", "full", "--port", str(mosquitto.port)]
     with Path("/dev/full").open("w") as full:
@@ -154,16 +156,16 @@ def test_an_output_that_cannot_be_written(mosquitto: Mosquitto) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_time_is_up(mosquitto: Mosquitto) -> None:
+def test_time_out(mosquitto: Mosquitto) -> None:
     sub = ["sub", "never", "--port", mosquitto.port, "--timeout", "0.1"]
     assert run(*sub).text == ""
     assert refusal(run(*sub, "--count", "2")) == "0 of 2 messages came in 0.1 seconds.\n"
 
 
-def test_a_lost_connection_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_connection_is_reopened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriber, "RETRY_SECONDS_MIN", 0.1)
     with Mosquitto(tmp_path) as broker:
-        done: list[Done] = []
+        done: list[CommandResult] = []
 
         def subscribe() -> None:
             options = ["--client-id", "again", "--qos", "1", "--port", broker.port]
@@ -189,21 +191,21 @@ def test_a_lost_connection_is_made_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_kept_session_loses_nothing(version: str, qos: int, mosquitto: Mosquitto) -> None:
+def test_a_persistent_session_loses_nothing(version: str, qos: int, mosquitto: Mosquitto) -> None:
     name = f"kept-{version}-{qos}"
     options = ["--keep-session", "--client-id", name, "--qos", qos, "--mqtt", version]
     sub = ["sub", name, "--port", mosquitto.port, *options]
     assert run(*sub, "--timeout", "0").text == ""
     for number in range(4):
         mosquitto.publish(name, f"message {number}", "-q", "2")
-    # At QoS 2, and in 3.1.1, which cannot bound what is on the way, some are half delivered at
-    # the end of the first run; then the second run has fewer.
+    # At QoS 2, and with 3.1.1, which cannot bound messages in flight, some are half delivered when
+    # the first run ends; then the second run has fewer.
     assert run(*sub, "--count", "1").text == "message 0\n"
     if qos == 1 or version == "5":
         assert run(*sub, "--count", "3").text == "message 1\nmessage 2\nmessage 3\n"
 
 
-def test_a_clean_start_forgets(mosquitto: Mosquitto) -> None:
+def test_a_clean_start_discards_the_session(mosquitto: Mosquitto) -> None:
     sub = ["sub", "clean", "--port", mosquitto.port, "--client-id", "clean", "--qos", "1"]
     assert run(*sub, "--keep-session", "--timeout", "0").text == ""
     mosquitto.publish("clean", "lost", "-q", "1")
@@ -214,7 +216,7 @@ def test_a_clean_start_forgets(mosquitto: Mosquitto) -> None:
 SUBACK = b"\x90\x04\x00\x01\x00\x00"
 
 
-def scripted(server: ScriptedServer, *arguments: object) -> Done:
+def scripted(server: ScriptedServer, *arguments: object) -> CommandResult:
     return run("sub", "a/b", "--host", "127.0.0.1", "--port", server.port, *arguments)
 
 
@@ -229,7 +231,7 @@ def test_a_refused_subscription_is_an_error() -> None:
     assert "unspecified error (0x80)\nMQTT 3.1.1 has no words for the reason" in message
 
 
-def test_a_reason_of_several_lines_is_shown_as_such() -> None:
+def test_a_reason_string_of_several_lines() -> None:
     said = b"no attribute 'x\x1b'\nx < 1\n^"
     properties = b"\x1f" + len(said).to_bytes(2, "big") + said
     body = b"\x00\x01" + bytes([len(properties)]) + properties + b"\x83"
@@ -243,7 +245,7 @@ def test_a_reason_of_several_lines_is_shown_as_such() -> None:
     assert more == ["x < 1", "^"]
 
 
-def test_a_clause_is_a_user_property_of_all_filters() -> None:
+def test_a_clause_is_a_user_property_of_subscribe() -> None:
     clause = "40 <= lat < 41"
     with ScriptedServer([CONNACK, b"\x90\x05\x00\x01\x00\x00\x00"]) as server:
         done = scripted(server, "c/#", "--where", clause, "--timeout", "0")
@@ -255,7 +257,7 @@ def test_a_clause_is_a_user_property_of_all_filters() -> None:
 
 @pytest.mark.parametrize("topic_filter", ["c/#?lat<41&road=A1", "c/+?lat<+41", "c?x=%23/#"])
 def test_a_clause_behind_a_filter_is_sent_as_it_is(topic_filter: str) -> None:
-    """Only the server knows where it may be one."""
+    """Only the server knows where a clause may be."""
     with ScriptedServer([b"\x20\x02\x00\x00", b"\x90\x04\x00\x01\x00\x00"]) as server:
         done = scripted(server, topic_filter, "--mqtt", "3.1.1", "--timeout", "0")
     assert done.text == ""
@@ -280,7 +282,7 @@ def test_a_lesser_qos_is_noted() -> None:
         (["--identifier", "300"], b"\x03\x0b\xac\x02", 0b0000_0000),
     ],
 )
-def test_what_is_asked_for(arguments: list[str], properties: bytes, options: int) -> None:
+def test_subscription_options(arguments: list[str], properties: bytes, options: int) -> None:
     with ScriptedServer([CONNACK, b"\x90\x04\x00\x01\x00\x02"]) as server:
         assert scripted(server, "--timeout", "0", *arguments).returncode == 0
     body = b"\x00\x01" + properties + b"\x00\x03a/b" + bytes([options])
@@ -292,7 +294,7 @@ SHUTTING_DOWN = b"\xe0\x01\x8b"
 MESSAGE = b"\x30\x08\x00\x03a/b\x00hi"
 
 
-def test_who_was_taken_over_does_not_come_back() -> None:
+def test_a_client_does_not_reconnect_after_a_take_over() -> None:
     with ScriptedServer([CONNACK, SUBACK + TAKEN_OVER]) as server:
         message = refusal(scripted(server))
     assert message == f"127.0.0.1:{server.port} ended the connection: session taken over (0x8E)\n"
@@ -314,7 +316,7 @@ def test_a_server_may_be_busy_for_a_while(monkeypatch: pytest.MonkeyPatch) -> No
     assert again.endswith("again.")
 
 
-def test_a_server_that_refuses_us_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_refuses_after_a_reconnect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriber, "RETRY_SECONDS_MIN", 0.01)
     with ScriptedServer([CONNACK, SUBACK + SHUTTING_DOWN], [b"\x20\x03\x00\x8a\x00"]) as server:
         done = scripted(server)
@@ -322,7 +324,7 @@ def test_a_server_that_refuses_us_later(monkeypatch: pytest.MonkeyPatch) -> None
     assert done.errors.endswith("refused the connection: banned (0x8A)\n")
 
 
-def test_a_session_that_is_present_is_not_subscribed_again(
+def test_a_present_session_is_not_subscribed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(subscriber, "RETRY_SECONDS_MIN", 0.01)

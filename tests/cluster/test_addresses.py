@@ -1,4 +1,4 @@
-"""Addresses in text, and what can be told of them without asking the network."""
+"""Addresses as text, and what is known of them without the network."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Nodes of any role find each other, and know what each is for."""
+"""Nodes of any role find each other and know each other's role."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ def test_all_know_what_each_is_for() -> None:
 
 def test_who_is_heard_of_without_a_role_is_left_alone() -> None:
     def told(version: int, *records: Record) -> bytes:
-        return gossip.encode(gossip.Give([Delta("three", 1, version - 1, version, records)]))
+        return gossip.encode(gossip.GossipAck2([Delta("three", 1, version - 1, version, records)]))
 
     async def work() -> None:
         async with (

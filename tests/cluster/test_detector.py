@@ -1,4 +1,4 @@
-"""The suspicion of silence."""
+"""The failure detector: suspicion grows with silence."""
 
 import math
 import statistics
@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cluster.detector import Detector
+from dovetail.cluster.detector import FailureDetector
 
 
-def a_detector(now: float = 0.0, window: int = 50) -> Detector:
-    return Detector(now, 1.0, window=window, deviation_min_seconds=0.25)
+def a_detector(now: float = 0.0, window: int = 50) -> FailureDetector:
+    return FailureDetector(now, 1.0, window=window, deviation_min_seconds=0.25)
 
 
 def test_suspicion_grows_with_silence_and_ends_with_a_sign() -> None:

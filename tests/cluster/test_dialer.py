@@ -1,8 +1,8 @@
-"""Pauses grow and differ; the log is told once."""
+"""Pauses grow and differ, and a refusal is logged once."""
 
 from random import Random
 
-from dovetail.cluster.dialer import Grievances, pause_seconds
+from dovetail.cluster.dialer import RefusalLog, pause_seconds
 
 
 def test_pauses_double_up_to_a_limit() -> None:
@@ -15,7 +15,7 @@ def test_pauses_double_up_to_a_limit() -> None:
 
 
 def test_a_grievance_is_news_once_a_while() -> None:
-    grievances = Grievances(10, 60)
+    grievances = RefusalLog(10, 60)
     assert grievances.is_news("a", "cold", 0)
     assert not grievances.is_news("a", "cold", 59)
     assert grievances.is_news("a", "dark", 59)
@@ -25,7 +25,7 @@ def test_a_grievance_is_news_once_a_while() -> None:
 
 
 def test_not_all_grievances_are_remembered() -> None:
-    grievances = Grievances(10, 60)
+    grievances = RefusalLog(10, 60)
     for number in range(1_000):
         assert grievances.is_news(str(number), "cold", 0)
         assert len(grievances._logged_at) <= 10

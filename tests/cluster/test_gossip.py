@@ -1,4 +1,4 @@
-"""Messages of gossip, one node at a time. The whole of it is tried in tests/sim."""
+"""Gossip messages, one node at a time; tests/sim tests whole clusters."""
 
 from random import Random
 
@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cluster.gossip import Ask, Event, Give, Gossip, Presence, Tell, decode, encode
+from dovetail.cluster.gossip import (
+    Gossip,
+    GossipAck,
+    GossipAck2,
+    GossipSyn,
+    Presence,
+    PresenceEvent,
+    decode,
+    encode,
+)
 from dovetail.cluster.membership import Delta, Digest, Record
 from dovetail.errors import PeerError
 from dovetail.limits import CLUSTER_NODES_MAX
@@ -17,8 +26,8 @@ def a_node(name: str, now: float = 0.0) -> Gossip:
 
 
 def exchange(asking: Gossip, asked: Gossip, now: float) -> None:
-    tell = asked.receive(decode(encode(Ask(asking.table.digests()))), now)
-    assert isinstance(tell, Tell)
+    tell = asked.receive(decode(encode(GossipSyn(asking.table.digests()))), now)
+    assert isinstance(tell, GossipAck)
     give = asking.receive(decode(encode(tell)), now)
     if give is not None:
         assert asked.receive(decode(encode(give)), now) is None
@@ -66,7 +75,7 @@ def test_who_is_met_is_there_and_is_asked_first() -> None:
     assert [event.name for event in node.take_events()] == ["other"]
     ((receiver, message),) = node.tick(0.5)
     assert receiver == "other"
-    assert isinstance(message, Ask)
+    assert isinstance(message, GossipSyn)
     assert Digest("other", 7, 0) in message.digests
 
 
@@ -79,14 +88,14 @@ def test_bytes_that_are_no_gossip(data: bytes) -> None:
     a_node("one").receive(message, 1.0)
 
 
-SOME = Tell(
+SOME = GossipAck(
     [Delta("x", 3, 1, 5, (Record("a", 2, b"value"), Record("b", 5, b"")))], [Digest("y", 1, 2)]
 )
 
 
 @given(st.data())
 def test_mutated_gossip(data: st.DataObject) -> None:
-    some: Tell | Give = SOME if data.draw(st.booleans()) else Give(SOME.deltas)
+    some: GossipAck | GossipAck2 = SOME if data.draw(st.booleans()) else GossipAck2(SOME.deltas)
     encoded = bytearray(encode(some))
     for _ in range(data.draw(st.integers(1, 4))):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
@@ -102,7 +111,7 @@ def test_mutated_gossip(data: st.DataObject) -> None:
 def test_gossip_about_too_many() -> None:
     digests = [Digest(f"node {number}", 1, 1) for number in range(CLUSTER_NODES_MAX + 1)]
     with pytest.raises(PeerError, match="more than"):
-        decode(encode(Ask(digests)))
+        decode(encode(GossipSyn(digests)))
 
 
 def test_who_is_remembered_and_never_comes_is_forgotten() -> None:
@@ -116,7 +125,7 @@ def test_who_is_remembered_and_never_comes_is_forgotten() -> None:
     node.tick(9.0)
     assert node.take_events() == []
     node.tick(10.5)
-    assert node.take_events() == [Event("lost", None)]
+    assert node.take_events() == [PresenceEvent("lost", None)]
     assert node.presence("lost") is None
 
 

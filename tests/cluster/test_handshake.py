@@ -1,4 +1,4 @@
-"""Two nodes come together if they have the same secret, and in no other way.
+"""Two nodes accept each other only if they have the same secret.
 
 Proofs are tried in the other role, on other connections, changed and cut; an acceptor is sent
 anything in every state.
@@ -15,11 +15,11 @@ from dovetail.cluster.frames import FrameReader, encode
 from dovetail.cluster.handshake import (
     MAGIC,
     VERSION,
-    Code,
     Handshake,
+    HandshakeRefusal,
+    HandshakeState,
     Hello,
-    Refusal,
-    State,
+    RefusalCode,
     decode_refusal,
     encode_hello,
 )
@@ -53,7 +53,7 @@ hellos = st.builds(
 
 
 def refused_with(side: Handshake) -> int:
-    assert side.state is State.REFUSED
+    assert side.state is HandshakeState.REFUSED
     assert side.refusal is not None
     return side.refusal.code
 
@@ -106,46 +106,51 @@ def test_the_dialer_proves_first() -> None:
 # Refusals ---------------------------------------------------------------------------------------
 
 
-def never(_hello: Hello) -> Refusal:
-    return Refusal(Code.NOT_TAKEN, "not today")
+def never(_hello: Hello) -> HandshakeRefusal:
+    return HandshakeRefusal(RefusalCode.NOT_TAKEN, "not today")
 
 
 @pytest.mark.parametrize(
     ("one", "other", "code", "says"),
     [
-        (lambda: dialer(key=b"x"), acceptor, Code.WRONG_SECRET, "the proof of a is wrong: b has"),
+        (
+            lambda: dialer(key=b"x"),
+            acceptor,
+            RefusalCode.WRONG_SECRET,
+            "the proof of a is wrong: b has",
+        ),
         (
             lambda: dialer(channel=b"mine"),
             lambda: acceptor(channel=b"theirs"),
-            Code.WRONG_SECRET,
+            RefusalCode.WRONG_SECRET,
             "or somebody stands between them",
         ),
         (
             lambda: dialer(hello("a", cluster="other")),
             acceptor,
-            Code.OTHER_CLUSTER,
+            RefusalCode.OTHER_CLUSTER,
             "b is in the cluster test, a in other",
         ),
-        (dialer, lambda: acceptor(hello("a")), Code.OURSELVES, "a has dialed itself"),
+        (dialer, lambda: acceptor(hello("a")), RefusalCode.OURSELVES, "a has dialed itself"),
         (
             dialer,
             lambda: acceptor(hello("a", instance=9)),
-            Code.NAME_IN_USE,
+            RefusalCode.NAME_IN_USE,
             "two nodes with the name a",
         ),
         (
             lambda: dialer(expected_name="c"),
             acceptor,
-            Code.OTHER_NAME,
+            RefusalCode.OTHER_NAME,
             "c was expected where b is",
         ),
-        (dialer, lambda: acceptor(needs_secret=True), Code.SECRET_NEEDED, "b has no secret"),
-        (dialer, lambda: acceptor(check=never), Code.NOT_TAKEN, "not today"),
-        (lambda: dialer(check=never), acceptor, Code.NOT_TAKEN, "not today"),
+        (dialer, lambda: acceptor(needs_secret=True), RefusalCode.SECRET_NEEDED, "b has no secret"),
+        (dialer, lambda: acceptor(check=never), RefusalCode.NOT_TAKEN, "not today"),
+        (lambda: dialer(check=never), acceptor, RefusalCode.NOT_TAKEN, "not today"),
     ],
 )
 def test_both_sides_know_why(
-    one: Callable[[], Handshake], other: Callable[[], Handshake], code: Code, says: str
+    one: Callable[[], Handshake], other: Callable[[], Handshake], code: RefusalCode, says: str
 ) -> None:
     dials, accepts = one(), other()
     assert run(dials, accepts)[-1] == frames.REFUSAL
@@ -160,7 +165,7 @@ def test_both_sides_know_why(
 def test_another_version_is_told_so_whatever_it_says(version: int, rest: bytes) -> None:
     other = acceptor()
     step(other, encode(frames.HELLO, MAGIC + version.to_bytes(2) + rest))
-    assert refused_with(other) == Code.OTHER_VERSION
+    assert refused_with(other) == RefusalCode.OTHER_VERSION
     assert other.refusal is not None
     assert f"speaks version {VERSION} of this protocol, not {version}" in other.refusal.sentence
 
@@ -180,8 +185,8 @@ def test_the_check_is_asked_for_nobody_without_a_proof() -> None:
 def test_a_refusal_after_the_end_ends_it() -> None:
     one, other = dialer(), acceptor()
     run(one, other)
-    assert step(other, one.refuse(Code.NOT_TAKEN, "after all")) == b""
-    assert refused_with(other) == Code.NOT_TAKEN
+    assert step(other, one.refuse(RefusalCode.NOT_TAKEN, "after all")) == b""
+    assert refused_with(other) == RefusalCode.NOT_TAKEN
 
 
 @given(st.binary(max_size=500))
@@ -194,7 +199,7 @@ def test_any_refusal_is_one_short_line(body: bytes) -> None:
 def test_a_refusal_cannot_write_the_log() -> None:
     one = dialer()
     sentence = "go away\nroot logged in\x1b[2J" + "x" * 1_000
-    step(one, acceptor().refuse(Code.NOT_TAKEN, sentence))
+    step(one, acceptor().refuse(RefusalCode.NOT_TAKEN, sentence))
     assert one.refusal is not None
     assert one.refusal.sentence.startswith("go away?root logged in?[2Jxxx")
     assert len(one.refusal.sentence) == REFUSAL_CHARACTERS_MAX
@@ -206,7 +211,7 @@ def test_a_refusal_cannot_write_the_log() -> None:
 def test_a_dialers_proof_is_none_of_an_acceptor() -> None:
     one, _other, proof = proof_awaited()
     step(one, proof)  # comes back as the answer
-    assert refused_with(one) == Code.WRONG_SECRET
+    assert refused_with(one) == RefusalCode.WRONG_SECRET
 
 
 def test_an_acceptors_proof_is_none_of_a_dialer() -> None:
@@ -216,13 +221,13 @@ def test_an_acceptors_proof_is_none_of_a_dialer() -> None:
     again = acceptor()
     step(again, dialer().begin())
     step(again, answer)
-    assert refused_with(again) == Code.WRONG_SECRET
+    assert refused_with(again) == RefusalCode.WRONG_SECRET
 
 
 def test_words_that_come_back_are_ours() -> None:
     one = dialer()
     step(one, one.begin())
-    assert refused_with(one) == Code.OURSELVES
+    assert refused_with(one) == RefusalCode.OURSELVES
 
 
 def test_two_dialers_cannot_be_set_upon_each_other() -> None:
@@ -231,7 +236,7 @@ def test_two_dialers_cannot_be_set_upon_each_other() -> None:
     first, second = step(one, two.begin()), step(two, one.begin())
     step(one, second)
     step(two, first)
-    assert refused_with(one) == refused_with(two) == Code.WRONG_SECRET
+    assert refused_with(one) == refused_with(two) == RefusalCode.WRONG_SECRET
 
 
 @given(st.integers(3, 1 << 200))
@@ -240,7 +245,7 @@ def test_a_proof_of_another_connection_is_refused(nonce: int) -> None:
     replayed = acceptor(hello("b", nonce))  # the same node, with the nonce of a new connection
     step(replayed, one.begin())
     step(replayed, proof)
-    assert refused_with(replayed) == Code.WRONG_SECRET
+    assert refused_with(replayed) == RefusalCode.WRONG_SECRET
 
 
 @given(st.integers(3, 1 << 200))
@@ -250,14 +255,14 @@ def test_an_acceptors_proof_of_another_connection_is_refused(nonce: int) -> None
     fresh = dialer(hello("a", nonce))
     step(fresh, step(acceptor(), fresh.begin()))
     step(fresh, answer)
-    assert refused_with(fresh) == Code.WRONG_SECRET
+    assert refused_with(fresh) == RefusalCode.WRONG_SECRET
 
 
 def test_who_stands_between_with_another_certificate_is_found_out() -> None:
     """The frames are passed on as they are: only the certificate that the dialer sees differs."""
     one, other = dialer(channel=b"of the one between"), acceptor(channel=b"of the acceptor")
     run(one, other)
-    assert refused_with(other) == Code.WRONG_SECRET
+    assert refused_with(other) == RefusalCode.WRONG_SECRET
 
 
 @given(st.data())
@@ -267,9 +272,9 @@ def test_a_changed_hello_spoils_the_proof(data: st.DataObject) -> None:
     kind, body = only_frame(one.begin())
     changed = data.draw(mutations(body))
     answer = other.receive(kind, changed)
-    if other.state is State.PROOF_AWAITED and changed != body:
+    if other.state is HandshakeState.PROOF_AWAITED and changed != body:
         step(other, step(one, answer))
-        assert refused_with(other) == Code.WRONG_SECRET
+        assert refused_with(other) == RefusalCode.WRONG_SECRET
 
 
 @given(st.data())
@@ -278,12 +283,12 @@ def test_a_changed_proof_is_refused(data: st.DataObject) -> None:
     kind, body = only_frame(proof)
     changed = data.draw(mutations(body).filter(lambda changed: changed != body))
     other.receive(kind, changed)
-    assert refused_with(other) == Code.WRONG_SECRET
+    assert refused_with(other) == RefusalCode.WRONG_SECRET
     answer = step(acceptor_after(one), proof)
     kind, body = only_frame(answer)
     changed = data.draw(mutations(body).filter(lambda changed: changed != body))
     one.receive(kind, changed)
-    assert refused_with(one) == Code.WRONG_SECRET
+    assert refused_with(one) == RefusalCode.WRONG_SECRET
 
 
 def acceptor_after(one: Handshake) -> Handshake:
@@ -296,14 +301,14 @@ def acceptor_after(one: Handshake) -> Handshake:
 def test_every_truncation_of_a_hello_is_refused(end: int) -> None:
     other = acceptor()
     other.receive(frames.HELLO, only_frame(dialer().begin())[1][:end])
-    assert refused_with(other) == Code.MALFORMED
+    assert refused_with(other) == RefusalCode.MALFORMED
 
 
 @pytest.mark.parametrize("end", range(32))
 def test_every_truncation_of_a_proof_is_refused(end: int) -> None:
     _, other, proof = proof_awaited()
     other.receive(frames.PROOF, only_frame(proof)[1][:end])
-    assert refused_with(other) == Code.WRONG_SECRET
+    assert refused_with(other) == RefusalCode.WRONG_SECRET
 
 
 @pytest.mark.parametrize(
@@ -331,7 +336,7 @@ def test_a_hello_out_of_bounds_is_refused(change: dict[str, object]) -> None:
     values = {name: getattr(own, name) for name in own.__struct_fields__} | change
     other = acceptor()
     other.receive(frames.HELLO, encode_hello(Hello(**values)))
-    assert refused_with(other) == Code.MALFORMED
+    assert refused_with(other) == RefusalCode.MALFORMED
 
 
 # Anything, in every state -----------------------------------------------------------------------
@@ -369,7 +374,7 @@ def test_an_acceptor_bears_anything_in_any_state(data: st.DataObject) -> None:
     for _ in range(honest_steps):
         answer = step(other, valid)
         valid = step(one, answer) or encode(frames.PROOF, bytes(32))
-    was_done = other.state is State.DONE
+    was_done = other.state is HandshakeState.DONE
     hostile = data.draw(hostile_streams(valid))
     answered = 0
     try:
@@ -378,7 +383,7 @@ def test_an_acceptor_bears_anything_in_any_state(data: st.DataObject) -> None:
     except PeerError:
         pass
     if not was_done and hostile != valid:
-        assert other.state is not State.DONE or hostile.startswith(valid)
+        assert other.state is not HandshakeState.DONE or hostile.startswith(valid)
     assert reader.kept_bytes <= HANDSHAKE_BYTES_MAX
     assert answered < 1_000
 
@@ -395,4 +400,4 @@ def test_a_dialer_bears_anything_in_any_state(data: st.DataObject) -> None:
             one.receive(kind, body)
     except PeerError:
         pass
-    assert one.state is not State.DONE or hostile.startswith(valid)
+    assert one.state is not HandshakeState.DONE or hostile.startswith(valid)

@@ -1,14 +1,14 @@
-"""What a node is told about its links is checked before it has any."""
+"""Settings of links are checked when they are made."""
 
 import pytest
 
 from dovetail.cluster.addresses import Address
-from dovetail.cluster.link_settings import ClusterLinks
+from dovetail.cluster.link_settings import LinkSettings
 from dovetail.errors import ConfigError
 
 
 def test_a_name_is_enough() -> None:
-    links = ClusterLinks(name="a")
+    links = LinkSettings(name="a")
     assert (links.host, links.port, links.secret) == ("127.0.0.1", 7883, b"")
 
 
@@ -31,4 +31,4 @@ def test_a_name_is_enough() -> None:
 )
 def test_what_will_not_do(changes: dict[str, object], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        ClusterLinks(**({"name": "a"} | changes))  # type: ignore[arg-type]
+        LinkSettings(**({"name": "a"} | changes))  # type: ignore[arg-type]

@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.cluster.limits import NODE_RECORDS_MAX, RECORD_BYTES_MAX
-from dovetail.cluster.membership import Delta, Digest, NodeState, Table
+from dovetail.cluster.membership import Delta, Digest, MembershipTable, NodeState
 from dovetail.limits import CLUSTER_NODES_MAX
 
 ROOM = 1 << 20
 
 
-class Owner:
-    """A node through its lives, and all that it ever said: what a copy may look like."""
+class HistoryOwner:
+    """A node through its lives, with its whole history: every valid copy of it."""
 
     def __init__(self, name: str) -> None:
-        self.table = Table(name, 1)
+        self.table = MembershipTable(name, 1)
         self.history: dict[tuple[int, int], dict[str, bytes]] = {}
         self.note()
 
@@ -36,7 +36,7 @@ class Owner:
         self.note()
 
     def restart(self) -> None:
-        self.table = Table(self.table.name, self.table.own.incarnation + 1)
+        self.table = MembershipTable(self.table.name, self.table.own.incarnation + 1)
         self.note()
 
     def is_true(self, known: NodeState) -> bool:
@@ -52,18 +52,18 @@ deeds = st.one_of(
 )
 
 
-def do(owner: Owner, deed: tuple[object, ...]) -> None:
+def do(owner: HistoryOwner, deed: tuple[object, ...]) -> None:
     getattr(owner, str(deed[0]))(*deed[1:])
 
 
-def whole(table: Table) -> list[Delta]:
+def whole(table: MembershipTable) -> list[Delta]:
     return table.deltas([Digest(name, 0, 0) for name in table], ROOM)
 
 
 @given(st.lists(st.lists(deeds, max_size=6), min_size=3, max_size=4))
 def test_tables_merge_in_any_order_to_the_same(lives: list[list[tuple[object, ...]]]) -> None:
     """What was known of one owner at several times, merged as it comes."""
-    owner = Owner("x")
+    owner = HistoryOwner("x")
     states = []
     for deeds_then in lives:
         for deed in deeds_then:
@@ -71,7 +71,7 @@ def test_tables_merge_in_any_order_to_the_same(lives: list[list[tuple[object, ..
         states.append(whole(owner.table))
     outcomes = []
     for order in permutations(states):
-        table = Table("reader", 1)
+        table = MembershipTable("reader", 1)
         for deltas in (*order, order[0]):
             for delta in deltas:
                 table.apply(delta)
@@ -89,9 +89,9 @@ def test_cut_lost_and_late_deltas_never_make_up_a_history(
     deeds_in_all: list[tuple[object, ...]], seed: int, bytes_max: int
 ) -> None:
     random = Random(seed)
-    owner = Owner("x")
-    readers = [Table(f"reader-{number}", 1) for number in range(3)]
-    on_their_way: list[tuple[Table, Delta]] = []
+    owner = HistoryOwner("x")
+    readers = [MembershipTable(f"reader-{number}", 1) for number in range(3)]
+    on_their_way: list[tuple[MembershipTable, Delta]] = []
     for deed in deeds_in_all:
         do(owner, deed)
         source = random.choice([owner.table, *readers])
@@ -114,7 +114,11 @@ def test_cut_lost_and_late_deltas_never_make_up_a_history(
 
 
 def test_compare_finds_what_either_side_lacks() -> None:
-    one, other, third = Table("one", 1), Table("other", 1), Table("third", 1)
+    one, other, third = (
+        MembershipTable("one", 1),
+        MembershipTable("other", 1),
+        MembershipTable("third", 1),
+    )
     third.put("a", b"1")
     for delta in whole(third):
         one.apply(delta)
@@ -126,7 +130,7 @@ def test_compare_finds_what_either_side_lacks() -> None:
 
 
 def test_an_unchanged_value_is_no_news() -> None:
-    table = Table("x", 1)
+    table = MembershipTable("x", 1)
     table.put("a", b"1")
     version = table.own.version
     table.put("a", b"1")
@@ -135,12 +139,12 @@ def test_an_unchanged_value_is_no_news() -> None:
 
 def test_who_others_know_from_a_later_life_goes_beyond_it() -> None:
     """Its clock went back before it was started again."""
-    before = Table("x", 50)
+    before = MembershipTable("x", 50)
     before.put("a", b"old")
-    other = Table("other", 1)
+    other = MembershipTable("other", 1)
     for delta in whole(before):
         other.apply(delta)
-    again = Table("x", 20)
+    again = MembershipTable("x", 20)
     again.put("a", b"new")
     for delta in other.deltas([Digest("x", 20, 1)], ROOM):
         again.apply(delta)
@@ -152,7 +156,7 @@ def test_who_others_know_from_a_later_life_goes_beyond_it() -> None:
 
 
 def test_limits() -> None:
-    table = Table("x", 1)
+    table = MembershipTable("x", 1)
     with pytest.raises(ValueError, match="bytes"):
         table.put("a", bytes(RECORD_BYTES_MAX + 1))
     for number in range(NODE_RECORDS_MAX):

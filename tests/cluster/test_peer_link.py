@@ -1,4 +1,4 @@
-"""One connection, its network made by hand: what is written when, and what is borne."""
+"""One connection over a fake transport: what is written when, and what closes it."""
 
 import asyncio
 from collections.abc import Iterable
@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 
 from dovetail.cluster import frames
 from dovetail.cluster.addresses import Address
-from dovetail.cluster.dialer import Dial
+from dovetail.cluster.dialer import DialTarget
 from dovetail.cluster.frames import FrameReader, encode
 from dovetail.cluster.handshake import Handshake
 from dovetail.cluster.limits import HANDSHAKE_BYTES_MAX
-from dovetail.cluster.link_settings import ClusterLinks
-from dovetail.cluster.peer_link import Link
+from dovetail.cluster.link_settings import LinkSettings
+from dovetail.cluster.peer_link import PeerLink
 from support.brokers.handshakes import acceptor, dialer, step
 
 SOME = 16
 
 
-class Wire(asyncio.Transport):
-    """What a link has written; nothing of it is taken before the test says so."""
+class FakeTransport(asyncio.Transport):
+    """Collects what a link writes; bytes leave the buffer when the test says so."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,42 +66,45 @@ class Wire(asyncio.Transport):
     abort = close
 
 
-class Owner:
-    """Plays the transport's part, on a clock that tests set."""
+class FakeOwner:
+    """Stands in for the transport, with a clock that tests set."""
 
-    def __init__(self, links: ClusterLinks | None = None) -> None:
-        self.links = links or ClusterLinks(name="b")
+    def __init__(self, links: LinkSettings | None = None) -> None:
+        self.links = links or LinkSettings(name="b")
         self.now = 0.0
-        self.dirty: list[Link] = []
+        self.dirty: list[PeerLink] = []
         self.got: list[tuple[int, bytes]] = []
         self.is_told: list[str] = []
 
     def clock(self) -> float:
         return self.now
 
-    def opened(self, link: Link, _secure: object) -> Handshake:
+    def opened(self, link: PeerLink, _secure: object) -> Handshake:
         return dialer() if link.is_dialed else acceptor()
 
-    def wake(self, link: Link) -> None:
+    def wake(self, link: PeerLink) -> None:
         self.dirty.append(link)
 
-    def ready(self, _link: Link) -> None:
+    def ready(self, _link: PeerLink) -> None:
         self.is_told.append("ready")
 
-    def received(self, _link: Link, kind: int, body: bytes) -> None:
+    def received(self, _link: PeerLink, kind: int, body: bytes) -> None:
         self.got.append((kind, body))
 
-    def gone(self, _link: Link) -> None:
+    def gone(self, _link: PeerLink) -> None:
         self.is_told.append("gone")
 
 
-def opened(owner: Owner, *, is_dialed: bool = False) -> tuple[Link, Wire]:
-    link, wire = Link(owner, Dial(None, Address("b", 1)) if is_dialed else None), Wire()
+def opened(owner: FakeOwner, *, is_dialed: bool = False) -> tuple[PeerLink, FakeTransport]:
+    link, wire = (
+        PeerLink(owner, DialTarget(None, Address("b", 1)) if is_dialed else None),
+        FakeTransport(),
+    )
     link.connection_made(wire)
     return link, wire
 
 
-def ready(owner: Owner, *, is_dialed: bool = False) -> tuple[Link, Wire]:
+def ready(owner: FakeOwner, *, is_dialed: bool = False) -> tuple[PeerLink, FakeTransport]:
     link, wire = opened(owner, is_dialed=is_dialed)
     if is_dialed:
         side = acceptor()
@@ -115,7 +118,7 @@ def ready(owner: Owner, *, is_dialed: bool = False) -> tuple[Link, Wire]:
     return link, wire
 
 
-def sent(wire: Wire) -> list[tuple[int, bytes]]:
+def sent(wire: FakeTransport) -> list[tuple[int, bytes]]:
     return FrameReader(1 << 30).feed(b"".join(wire.writes))
 
 
@@ -124,7 +127,7 @@ def sent(wire: Wire) -> list[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("is_dialed", [True, False])
 def test_what_is_sent_in_a_turn_is_one_write(is_dialed: bool) -> None:
-    owner = Owner()
+    owner = FakeOwner()
     link, wire = ready(owner, is_dialed=is_dialed)
     bodies = [bytes([number]) * number for number in range(100)]
     assert all(link.send(SOME, body) for body in bodies)
@@ -138,7 +141,7 @@ def test_what_is_sent_in_a_turn_is_one_write(is_dialed: bool) -> None:
 
 
 def test_large_bodies_arrive_whole_too() -> None:
-    link, wire = ready(Owner())
+    link, wire = ready(FakeOwner())
     bodies = [b"a" * 100_000, b"", b"b" * 1_000_000]
     assert all(link.answer(SOME, body) for body in bodies)
     link.flush()
@@ -146,16 +149,16 @@ def test_large_bodies_arrive_whole_too() -> None:
 
 
 def test_nothing_is_sent_before_the_proof_nor_after_the_end() -> None:
-    link, _ = opened(Owner())
+    link, _ = opened(FakeOwner())
     assert not link.send(SOME, b"")
-    link, _ = ready(Owner())
+    link, _ = ready(FakeOwner())
     link.close("enough")
     assert not link.send(SOME, b"")
 
 
 def test_the_backlog_has_its_bound() -> None:
-    links = ClusterLinks(name="b", frame_bytes_max=1_000, backlog_bytes_max=1_000)
-    link, wire = ready(Owner(links))
+    links = LinkSettings(name="b", frame_bytes_max=1_000, backlog_bytes_max=1_000)
+    link, wire = ready(FakeOwner(links))
     wire.is_stuck = True
     assert link.send(SOME, bytes(500))
     assert not link.send(SOME, bytes(500))
@@ -166,22 +169,22 @@ def test_the_backlog_has_its_bound() -> None:
 
 
 def test_who_does_not_take_answers_is_not_read_from() -> None:
-    link, wire = ready(Owner())
+    link, wire = ready(FakeOwner())
     link.pause_writing()
     assert not wire.is_reading()
     link.resume_writing()
     assert wire.is_reading()
-    link, wire = ready(Owner(), is_dialed=True)
+    link, wire = ready(FakeOwner(), is_dialed=True)
     link.pause_writing()
     assert wire.is_reading()  # if both sides stopped, neither would go on
 
 
 def test_the_dialer_pings_and_the_acceptor_answers() -> None:
-    one, wire = ready(Owner(), is_dialed=True)
+    one, wire = ready(FakeOwner(), is_dialed=True)
     one.ping()
     one.flush()
     assert sent(wire) == [(frames.PING, b"")]
-    other, back = ready(Owner())
+    other, back = ready(FakeOwner())
     other.ping()
     other.data_received(wire.writes[-1])
     other.flush()
@@ -193,7 +196,7 @@ def test_the_dialer_pings_and_the_acceptor_answers() -> None:
 # Time -------------------------------------------------------------------------------------------
 
 
-def judged(owner: Owner, link: Link, seconds: float) -> None:
+def judged(owner: FakeOwner, link: PeerLink, seconds: float) -> None:
     """As many judgements as there would be."""
     for _ in range(round(seconds / 0.25)):
         owner.now += 0.25
@@ -201,7 +204,7 @@ def judged(owner: Owner, link: Link, seconds: float) -> None:
 
 
 def test_silence_ends_it() -> None:
-    owner = Owner()
+    owner = FakeOwner()
     link, wire = ready(owner)
     judged(owner, link, 5)
     assert not wire.is_closing()
@@ -211,7 +214,7 @@ def test_silence_ends_it() -> None:
 
 
 def test_pings_that_the_network_takes_are_no_sign_of_life() -> None:
-    owner = Owner()
+    owner = FakeOwner()
     link, wire = ready(owner, is_dialed=True)
     for _ in range(21):
         link.ping()
@@ -221,7 +224,7 @@ def test_pings_that_the_network_takes_are_no_sign_of_life() -> None:
 
 
 def test_who_takes_bytes_is_alive_though_its_answer_is_late() -> None:
-    owner = Owner()
+    owner = FakeOwner()
     link, wire = ready(owner, is_dialed=True)
     wire.is_stuck = True
     link.send(SOME, bytes(1_000_000))
@@ -235,7 +238,7 @@ def test_who_takes_bytes_is_alive_though_its_answer_is_late() -> None:
 
 
 def test_who_is_heard_and_takes_nothing_is_closed() -> None:
-    owner = Owner()
+    owner = FakeOwner()
     link, wire = ready(owner)
     wire.is_stuck = True
     link.send(SOME, b"take this")
@@ -249,7 +252,7 @@ def test_who_is_heard_and_takes_nothing_is_closed() -> None:
 
 
 def test_who_does_not_take_our_last_words_is_not_waited_for() -> None:
-    owner = Owner()
+    owner = FakeOwner()
     link, wire = ready(owner)
     link.close("enough")
     wire.has_ended = False  # it hangs
@@ -264,7 +267,7 @@ def test_who_does_not_take_our_last_words_is_not_waited_for() -> None:
 
 
 def test_the_end_is_told_once() -> None:
-    owner = Owner()
+    owner = FakeOwner()
     link, _ = ready(owner)
     link.give_up("enough")
     link.connection_lost(None)
@@ -287,7 +290,7 @@ def test_the_end_is_told_once() -> None:
     ),
 )
 def test_any_bytes_are_borne(is_dialed: bool, state: int, pieces: list[bytes]) -> None:
-    owner = Owner()
+    owner = FakeOwner()
     if state == 2:
         link, wire = ready(owner, is_dialed=is_dialed)
     else:

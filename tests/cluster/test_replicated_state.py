@@ -1,4 +1,4 @@
-"""Whatever peers and time do: waiters are released for a reason, in their order, and in time."""
+"""In any order of events, waiters are released for a reason, in order, and in time."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A secret comes from a file that is its owner's, and is long enough."""
+"""The secret's file: readable for its owner only, and long enough."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""TLS between nodes: certificates of one authority, of none, of another, and of one in between."""
+"""TLS between nodes: certificates of one authority, none, another, or a man in the middle."""
 
 import asyncio
 import ssl
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dovetail.cluster.addresses import Address
-from dovetail.cluster.link_settings import ClusterLinks
+from dovetail.cluster.link_settings import LinkSettings
 from dovetail.errors import ConfigError
 from support.certificates import Authority
-from support.clusters.nodes import ANSWER, ASK, dialed, links, nodes, run, until
+from support.clusters.transport_nodes import ANSWER, ASK, dialed, links, nodes, run, until
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def stranger(folder: Path) -> Authority:
 
 def secured(
     name: str, signed_by: Authority, ca: Authority | None, **changes: object
-) -> ClusterLinks:
+) -> LinkSettings:
     certificate, key = signed_by.issue(name)
     return links(
         name,
@@ -104,7 +104,7 @@ def test_with_an_authority_a_dialer_shows_its_certificate(
             with suppress(OSError):  # TLS 1.3 tells the client with its first read
                 async with dialed(a.address, tls=context) as peer:
                     await peer.closed()
-            await until(lambda: "did not let 127.0.0.1 in: TLS:" in caplog.text)
+            await until(lambda: "rejected the connection from 127.0.0.1: TLS:" in caplog.text)
             assert not a.transport._links
 
     run(work())
@@ -184,8 +184,8 @@ def test_a_stranger_who_does_not_go_on_with_tls_is_closed(
             async with dialed(a.address) as silent, dialed(a.address) as another:
                 await silent.closed()  # TLS counts too
                 await another.closed()
-            assert a.transport._door is not None
-            assert not a.transport._door._guests
+            assert a.transport._acceptor is not None
+            assert not a.transport._acceptor._handshakes
 
     run(work())
     assert "newer connections needed its slot" in caplog.text

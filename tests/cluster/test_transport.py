@@ -1,4 +1,4 @@
-"""Nodes that find each other over real sockets, and peers that do not behave."""
+"""Nodes that connect over real sockets, and misbehaving peers."""
 
 import asyncio
 import logging
@@ -11,22 +11,22 @@ import pytest
 
 from dovetail.cluster import frames, transport
 from dovetail.cluster.addresses import Address
-from dovetail.cluster.dialer import Dial
+from dovetail.cluster.dialer import DialTarget
 from dovetail.cluster.frames import encode, header
-from dovetail.cluster.handshake import MAGIC, Code, decode_refusal
+from dovetail.cluster.handshake import MAGIC, RefusalCode, decode_refusal
 from dovetail.cluster.limits import HANDSHAKE_BYTES_MAX
-from dovetail.cluster.peer_link import Link
+from dovetail.cluster.peer_link import PeerLink
 from dovetail.cluster.transport import Transport
 from dovetail.errors import ConfigError, PeerError
 from dovetail.limits import CLUSTER_NODES_MAX
 from support.brokers.handshakes import KEY as ANOTHER_KEY
 from support.brokers.handshakes import dialer
-from support.clusters.nodes import (
+from support.clusters.transport_nodes import (
     ANSWER,
     ASK,
     KEY,
-    HandMade,
-    Node,
+    ScriptedPeer,
+    TransportNode,
     dialed,
     links,
     named,
@@ -40,7 +40,7 @@ from support.processes.broker_process import WAIT_SECONDS
 Log = pytest.LogCaptureFixture
 
 
-async def connect(one: Node, other: Node) -> None:
+async def connect(one: TransportNode, other: TransportNode) -> None:
     name = other.transport.links.name
     one.transport.connect_to(name, other.address)
     await one.told("connected", name)
@@ -303,15 +303,15 @@ def test_a_fault_of_ours_does_not_end_a_dial(caplog: Log, monkeypatch: pytest.Mo
     def fail() -> None:
         raise faults.pop()
 
-    def make_link(owner: Transport, dial: Dial | None = None) -> Link:
-        link = Link(owner, dial)
+    def make_link(owner: Transport, dial: DialTarget | None = None) -> PeerLink:
+        link = PeerLink(owner, dial)
         if faults:
             monkeypatch.setattr(link.settled, "wait", fail)
         return link
 
     async def work() -> None:
         async with nodes(links("a"), links("b")) as (a, b):
-            monkeypatch.setattr(transport, "Link", make_link)
+            monkeypatch.setattr(transport, "PeerLink", make_link)
             await connect(a, b)
 
     run(work())
@@ -348,7 +348,7 @@ def test_many_nodes_find_each_other_however_often_they_are_cut() -> None:
     run(work())
 
 
-def proven(node: Node) -> list[Link]:
+def proven(node: TransportNode) -> list[PeerLink]:
     return [link for link in node.transport._links if link.is_open]
 
 
@@ -367,7 +367,7 @@ def test_another_secret(caplog: Log) -> None:
     why = "the proof of a is wrong: b has another secret"
     assert here.startswith("cannot connect to b at 127.0.0.1:")
     assert here.endswith(f": refused by it: {why}")
-    assert there == f"did not let 127.0.0.1 in: refused: {why}"
+    assert there == f"rejected the connection from 127.0.0.1: refused: {why}"
 
 
 def test_another_cluster(caplog: Log) -> None:
@@ -387,7 +387,7 @@ def test_another_version() -> None:
             frame = await peer.next_frame()
             assert frame is not None
             assert frame[0] == frames.REFUSAL
-            assert decode_refusal(frame[1]).code == Code.OTHER_VERSION
+            assert decode_refusal(frame[1]).code == RefusalCode.OTHER_VERSION
             await peer.closed()
 
     run(work())
@@ -414,8 +414,8 @@ def test_a_process_that_takes_anothers_place_has_its_name() -> None:
             here = Address("10.0.0.1", 7883)
             async with nodes(links("b", advertise=here)) as (b,):
                 await connect(b, a)
-                assert b.transport._door is not None
-                a.transport.connect_to("b", b.transport._door.address)
+                assert b.transport._acceptor is not None
+                a.transport.connect_to("b", b.transport._acceptor.address)
                 await a.told("connected", "b")
                 async with nodes(links("b", advertise=here)) as (again,):
                     again.transport.connect_to("a", a.address)
@@ -428,7 +428,10 @@ def test_a_process_that_takes_anothers_place_has_its_name() -> None:
 
 def test_a_node_that_is_not_taken(caplog: Log) -> None:
     async def work() -> None:
-        async with nodes(links("a"), Node(links("b"), refuses="b leaves the cluster")) as (a, b):
+        async with nodes(links("a"), TransportNode(links("b"), refuses="b leaves the cluster")) as (
+            a,
+            b,
+        ):
             a.transport.connect_to("b", b.address)
             await until(lambda: len(warnings(caplog)) == 2)
             assert a.events == b.events == []
@@ -467,7 +470,7 @@ def test_a_peer_that_does_not_read_is_closed(caplog: Log) -> None:
             "a", frame_bytes_max=1 << 20, backlog_bytes_max=1 << 20, stall_seconds_max=0.1
         )
 
-        async def read_nothing(peer: HandMade) -> None:
+        async def read_nothing(peer: ScriptedPeer) -> None:
             peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
             while not peer.writer.is_closing():
                 peer.send(frames.PONG, b"")  # alive, and deaf
@@ -494,7 +497,7 @@ def test_a_peer_that_does_not_take_its_answers_is_not_asked_for_more() -> None:
     async def work() -> None:
         async with nodes(links("a", stall_seconds_max=0.3)) as (a,):
 
-            def answer_at_length(link: Link, _kind: int, _body: bytes) -> None:
+            def answer_at_length(link: PeerLink, _kind: int, _body: bytes) -> None:
                 link.answer(ANSWER, bytes(100_000))
 
             a.on_frame = answer_at_length
@@ -513,7 +516,7 @@ def test_a_peer_that_does_not_take_its_answers_is_not_asked_for_more() -> None:
 
 def test_a_peer_of_which_nothing_is_heard_is_dialed_anew(caplog: Log) -> None:
     async def work() -> None:
-        async def listen_only(peer: HandMade) -> None:
+        async def listen_only(peer: ScriptedPeer) -> None:
             await peer.closed()
 
         options = links("a", silence_seconds_max=0.1)
@@ -602,7 +605,7 @@ def test_a_frame_out_of_turn_ends_it(frame: bytes) -> None:
 @pytest.mark.parametrize("error", [PeerError("this cannot be read"), RuntimeError("a bug")])
 def test_a_handler_that_fails_costs_its_connection_only(error: Exception, caplog: Log) -> None:
     async def work() -> None:
-        def fail(_link: Link, _kind: int, body: bytes) -> None:
+        def fail(_link: PeerLink, _kind: int, body: bytes) -> None:
             if body == b"bad":
                 raise error
 
@@ -649,7 +652,9 @@ def test_the_oldest_silent_connection_gives_way_to_a_newcomer(caplog: Log) -> No
                 await connect(c, a)
 
     run(work())
-    assert "did not let 127.0.0.1 in: newer connections needed its slot" in warnings(caplog)
+    assert "rejected the connection from 127.0.0.1: newer connections needed its slot" in warnings(
+        caplog
+    )
 
 
 @asynccontextmanager
@@ -712,7 +717,7 @@ def test_strangers_do_not_take_the_slots_of_members() -> None:
 def test_a_peer_that_accepts_and_says_nothing_is_given_up(caplog: Log) -> None:
     async def work() -> None:
         options = links("a", handshake_seconds_max=0.05)
-        async with served(HandMade.closed) as address, nodes(options) as (a,):
+        async with served(ScriptedPeer.closed) as address, nodes(options) as (a,):
             a.transport.connect_to("b", address)
             await until(lambda: "no answer in 0.05 s" in caplog.text)
 
@@ -723,7 +728,7 @@ def test_a_rogue_acceptor_is_not_believed(caplog: Log) -> None:
     """It plays the dialer's own words and proof back."""
 
     async def work() -> None:
-        async def play_back(peer: HandMade) -> None:
+        async def play_back(peer: ScriptedPeer) -> None:
             while (frame := await peer.next_frame()) is not None:
                 peer.send(*frame)
 
@@ -790,7 +795,7 @@ def test_a_port_that_is_taken_is_named() -> None:
     async def work() -> None:
         async with nodes(links("a")) as (a,):
             with pytest.raises(ConfigError, match="the port is taken by another program"):
-                await Node(links("b", port=a.address.port)).transport.start()
+                await TransportNode(links("b", port=a.address.port)).transport.start()
 
     run(work())
 
@@ -809,8 +814,8 @@ def test_listening_on_every_address() -> None:
         here = Address("127.0.0.1", 7883)
         async with nodes(links("a", host="", advertise=here), links("b")) as (a, b):
             assert a.address == here
-            assert a.transport._door is not None
-            b.transport.connect_to("a", Address("127.0.0.1", a.transport._door.address.port))
+            assert a.transport._acceptor is not None
+            b.transport.connect_to("a", Address("127.0.0.1", a.transport._acceptor.address.port))
             await b.told("connected", "a")
 
     run(work())

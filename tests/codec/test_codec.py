@@ -1,4 +1,4 @@
-"""Through the front door: what goes out comes back, and paho-mqtt understands us and we paho."""
+"""Packets survive encoding and decoding, and paho-mqtt and our codec understand each other."""
 
 import socket
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ from dovetail.codec.packets import (
     Packet,
     PacketType,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Unsubscribe,
     Will,
@@ -100,7 +100,7 @@ class Conversation:
         self._connection.settimeout(WAIT_SECONDS)
 
     def hear(self) -> Packet:
-        """The next packet that the client sends."""
+        """Return the next packet that the client sends."""
         assert self._connection is not None
         while True:
             found = codec.decode_length(self._received, 1)
@@ -176,7 +176,7 @@ def test_paho_speaks_version_4(conversation: Conversation) -> None:
     assert packet_id is not None
     requests = [SubscriptionRequest("a/+", 2), SubscriptionRequest("b")]
     assert conversation.hear() == Subscribe(packet_id, requests)
-    conversation.say(Reasons(PacketType.SUBACK, packet_id, [1, 0x87]))
+    conversation.say(SubscriptionAck(PacketType.SUBACK, packet_id, [1, 0x87]))
     assert told.pop() == [1, 0x80]
 
     packet_id = client.publish("a/é", b"x" * 200, qos=2).mid
@@ -193,7 +193,7 @@ def test_paho_speaks_version_4(conversation: Conversation) -> None:
     _, packet_id = client.unsubscribe("a/+")
     assert packet_id is not None
     assert conversation.hear() == Unsubscribe(packet_id, ["a/+"])
-    conversation.say(Reasons(PacketType.UNSUBACK, packet_id, [0]))
+    conversation.say(SubscriptionAck(PacketType.UNSUBACK, packet_id, [0]))
     assert told.pop() == "unsubscribed"
 
     client.disconnect()
@@ -309,7 +309,7 @@ def test_paho_speaks_version_5(conversation: Conversation) -> None:
         "a/+", 2, no_local=True, retain_as_published=True, retain_handling=2
     )
     assert conversation.hear() == Subscribe(packet_id, [request], identifier=300)
-    conversation.say(Reasons(PacketType.SUBACK, packet_id, [0x87], "no", tuple(user)))
+    conversation.say(SubscriptionAck(PacketType.SUBACK, packet_id, [0x87], "no", tuple(user)))
     assert told.pop() == ([0x87], {"ReasonString": "no", "UserProperty": user})
 
     info = client.publish(
@@ -354,7 +354,7 @@ def test_paho_speaks_version_5(conversation: Conversation) -> None:
     _, packet_id = client.unsubscribe("a/+")
     assert packet_id is not None
     assert conversation.hear() == Unsubscribe(packet_id, ["a/+"])
-    conversation.say(Reasons(PacketType.UNSUBACK, packet_id, [0x11]))
+    conversation.say(SubscriptionAck(PacketType.UNSUBACK, packet_id, [0x11]))
     assert told.pop() == [0x11]
 
     conversation.say(

@@ -7,7 +7,7 @@ from paho.mqtt.properties import VariableByteIntegers
 
 from dovetail.codec.datatypes import (
     LENGTH_MAX,
-    Reader,
+    FieldReader,
     decode_length,
     encode_length,
     write_binary,
@@ -57,7 +57,7 @@ def test_length_of_more_than_four_bytes_is_malformed() -> None:
 def test_length_longer_than_needed_is_taken_from_headers_and_not_from_fields() -> None:
     assert decode_length(b"\x85\x00", 0) == (5, 2)
     with pytest.raises(ClientError, match="more bytes than 5 needs"):  # [MQTT-1.5.5-1]
-        Reader(b"\x85\x00").variable("x")
+        FieldReader(b"\x85\x00").variable("x")
 
 
 @pytest.mark.parametrize("length", [-1, LENGTH_MAX + 1])
@@ -77,14 +77,14 @@ def test_what_does_not_fit_is_our_fault() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20))
 def test_text_round_trip(text: str) -> None:
-    reader = Reader(write_text(text))
+    reader = FieldReader(write_text(text))
     assert reader.text("x") == text  # U+FEFF stays, too [MQTT-1.5.4-3]
     reader.finish()
 
 
 @given(st.binary(max_size=20))
 def test_text_is_utf_8_without_null_or_refused(data: bytes) -> None:
-    reader = Reader(write_binary(data))
+    reader = FieldReader(write_binary(data))
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -99,6 +99,6 @@ def test_text_is_utf_8_without_null_or_refused(data: bytes) -> None:
 
 def test_a_reader_says_what_is_missing() -> None:
     with pytest.raises(ClientError, match="the lamp: 5 bytes should be there, 2 are"):
-        Reader(b"\0\5ab").binary("the lamp")
+        FieldReader(b"\0\5ab").binary("the lamp")
     with pytest.raises(ClientError, match="3 bytes follow where the packet should end"):
-        Reader(b"abc").finish()
+        FieldReader(b"abc").finish()

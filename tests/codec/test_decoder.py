@@ -1,4 +1,4 @@
-"""What is refused, and why: an entry for each rule, then noise."""
+"""Invalid packets are refused for the right reason: an entry for each rule, then noise."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from dovetail.codec.packets import (
     Packet,
     PacketType,
     Publish,
-    Reasons,
+    SubscriptionAck,
 )
 from dovetail.errors import ClientError, ReasonCode
 from support.strategies import packets
@@ -441,8 +441,10 @@ def test_short_forms_of_version_5() -> None:
 def test_version_4_answers() -> None:
     refused = Connack(session_present=False, reason=ReasonCode.NOT_AUTHORIZED)
     assert decode(MQTT_3_1_1, CONNACK, b"\0\5") == refused
-    assert decode(MQTT_3_1_1, UNSUBACK, ID) == Reasons(PacketType.UNSUBACK, 10)
-    assert decode(MQTT_3_1_1, SUBACK, ID + b"\1\x80") == Reasons(PacketType.SUBACK, 10, [1, 0x80])
+    assert decode(MQTT_3_1_1, UNSUBACK, ID) == SubscriptionAck(PacketType.UNSUBACK, 10)
+    assert decode(MQTT_3_1_1, SUBACK, ID + b"\1\x80") == SubscriptionAck(
+        PacketType.SUBACK, 10, [1, 0x80]
+    )
 
 
 def test_a_publication_with_everything() -> None:
@@ -492,7 +494,7 @@ def parts(encoded: bytes) -> tuple[int, bytes]:
 
 
 def decode_or_refuse(version: int, first_byte: int, body: bytes) -> None:
-    """Whatever comes: a packet that can be written and read again, or a ClientError."""
+    """Any bytes give a packet that can be encoded and decoded again, or a ClientError."""
     try:
         packet = decode(version, first_byte, body)
     except ClientError:
@@ -512,7 +514,7 @@ def test_mutations(case: tuple[int, Packet], data: st.DataObject) -> None:
     first_byte, body = parts(encode(version, packet))
     mutated = bytearray(body)
     for _ in range(data.draw(st.integers(1, 4))):
-        # Most of what can go wrong stands early in a packet.
+        # Most errors are early in a packet.
         at = data.draw(st.integers(0, min(len(mutated), 60)))
         size = data.draw(st.integers(0, 2))
         mutated[at : at + size] = data.draw(st.binary(max_size=3))

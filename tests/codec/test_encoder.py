@@ -1,4 +1,4 @@
-"""Byte for byte: packets written by hand from the specifications' figures."""
+"""Encoded packets, byte for byte, against figures of the specifications."""
 
 import pytest
 
@@ -21,8 +21,8 @@ from dovetail.codec.packets import (
     PacketType,
     Ping,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Unsubscribe,
     Will,
@@ -92,10 +92,10 @@ EXAMPLES: list[tuple[int, Packet, bytes]] = [
     ),
     (V3, Unsubscribe(10, ["a", "b"]), b"\xa2\x08\0\x0a\0\1a\0\1b"),
     (V5, Unsubscribe(10, ["a"], (("k", "v"),)), b"\xa2\x0d\0\x0a\7\x26\0\1k\0\1v\0\1a"),
-    (V3, Reasons(PacketType.SUBACK, 10, [2, 0x80]), b"\x90\4\0\x0a\2\x80"),
-    (V5, Reasons(PacketType.SUBACK, 10, [2, 0x87]), b"\x90\5\0\x0a\0\2\x87"),
-    (V3, Reasons(PacketType.UNSUBACK, 10), b"\xb0\2\0\x0a"),
-    (V5, Reasons(PacketType.UNSUBACK, 10, [0, 0x11]), b"\xb0\5\0\x0a\0\0\x11"),
+    (V3, SubscriptionAck(PacketType.SUBACK, 10, [2, 0x80]), b"\x90\4\0\x0a\2\x80"),
+    (V5, SubscriptionAck(PacketType.SUBACK, 10, [2, 0x87]), b"\x90\5\0\x0a\0\2\x87"),
+    (V3, SubscriptionAck(PacketType.UNSUBACK, 10), b"\xb0\2\0\x0a"),
+    (V5, SubscriptionAck(PacketType.UNSUBACK, 10, [0, 0x11]), b"\xb0\5\0\x0a\0\0\x11"),
     (V3, Ping(PacketType.PINGREQ), b"\xc0\0"),
     (V5, Ping(PacketType.PINGRESP), b"\xd0\0"),
     (V3, Disconnect(), b"\xe0\0"),
@@ -121,8 +121,8 @@ def test_version_4_leaves_out_what_it_has_no_words_for() -> None:
     user = (("k", "v"),)
     assert encode(V3, Ack(PacketType.PUBACK, 5, 0x87, "r", user)) == b"\x40\2\0\5"
     assert encode(V3, Disconnect(ReasonCode.SERVER_BUSY, 5, "r")) == b"\xe0\0"
-    assert encode(V3, Reasons(PacketType.UNSUBACK, 5, [0, 0x11])) == b"\xb0\2\0\5"
-    assert encode(V3, Reasons(PacketType.SUBACK, 5, [0, 1, 2, 0x8F, 0xA2])) == (
+    assert encode(V3, SubscriptionAck(PacketType.UNSUBACK, 5, [0, 0x11])) == b"\xb0\2\0\5"
+    assert encode(V3, SubscriptionAck(PacketType.SUBACK, 5, [0, 1, 2, 0x8F, 0xA2])) == (
         b"\x90\7\0\5\0\1\2\x80\x80"
     )
     request = SubscriptionRequest("a", 1, no_local=True, retain_handling=2)

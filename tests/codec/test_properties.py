@@ -1,4 +1,4 @@
-"""paho-mqtt packs and unpacks properties by a table of its own; ours has to agree with it."""
+"""Properties against paho-mqtt, which has a table of its own."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from dovetail.codec.datatypes import Reader
+from dovetail.codec.datatypes import FieldReader
 from dovetail.codec.limits import USER_PROPERTIES_MAX
 from dovetail.codec.packets import (
     MQTT_5,
@@ -25,17 +25,17 @@ from dovetail.codec.packets import (
 from dovetail.codec.properties import (
     BINARY,
     BYTE,
+    CACHED_BYTES_MAX,
     FLAG,
     FOUR_BYTES,
     PAIR,
-    REMEMBERED_BYTES_MAX,
     TABLE,
     TEXT,
     TOPIC,
     TWO_BYTES,
     VARIABLE,
     WILL,
-    Kind,
+    DataType,
     forwardable_properties,
     forwarded_properties,
     read_properties,
@@ -55,7 +55,7 @@ PAHO_KINDS = {
     "UTF-8 Encoded String": (TEXT, TOPIC),
     "UTF-8 String Pair": (PAIR,),
 }
-# Our fields by paho's names; where they are the same thing in all packets.
+# Our fields by paho's names, where they mean the same in all packets.
 PAHO_NAMES = {
     "SessionExpiryInterval": "session_expiry_seconds",
     "AssignedClientIdentifier": "assigned_client_id",
@@ -97,8 +97,8 @@ def test_table_as_paho_has_it() -> None:
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_kinds_as_paho_has_them(row: Any) -> None:  # noqa: ANN401
     paho = paho_properties(PacketType.PUBLISH)
-    kinds: tuple[Kind, ...] = PAHO_KINDS[paho.types[paho.properties[row.id][0]]]
-    assert row.kind in kinds
+    kinds: tuple[DataType, ...] = PAHO_KINDS[paho.types[paho.properties[row.id][0]]]
+    assert row.data_type in kinds
 
 
 def packet_type_of(packet: Packet) -> PacketType:
@@ -107,7 +107,7 @@ def packet_type_of(packet: Packet) -> PacketType:
 
 
 def as_paho(packet: Packet) -> Any:  # noqa: ANN401
-    """The packet's properties, as far as they are not at their defaults, in paho's class."""
+    """Return the packet's properties that differ from their defaults, in paho's class."""
     packet_type = packet_type_of(packet)
     paho = paho_properties(packet_type)
     names = PAHO_NAMES | (PAHO_NAMES_OF_AUTH if packet_type == PacketType.AUTH else {})
@@ -134,7 +134,7 @@ plain_packets = st.one_of(
     packet_strategies.acks(MQTT_5),
     packet_strategies.subscribes(MQTT_5),
     packet_strategies.unsubscribes(MQTT_5),
-    packet_strategies.reasons(MQTT_5),
+    packet_strategies.subscription_acks(MQTT_5),
     packet_strategies.disconnects(MQTT_5),
     packet_strategies.auths,
 )
@@ -180,10 +180,10 @@ def test_what_is_forwarded_keeps_its_order_and_the_rest_is_taken_out() -> None:
 
 @given(packet_strategies.forwardables)
 def test_long_and_short_publish_properties_are_read_alike(properties: bytes) -> None:
-    # The filler is of a kind that repeats, and takes the block over the bound of the memory.
-    filler = forwardable_properties(user=(("x" * REMEMBERED_BYTES_MAX, ""),))
+    # The filler may repeat, and makes the block too large for the cache.
+    filler = forwardable_properties(user=(("x" * CACHED_BYTES_MAX, ""),))
     for block in (properties, properties + filler):
-        reader = Reader(write_properties(PacketType.PUBLISH, Publish(b"", b""), block))
+        reader = FieldReader(write_properties(PacketType.PUBLISH, Publish(b"", b""), block))
         assert read_publish_properties(reader.data, 0) == ((block, None, 0, ()), reader.end)
         assert read_properties(reader, PacketType.PUBLISH) == ({}, block)
 
@@ -208,16 +208,16 @@ def test_connack_properties_without_a_field_are_checked_and_dropped() -> None:
     paho.ServerReference = "elsewhere"
     paho.AuthenticationData = b"\0"
     paho.AuthenticationMethod = "m"
-    found = read_properties(Reader(paho.pack()), PacketType.CONNACK)
+    found = read_properties(FieldReader(paho.pack()), PacketType.CONNACK)
     assert found == ({"authentication_method": "m"}, b"")
     assert "authentication_method" in Connack.__dataclass_fields__
     with pytest.raises(ClientError, match="shared subscription available is 2"):
-        read_properties(Reader(b"\x02\x2a\x02"), PacketType.CONNACK)
+        read_properties(FieldReader(b"\x02\x2a\x02"), PacketType.CONNACK)
 
 
 @given(st.binary(max_size=40))
 def test_what_are_no_properties_has_no_users_either(data: bytes) -> None:
-    """As peers may send it: it is read as by the table, or not at all."""
+    """Bytes as peers may send them: read with the same result as by the table, or refused."""
     try:
         found = user_properties(data)
     except ClientError:
@@ -253,18 +253,18 @@ def test_many_user_properties_are_passed_on_as_they_came() -> None:
 
 def test_many_user_properties_that_nobody_asks_for() -> None:
     packed = write_properties(PacketType.CONNECT, Connect(MQTT_5, "c", user_properties=MANY))
-    values, _ = read_properties(Reader(packed), PacketType.CONNECT)
+    values, _ = read_properties(FieldReader(packed), PacketType.CONNECT)
     assert values == {"user_properties": MANY[:USER_PROPERTIES_MAX]}
 
 
 def test_more_user_properties_than_may_mean_something() -> None:
     few, many = MANY[:USER_PROPERTIES_MAX], MANY[: USER_PROPERTIES_MAX + 1]
     packed = write_properties(PacketType.SUBSCRIBE, Subscribe(1, [], user_properties=few))
-    values, _ = read_properties(Reader(packed), PacketType.SUBSCRIBE)
+    values, _ = read_properties(FieldReader(packed), PacketType.SUBSCRIBE)
     assert values == {"user_properties": few}
     packed = write_properties(PacketType.SUBSCRIBE, Subscribe(1, [], user_properties=many))
     with pytest.raises(ClientError, match="more than 1,000 user properties"):
-        read_properties(Reader(packed), PacketType.SUBSCRIBE)
+        read_properties(FieldReader(packed), PacketType.SUBSCRIBE)
     assert user_properties(forwardable_properties(user=few)) == few
     with pytest.raises(ClientError, match="more than 1,000 user properties"):
         user_properties(forwardable_properties(user=many))

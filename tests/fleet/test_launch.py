@@ -1,4 +1,4 @@
-"""`dovetail up` as a user meets it: its first words, its last ones, and what it does on signals."""
+"""`dovetail up` as a user sees it: what it prints, and how it reacts to signals."""
 
 import contextlib
 import re
@@ -117,7 +117,7 @@ def test_quiet_is_quiet(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, TCP + NO_HTTP)
     broker.start("--quiet", announced=False)
     broker.stop()
-    assert broker.said() == "--- printed\n--- logged\n"
+    assert broker.output() == "--- printed\n--- logged\n"
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path) -> N
 def test_ports_that_nobody_asked_for_move(tmp_path: Path) -> None:
     with held(1883, 8083, 8080) as ours:
         broker = BrokerProcess(tmp_path)
-        broker.start_plainly()
+        broker.start_with_defaults()
         try:
             chosen = [broker.port_of(kind) for kind in ("tcp", "websocket", "http")]
             moved = [port != own for port, own in zip(chosen, (1883, 8083, 8080), strict=True)]
@@ -153,7 +153,7 @@ def test_ports_that_move_do_not_meet(tmp_path: Path) -> None:
     """Beside three brokers of this machine the next free port is the same for two of them."""
     with held(1883, *range(8080, 8086)) as ours:
         broker = BrokerProcess(tmp_path)
-        broker.start_plainly()
+        broker.start_with_defaults()
         try:
             chosen = {broker.port_of(kind) for kind in ("tcp", "websocket", "http")}
             assert len(chosen) == 3
@@ -208,8 +208,8 @@ def test_a_stop_says_goodbye_and_keeps_everything(tmp_path: Path, number: signal
     broker = BrokerProcess(tmp_path, TCP + NO_HTTP)
     broker.start()
     with (
-        WireClient(broker.port, "away", kept=True) as away,
-        WireClient(broker.port, "here", kept=True) as here,
+        WireClient(broker.port, "away", persistent=True) as away,
+        WireClient(broker.port, "here", persistent=True) as here,
         WireClient(broker.port, version=MQTT_3_1_1) as old,
         WireClient(broker.port, receive_buffer_bytes=4_096) as deaf,
     ):
@@ -229,7 +229,7 @@ def test_a_stop_says_goodbye_and_keeps_everything(tmp_path: Path, number: signal
     assert "Traceback" not in broker.log()
     broker.start()
     for name in ("away", "here"):
-        with WireClient(broker.port, name, kept=True) as client:
+        with WireClient(broker.port, name, persistent=True) as client:
             assert client.connack.session_present
             messages = [client.receive_message() for _ in received]
             for message, before in zip(messages, received, strict=True):
@@ -309,7 +309,7 @@ def test_a_reload_that_fails_changes_nothing(secured: BrokerProcess, tmp_path: P
     # Each time something else is wrong, and all the rest is new.
     secured.file.write_text(SECURED.replace("old/#", "new/#") + "publisch = 1\n")
     answer = secured.reload()
-    assert "not reloaded, all stays as it was: " in answer
+    assert "settings not reloaded, nothing has changed: " in answer
     assert f"{secured.file}:" in answer
     check()
     secured.file.write_text(SECURED.replace("old/#", "new/#"))
@@ -320,7 +320,7 @@ def test_a_reload_that_fails_changes_nothing(secured: BrokerProcess, tmp_path: P
     check()
     Authority(tmp_path).issue("server")
     (tmp_path / "users").write_text("neither a user nor a password\n")
-    assert "not reloaded" in secured.reload()
+    assert "settings not reloaded" in secured.reload()
     check()
     (tmp_path / "users").write_text(kept)
     assert "reloaded passwords" in secured.reload()

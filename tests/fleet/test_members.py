@@ -1,4 +1,4 @@
-"""Which broker of several has which name, folder and ports."""
+"""The names, folders and ports of several brokers."""
 
 import shlex
 import socket
@@ -16,8 +16,8 @@ from dovetail.errors import ConfigError
 from dovetail.fleet.members import Fleet, check_folders, plan, settings_of_member
 from dovetail.settings import Options, Settings, check_files, settings_of
 from support.processes.fleet_process import ANY_PORTS
-from support.processes.nobody import told_to_nobody
 from support.processes.ports import ReservedPort, ReservedPorts
+from support.processes.unprivileged import error_as_nobody
 
 
 @contextmanager
@@ -282,11 +282,11 @@ def test_a_folder_that_may_not_be_entered(tmp_path: Path) -> None:
     kept(data, ".", "broker-1")
     settings = Settings(data=str(data))
     for count in (None, 1):
-        told = told_to_nobody(parent, lambda count=count: check_folders(data, count))  # type: ignore[misc]
+        told = error_as_nobody(parent, lambda count=count: check_folders(data, count))  # type: ignore[misc]
         assert "cannot be used: Permission denied." in told or told == "nothing", told
-    assert told_to_nobody(parent, lambda: check_files(settings)) == "nothing"
+    assert error_as_nobody(parent, lambda: check_files(settings)) == "nothing"
     for act in (lambda: secret_file_of(settings), lambda: Store.open(data, "process")):
-        told = told_to_nobody(parent, act)
+        told = error_as_nobody(parent, act)
         assert "cannot be used: Permission denied.\nMend that, or choose another" in told
 
 

@@ -1,4 +1,4 @@
-"""What attributes lead to, in words."""
+"""The sentences about attributes and matchers."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ from dovetail.api.reports import (
     CandidateReport,
     FilterMatch,
     LoadReport,
-    Matches,
     MatchingReport,
     PeerRoute,
     QuestionReport,
     RouteReport,
     SegmentReport,
+    SkipReason,
     SubjectReport,
-    Unasked,
+    TopicMatches,
 )
 from dovetail.inspect.route import sentences
 
@@ -46,18 +46,18 @@ VALUES = (
 )
 
 
-def clauses(count: int, holding: int) -> Matches:
+def clauses(count: int, holding: int) -> TopicMatches:
     found = FilterMatch("a/# with where-clauses", count, holding=holding)
-    return Matches((found,), 1, False)
+    return TopicMatches((found,), 1, False)
 
 
 def told(
     matching: MatchingReport | None = MATCHING,
     *,
     values: Sequence[AttributeReport] = VALUES,
-    unasked: Unasked = "",
+    unasked: SkipReason = "",
     space: str = "traffic",
-    there: Matches | None = None,
+    there: TopicMatches | None = None,
 ) -> list[str]:
     attributes = AttributesReport(space, "a/#", tuple(values), unasked, matching)
     there = clauses(5, 2) if there is None else there
@@ -133,14 +133,14 @@ def test_values_wherever_they_lie() -> None:
         ("here", "it goes there: its sketch says maybe, for", "no other broker may have"),
     ],
 )
-def test_why_nobody_is_asked(unasked: Unasked, there: str, last: str) -> None:
+def test_why_nobody_is_asked(unasked: SkipReason, there: str, last: str) -> None:
     lines = told(None, unasked=unasked)
     assert any(line.startswith(f"  two: {there}") for line in lines)
     assert last in lines[-1]
 
 
 def test_a_broker_that_knows_no_attributes() -> None:
-    report = RouteReport("a/b", "one", Matches((), 0, False))
+    report = RouteReport("a/b", "one", TopicMatches((), 0, False))
     *_, last = sentences(report, has_attributes=True)
     assert last == "Of attributes it says nothing: it is a broker of an older version."
 

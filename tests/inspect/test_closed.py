@@ -1,4 +1,4 @@
-"""Commands at a real broker that is closed to them, and how they get in."""
+"""Commands at a real broker that requires a login."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def said(broker: BrokerProcess, *arguments: str) -> tuple[int, str]:
-    """The exit code, and what a command says."""
+    """Return the exit code and the output of a command."""
     url = f"http://127.0.0.1:{broker.port_of('http')}"
     environment = {name: value for name, value in os.environ.items() if "PASSWORD" not in name}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A matcher that leaves, as who asked for it sees it: with a server that says what a test wants."""
+"""`dovetail drain` against an HTTP server with scripted answers."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from dovetail.api.reports import ClusterReport, DrainReport, MatcherReport, NodeEntry, State
+from dovetail.api.reports import ClusterReport, DrainReport, MatcherReport, NodeEntry, NodeStatus
 from dovetail.errors import DovetailError
 from dovetail.inspect import drain
 from support.brokers.web_views import MATCHER, cluster
@@ -18,7 +18,7 @@ from support.processes.ports import ReservedPort
 OTHER = NodeEntry("other", "", "alive", MATCHER, "matcher")
 
 
-def entry(phase: str, state: State = "alive", uptime_seconds: float = 10.0) -> NodeEntry:
+def entry(phase: str, state: NodeStatus = "alive", uptime_seconds: float = 10.0) -> NodeEntry:
     report = msgspec.structs.replace(
         MATCHER,
         uptime_seconds=uptime_seconds,

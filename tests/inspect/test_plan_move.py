@@ -1,4 +1,4 @@
-"""Matchers that move, as who gave them a plan sees it."""
+"""`dovetail plan --apply` against scripted reports."""
 
 import time
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from dovetail.api.reports import (
     MatcherReport,
     NodeEntry,
     PartReport,
-    PlanOrder,
     PlanReport,
+    PlanRequest,
     SegmentReport,
     SpacePlaces,
 )
@@ -21,7 +21,7 @@ from dovetail.inspect import plan_move
 from support.brokers.web_views import MATCHER
 
 TOLD = PlanReport(7, {"a": {"s": (0.0, 9.0)}, "b": {"s": (5.0, 0.0)}}, ())
-ORDER = PlanOrder([SpacePlaces("s", "s#1", [[0.0, 9.0], [5.0, 0.0]])])
+ORDER = PlanRequest([SpacePlaces("s", "s#1", [[0.0, 9.0], [5.0, 0.0]])])
 THERE = {
     "a": (SegmentReport(None, 5.0), SegmentReport(9.0, None)),
     "b": (SegmentReport(5.0, None), SegmentReport(None, 9.0)),

@@ -1,6 +1,6 @@
-"""Where a publication would go, in words."""
+"""The sentences of `dovetail route`."""
 
-from dovetail.api.reports import FilterMatch, Matches, PeerRoute, RouteReport
+from dovetail.api.reports import FilterMatch, PeerRoute, RouteReport, TopicMatches
 from dovetail.inspect.route import sentences
 from support.brokers.web_views import route
 
@@ -26,8 +26,8 @@ def test_why_it_goes_where_it_goes() -> None:
 
 
 def test_groups_have_members_elsewhere() -> None:
-    nobody = Matches((), 0, False)
-    shared = Matches((FilterMatch("$share/g/a", 2, "g"),), 1, False)
+    nobody = TopicMatches((), 0, False)
+    shared = TopicMatches((FilterMatch("$share/g/a", 2, "g"),), 1, False)
     peers = (
         PeerRoute("shares", "alive", "no", False, shared),
         PeerRoute("also", "alive", "maybe", True, shared),
@@ -42,8 +42,8 @@ def test_groups_have_members_elsewhere() -> None:
 
 
 def test_where_clauses_are_elsewhere() -> None:
-    nobody = Matches((), 0, False)
-    clauses = Matches((FilterMatch("a/# with where-clauses", 2),), 1, False)
+    nobody = TopicMatches((), 0, False)
+    clauses = TopicMatches((FilterMatch("a/# with where-clauses", 2),), 1, False)
     peers = (PeerRoute("asks", "alive", "no", False, clauses, wants_attributes=True),)
     lines = [*sentences(RouteReport("a", "one", nobody, peers))]
     assert lines[2:4] == [
@@ -53,7 +53,7 @@ def test_where_clauses_are_elsewhere() -> None:
 
 
 def test_what_stays_on_a_broker() -> None:
-    nobody = Matches((), 0, False)
+    nobody = TopicMatches((), 0, False)
     peers = (PeerRoute("other", "alive", "maybe", False, nobody),)
     lines = [*sentences(RouteReport("$SYS/broker/uptime", "one", nobody, peers))]
     assert lines[2] == "  other: it does not go there: the topic stays on the broker."
@@ -62,7 +62,7 @@ def test_what_stays_on_a_broker() -> None:
 
 def test_many_filters_are_counted() -> None:
     filters = tuple(FilterMatch(f"a/{number}/#", 1) for number in range(100))
-    report = RouteReport("a", "one", Matches(filters, 250, False))
+    report = RouteReport("a", "one", TopicMatches(filters, 250, False))
     lines = [*sentences(report)]
     assert lines[1] == ("  one (here): 100 subscriptions, of the first 100 filters that match")
     assert lines[-1] == "      and 240 more filters"
@@ -70,7 +70,7 @@ def test_many_filters_are_counted() -> None:
 
 
 def test_nobody() -> None:
-    report = RouteReport("a", "one", Matches((), 0, False))
+    report = RouteReport("a", "one", TopicMatches((), 0, False))
     assert [*sentences(report)] == [
         "A publication on a, sent to one:",
         "  one (here): nobody has subscribed to it",

@@ -1,4 +1,4 @@
-"""Segments in words."""
+"""The short text of segments."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`dovetail sketch`, as a shell sees it: good files, bad files, no half-written ones."""
+"""`dovetail sketch` as a shell sees it: good files, bad files, and no incomplete ones."""
 
 import io
 import os
@@ -13,12 +13,12 @@ import pytest
 
 from dovetail.cli import main
 from dovetail.topics.sketches import METHODS, build_sketch, sketch_to_bytes
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
 
 @dataclass
 class Done:
-    """What a command left behind."""
+    """The result of a command."""
 
     returncode: int
     stdout: str
@@ -40,7 +40,7 @@ def run(*arguments: object, given: bytes = b"") -> Done:
 
 
 def refusal(done: Done) -> str:
-    """The one or two lines of an error that a user can read."""
+    """Return the one or two lines of an error."""
     assert done.returncode == 2
     assert done.stdout == ""
     lines = done.stderr.splitlines()
@@ -111,7 +111,7 @@ def test_a_full_disk_leaves_the_old_sketch_alone(tmp_path: Path) -> None:
 
 
 def test_damaged_sketches_are_refused(tmp_path: Path) -> None:
-    data = sketch_to_bytes(build_sketch("lines", Column.of(["a/b"])))
+    data = sketch_to_bytes(build_sketch("lines", TopicColumn.of(["a/b"])))
     file = tmp_path / "sketch"
     for damaged, reason in (
         (data[:-1], "cut short"),

@@ -1,4 +1,4 @@
-"""Spaces of a node, in words."""
+"""The output of `dovetail spaces`."""
 
 import msgspec
 

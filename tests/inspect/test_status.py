@@ -1,4 +1,4 @@
-"""The table of a cluster, made of two reports."""
+"""The tables of `dovetail status`, made of two reports."""
 
 import io
 import json

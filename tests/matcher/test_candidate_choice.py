@@ -1,4 +1,4 @@
-"""Each kind of box is answered for once, by a candidate that is there."""
+"""Each kind of box is asked for once, from a usable candidate."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.attributes.partition import Bounds, Table, even_tokens
+from dovetail.attributes.partition import Bounds, SegmentTable, even_tokens
 from dovetail.matcher.candidate_choice import choose
 
 _DIMENSIONS = 3
@@ -63,8 +63,8 @@ def test_each_kind_once(
 )
 def test_of_one_point_as_the_table_has_it(kinds: set[int], costs: tuple[float, ...]) -> None:
     bounds = (Bounds(0, 1),) * 3
-    table = Table(bounds, even_tokens(("a",), bounds))
-    expected = table.questions(table.candidates((0.5,) * 3), kinds, costs)
+    table = SegmentTable(bounds, even_tokens(("a",), bounds))
+    expected = table.choose_candidates(table.candidates((0.5,) * 3), kinds, costs)
     choices = choose(np.zeros((1, 3), np.int64), kinds, np.array([costs], float))
     assert not choices.stuck
     assert {one.dimension for one in choices.asked} == {one.dimension for one in expected}

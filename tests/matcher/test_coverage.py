@@ -1,4 +1,4 @@
-"""Sets of values as ranges, against sets of small numbers."""
+"""Covers as ranges, compared with sets of small numbers."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Kinds and places of many boxes, as attributes/partition.py has them one by one."""
+"""Kinds and dimensions of many boxes, compared with attributes/partition.py box by box."""
 
 import math
 from dataclasses import replace
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.attributes.conjunctions import Range
-from dovetail.attributes.partition import Bounds, Table, bits_of, even_tokens, kind_of
-from dovetail.attributes.scheme import Scheme, Sharing
+from dovetail.attributes.partition import Bounds, SegmentTable, bits_of, even_tokens, kind_of
+from dovetail.attributes.scheme import Scheme, SpaceSharing
 from dovetail.attributes.space import Box, Dimension, Point, Space, matches
 from dovetail.matcher.layout import Layout, layout_of, layouts_of
 from dovetail.matcher.segment_tables import Placement
@@ -41,7 +41,7 @@ def test_as_one_by_one(boxes: list[tuple[Range, ...]], matchers: int, share: flo
     searched = [(box[0], box[2]) for box in boxes]
     assert kinds.tolist() == [kind_of(box, layout.bounds, share) for box in searched]
     tokens = even_tokens([f"m{number}" for number in range(matchers)], layout.bounds)
-    table = Table(layout.bounds, tokens)
+    table = SegmentTable(layout.bounds, tokens)
     placement = Placement(layout, tokens)
     for name in tokens:
         along = layout.along(lows, highs, kinds, placement.cover(name)).tolist()
@@ -56,7 +56,7 @@ def test_as_one_by_one(boxes: list[tuple[Range, ...]], matchers: int, share: flo
 
 
 def shared(scheme: Scheme, along: str = "") -> Layout:
-    return layout_of(replace(SPACE, sharing=Sharing(scheme, along)))
+    return layout_of(replace(SPACE, sharing=SpaceSharing(scheme, along)))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,4 +1,4 @@
-"""Places for those who are there: little moves, and a plan that does not fit is refused."""
+"""Places for the matchers: boxes move little, and a plan that does not fit is refused."""
 
 import pytest
 from hypothesis import given
@@ -10,24 +10,24 @@ from dovetail.attributes.scheme import Scheme
 from dovetail.errors import ClientError
 from dovetail.matcher.layout import Layout
 from dovetail.matcher.plan_assignment import assigned, order_for
-from dovetail.matcher.segment_tables import MatcherRecord, Phase, View
+from dovetail.matcher.segment_tables import MatcherDirectory, MatcherRecord, Phase
 
 BOUNDS = (Bounds(0, 100), Bounds(0, 10))
 LAYOUT = Layout("s", BOUNDS, (0, 1))
 EVEN = even_tokens(["a", "b", "c"], BOUNDS)
 
 
-def a_view(layout: Layout = LAYOUT, **phases: Phase) -> View:
-    view = View({layout.id: layout})
+def a_view(layout: Layout = LAYOUT, **phases: Phase) -> MatcherDirectory:
+    directory = MatcherDirectory({layout.id: layout})
     for name, tokens in EVEN.items():
         own = tokens[: layout.searchable]
-        view.put(name, MatcherRecord(phases.get(name, Phase.SERVING), {layout.id: own}))
-    return view
+        directory.put(name, MatcherRecord(phases.get(name, Phase.SERVING), {layout.id: own}))
+    return directory
 
 
-def refusal(view: View, *planned: SpacePlaces) -> str:
+def refusal(directory: MatcherDirectory, *planned: SpacePlaces) -> str:
     with pytest.raises(ClientError) as caught:
-        order_for(view, planned, 1)
+        order_for(directory, planned, 1)
     return caught.value.message
 
 
@@ -56,7 +56,10 @@ def test_an_order() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    assert refusal(View({}), planned(*THREE)) == "there are no matchers here that could move"
+    assert (
+        refusal(MatcherDirectory({}), planned(*THREE))
+        == "there are no matchers here that could move"
+    )
     assert refusal(a_view(b=Phase.LEAVING), planned(*THREE)) == (
         "b is leaving: try again when all matchers serve"
     )

@@ -1,4 +1,4 @@
-"""The whole plane, frame by frame: whatever happens in whatever order, no match is missing.
+"""Both sides of matching, frame by frame: in any order of events, no match is missing.
 
 Brokers and matchers with connections that carry one frame at a time, in any order among them, and
 break; every node hears of every other's record at some time or other. A verdict is compared with a
@@ -18,15 +18,15 @@ from dovetail.attributes.policies import POLICIES
 from dovetail.attributes.scheme import Scheme
 from dovetail.attributes.space import Box, Point, matches
 from dovetail.matcher import feed
-from dovetail.matcher.broker_side import Front
+from dovetail.matcher.broker_side import BrokerSide
 from dovetail.matcher.layout import Layout
 from dovetail.matcher.limits import (
     FEED_NARROW_SECONDS,
     MATCHER_JOIN_SECONDS_MAX,
     MATCHER_LINGER_SECONDS,
 )
-from dovetail.matcher.matcher_messages import ANSWERED, LOADS
-from dovetail.matcher.matcher_side import Back
+from dovetail.matcher.matcher_messages import ANSWER, LOADS
+from dovetail.matcher.matcher_side import MatcherSide
 from dovetail.matcher.question_batch import Verdict
 from dovetail.matcher.segment_tables import Phase
 
@@ -47,10 +47,10 @@ class Published:
         self.known = known
 
 
-class Broker:
-    def __init__(self, world: "World", name: str, life: int) -> None:
+class PlaneBroker:
+    def __init__(self, world: "Plane", name: str, life: int) -> None:
         self.name = name
-        self.front: Front[Published] = Front(
+        self.side: BrokerSide[Published] = BrokerSide(
             name,
             {world.space: world.layout},
             life,
@@ -63,13 +63,13 @@ class Broker:
         """And the version that each came with."""
 
 
-class Link:
+class PlaneLink:
     def __init__(self) -> None:
         self.there: deque[tuple[int, bytes]] = deque()
         self.back: deque[tuple[int, bytes]] = deque()
 
 
-class World:
+class Plane:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.is_listing = seed % 4 != 0
@@ -77,9 +77,9 @@ class World:
         self.space = self.layout.id
         self.has_wide = self.random.random() < 0.2
         self.now = 0.0
-        self.brokers: dict[str, Broker] = {}
-        self.matchers: dict[str, Back] = {}
-        self.links: dict[tuple[str, str], Link] = {}
+        self.brokers: dict[str, PlaneBroker] = {}
+        self.matchers: dict[str, MatcherSide] = {}
+        self.links: dict[tuple[str, str], PlaneLink] = {}
         self.records: dict[str, bytes] = {}
         self.count = 0
         self.verdicts: list[Verdict[Published]] = []
@@ -92,7 +92,7 @@ class World:
     def start_broker(self) -> None:
         self.count += 1
         name = f"broker-{self.count}"
-        self.brokers[name] = Broker(self, name, 1)
+        self.brokers[name] = PlaneBroker(self, name, 1)
         self.dial(name)
 
     def restart_broker(self) -> None:
@@ -100,9 +100,9 @@ class World:
         old = self.random.choice(list(self.brokers.values()))
         for pair in [pair for pair in self.links if old.name in pair]:
             self.break_(pair)
-        one = self.brokers[old.name] = Broker(self, old.name, old.front.life + 1)
+        one = self.brokers[old.name] = PlaneBroker(self, old.name, old.side.life + 1)
         for name, record in self.records.items():
-            one.front.matcher_tells(name, record, self.now)
+            one.side.receive_record(name, record, self.now)
         for box, _ in old.boxes.values():
             self.put(one, box)
         self.dial_all()
@@ -120,24 +120,24 @@ class World:
     def connect(self, dialer: str, acceptor: str) -> None:
         if dialer not in self.brokers or (dialer, acceptor) in self.links:
             return
-        self.links[dialer, acceptor] = Link()
-        front = self.brokers[dialer].front
+        self.links[dialer, acceptor] = PlaneLink()
+        side = self.brokers[dialer].side
         if acceptor in self.brokers:
-            front.announcing.peer_is_up(acceptor)
-            front.announcing.peer_is_live(acceptor, True)
+            side.announcer.peer_is_up(acceptor)
+            side.announcer.peer_is_live(acceptor, True)
         else:
-            front.matcher_is_up(acceptor)
+            side.matcher_is_up(acceptor)
 
     def break_(self, pair: tuple[str, str]) -> None:
         del self.links[pair]
         dialer, acceptor = pair
         if dialer not in self.brokers:
             return
-        front = self.brokers[dialer].front
+        side = self.brokers[dialer].side
         if acceptor in self.brokers:
-            front.announcing.peer_is_down(acceptor)
+            side.announcer.peer_is_down(acceptor)
         else:
-            front.matcher_is_down(acceptor, self.now)
+            side.matcher_is_down(acceptor, self.now)
             self.look(dialer)
 
     def break_one(self) -> None:
@@ -154,11 +154,11 @@ class World:
     def start_matcher(self) -> None:
         self.count += 1
         name = f"matcher-{self.random.randrange(100):02d}-{self.count}"
-        back = self.matchers[name] = Back(name, {self.space: self.layout}, self.now)
+        side = self.matchers[name] = MatcherSide(name, {self.space: self.layout}, self.now)
         for other, record in self.records.items():
-            back.matcher_tells(other, record)
-        back.join(self.now)
-        self.tick_matcher(back)
+            side.receive_record(other, record)
+        side.join(self.now)
+        self.tick_matcher(side)
         self.dial_all()
 
     def leave(self) -> None:
@@ -175,37 +175,41 @@ class World:
         for pair in [pair for pair in self.links if name in pair]:
             self.break_(pair)
 
-    def tick_matcher(self, back: Back) -> None:
-        loads, record = back.tick(self.now, self.brokers)
+    def tick_matcher(self, side: MatcherSide) -> None:
+        loads, record = side.tick(self.now, self.brokers)
         if record is not None:
-            self.records[back.name] = record
+            self.records[side.name] = record
         for broker in self.brokers if loads is not None else ():
-            link = self.links.get((broker, back.name))
+            link = self.links.get((broker, side.name))
             if link is not None and loads is not None:
                 link.back.append((LOADS, loads))
-        if back.joining is not None and back.joining.is_gone(self.now):
-            self.remove(back.name)
+        if side.lifecycle is not None and side.lifecycle.is_gone(self.now):
+            self.remove(side.name)
 
     def gossip(self) -> None:
         """One node hears of one record, or that there is none."""
-        nodes: list[Front[Published] | Back] = [one.front for one in self.brokers.values()]
+        nodes: list[BrokerSide[Published] | MatcherSide] = [
+            one.side for one in self.brokers.values()
+        ]
         nodes += self.matchers.values()
         node = self.random.choice(nodes)
-        known = {*self.records, *node.view.records} - {node.name}
+        known = {*self.records, *node.directory.records} - {node.name}
         if known:
             self.hear(node, self.random.choice(sorted(known)))
 
-    def hear(self, node: Front[Published] | Back, name: str) -> None:
-        if isinstance(node, Front):
-            node.matcher_tells(name, self.records.get(name), self.now)
+    def hear(self, node: BrokerSide[Published] | MatcherSide, name: str) -> None:
+        if isinstance(node, BrokerSide):
+            node.receive_record(name, self.records.get(name), self.now)
             self.look(node.name)
         else:
-            node.matcher_tells(name, self.records.get(name))
+            node.receive_record(name, self.records.get(name))
 
     def hear_all(self) -> None:
-        nodes: list[Front[Published] | Back] = [one.front for one in self.brokers.values()]
+        nodes: list[BrokerSide[Published] | MatcherSide] = [
+            one.side for one in self.brokers.values()
+        ]
         for node in [*nodes, *self.matchers.values()]:
-            for name in {*self.records, *node.view.records} - {node.name}:
+            for name in {*self.records, *node.directory.records} - {node.name}:
                 self.hear(node, name)
 
     def value(self, bound: Bounds) -> float:
@@ -230,18 +234,18 @@ class World:
     def subscribe(self) -> None:
         self.put(self.random.choice(list(self.brokers.values())), self.a_box())
 
-    def put(self, broker: Broker, box: Box) -> None:
-        ledger = broker.front.feeding.ledgers[self.space]
-        number = ledger.free_number()
-        broker.front.put(self.space, number, box.lows, box.highs)
-        broker.boxes[number] = (box, ledger.version)
+    def put(self, broker: PlaneBroker, box: Box) -> None:
+        own_boxes = broker.side.feeds.own_boxes[self.space]
+        number = own_boxes.free_number()
+        broker.side.put(self.space, number, box.lows, box.highs)
+        broker.boxes[number] = (box, own_boxes.version)
 
     def unsubscribe(self) -> None:
         broker = self.random.choice(list(self.brokers.values()))
         if broker.boxes:
             number = self.random.choice(list(broker.boxes))
             del broker.boxes[number]
-            broker.front.discard(self.space, number)
+            broker.side.discard(self.space, number)
 
     def publish(self) -> None:
         broker = self.random.choice(list(self.brokers.values()))
@@ -250,17 +254,17 @@ class World:
                 math.nan if self.random.random() < 0.1 else self.value(bound) for bound in BOUNDS
             ]
             self.ask(broker, tuple(values))
-        broker.front.asking.flush(self.now)
+        broker.side.questions.flush(self.now)
         self.look(broker.name)
 
-    def ask(self, broker: Broker, values: tuple[float, ...]) -> None:
+    def ask(self, broker: PlaneBroker, values: tuple[float, ...]) -> None:
         known = {}
         for name in self.brokers:
-            told = broker.front.known.of(name, self.space)
+            told = broker.side.announced.of(name, self.space)
             if told is not None:
                 known[name] = (told.life, told.version)
         published = Published(Point(values, {}), known)
-        broker.front.asking.submit(self.space, values, self.brokers, published)
+        broker.side.questions.submit(self.space, values, self.brokers, published)
 
     def carry(self) -> None:
         """Some frames arrive."""
@@ -277,7 +281,7 @@ class World:
         dialer, acceptor = pair
         if link.back and (not link.there or self.random.random() < 0.5):
             kind, body = link.back.popleft()
-            self.brokers[dialer].front.answered(acceptor, kind, body, self.now)
+            self.brokers[dialer].side.answered(acceptor, kind, body, self.now)
             self.look(dialer)
             return
         kind, body = link.there.popleft()
@@ -288,26 +292,26 @@ class World:
         if acceptor in self.matchers:
             self.matchers[acceptor].receive(dialer, kind, body, answer, self.now)
         else:
-            self.brokers[acceptor].front.receive(dialer, kind, body, answer)
+            self.brokers[acceptor].side.receive(dialer, kind, body, answer)
 
     def work(self) -> None:
-        for back in list(self.matchers.values()):
+        for side in list(self.matchers.values()):
             if self.random.random() < 0.7:
-                self.work_at(back)
+                self.work_at(side)
 
-    def work_at(self, back: Back) -> bool:
-        job = back.answering.next_job(self.now)
+    def work_at(self, side: MatcherSide) -> bool:
+        job = side.answers.next_job(self.now)
         if job is None:
             return False
-        for asker, body in back.answering.finish(job, 0.001):
-            link = self.links.get((asker, back.name))
+        for asker, body in side.answers.finish_job(job, 0.001):
+            link = self.links.get((asker, side.name))
             if link is not None:
-                link.back.append((ANSWERED, body))
+                link.back.append((ANSWER, body))
         return True
 
     def turn(self) -> None:
         name = self.random.choice(list(self.brokers))
-        self.brokers[name].front.turn(self.now)
+        self.brokers[name].side.turn(self.now)
         self.look(name)
 
     def tick(self) -> None:
@@ -324,26 +328,26 @@ class World:
 
     def look(self, name: str) -> None:
         """Whatever the publisher knew of and is still there is found, or its broker is asked."""
-        for verdict in self.brokers[name].front.asking.take_verdicts():
+        for verdict in self.brokers[name].side.questions.take_verdicts():
             self.verdicts.append(verdict)
             for broker in self.brokers.values():
                 self.check(verdict, broker)
 
-    def check(self, verdict: Verdict[Published], broker: Broker) -> None:
+    def check(self, verdict: Verdict[Published], broker: PlaneBroker) -> None:
         known = verdict.tag.known.get(broker.name)
-        if broker.name in verdict.broad or known is None:
+        if broker.name in verdict.unsure or known is None:
             return
         life, version = known
-        if life != broker.front.life:
+        if life != broker.side.life:
             return  # it looks through all its boxes, as numbers are of another life
-        told = verdict.narrow.get(broker.name)
+        told = verdict.boxes.get(broker.name)
         numbers = [] if told is None else told.boxes.tolist()
         assert len(set(numbers)) == len(numbers), self.story
         assert self.is_listing or not numbers, self.story
         for number, (box, came_with) in broker.boxes.items():
             if came_with <= version and matches(box, verdict.tag.point):
                 is_told = number in numbers or not self.is_listing
-                is_told &= broker.name in verdict.wanted
+                is_told &= broker.name in verdict.receivers
                 assert is_told, (broker.name, number, box, verdict, self.story)
 
     # Quiet ----------------------------------------------------------------------------------------
@@ -355,10 +359,10 @@ class World:
             for _ in range(8):
                 self.hear_all()
                 for broker in list(self.brokers.values()):
-                    broker.front.turn(self.now)
+                    broker.side.turn(self.now)
                 self.drain()
-                for back in list(self.matchers.values()):
-                    self.tick_matcher(back)
+                for side in list(self.matchers.values()):
+                    self.tick_matcher(side)
                 self.now += 0.2
             self.now += max(FEED_NARROW_SECONDS, MATCHER_JOIN_SECONDS_MAX, MATCHER_LINGER_SECONDS)
 
@@ -367,7 +371,7 @@ class World:
             busy = [pair for pair, link in self.links.items() if link.there or link.back]
             for pair in busy:
                 self.carry_one(pair)
-            worked = [self.work_at(back) for back in self.matchers.values()]
+            worked = [self.work_at(side) for side in self.matchers.values()]
             if not busy and not any(worked):
                 return
 
@@ -377,7 +381,7 @@ class World:
         asker = self.random.choice(list(self.brokers.values()))
         for _ in range(20):
             self.ask(asker, tuple(self.value(bound) for bound in BOUNDS))
-        asker.front.asking.flush(self.now)
+        asker.side.questions.flush(self.now)
         self.look(asker.name)
         self.drain()
         assert len(self.verdicts) == 20
@@ -386,27 +390,27 @@ class World:
 
     def check_exactly(self, verdict: Verdict[Published]) -> None:
         are_there = any(
-            back.joining is not None and back.joining.phase is Phase.SERVING
-            for back in self.matchers.values()
+            side.lifecycle is not None and side.lifecycle.phase is Phase.SERVING
+            for side in self.matchers.values()
         )
         for broker in self.brokers.values():
-            kinds = broker.front.feeding.ledgers[self.space].told_kinds()
+            kinds = broker.side.feeds.own_boxes[self.space].announced_kinds()
             is_broad = 0 in kinds or (bool(kinds) and not are_there)
-            assert (broker.name in verdict.broad) == is_broad, (broker.name, verdict, self.story)
+            assert (broker.name in verdict.unsure) == is_broad, (broker.name, verdict, self.story)
             if is_broad:
                 continue
-            told = verdict.narrow.get(broker.name)
+            told = verdict.boxes.get(broker.name)
             expected = [
                 number
                 for number, (box, _) in broker.boxes.items()
                 if matches(box, verdict.tag.point)
             ]
-            assert (broker.name in verdict.wanted) == bool(expected), self.story
+            assert (broker.name in verdict.receivers) == bool(expected), self.story
             if self.is_listing:
                 assert sorted(told.boxes.tolist() if told else []) == sorted(expected), self.story
 
 
-def deeds(world: World) -> list[Callable[[], None]]:
+def deeds(world: Plane) -> list[Callable[[], None]]:
     weights: dict[Callable[[], None], int] = {
         world.carry: 60,
         world.turn: 30,
@@ -431,7 +435,7 @@ def deeds(world: World) -> list[Callable[[], None]]:
 def test_no_match_is_missing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "FEED_FRAME_BOXES_MAX", 3)  # so that feeds have many steps
     monkeypatch.setattr(feed, "FEED_FRAMES_MAX", 2)
-    world = World(seed)
+    world = Plane(seed)
     for _ in range(world.random.randrange(1, 4)):
         world.start_matcher()
     for _ in range(20):
@@ -445,5 +449,5 @@ def test_no_match_is_missing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
         deed()
     world.settle()
     for broker in world.brokers.values():
-        assert broker.front.asking.open_points == 0, (broker.name, world.story)
+        assert broker.side.questions.open_points == 0, (broker.name, world.story)
     world.check_quiet()

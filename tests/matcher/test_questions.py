@@ -1,4 +1,4 @@
-"""Who is asked, and what happens when nobody answers."""
+"""Which matcher is asked, and what happens when none answers."""
 
 import math
 from random import Random
@@ -10,7 +10,7 @@ from dovetail.attributes import policies
 from dovetail.attributes.partition import Bounds
 from dovetail.attributes.scheme import Scheme
 from dovetail.errors import PeerError
-from dovetail.matcher.announcement import KnownBoxes
+from dovetail.matcher.announcement import BoxDirectory
 from dovetail.matcher.kernels.grouping import UNSURE
 from dovetail.matcher.layout import Layout
 from dovetail.matcher.limits import (
@@ -20,20 +20,20 @@ from dovetail.matcher.limits import (
     QUESTION_POINTS_MAX,
 )
 from dovetail.matcher.matcher_messages import (
-    ASKED,
-    AnsweredBody,
-    AskedBody,
-    BoxesBody,
-    BoxesRow,
+    QUESTION,
+    Announcement,
     LoadRow,
-    LoadsBody,
-    asked_decoder,
+    LoadsMessage,
+    MatcherAnswer,
+    MatcherQuestion,
+    SpaceAnnouncement,
     decoded,
     encode,
     floats_of,
+    question_decoder,
 )
-from dovetail.matcher.questions import Asking
-from dovetail.matcher.segment_tables import MatcherRecord, Phase, View
+from dovetail.matcher.questions import MatcherQuestions
+from dovetail.matcher.segment_tables import MatcherDirectory, MatcherRecord, Phase
 
 LAYOUT = Layout("s", (Bounds(0, 100), Bounds(0, 10)), (0, 1))
 SPACE = LAYOUT.id
@@ -41,18 +41,18 @@ HERE = (10.0, 9.0)
 """`low` is its candidate on the first dimension, `high` on the second."""
 
 
-class Desk:
-    """A broker that asks, and its matchers' mail."""
+class QuestionHarness:
+    """A broker's questions, and the frames that its matchers get."""
 
     def __init__(
         self, policy: policies.Policy = policies.adaptive, *, is_listing: bool = True
     ) -> None:
-        self.view = View({SPACE: LAYOUT})
-        self.known = KnownBoxes()
-        self.mail: list[tuple[str, AskedBody]] = []
+        self.directory = MatcherDirectory({SPACE: LAYOUT})
+        self.known = BoxDirectory()
+        self.mail: list[tuple[str, MatcherQuestion]] = []
         self.unreachable: set[str] = set()
-        self.asking: Asking[object] = Asking(
-            self.view,
+        self.questions: MatcherQuestions[object] = MatcherQuestions(
+            self.directory,
             self.known,
             self.send,
             Random(1),
@@ -65,160 +65,160 @@ class Desk:
         self.knows("b", 0b11)
 
     def serve(self, name: str, *tokens: float) -> None:
-        self.view.put(name, MatcherRecord(Phase.SERVING, {SPACE: tokens}))
+        self.directory.put(name, MatcherRecord(Phase.SERVING, {SPACE: tokens}))
 
     def knows(self, broker: str, *kinds: int) -> None:
-        self.known.put(broker, BoxesBody(1, 1, [BoxesRow(SPACE, 7, list(kinds))]))
+        self.known.put(broker, Announcement(1, 1, [SpaceAnnouncement(SPACE, 7, list(kinds))]))
 
     def send(self, name: str, kind: int, body: bytes) -> bool:
-        assert kind == ASKED
+        assert kind == QUESTION
         if name not in self.unreachable:
-            self.mail.append((name, decoded(asked_decoder, body)))
+            self.mail.append((name, decoded(question_decoder, body)))
         return name not in self.unreachable
 
     def publish(self, *broad: str, values: tuple[float, ...] = HERE, now: float = 0.0) -> None:
-        self.asking.submit(SPACE, values, broad, "tag")
-        self.asking.flush(now)
+        self.questions.submit(SPACE, values, broad, "tag")
+        self.questions.flush(now)
 
     def answer(self, *counts: int, numbers: tuple[int, ...] = (), place: int = 0) -> None:
         name, question = self.mail.pop(place)
-        body = AnsweredBody(
+        body = MatcherAnswer(
             question.number,
             np.array(counts, "<u4").tobytes(),
             np.array(numbers, "<u4").tobytes(),
         )
-        self.asking.answered(name, encode(body))
+        self.questions.answered(name, encode(body))
 
     def verdict(self) -> tuple[tuple[str, ...], dict[str, list[int]]]:
-        (one,) = self.asking.take_verdicts()
+        (one,) = self.questions.take_verdicts()
         assert one.tag == "tag"
-        assert one.wanted == {*one.broad, *one.narrow}
-        return one.broad, {name: told.boxes.tolist() for name, told in one.narrow.items()}
+        assert one.receivers == {*one.unsure, *one.boxes}
+        return one.unsure, {name: numbers.boxes.tolist() for name, numbers in one.boxes.items()}
 
     def loads(self, now: float = 0.0, **queues: int) -> None:
         for name, queue in queues.items():
             rows = [LoadRow(SPACE, dimension, queue, 1.0, 100.0, queue) for dimension in (0, 1)]
-            self.asking.told(name, encode(LoadsBody(rows)), now)
+            self.questions.receive_loads(name, encode(LoadsMessage(rows)), now)
 
 
 def test_one_candidate_is_asked_and_its_answer_counts() -> None:
-    desk = Desk()
-    desk.knows("c", 0b11)
-    desk.loads(low=100, high=1)
-    desk.publish("b", "c")
-    ((name, question),) = desk.mail
+    harness = QuestionHarness()
+    harness.knows("c", 0b11)
+    harness.loads(low=100, high=1)
+    harness.publish("b", "c")
+    ((name, question),) = harness.mail
     assert (name, question.dimension, question.kinds) == ("high", 1, [0b11])
-    assert [(one.broker, one.life, one.version) for one in question.subjects] == [
+    assert [(one.broker, one.life, one.version) for one in question.brokers] == [
         ("b", 1, 7),
         ("c", 1, 7),
     ]
     assert floats_of(question.points, 2).tolist() == [[10.0, 9.0]]
-    assert desk.asking.open_points == 1
-    desk.answer(2, 0, numbers=(4, 5))
-    assert desk.verdict() == ((), {"b": [4, 5]})
-    assert desk.asking.open_points == 0
+    assert harness.questions.open_points == 1
+    harness.answer(2, 0, numbers=(4, 5))
+    assert harness.verdict() == ((), {"b": [4, 5]})
+    assert harness.questions.open_points == 0
 
 
 def test_unsure_is_broad() -> None:
-    desk = Desk()
-    desk.knows("c", 0b11)
-    desk.publish("b", "c")
-    desk.answer(UNSURE, 1, numbers=(9,))
-    assert desk.verdict() == (("b",), {"c": [9]})
+    harness = QuestionHarness()
+    harness.knows("c", 0b11)
+    harness.publish("b", "c")
+    harness.answer(UNSURE, 1, numbers=(9,))
+    assert harness.verdict() == (("b",), {"c": [9]})
 
 
 def test_kinds_that_share_no_dimension_are_asked_for_at_two() -> None:
-    desk = Desk()
-    desk.knows("b", 0b01, 0b10)
-    desk.publish("b")
-    asked = {(name, one.dimension, tuple(one.kinds)) for name, one in desk.mail}
+    harness = QuestionHarness()
+    harness.knows("b", 0b01, 0b10)
+    harness.publish("b")
+    asked = {(name, one.dimension, tuple(one.kinds)) for name, one in harness.mail}
     assert asked == {("low", 0, (0b01,)), ("high", 1, (0b10,))}
-    desk.answer(1, numbers=(3,))
-    assert desk.asking.take_verdicts() == []
-    desk.answer(1, numbers=(4,))
-    broad, narrow = desk.verdict()
+    harness.answer(1, numbers=(3,))
+    assert harness.questions.take_verdicts() == []
+    harness.answer(1, numbers=(4,))
+    broad, narrow = harness.verdict()
     assert not broad
     assert sorted(narrow["b"]) == [3, 4]
 
 
 def test_who_is_not_asked_about() -> None:
-    desk = Desk()
-    desk.knows("wide", 0, 0b11)
-    desk.knows("empty")
-    desk.publish("wide", "empty", "unknown")
-    assert not desk.mail
-    assert desk.verdict() == (("unknown", "wide"), {})
+    harness = QuestionHarness()
+    harness.knows("wide", 0, 0b11)
+    harness.knows("empty")
+    harness.publish("wide", "empty", "unknown")
+    assert not harness.mail
+    assert harness.verdict() == (("unknown", "wide"), {})
 
 
 def test_a_point_without_a_value() -> None:
-    desk = Desk()
-    desk.knows("b", 0b01)
-    desk.publish("b", values=(math.nan, 1.0))
-    assert desk.verdict() == ((), {})  # no box that asks for the attribute can match
+    harness = QuestionHarness()
+    harness.knows("b", 0b01)
+    harness.publish("b", values=(math.nan, 1.0))
+    assert harness.verdict() == ((), {})  # no box that asks for the attribute can match
 
 
 def test_without_matchers_everything_is_broad() -> None:
-    desk = Desk()
-    desk.view.gone("low")
-    desk.view.gone("high")
-    desk.publish("b")
-    assert desk.verdict() == (("b",), {})
+    harness = QuestionHarness()
+    harness.directory.gone("low")
+    harness.directory.gone("high")
+    harness.publish("b")
+    assert harness.verdict() == (("b",), {})
 
 
 def test_no_answer_then_the_next_candidate_then_broad() -> None:
-    desk = Desk()
-    desk.loads(low=1, high=100)
-    desk.publish("b")
-    assert desk.mail[0][0] == "low"
-    desk.asking.tick(MATCHER_ANSWER_SECONDS_MAX - 0.01)
-    assert len(desk.mail) == 1
-    desk.asking.tick(MATCHER_ANSWER_SECONDS_MAX)
-    assert desk.mail[1][0] == "high"
-    desk.answer(1, numbers=(1,))  # late: it was given up
-    assert desk.asking.take_verdicts() == []
-    desk.asking.tick(2 * MATCHER_ANSWER_SECONDS_MAX)
-    assert desk.verdict() == (("b",), {})
+    harness = QuestionHarness()
+    harness.loads(low=1, high=100)
+    harness.publish("b")
+    assert harness.mail[0][0] == "low"
+    harness.questions.tick(MATCHER_ANSWER_SECONDS_MAX - 0.01)
+    assert len(harness.mail) == 1
+    harness.questions.tick(MATCHER_ANSWER_SECONDS_MAX)
+    assert harness.mail[1][0] == "high"
+    harness.answer(1, numbers=(1,))  # late: it was given up
+    assert harness.questions.take_verdicts() == []
+    harness.questions.tick(2 * MATCHER_ANSWER_SECONDS_MAX)
+    assert harness.verdict() == (("b",), {})
     assert 2 * MATCHER_ANSWER_SECONDS_MAX <= ASKING_SECONDS_MAX
 
 
 def test_who_did_not_answer_is_passed_over_for_a_while() -> None:
-    desk = Desk()
-    desk.loads(low=1, high=100)
-    desk.publish("b")
-    desk.asking.tick(MATCHER_ANSWER_SECONDS_MAX)
-    desk.publish("b", now=1.0)
-    assert [name for name, _ in desk.mail] == ["low", "high", "high"]
-    desk.loads(low=1, high=100, now=1.0)
-    desk.publish("b", now=1.0 + PASSED_OVER_SECONDS)
-    assert desk.mail[-1][0] == "low"
+    harness = QuestionHarness()
+    harness.loads(low=1, high=100)
+    harness.publish("b")
+    harness.questions.tick(MATCHER_ANSWER_SECONDS_MAX)
+    harness.publish("b", now=1.0)
+    assert [name for name, _ in harness.mail] == ["low", "high", "high"]
+    harness.loads(low=1, high=100, now=1.0)
+    harness.publish("b", now=1.0 + PASSED_OVER_SECONDS)
+    assert harness.mail[-1][0] == "low"
 
 
 def test_who_cannot_be_reached_is_not_waited_for() -> None:
-    desk = Desk()
-    desk.loads(low=1, high=100)
-    desk.unreachable.add("low")
-    desk.publish("b")
-    assert [name for name, _ in desk.mail] == ["high"]
-    desk.unreachable.add("high")
-    desk.asking.matcher_is_gone("high", 0.1)
-    assert desk.verdict() == (("b",), {})
-    desk.unreachable.clear()
-    desk.asking.matcher_is_up("low")
-    desk.publish("b", now=0.2)
-    assert desk.mail[-1][0] == "low"
+    harness = QuestionHarness()
+    harness.loads(low=1, high=100)
+    harness.unreachable.add("low")
+    harness.publish("b")
+    assert [name for name, _ in harness.mail] == ["high"]
+    harness.unreachable.add("high")
+    harness.questions.matcher_is_gone("high", 0.1)
+    assert harness.verdict() == (("b",), {})
+    harness.unreachable.clear()
+    harness.questions.matcher_is_up("low")
+    harness.publish("b", now=0.2)
+    assert harness.mail[-1][0] == "low"
 
 
 def test_too_much_at_once_is_broad() -> None:
-    desk = Desk()
+    harness = QuestionHarness()
     for number in range(6_000):
-        desk.asking.submit(SPACE, HERE, ["b"], number)
-    desk.asking.flush(0.0)
-    assert all(len(one.points) <= 16 * QUESTION_POINTS_MAX for _, one in desk.mail)
-    verdicts = desk.asking.take_verdicts()
+        harness.questions.submit(SPACE, HERE, ["b"], number)
+    harness.questions.flush(0.0)
+    assert all(len(one.points) <= 16 * QUESTION_POINTS_MAX for _, one in harness.mail)
+    verdicts = harness.questions.take_verdicts()
     # Four whole questions and what was left at the end fit in.
     assert [one.tag for one in verdicts] == list(range(4 * 1_024, 5 * 1_024))
-    assert all(one.broad == ("b",) for one in verdicts)
-    assert desk.asking.open_points == 6_000 - len(verdicts)
+    assert all(one.unsure == ("b",) for one in verdicts)
+    assert harness.questions.open_points == 6_000 - len(verdicts)
 
 
 @pytest.mark.parametrize(
@@ -227,10 +227,10 @@ def test_too_much_at_once_is_broad() -> None:
 def test_answers_that_do_not_fit_their_question(
     counts: tuple[int, ...], numbers: tuple[int, ...]
 ) -> None:
-    desk = Desk()
-    desk.publish("b")
-    desk.answer(*counts, numbers=numbers)
-    assert desk.verdict() == (("b",), {})
+    harness = QuestionHarness()
+    harness.publish("b")
+    harness.answer(*counts, numbers=numbers)
+    assert harness.verdict() == (("b",), {})
 
 
 @pytest.mark.parametrize(
@@ -246,49 +246,51 @@ def test_answers_that_do_not_fit_their_question(
 def test_boxes_are_counted_where_they_are_not_listed(
     counts: tuple[int, ...], wanted: set[str], broad: tuple[str, ...]
 ) -> None:
-    desk = Desk(is_listing=False)
-    desk.knows("c", 0b11)
+    harness = QuestionHarness(is_listing=False)
+    harness.knows("c", 0b11)
     for _ in range(2):
-        desk.publish("b", "c")
-        assert not desk.mail[0][1].is_listing
-        desk.answer(*counts)
-        (one,) = desk.asking.take_verdicts()
-        assert (set(one.wanted), one.broad) == (wanted, broad)
-        assert not one.narrow
+        harness.publish("b", "c")
+        assert not harness.mail[0][1].is_listing
+        harness.answer(*counts)
+        (one,) = harness.questions.take_verdicts()
+        assert (set(one.receivers), one.unsure) == (wanted, broad)
+        assert not one.boxes
 
 
 def test_answers_that_cannot_be_read() -> None:
-    desk = Desk()
-    desk.publish("b")
+    harness = QuestionHarness()
+    harness.publish("b")
     with pytest.raises(PeerError):
-        desk.asking.answered("low", b"\xc1")
+        harness.questions.answered("low", b"\xc1")
 
 
 def test_the_random_policy_asks_everybody() -> None:
-    desk = Desk(policies.random)
-    desk.loads(low=1, high=100)
+    harness = QuestionHarness(policies.random)
+    harness.loads(low=1, high=100)
     for _ in range(100):
-        desk.asking.submit(SPACE, HERE, ["b"], "tag")
-    desk.asking.flush(0.0)
-    assert {name for name, _ in desk.mail} == {"low", "high"}
+        harness.questions.submit(SPACE, HERE, ["b"], "tag")
+    harness.questions.flush(0.0)
+    assert {name for name, _ in harness.mail} == {"low", "high"}
 
 
 def test_the_policy_of_boxes_asks_whoever_has_fewest() -> None:
-    desk = Desk(policies.subscription_amount)
-    desk.loads(low=100, high=1)
-    desk.publish("b")
-    assert desk.mail[0][0] == "high"
+    harness = QuestionHarness(policies.subscription_amount)
+    harness.loads(low=100, high=1)
+    harness.publish("b")
+    assert harness.mail[0][0] == "high"
 
 
 def test_full_replication_spreads_points_over_all() -> None:
     layout = Layout("s", LAYOUT.dimensions, (0,), Scheme.FULL, 1.0)
-    desk = Desk()
-    view = View({layout.id: layout})
+    harness = QuestionHarness()
+    directory = MatcherDirectory({layout.id: layout})
     for name in ("m", "n"):
-        view.put(name, MatcherRecord(Phase.SERVING, {layout.id: (0.0,)}))
-    desk.known.put("b", BoxesBody(1, 2, [BoxesRow(layout.id, 7, [1])]))
-    asking: Asking[int] = Asking(view, desk.known, desk.send, Random(1))
+        directory.put(name, MatcherRecord(Phase.SERVING, {layout.id: (0.0,)}))
+    harness.known.put("b", Announcement(1, 2, [SpaceAnnouncement(layout.id, 7, [1])]))
+    questions: MatcherQuestions[int] = MatcherQuestions(
+        directory, harness.known, harness.send, Random(1)
+    )
     for number in range(50):
-        asking.submit(layout.id, HERE, ["b"], number)
-    asking.flush(0.0)
-    assert {name for name, _ in desk.mail} == {"m", "n"}
+        questions.submit(layout.id, HERE, ["b"], number)
+    questions.flush(0.0)
+    assert {name for name, _ in harness.mail} == {"m", "n"}

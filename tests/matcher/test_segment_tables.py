@@ -1,4 +1,4 @@
-"""Records make tables: the same for all who know the same."""
+"""Segment tables from records: equal records make equal tables."""
 
 import math
 from random import Random
@@ -13,10 +13,10 @@ from dovetail.cluster.limits import RECORD_BYTES_MAX
 from dovetail.errors import ConfigError
 from dovetail.matcher.layout import Layout
 from dovetail.matcher.segment_tables import (
+    MatcherDirectory,
     MatcherRecord,
     Phase,
     Placement,
-    View,
     decode_record,
     encode_record,
 )
@@ -26,49 +26,49 @@ SPACE = LAYOUT.id
 EVERYONE = np.ones(3, np.bool_)
 
 
-def a_view(**tokens: tuple[Phase, tuple[float, ...]]) -> View:
-    view = View({SPACE: LAYOUT})
+def a_view(**tokens: tuple[Phase, tuple[float, ...]]) -> MatcherDirectory:
+    directory = MatcherDirectory({SPACE: LAYOUT})
     for name, (phase, own) in tokens.items():
-        view.put(name, MatcherRecord(phase, {SPACE: own}))
-    return view
+        directory.put(name, MatcherRecord(phase, {SPACE: own}))
+    return directory
 
 
 def test_who_joins_is_fed_and_not_asked() -> None:
-    view = a_view(a=(Phase.SERVING, (0.0, 0.0)), b=(Phase.JOINING, (50.0, 5.0)))
-    assert view.now(SPACE).names == ("a",)
-    assert view.next(SPACE).names == ("a", "b")
-    assert view.cover(SPACE, "a") == ((Range(-math.inf, math.inf),),) * 2
-    assert view.cover(SPACE, "b") == ((Range(50, math.inf),), (Range(5, math.inf),))
-    view.put("b", MatcherRecord(Phase.SERVING, {SPACE: (50.0, 5.0)}))
-    assert view.cover(SPACE, "a") == ((Range(-math.inf, 50),), (Range(-math.inf, 5),))
+    directory = a_view(a=(Phase.SERVING, (0.0, 0.0)), b=(Phase.JOINING, (50.0, 5.0)))
+    assert directory.now(SPACE).names == ("a",)
+    assert directory.next(SPACE).names == ("a", "b")
+    assert directory.cover(SPACE, "a") == ((Range(-math.inf, math.inf),),) * 2
+    assert directory.cover(SPACE, "b") == ((Range(50, math.inf),), (Range(5, math.inf),))
+    directory.put("b", MatcherRecord(Phase.SERVING, {SPACE: (50.0, 5.0)}))
+    assert directory.cover(SPACE, "a") == ((Range(-math.inf, 50),), (Range(-math.inf, 5),))
 
 
 def test_who_leaves_is_asked_while_others_are_fed() -> None:
-    view = a_view(a=(Phase.SERVING, (0.0, 0.0)), b=(Phase.LEAVING, (50.0, 5.0)))
-    assert view.now(SPACE).names == ("a", "b")
-    assert list(view.leaving()) == ["b"]
-    assert view.cover(SPACE, "a") == ((Range(-math.inf, math.inf),),) * 2
-    assert view.cover(SPACE, "b") == ((Range(50, math.inf),), (Range(5, math.inf),))
-    view.put("b", MatcherRecord(Phase.AWAY, {SPACE: (50.0, 5.0)}))
-    assert view.now(SPACE).names == ("a",)
-    assert view.cover(SPACE, "b") == ((), ())
+    directory = a_view(a=(Phase.SERVING, (0.0, 0.0)), b=(Phase.LEAVING, (50.0, 5.0)))
+    assert directory.now(SPACE).names == ("a", "b")
+    assert list(directory.leaving()) == ["b"]
+    assert directory.cover(SPACE, "a") == ((Range(-math.inf, math.inf),),) * 2
+    assert directory.cover(SPACE, "b") == ((Range(50, math.inf),), (Range(5, math.inf),))
+    directory.put("b", MatcherRecord(Phase.AWAY, {SPACE: (50.0, 5.0)}))
+    assert directory.now(SPACE).names == ("a",)
+    assert directory.cover(SPACE, "b") == ((), ())
 
 
 def test_only_what_changes_tables_counts_as_a_change() -> None:
-    view = a_view(a=(Phase.SERVING, (0.0, 0.0)))
-    before = view.changes
-    view.put("a", MatcherRecord(Phase.SERVING, {SPACE: (0.0, 0.0)}, load=0.7))
-    view.gone("nobody")
-    assert view.changes == before
-    view.gone("a")
-    assert view.changes > before
-    assert view.now(SPACE).names == ()
+    directory = a_view(a=(Phase.SERVING, (0.0, 0.0)))
+    before = directory.changes
+    directory.put("a", MatcherRecord(Phase.SERVING, {SPACE: (0.0, 0.0)}, load=0.7))
+    directory.gone("nobody")
+    assert directory.changes == before
+    directory.gone("a")
+    assert directory.changes > before
+    assert directory.now(SPACE).names == ()
 
 
 @pytest.mark.parametrize("tokens", [(), (1.0,), (1.0, 2.0, 3.0), (math.nan, 1.0), (math.inf, 1.0)])
 def test_tokens_that_are_none_are_left_out(tokens: tuple[float, ...]) -> None:
-    view = a_view(a=(Phase.SERVING, tokens), b=(Phase.SERVING, (0.0, 0.0)))
-    assert view.now(SPACE).names == ("b",)
+    directory = a_view(a=(Phase.SERVING, tokens), b=(Phase.SERVING, (0.0, 0.0)))
+    assert directory.now(SPACE).names == ("b",)
 
 
 def test_records_travel() -> None:

@@ -1,4 +1,4 @@
-"""Who may see and change what through a node's HTTP, page by page."""
+"""Permissions for each HTTP page of a node."""
 
 import asyncio
 import base64
@@ -14,8 +14,8 @@ import pytest
 from dovetail.api.engine import MEDIA_TYPE
 from dovetail.broker.auth.passwords import set_password
 from dovetail.limits import STREAM_USER
-from dovetail.node.broker import Node
-from dovetail.settings import Access, Archive, Http, Rule, Settings
+from dovetail.node.broker import BrokerNode
+from dovetail.settings import AccessRule, AccessSettings, ArchiveSettings, HttpSettings, Settings
 from support.processes.broker_process import WAIT_SECONDS
 
 USERS = {"anna": b"correct horse", "bert": b"battery staple"}
@@ -24,20 +24,20 @@ CLOSED = "HTTP is closed (403)"
 
 
 class Page(NamedTuple):
-    """A request, and what it is for."""
+    """A request for one page."""
 
     path: str
     kind: str | None = None
-    """Of its body; None: it reads."""
+    """The media type of its body; None: a GET."""
 
 
 OPEN = [
     Page(path) for path in ("/", "/healthz", "/metrics", "/cluster", "/spaces", "/openapi.json")
 ]
-"""What a node says of itself: numbers and names of nodes, nothing of what clients say."""
+"""Pages for everybody: numbers and names of nodes, no data of clients."""
 
 INSPECTED = [Page("/route?topic=a")]
-"""What clients have subscribed to."""
+"""Pages with the subscriptions of clients."""
 
 ADMINISTERED = [
     Page("/archive"),
@@ -48,10 +48,10 @@ ADMINISTERED = [
     Page("/engine/subscriptions", MEDIA_TYPE),
     Page("/engine/deliveries", MEDIA_TYPE),
 ]
-"""What clients publish, and what changes the cluster."""
+"""Pages with publications, and requests that change the cluster."""
 
 
-class Asker(NamedTuple):
+class User(NamedTuple):
     user: str | None = None
     password: bytes = b""
     is_local: bool = True
@@ -64,10 +64,10 @@ class Asker(NamedTuple):
         return found
 
 
-NOBODY, FROM_AFAR = Asker(), Asker(is_local=False)
-ANNA, BERT = (Asker(user, password) for user, password in USERS.items())
-ANNA_FROM_AFAR = ANNA._replace(is_local=False)
-EVERYBODY = [NOBODY, FROM_AFAR, ANNA, ANNA_FROM_AFAR, BERT]
+ANONYMOUS, REMOTE = User(), User(is_local=False)
+ANNA, BERT = (User(user, password) for user, password in USERS.items())
+ANNA_REMOTE = ANNA._replace(is_local=False)
+EVERYBODY = [ANONYMOUS, REMOTE, ANNA, ANNA_REMOTE, BERT]
 
 
 @pytest.fixture(scope="module")
@@ -78,17 +78,17 @@ def password_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(file)
 
 
-Answers = Mapping[tuple[str, Asker], tuple[int, bytes]]
+Answers = Mapping[tuple[str, User], tuple[int, bytes]]
 
 
 def answers(
-    folder: Path, access: Access, askers: Iterable[Asker] = EVERYBODY, stream_key: str = ""
+    folder: Path, access: AccessSettings, users: Iterable[User] = EVERYBODY, stream_key: str = ""
 ) -> Answers:
-    """Of a node with an archive, to everybody on every page."""
+    """Return the answers of a node with an archive to each user for each page."""
 
-    def ask(port: int, page: Page, asker: Asker) -> tuple[int, bytes]:
+    def ask(port: int, page: Page, user: User) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
-        headers = asker.headers()
+        headers = user.headers()
         if page.kind is None:
             connection.request("GET", page.path, headers=headers)
         else:
@@ -104,20 +104,20 @@ def answers(
             name="one",
             data=str(folder / "data"),
             listeners=(),
-            http=Http(port=0),
+            http=HttpSettings(port=0),
             access=access,
-            archive=Archive(topics=("#",), folder=str(folder / "archive")),
+            archive=ArchiveSettings(topics=("#",), folder=str(folder / "archive")),
         )
-        node = Node(settings, stream_key=stream_key)
+        node = BrokerNode(settings, stream_key=stream_key)
         try:
             await node.start()
             await node.start_http()
             assert node.http_address is not None
             _, port = node.http_address
             return {
-                (page.path, asker): await asyncio.to_thread(ask, port, page, asker)
+                (page.path, user): await asyncio.to_thread(ask, port, page, user)
                 for page in (*OPEN, *INSPECTED, *ADMINISTERED)
-                for asker in askers
+                for user in users
             }
         finally:
             await node.stop()
@@ -125,33 +125,33 @@ def answers(
     return asyncio.run(work())
 
 
-def check(found: Answers, pages: list[Page], expected: Callable[[Asker], int | None]) -> None:
-    """`expected`: the status of a refusal; None: it is none."""
-    for (path, asker), (status, body) in found.items():
+def check(found: Answers, pages: list[Page], expected: Callable[[User], int | None]) -> None:
+    """`expected`: the status of a refusal; None: the request is accepted."""
+    for (path, user), (status, body) in found.items():
         if path in {page.path for page in pages}:
             refusal = status if status in {401, 403} else None
-            assert refusal == expected(asker), (path, asker, status, body)
+            assert refusal == expected(user), (path, user, status, body)
 
 
 @pytest.mark.parametrize("anonymous", ["loopback", "always"])
-def test_where_every_client_may_do_everything_so_may_this_machine(
+def test_local_users_may_administer_if_clients_are_not_restricted(
     tmp_path: Path, anonymous: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    found = answers(tmp_path, Access(anonymous=anonymous))  # type: ignore[arg-type]
+    found = answers(tmp_path, AccessSettings(anonymous=anonymous))  # type: ignore[arg-type]
     check(found, [*OPEN, *INSPECTED], lambda _: None)
-    check(found, ADMINISTERED, lambda asker: None if asker.is_local else 403)
+    check(found, ADMINISTERED, lambda user: None if user.is_local else 403)
     assert CLOSED not in caplog.text
 
 
 @pytest.mark.parametrize("is_by_rules", [False, True])
-def test_with_users_or_rules_and_no_administrators_it_is_closed(
+def test_nobody_may_administer_with_users_or_rules_and_no_administrators(
     tmp_path: Path, password_file: str, is_by_rules: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    access = Access(password_file=password_file)
+    access = AccessSettings(password_file=password_file)
     if is_by_rules:
-        access = Access(rules=(Rule(subscribe=("public/#",)),))
+        access = AccessSettings(rules=(AccessRule(subscribe=("public/#",)),))
     found = answers(tmp_path, access)
     check(found, OPEN, lambda _: None)
     check(found, [*INSPECTED, *ADMINISTERED], lambda _: 403)
@@ -163,25 +163,23 @@ def test_with_users_or_rules_and_no_administrators_it_is_closed(
         assert f"/{page.path.split('/')[1].partition('?')[0]}" in caplog.text
 
 
-def test_administrators_prove_their_name_wherever_they_are(
+def test_administrators_authenticate_from_any_machine(
     tmp_path: Path, password_file: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    access = Access(password_file=password_file, administrators=("anna",))
+    access = AccessSettings(password_file=password_file, administrators=("anna",))
     found = answers(tmp_path, access)
     check(found, OPEN, lambda _: None)
     refusals = {None: 401, "bert": 403, "anna": None}
-    check(found, [*INSPECTED, *ADMINISTERED], lambda asker: refusals[asker.user])
+    check(found, [*INSPECTED, *ADMINISTERED], lambda user: refusals[user.user])
     assert CLOSED not in caplog.text
 
 
-def test_the_stream_that_was_started_with_a_broker_has_a_key(
-    tmp_path: Path, password_file: str
-) -> None:
-    stream = Asker(STREAM_USER, b"the key")
-    others = [Asker(STREAM_USER, b"another"), Asker(STREAM_USER), Asker("anna", b"the key")]
-    access = Access(password_file=password_file)
+def test_the_stream_authenticates_with_a_key(tmp_path: Path, password_file: str) -> None:
+    stream = User(STREAM_USER, b"the key")
+    others = [User(STREAM_USER, b"another"), User(STREAM_USER), User("anna", b"the key")]
+    access = AccessSettings(password_file=password_file)
     found = answers(tmp_path, access, [stream, *others], stream_key="the key")
-    check(found, ADMINISTERED, lambda asker: None if asker is stream else 403)
-    without = answers(tmp_path, access, [Asker(STREAM_USER)])
+    check(found, ADMINISTERED, lambda user: None if user is stream else 403)
+    without = answers(tmp_path, access, [User(STREAM_USER)])
     check(without, ADMINISTERED, lambda _: 403)

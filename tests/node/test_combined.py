@@ -82,7 +82,7 @@ def test_it_hands_over_when_it_is_stopped(tmp_path: Path) -> None:
         wait_until(lambda: matcher_of(node) is not None, "it serves")
         node.signal(signal.SIGINT)
         assert node.wait() == 0
-        node.wait_for_log("leaves, and answers until brokers have given others")
+        node.wait_for_log("leaving: answers until brokers have fed its boxes")
         assert "Traceback" not in node.log()
 
 

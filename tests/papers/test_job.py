@@ -1,4 +1,4 @@
-"""The command from options to files, on a real Spark."""
+"""The commands from options to files, on a real Spark."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,12 +10,11 @@ from pyspark.sql import SparkSession
 
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.papers import job
-from dovetail.papers.bluedove import cells as bluedove_cells
-from dovetail.papers.bluedove import configuration
+from dovetail.papers.bluedove import run_configuration, sweep
 from dovetail.papers.bluedove.figures import FIGURES
 from dovetail.papers.figure7 import query_cost
 from dovetail.papers.wildcard.simulation import PANELS, ROWS
-from dovetail.sim.saturation import Search
+from dovetail.sim.saturation import RateSearch
 from dovetail.topics.sketches import METHODS
 from support.oracles.figures import queries_of
 
@@ -155,8 +154,8 @@ class TestBroker:
 
 
 class TestBlueDove:
-    SMALL = configuration.Effort(
-        Search(first_rate=500.0, precision=0.3, seconds_min=1.0, publications_min=100), 2, 400
+    SMALL = run_configuration.Effort(
+        RateSearch(first_rate=500.0, precision=0.3, seconds_min=1.0, publications_min=100), 2, 400
     )
 
     @pytest.mark.usefixtures("own_spark")
@@ -167,7 +166,7 @@ class TestBlueDove:
         assert f"report  {out}/report.html\n" in printed
         assert "Adaptive against random" in printed
         table = pq.read_table(out / "results.parquet")
-        assert table.schema.equals(configuration.ROWS)
+        assert table.schema.equals(run_configuration.ROWS)
         assert len(set(table["system"].to_pylist())) == 4
         assert table.num_rows == 8 * (2 + 20)
 
@@ -178,16 +177,16 @@ class TestBlueDove:
     def test_the_same_rows_on_any_number_of_cores(self, spark: SparkSession) -> None:
         """Each cell by itself in tasks, two to a task, and all of them in this process."""
         figure = FIGURES["7"]
-        cells = bluedove_cells.cells(figure.configurations, 1)
+        cells = sweep.cells(figure.configurations, 1)
         tasks = job.measure_bluedove(spark, (figure,), 1, 5, self.SMALL)
         frame = spark.createDataFrame(cells)
-        pairs = bluedove_cells.measure(frame, cells.num_rows // 2, 5, self.SMALL)
+        pairs = sweep.measure(frame, cells.num_rows // 2, 5, self.SMALL)
         alone = [
             row
             for cell in reversed(cells.to_pylist())
-            for row in bluedove_cells.measure_cell(cell, 5, self.SMALL)
+            for row in sweep.measure_cell(cell, 5, self.SMALL)
         ]
-        for rows in (bluedove_cells.in_order(pairs).toArrow().to_pylist(), alone):
+        for rows in (sweep.in_order(pairs).toArrow().to_pylist(), alone):
             assert sorted(map(repr, rows)) == sorted(map(repr, tasks.to_pylist()))
 
     @pytest.mark.usefixtures("no_spark")

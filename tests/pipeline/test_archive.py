@@ -1,4 +1,4 @@
-"""What brokers archive is what jobs take: both tables, read and matched."""
+"""Jobs read and match both tables of an archive as brokers write them."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from dovetail.archive.subscription_files import SubscriptionFile, SubscriptionRo
 from dovetail.archive.writer import ArchiveWriter
 from dovetail.attributes.clauses import key_of
 from dovetail.attributes.space import Dimension, Space
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.pipeline.match.bulk import match
 from dovetail.pipeline.spark.table_files import read_subscriptions
 from support.archives import BEGIN, HOUR, row
@@ -21,7 +21,7 @@ TRAFFIC = Space("traffic", "traffic/#", (Dimension("speed", 0, 200),), texts=fro
 
 
 def test_an_archive_is_matched_with_its_subscriptions(spark: SparkSession, tmp_path: Path) -> None:
-    writer = ArchiveWriter(tmp_path, 1 << 20, Spaces([TRAFFIC]))
+    writer = ArchiveWriter(tmp_path, 1 << 20, SpaceRegistry([TRAFFIC]))
     slow, fast = attributes(speed="10", road="A1"), attributes(speed="90", road="A1")
     for rows in (
         [(1, row(topic=b"traffic/1", properties=slow)), (2, row(topic=b"plain"))],

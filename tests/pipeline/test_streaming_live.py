@@ -1,4 +1,4 @@
-"""`dovetail stream` as users run it, beside a real broker: killed, begun again and ended."""
+"""`dovetail stream` as users run it, beside a real broker: killed, restarted and stopped."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +9,17 @@ from dovetail.archive.subscription_files import SubscriptionRow, id_of
 from dovetail.topics.names import matches
 from support.archives import SETTINGS, read
 from support.brokers.wire_client import WireClient
-from support.processes.broker_process import START_SECONDS, BrokerProcess, OwnProcess, wait_until
+from support.processes.broker_process import (
+    START_SECONDS,
+    BrokerProcess,
+    ManagedProcess,
+    wait_until,
+)
 
 ROWS = 500
 
 
-class StreamProcess(OwnProcess):
+class StreamProcess(ManagedProcess):
     """Into a table."""
 
     def __init__(self, broker: BrokerProcess, out: Path) -> None:
@@ -29,10 +34,10 @@ class StreamProcess(OwnProcess):
     def wait_for(self, condition: Callable[[], object], what: str) -> None:
         wait_until(
             lambda: condition() or not self.is_running,
-            f"{what}\n{self.said()}",
+            f"{what}\n{self.output()}",
             seconds=START_SECONDS,
         )
-        assert self.is_running, self.said()
+        assert self.is_running, self.output()
 
     def batches(self) -> list[str]:
         """That are whole."""
@@ -50,7 +55,7 @@ def publish(broker: BrokerProcess, count: int) -> None:
 
 def subscribed(broker: BrokerProcess, name: str, topic_filter: str) -> SubscriptionRow:
     """By a client whose session is kept."""
-    with WireClient(broker.port, name, kept=True) as client:
+    with WireClient(broker.port, name, persistent=True) as client:
         client.subscribe(topic_filter, 1)
         client.disconnect()
     return SubscriptionRow(name, topic_filter, 1)

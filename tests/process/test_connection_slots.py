@@ -1,4 +1,4 @@
-"""Which connection gives way, against a plain list; and what a newcomer can count on in a flood."""
+"""Which connection is evicted, compared with a plain list; and guarantees during a flood."""
 
 from dataclasses import dataclass
 from itertools import count
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from dovetail.process.connection_slots import Slots
+from dovetail.process.connection_slots import ConnectionSlots
 
 ADDRESSES = st.sampled_from(["a", "b", "c", "d"])
 
@@ -35,7 +35,7 @@ class SlotsMachine(RuleBasedStateMachine):
     @initialize(count_max=st.integers(1, 8), per_address_max=st.integers(1, 8))
     def begin(self, count_max: int, per_address_max: int) -> None:
         self.count_max, self.per_address_max = count_max, per_address_max
-        self.slots: Slots[int] = Slots(count_max, per_address_max)
+        self.slots: ConnectionSlots[int] = ConnectionSlots(count_max, per_address_max)
         self.kept: list[Kept] = []
         self.guests = count()
 
@@ -104,11 +104,11 @@ TestSlots = SlotsMachine.TestCase
 
 
 @given(st.integers(2, 20), st.lists(st.booleans(), min_size=40, max_size=40))
-def test_a_newcomer_outlasts_half_as_many_others_of_its_address(
+def test_a_new_connection_outlasts_half_as_many_of_its_address(
     room: int, speaks: list[bool]
 ) -> None:
     """Whatever the others say, before and after it."""
-    slots: Slots[str] = Slots(room, room)
+    slots: ConnectionSlots[str] = ConnectionSlots(room, room)
     does_speak = iter(speaks)
 
     def flood(name: str) -> None:
@@ -125,8 +125,8 @@ def test_a_newcomer_outlasts_half_as_many_others_of_its_address(
 
 
 @given(st.integers(3, 20), st.integers(1, 200))
-def test_silent_connections_do_not_push_out_one_that_has_spoken(room: int, flood: int) -> None:
-    slots: Slots[str] = Slots(room, room)
+def test_silent_connections_do_not_evict_one_that_has_spoken(room: int, flood: int) -> None:
+    slots: ConnectionSlots[str] = ConnectionSlots(room, room)
     slots.enter("member", "a")
     slots.speak("member")
     for number in range(flood):
@@ -136,7 +136,7 @@ def test_silent_connections_do_not_push_out_one_that_has_spoken(room: int, flood
 
 @given(st.integers(1, 8), st.lists(st.booleans(), max_size=100))
 def test_a_flood_from_one_address_costs_that_address(others: int, speaks: list[bool]) -> None:
-    slots: Slots[str] = Slots(16, 16)
+    slots: ConnectionSlots[str] = ConnectionSlots(16, 16)
     for number in range(others):
         slots.enter(f"other {number}", f"address {number}")
     for number, does in enumerate(speaks):

@@ -1,4 +1,4 @@
-"""File descriptors that run out: new connections are closed, and nothing else happens."""
+"""When file descriptors run out, new connections are closed, and nothing else breaks."""
 
 import contextlib
 import re
@@ -26,7 +26,7 @@ STORM = 400
 
 
 @given(st.integers(DESCRIPTORS_MIN, 1 << 60))
-def test_shares_leave_something_for_everybody(limit: int) -> None:
+def test_every_kind_of_connection_has_a_share(limit: int) -> None:
     shares = shares_of(limit)
     assert limit // 2 < shares.clients < shares.http < shares.links < limit
     assert limit - shares.links == FILE_DESCRIPTORS_RESERVED
@@ -195,7 +195,7 @@ def test_not_one_descriptor_is_left(tmp_path: Path) -> None:
         for _ in range(20):
             with pytest.raises(ConnectionError):
                 WireClient(broker.port)
-        assert "not reloaded, all stays as it was" in broker.reload()
+        assert "settings not reloaded, nothing has changed" in broker.reload()
         with pytest.raises(ConnectionError):
             broker.health()
         # Who is there is served as ever.
@@ -222,7 +222,7 @@ def test_a_limit_that_leaves_nothing_for_clients(tmp_path: Path) -> None:
     broker.wait_for_log(f"has to be at least {DESCRIPTORS_MIN}.")
 
 
-def test_nothing_is_imported_once_strangers_can_come(tmp_path: Path) -> None:
+def test_nothing_is_imported_once_strangers_can_connect(tmp_path: Path) -> None:
     """An import opens files: there may be no descriptor for them."""
     done = subprocess.run(
         [sys.executable, "-c", LOOK_FOR_IMPORTS, CONFIGURATION, tmp_path],
@@ -242,7 +242,7 @@ from pathlib import Path
 import uvloop
 from msgspec.structs import replace
 
-from dovetail.node.broker import Node
+from dovetail.node.broker import BrokerNode
 from dovetail.settings import parse_settings
 
 
@@ -255,14 +255,14 @@ async def ask(port, words):
 
 async def main(text, folder):
     Path("users").touch(0o600)
-    node = Node(replace(parse_settings(text, "test"), data=folder))
+    node = BrokerNode(replace(parse_settings(text, "test"), data=folder))
     await node.start()
     before = {*sys.modules}
     await node.start_http()
     for path in ("healthz", "metrics", "cluster", "route?topic=a", "spaces", "openapi.json", "no"):
         words = f"GET /{path} HTTP/1.1\\r\\nhost: a\\r\\nconnection: close\\r\\n\\r\\n"
         await ask(node.http_address[1], words.encode())
-    tcp, websocket = node.listening
+    tcp, websocket = node.listeners
     await ask(tcp.port, b"\\x10\\x0c\\x00\\x04MQTT\\x04\\x02\\x00\\x00\\x00\\x00")
     await ask(websocket.port, b"GET /mqtt HTTP/1.1\\r\\nhost: a\\r\\n\\r\\n")
     node.reload()

@@ -1,4 +1,4 @@
-"""Extras: a checkout sets up what is missing, anybody else is told what to install."""
+"""Extras: a checkout installs them; elsewhere the error says what to install."""
 
 import importlib.util
 import sys
@@ -53,7 +53,7 @@ def test_a_missing_stage_is_set_up(checkout: Checkout) -> None:
     assert checkout.asked() == ["spark"]
 
 
-def test_a_stage_that_is_there_costs_nothing(checkout: Checkout) -> None:
+def test_an_installed_stage_costs_nothing(checkout: Checkout) -> None:
     (checkout.state / "archive").touch()
     require(Extra.ARCHIVE)
     assert checkout.asked() == []
@@ -68,7 +68,7 @@ def test_the_launcher_keeps_a_stage_up_to_date(
     assert checkout.asked() == ["archive"]
 
 
-def test_a_set_up_that_fails_has_said_why(checkout: Checkout) -> None:
+def test_a_failed_set_up_ends_the_process(checkout: Checkout) -> None:
     checkout.answer(2)
     with pytest.raises(SystemExit) as end:
         require(Extra.SPARK)
@@ -76,7 +76,7 @@ def test_a_set_up_that_fails_has_said_why(checkout: Checkout) -> None:
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_a_set_up_that_did_not_help(checkout: Checkout) -> None:
+def test_a_package_is_missing_after_the_set_up(checkout: Checkout) -> None:
     """No second try: a sentence."""
     with pytest.raises(MissingDependencyError, match="pyspark and pyarrow cannot be imported"):
         require(Extra.SPARK)
@@ -85,7 +85,7 @@ def test_a_set_up_that_did_not_help(checkout: Checkout) -> None:
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 @pytest.mark.usefixtures("nothing_installed")
-def test_who_installs_with_pip_is_told_what(
+def test_without_a_checkout_the_error_names_the_extra(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
 ) -> None:
     """Be there a checkout around the package or not."""
@@ -101,5 +101,5 @@ def test_who_installs_with_pip_is_told_what(
 
 
 @pytest.mark.usefixtures("nothing_installed", "checkout")
-def test_a_checkout_can_have_every_extra() -> None:
+def test_a_checkout_can_install_every_extra() -> None:
     assert all(is_obtainable(extra) for extra in Extra)

@@ -1,4 +1,4 @@
-"""The collector is off within the block, and looks only at what comes after it."""
+"""The collector is off within the block, and visits only later objects."""
 
 import gc
 
@@ -19,7 +19,7 @@ def test_it_is_off_within_the_block_and_on_after_it() -> None:
         gc.unfreeze()
 
 
-def test_so_it_is_after_an_error() -> None:
+def test_it_is_on_after_an_error() -> None:
     try:
         with pytest.raises(ImportError), garbage.paused():
             raise ImportError

@@ -1,4 +1,4 @@
-"""Lines that are alike: written once a second, and none lost."""
+"""Repeated lines: written once a second, and all counted."""
 
 import itertools
 from collections import Counter
@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.process.log_repeats import Repeats, Written
+from dovetail.process.log_repeats import CountedLine, RepeatFilter
 
 SECONDS = 1.0
 
@@ -20,13 +20,13 @@ steps = st.lists(
 
 
 @given(steps, st.integers(1, 6))
-def test_nothing_is_lost_and_little_is_written(
+def test_every_line_is_counted_and_few_are_written(
     steps: list[tuple[float, str | None]], kinds_max: int
 ) -> None:
-    repeats: Repeats[str] = Repeats(seconds=SECONDS, kinds_max=kinds_max)
+    repeats: RepeatFilter[str] = RepeatFilter(seconds=SECONDS, kinds_max=kinds_max)
     now = 0.0
     came: Counter[str] = Counter()
-    written: list[tuple[float, Written[str]]] = []
+    written: list[tuple[float, CountedLine[str]]] = []
     for passed, kind in steps:
         now += passed
         if kind is None:
@@ -55,7 +55,7 @@ def test_nothing_is_lost_and_little_is_written(
     assert len(written) <= (kinds_max + 1) * (now / SECONDS + 2)
 
 
-def counted(written: list[tuple[float, Written[str]]]) -> Counter[str]:
+def counted(written: list[tuple[float, CountedLine[str]]]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for _, (line, count) in written:
         counts[line] += count
@@ -63,7 +63,7 @@ def counted(written: list[tuple[float, Written[str]]]) -> Counter[str]:
 
 
 def test_a_flood_of_a_kind() -> None:
-    repeats: Repeats[int] = Repeats(seconds=1.0, kinds_max=10)
+    repeats: RepeatFilter[int] = RepeatFilter(seconds=1.0, kinds_max=10)
     assert repeats.take("k", 0, 5.0) == (0, 1)
     assert [repeats.take("k", number, 5.5) for number in (1, 2, 3)] == [None] * 3
     assert repeats.next_due == 6.0
@@ -75,8 +75,8 @@ def test_a_flood_of_a_kind() -> None:
     assert repeats.take("k", 6, 8.0) == (6, 1)
 
 
-def test_kinds_are_told_apart_and_forgotten() -> None:
-    repeats: Repeats[str] = Repeats(seconds=1.0, kinds_max=2)
+def test_kinds_are_separate_and_forgotten() -> None:
+    repeats: RepeatFilter[str] = RepeatFilter(seconds=1.0, kinds_max=2)
     assert [repeats.take(kind, kind, 0.0) for kind in "ab"] == [("a", 1), ("b", 1)]
     # There is no room: all others are one kind.
     assert [repeats.take(kind, kind, 0.1) for kind in "cde"] == [("c", 1), None, None]

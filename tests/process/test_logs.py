@@ -1,4 +1,4 @@
-"""The log of a process, as it is written."""
+"""The written log of a process."""
 
 import contextlib
 import io
@@ -63,20 +63,20 @@ def test_repeats_are_counted(written: Written) -> None:
     assert written()[-1].endswith("more like it in the last second")
 
 
-def test_a_count_is_written_though_nobody_logs_any_more(written: Written) -> None:
+def test_a_count_is_written_after_the_last_line(written: Written) -> None:
     for number in range(3):
         log.warning("refused %d", number)
     expected = "WARNING: refused 2 ... and 1 more like it in the last second"
     wait_until(lambda: expected in written(), "the rest of the second")
 
 
-def test_lines_about_others_are_others(written: Written) -> None:
+def test_lines_about_different_subjects_are_different_kinds(written: Written) -> None:
     for name in ("b1", "b2", "b1", "b3"):
         log.info("lost %s", name, extra=about(name))
     assert written() == ["INFO   : lost b1", "INFO   : lost b2", "INFO   : lost b3"]
 
 
-def test_who_debugs_gets_every_line(written: Written) -> None:
+def test_debug_lines_are_all_written(written: Written) -> None:
     log.setLevel("DEBUG")
     for number in range(3):
         log.debug("connected %d", number)
@@ -84,7 +84,7 @@ def test_who_debugs_gets_every_line(written: Written) -> None:
     assert written() == [f"DEBUG  : connected {number}" for number in range(3)]
 
 
-def test_other_libraries_go_the_same_way(written: Written) -> None:
+def test_lines_of_other_libraries_are_counted_too(written: Written) -> None:
     for number in range(50):
         context = f"Fatal error on transport\nprotocol: <{number}>"
         logging.getLogger("asyncio").error(context)

@@ -1,4 +1,4 @@
-"""Ports: taken by binding them, and nobody else's from then on."""
+"""Ports are reserved by binding them."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ import pytest
 from dovetail.process import ports
 from support.brokers.wire_client import WireClient
 from support.processes.broker_process import wait_until
-from support.processes.fleet_process import FleetProcess, is_there
+from support.processes.fleet_process import FleetProcess, process_exists
 
 LOOPBACK = "127.0.0.1"
 
@@ -28,7 +28,7 @@ def is_in_use(error: "pytest.ExceptionInfo[OSError]") -> bool:
     return error.value.errno == errno.EADDRINUSE
 
 
-def test_a_bound_port_is_ours_before_anybody_listens() -> None:
+def test_a_bound_port_is_reserved_before_anybody_listens() -> None:
     with ExitStack() as stack:
         (bound,) = ports.bind(LOOPBACK, 0)
         stack.enter_context(bound)
@@ -44,7 +44,7 @@ def test_a_bound_port_is_ours_before_anybody_listens() -> None:
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
 
 
-def test_a_port_is_held_for_whom_we_start() -> None:
+def test_a_held_port_can_be_bound_by_child_processes() -> None:
     (held,) = ports.hold(LOOPBACK, 0)
     port = ports.port_of([held])
     with held:
@@ -97,7 +97,7 @@ def test_the_next_free_one() -> None:
     ports.close(free)
 
 
-def test_what_cannot_be_had_is_an_error_wherever_it_might_move() -> None:
+def test_other_errors_are_raised_even_if_the_port_may_move() -> None:
     with pytest.raises(OSError, match="assign"):
         ports.take("192.0.2.1", 5, may_move=True)
     with pytest.raises(OSError, match="there is no port 65536"):
@@ -131,7 +131,7 @@ def test_advice_names_the_setting(kind: str, setting: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["--brokers", "--workers"])
-def test_nodes_start_beside_whoever_has_the_usual_ports(tmp_path: Path, kind: str) -> None:
+def test_nodes_start_although_the_default_ports_are_taken(tmp_path: Path, kind: str) -> None:
     """And no other program can take their ports, also while a node is away."""
     usual = (8083, 8080, 7883)
     with ExitStack() as stack:
@@ -147,7 +147,7 @@ def test_nodes_start_beside_whoever_has_the_usual_ports(tmp_path: Path, kind: st
         found |= {*fleet.ports("MQTT")}
         first = fleet.children()[0]
         os.kill(first, signal.SIGKILL)
-        wait_until(lambda: not is_there(first), "the end of a node")
+        wait_until(lambda: not process_exists(first), "the end of a node")
 
         def is_back() -> bool:
             for port in found:

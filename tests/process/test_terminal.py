@@ -1,4 +1,4 @@
-"""What others wrote is shown and never obeyed: by `printable`, and by every command that prints."""
+"""A terminal shows remote text and never executes it: `printable`, and each command that prints."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-from dovetail.api.reports import DrainReport, NodeEntry, PlanOrder, PlanReport
+from dovetail.api.reports import DrainReport, NodeEntry, PlanReport, PlanRequest
 from dovetail.inspect import drain, plan_move
 from dovetail.process.terminal import console, moving_line, printable, printable_json, say
 from support.brokers.web_views import MATCHER, cluster, route, spaces
@@ -81,7 +81,7 @@ def test_lines_stay_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"a\n{SHOWN}\nb\n"
 
 
-def test_a_console_takes_no_text_for_orders() -> None:
+def test_a_console_does_not_interpret_text() -> None:
     """Neither where we hand it text, nor in a table, nor in a line that moves."""
     shown = io.StringIO()
     screen = console(file=shown, width=400)
@@ -99,7 +99,7 @@ def test_a_console_takes_no_text_for_orders() -> None:
 # Commands that ask a broker -----------------------------------------------------------------------
 
 
-def test_what_a_remote_client_subscribed_to(tmp_path: Path) -> None:
+def test_filters_of_a_remote_client(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker, WireClient(broker.port, HOSTILE) as client:
         assert client.subscribe(f"a/{HOSTILE}", 1) == 1
         assert client.subscribe(f"$share/[bold]{HOSTILE}/a/#", 1) == 1
@@ -132,7 +132,7 @@ def test_messages_on_a_terminal_and_in_a_pipe(tmp_path: Path) -> None:
         assert (told["topic"], told["payload"]) == (f"a/{HOSTILE}", payload.decode())
 
 
-def test_what_a_server_says_of_a_refusal() -> None:
+def test_the_reason_of_a_refusal_by_a_server() -> None:
     words = f"no {HOSTILE}".encode()
     properties = b"\x1f" + len(words).to_bytes(2, "big") + words
     body = b"\x00\x87" + bytes([len(properties)]) + properties
@@ -189,7 +189,7 @@ def test_matchers_that_leave_and_move(
     monkeypatch.setattr(drain, "_LOOK_SECONDS", 0.0)
     with hostile_node() as url:
         drain.drain(url, "gone")
-        plan_move.apply(url, PlanOrder([]))
+        plan_move.apply(url, PlanRequest([]))
     text = capsys.readouterr().out
     assert text.count(SHOWN) >= 2
     assert is_safe(text)

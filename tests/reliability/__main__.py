@@ -123,7 +123,7 @@ def check_file(path: Path) -> int:
 
 
 def finish(record: Record, verdicts: list[Verdict], folder: Path, replay: str) -> int:
-    """Say what was found, and write the report; return the exit code."""
+    """Print a summary, write the report, and return the exit code."""
     print(summary(record, verdicts))
     page = folder / REPORT
     page.write_text(report(record, verdicts, replay))
@@ -163,7 +163,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _again(options: argparse.Namespace, seed: int) -> list[str]:
-    """Return the options that run the same again."""
+    """Return the options that repeat this run."""
     again = ["--seed", str(seed), "--minutes", f"{options.minutes:g}"]
     if options.rate != workload.RATE:
         again += ["--rate", f"{options.rate:g}"]
@@ -175,7 +175,7 @@ def _again(options: argparse.Namespace, seed: int) -> list[str]:
 
 
 async def _run(settings: Settings, folder: Path, recorder: Recorder) -> bool:
-    """Return whether the run came to its end."""
+    """Run, and return whether the run was complete."""
     network = _make_network(settings)
     runner = Runner(settings, folder, network, recorder)
     _explain(runner, settings)
@@ -213,7 +213,7 @@ def _make_network(settings: Settings) -> Network:
 
 
 def _enter_namespaces(network: str) -> None:
-    """Go on in namespaces of our own, if they are wanted and can be made."""
+    """Restart in namespaces of our own, if they are wanted and possible."""
     if network == "relays" or namespaces.is_inside():
         return
     try:

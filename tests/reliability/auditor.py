@@ -1,4 +1,4 @@
-"""Checks a history while it is being written, in a process of its own, so that clients go on."""
+"""Checks a history during the run, in a process of its own, so that clients are not delayed."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ _NICENESS = 10
 
 
 class Auditor:
-    """`violations` of what can be judged before the end, in what was recorded until then."""
+    """Counts the `violations` so far, as far as a promise can be judged before the end."""
 
     def __init__(self, file: Path) -> None:
         self.violations = 0
@@ -23,7 +23,7 @@ class Auditor:
         self._file = file
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Check again and again until cancelled."""
         while True:
             await asyncio.sleep(AUDIT_SECONDS)
             process = await asyncio.create_subprocess_exec(

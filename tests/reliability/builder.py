@@ -1,4 +1,4 @@
-"""From a history to its record. Pure."""
+"""Builds the record of a history. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -38,11 +38,11 @@ from reliability.record import (
 )
 
 SUBACK_SECONDS = 0.2
-"""For so long a broker waits with SUBACK for others that do not answer (docs/cluster.md). One that
-came sooner was answered by all."""
+"""How long a broker delays SUBACK for others that do not answer (docs/cluster.md). A faster SUBACK
+means that all have answered."""
 
 HTTP_ERRORS = 400
-"""Reasons from here on are statuses of HTTP: the client is a handle."""
+"""Higher reasons are HTTP statuses: the client is a handle."""
 
 
 def build(events: Iterable[Event]) -> Record:
@@ -64,7 +64,7 @@ class _Builder:
         self._tried_since: dict[str, float] = {}
         self._tried_nodes: dict[str, tuple[str, ...]] = {}
         self._open: dict[str, dict[str, Subscription]] = defaultdict(dict)
-        """By client and filter: subscriptions that were not left."""
+        """By client and filter: subscriptions without an UNSUBSCRIBE."""
         self._faults: dict[int, Disturbance] = {}
         self._wills: dict[int, Publication] = {}
 
@@ -129,7 +129,7 @@ class _Builder:
             case Unsubscribe() as unsubscribe:
                 subscription = self._open[event.client].get(unsubscribe.filter)
                 if subscription is not None:
-                    subscription.owed_until = min(subscription.owed_until, event.at)
+                    subscription.guaranteed_until = min(subscription.guaranteed_until, event.at)
 
     def _publish(self, event: Invoked, action: Publish) -> None:
         publisher, _, number = action.message.rpartition(":")
@@ -172,7 +172,7 @@ class _Builder:
         self._current[event.client] = connection
         if action.clean_start:
             for subscription in self._open[event.client].values():
-                subscription.owed_until = min(subscription.owed_until, event.at)
+                subscription.guaranteed_until = min(subscription.guaranteed_until, event.at)
         if action.will:
             publisher, _, number = action.will.rpartition(":")
             will = Publication(
@@ -254,10 +254,12 @@ class _Builder:
                 subscription.left_at = event.at
             open_now.clear()
         elif not event.session_present:
-            # Its subscriptions are owed nothing from the first CONNECT on that may have begun this
-            # session. What the other session has may still come.
+            # Its subscriptions are promised nothing after the first CONNECT that may have begun
+            # this session. Messages of the other session may still come.
             for subscription in open_now.values():
-                subscription.owed_until = min(subscription.owed_until, connection.tried_since)
+                subscription.guaranteed_until = min(
+                    subscription.guaranteed_until, connection.tried_since
+                )
             open_now.clear()
 
     def _end(self, event: Ended) -> None:

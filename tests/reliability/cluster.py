@@ -1,4 +1,4 @@
-"""The brokers of a run: processes that are started, stopped, killed and looked at."""
+"""The brokers of a run, as processes: starts, stops, kills and queries them."""
 
 import asyncio
 import contextlib
@@ -57,11 +57,11 @@ json_fields = true
 
 
 class StartError(Exception):
-    """A broker did not start: what it logged."""
+    """A broker did not start. The text is its log."""
 
 
 class Broker:
-    """One of them, through all its lives."""
+    """One broker, through all its restarts."""
 
     def __init__(self, name: str, folder: Path, network: Network, world: World) -> None:
         self.name = name
@@ -105,7 +105,7 @@ class Broker:
         self._clock_file.write_text(f"{seconds}\n")
 
     async def start(self) -> None:
-        """Return when clients are let in."""
+        """Start the process, and return when it admits clients."""
         assert not self.is_running
         with self._log_file.open("ab") as log:
             self._process = process = await asyncio.create_subprocess_exec(
@@ -160,7 +160,7 @@ class Broker:
         await self._end(SIGKILL)
 
     async def terminate(self) -> None:
-        """As an operator does. A broker that does not end well breaks a promise."""
+        """Send SIGTERM and wait. A broker that does not end with exit code 0 breaks a promise."""
         code = await self._end(SIGTERM)
         if code:
             self._world.record(Exited(self._world.now(), self.name, code, self.log_tail()))
@@ -188,7 +188,7 @@ class Broker:
         return ""
 
     async def look(self) -> dict[str, Any]:
-        """Return what it says of the cluster. Raise an OSError if it does not answer."""
+        """Return its view of the cluster. Raise an OSError if it does not answer."""
         place = self._world.places.get(self.name)
         if place is None:
             raise OSError(f"{self.name} is not up")
@@ -206,7 +206,7 @@ def address(place: tuple[str, int]) -> str:
 
 
 class Cluster:
-    """All of them. Each is told of the first one; started again, it remembers the others."""
+    """All brokers. Each joins through the first one; after a restart it remembers the others."""
 
     def __init__(self, folder: Path, network: Network, world: World) -> None:
         self._folder = folder
@@ -231,7 +231,7 @@ class Cluster:
         return await self._all(lambda peer: peer["is_connected"] and peer["is_sketch_known"])
 
     async def is_quiet(self) -> bool:
-        """Return whether no broker owes another one anything."""
+        """Return whether no broker has messages left for another one."""
         return await self._all(lambda peer: not peer["owed_messages"])
 
     async def _all(self, holds: Any) -> bool:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""One MQTT connection over TCP: bytes to packets and back. Clients know what they mean."""
+"""One MQTT connection over TCP: bytes to packets and back. Clients interpret the packets."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class Connection(asyncio.Protocol):
         end: "Callable[[Connection, PacketError | None], None]",
     ) -> None:
         self.number = 0
-        """Of the operation that began it."""
+        """The number of the operation that began it."""
         self.node = ""
         self.heard_at = 0.0
         self.is_over = False
@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_clogged(self) -> bool:
-        """Return whether the broker does not read what it is sent."""
+        """Return whether sent data piles up because the broker does not read."""
         assert self._transport is not None
         return self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX
 
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def silence(self) -> None:
-        """End it for the client: nothing that still comes counts."""
+        """Ignore everything that still arrives, without closing the connection."""
         self.is_over = True
         self.abort()
 

@@ -1,7 +1,7 @@
-"""Small file systems for the brokers' data, which can be filled and freed.
+"""Small file systems for the brokers' data, which the tool can fill and free.
 
-They are mounted only where the tool has mounts of its own (namespaces.py): then the kernel takes
-them away in any case.
+They are mounted only where the tool has mounts of its own (namespaces.py): then the kernel removes
+them in any case.
 """
 
 import contextlib
@@ -13,13 +13,13 @@ from pathlib import Path
 from reliability.namespaces import is_inside
 
 DISK_BYTES = 128 << 20
-"""For all that a run stores: a broker must not run out of room by itself."""
+"""Enough for everything that a run stores: a broker must not run out of room by itself."""
 
 _BALLAST = "ballast"
 
 
 class Disks:
-    """By node: a folder."""
+    """A disk for each node, by its folder."""
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self._folders = folders

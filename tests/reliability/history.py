@@ -25,7 +25,7 @@ Box = dict[str, tuple[float, float]]
 
 
 class _Action(Struct, frozen=True, tag_field="kind", tag=str.lower, omit_defaults=True):
-    """What a client asks for."""
+    """An operation that a client starts."""
 
 
 class Connect(_Action, frozen=True):
@@ -33,14 +33,14 @@ class Connect(_Action, frozen=True):
     clean_start: bool = False
     expiry_seconds: int = 0
     will: str = ""
-    """The message of its will."""
+    """The identifier of the will's message."""
     will_topic: str = ""
     will_qos: int = 0
 
 
 class Disconnect(_Action, frozen=True):
     with_will: bool = False
-    """MQTT 5: the broker is asked to publish the will all the same."""
+    """MQTT 5: the client asks the broker to publish the will nevertheless."""
 
 
 class Subscribe(_Action, frozen=True):
@@ -63,18 +63,18 @@ class Publish(_Action, frozen=True):
     qos: int = 0
     retain: bool = False
     clears: bool = False
-    """A retained message with an empty payload: there is none afterwards."""
+    """The payload is empty: it removes the retained message."""
     attributes: dict[str, float] = {}
 
 
 class Read(_Action, frozen=True):
-    """Of the retained message of a topic at one broker; `Completed.message` is what is there."""
+    """Reads the retained message of a topic at one broker; `Completed.message` is the result."""
 
     topic: str
 
 
 class Acknowledge(_Action, frozen=True):
-    """Of messages that a handle was given."""
+    """Acknowledges messages that a handle received."""
 
     messages: tuple[str, ...]
 
@@ -133,11 +133,11 @@ class Delivered(_Event, frozen=True):
     duplicate: bool = False
     """The broker marked it so."""
     damaged: bool = False
-    """The payload is not what was published."""
+    """The payload differs from the published one."""
 
 
 class Ended(_Event, frozen=True):
-    """A connection is over. `lost`: neither side said that it would leave."""
+    """A connection is over. `lost`: neither side announced the end."""
 
     client: str
     connection: int
@@ -160,7 +160,7 @@ class Whole(_Event, frozen=True):
 
 
 class Exited(_Event, frozen=True):
-    """A broker's process ended although nobody asked it to, or not as it was asked to."""
+    """A broker's process ended unasked, or not as it was asked to."""
 
     node: str
     code: int
@@ -168,7 +168,7 @@ class Exited(_Event, frozen=True):
 
 
 class Phase(_Event, frozen=True):
-    """Of the run: workload, healing, draining, reading, over."""
+    """A phase of the run begins: start, workload, healing, draining, reading, over."""
 
     name: str
 
@@ -201,7 +201,7 @@ def decode(line: bytes) -> Event:
 
 
 class HistoryError(Exception):
-    """A file is no history: which line, and why."""
+    """A file is not a history. The text names the line and the reason."""
 
 
 def read(path: Path) -> Iterator[Event]:
@@ -233,11 +233,11 @@ class Recorder:
         self._lines.write(encode(event) + b"\n")
 
     def flush(self) -> None:
-        """Let other processes see what was recorded."""
+        """Make the recorded events visible to other processes."""
         self._lines.flush()
 
     def next_number(self) -> int:
-        """Of an operation or a fault."""
+        """Return the number of a new operation or fault."""
         number = self._next_number
         self._next_number += 1
         return number

@@ -1,7 +1,8 @@
-"""Faults, as the schedule has them, on a real cluster.
+"""Injects the faults of a schedule into a real cluster.
 
-A fault that finds its target in the middle of another one is skipped, and counted. `FaultEnded` is
-recorded when the fault was taken back: the process is up again, the network or disk is as before.
+A fault whose target already has another fault is skipped, and counted. The injector records
+`FaultEnded` when it has taken a fault back: the process is up again, the network or disk is as
+before.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ class Injector:
         self._offsets = dict.fromkeys(world.nodes, 0.0)
 
     async def run(self, planned: Iterable[PlannedFault], begin: float) -> None:
-        """Inject each fault at its time, and return when the last one was taken back."""
+        """Inject each fault at its time, and return when the last one is taken back."""
         async with asyncio.TaskGroup() as tasks:
             for fault in planned:
                 await self._pause(begin + fault.at - self._world.now())
@@ -45,7 +46,7 @@ class Injector:
                 tasks.create_task(self._inject(fault))
 
     def stop_soon(self) -> None:
-        """Take back what is active, and begin nothing more."""
+        """Take back active faults, and start no more."""
         self._stopping.set()
 
     async def _pause(self, seconds: float) -> None:
@@ -104,7 +105,7 @@ class Injector:
         await self._start(broker)
 
     async def _start(self, broker: Broker) -> None:
-        """A broker whose disk is full says so and ends: then it is started when there is room."""
+        """Start a broker. If its disk is full, start it again when there is room."""
         full = self._full[broker.name]
         while True:
             was_full, fills = full.locked(), self._fills[broker.name]

@@ -17,7 +17,7 @@ DISCONNECT_WITH_WILL = 0x04
 _SESSION_EXPIRY, _WILL_DELAY, _USER_PROPERTY = 0x11, 0x18, 0x26
 _REFUSED = 0x80
 
-# Section 2.2.2.2: how long the value of each property is. Others have a length of their own.
+# Section 2.2.2.2: the bytes of each property's value. Other values carry their length.
 _FIXED_BYTES = {
     **dict.fromkeys((0x01, 0x17, 0x19, 0x24, 0x25, 0x28, 0x29, 0x2A), 1),
     **dict.fromkeys((0x13, 0x21, 0x22, 0x23), 2),
@@ -29,7 +29,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 class PacketError(Exception):
-    """The broker sent what is no MQTT."""
+    """The broker sent invalid MQTT."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Will:
 
 @dataclass(frozen=True)
 class Packet:
-    """One that the broker sent. Fields that its kind does not have are left empty."""
+    """A packet from the broker. Fields that its kind lacks are empty."""
 
     kind: int
     packet_id: int = 0
@@ -72,7 +72,7 @@ def connect(
     keep_alive_seconds: int = 0,
     will: Will | None = None,
 ) -> bytes:
-    """Section 3.1. In 3.1.1 a session is kept for ever, or not at all."""
+    """Encode CONNECT (section 3.1). In 3.1.1 a session lasts for ever, or for the connection."""
     flags = 0x02 if clean_start else 0
     body = _text(client_id)
     if will is not None:
@@ -106,7 +106,7 @@ def publish(
 
 
 def acknowledgement(kind: int, packet_id: int) -> bytes:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP."""
+    """Encode PUBACK, PUBREC, PUBREL or PUBCOMP."""
     return _packet(kind, 2 if kind == PUBREL else 0, struct.pack(">H", packet_id))
 
 
@@ -145,7 +145,7 @@ def _packet(kind: int, flags: int, body: bytes) -> bytes:
 
 
 def _length(number: int) -> bytes:
-    """Section 1.5.5."""
+    """Encode a variable byte integer (section 1.5.5)."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -174,7 +174,7 @@ def _pairs(pairs: Pairs) -> bytes:
 
 
 class Decoder:
-    """Bytes in, packets out, however the bytes are cut."""
+    """Decodes packets from bytes that arrive in pieces of any size."""
 
     def __init__(self, version: int) -> None:
         self._version = version
@@ -198,7 +198,7 @@ class Decoder:
 
 
 def _read_length(data: bytes | bytearray, at: int) -> tuple[int, int] | None:
-    """Return a number of variable length and where it ends, or None if more bytes have to come."""
+    """Return a variable byte integer and its end, or None if bytes are missing."""
     number = 0
     for shift in range(0, 28, 7):
         if at >= len(data):
@@ -255,7 +255,7 @@ def _decode_publish(version: int, flags: int, body: bytes) -> Packet:
 
 
 def _skip_properties(body: bytes, at: int) -> int:
-    """Return where the properties end. They are read, so that a wrong one is noticed."""
+    """Return the end of the properties. It parses them to detect invalid ones."""
     found = _read_length(body, at)
     if found is None or len(body) < sum(found):
         raise PacketError("properties end too early")

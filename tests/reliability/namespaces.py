@@ -33,10 +33,10 @@ from reliability.network import (
 )
 
 INSIDE = "DOVETAIL_SOAK_INSIDE"
-"""Set in the environment of a tool that runs in namespaces of its own."""
+"""This environment variable is set when the tool runs in namespaces of its own."""
 
 NOT_ALLOWED = "network namespaces are not allowed here"
-"""So begins the reason where the programs are there, and the privileges are not."""
+"""The reason starts with this when the programs exist but privileges are missing."""
 
 _PROGRAMS = ("unshare", "nsenter", "ip", "mount")
 _TRIAL_SECONDS_MAX = 30.0
@@ -50,7 +50,7 @@ def is_inside() -> bool:
 
 
 def enter(arguments: Sequence[str]) -> None:
-    """Start this program again, in namespaces of its own. Raise a NetworkError if it cannot be."""
+    """Restart this program in namespaces of its own. Raise a NetworkError if that is impossible."""
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
         raise NetworkError(f"there is no program {missing[0]} (iproute2 and util-linux have them)")
@@ -151,7 +151,7 @@ class Namespaces:
         await asyncio.to_thread(self._change, wires)
 
     def _pairs(self, nodes: Sequence[str]) -> list[tuple[str, str]]:
-        """Return who is disturbed towards whom: one from all others, or two from each other."""
+        """Return the disturbed directions: of one node and all others, or of two nodes."""
         if len(nodes) == 1:
             return [pair for pair in permutations(self._numbers, 2) if nodes[0] in pair]
         return list(permutations(nodes, 2))
@@ -160,7 +160,7 @@ class Namespaces:
         await asyncio.to_thread(self._change, [])
 
     def _change(self, wires: Sequence[object]) -> None:
-        """Return when it is so."""
+        """Set the faults of all wires, and return when they are active."""
         assert self._switch.stdin is not None
         assert self._switch.stdout is not None
         try:
@@ -189,7 +189,7 @@ def _open_tun(name: str) -> int:
 
 
 def main() -> int:
-    """Try it: the exit code says whether it can be done here."""
+    """Try to make namespaces; return the exit code."""
     try:
         asyncio.run(Namespaces(("one", "two"), 0).close())
     except NetworkError as error:

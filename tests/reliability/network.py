@@ -1,4 +1,4 @@
-"""What is between the brokers: a protocol with two implementations, namespaces.py and relays.py."""
+"""The network between brokers: a protocol that namespaces.py and relays.py implement."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,20 +7,20 @@ CUT, ONE_WAY, RESET = "cut", "one-way", "reset"
 DELAY, LOSS, SLOW = "delay", "loss", "slow"
 
 LINK_PORT = 7883
-"""Of a broker that has an address of its own."""
+"""The links' port of a broker with an address of its own."""
 
 
 class NetworkError(Exception):
-    """This machine does not let us make such a network: why."""
+    """This machine does not allow such a network. The text says why."""
 
 
 class Network(Protocol):
     name: str
-    """For the report."""
+    """The name in the report."""
 
     @property
     def kinds(self) -> Sequence[str]:
-        """Return the faults that it can make."""
+        """Return the kinds of faults that it supports."""
 
     def host(self, node: str) -> str:
         """Return the address at which clients reach a broker."""
@@ -32,12 +32,12 @@ class Network(Protocol):
         """Return the address and port at which others dial it."""
 
     def command(self, node: str) -> Sequence[str]:
-        """Return what stands before the command that starts a broker."""
+        """Return the prefix of the command that starts a broker."""
 
     async def disturb(self, kind: str, nodes: Sequence[str], amount: float) -> None:
         """Cut one node off from the rest, or two from each other."""
 
     async def heal(self) -> None:
-        """Take every disturbance back."""
+        """Take back every fault."""
 
     async def close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""Payloads that say which message they are, and that show when they are damaged. Pure.
+"""Payloads that identify their message and reveal damage. Pure.
 
 A payload is a JSON object with the message's identifier and its attributes. Its padding follows
-from the identifier, so a reader can make the payload anew and compare every byte.
+from the identifier, so a reader can build the same payload and compare every byte.
 """
 
 import json

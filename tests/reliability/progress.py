@@ -1,4 +1,4 @@
-"""What a run shows while it runs: a line every few seconds, or one line that is renewed."""
+"""Shows the progress of a run: a line every few seconds, or one line that is updated in place."""
 
 import asyncio
 import sys
@@ -8,11 +8,11 @@ from reliability.runner import Runner
 
 SHOW_SECONDS = 2.0
 _PLAIN_SHOW_SECONDS = 3.0
-"""Where lines stay, as in a log."""
+"""The interval where lines stay, as in a log."""
 
 
 def describe(runner: Runner, auditor: Auditor) -> str:
-    """Return how far a run is, in one line."""
+    """Return the progress of a run in one line."""
     world, injector = runner.world, runner.injector
     total = runner.settings.seconds
     left = max(runner.work_until - world.now(), 0) if runner.work_until else total
@@ -38,7 +38,7 @@ def _clock(seconds: float) -> str:
 
 
 async def show(runner: Runner, auditor: Auditor) -> None:
-    """Show it until cancelled."""
+    """Show the progress until cancelled."""
     is_terminal = sys.stderr.isatty()
     while True:
         line = describe(runner, auditor)

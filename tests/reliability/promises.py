@@ -1,4 +1,4 @@
-"""The promises, by short name: what each says, and which page of the documentation makes it. Pure.
+"""The promises, by short name, with their texts and pages of the documentation. Pure.
 
 docs/reliability.md lists the same promises. A test compares the two.
 """
@@ -11,11 +11,11 @@ class Promise:
     name: str
     text: str
     page: str
-    """Where it is made."""
+    """The page that makes it."""
     checker: str
     """The module below checker/ that judges it."""
     is_eventual: bool = False
-    """It can be judged only when the run has come to its end."""
+    """It can be judged only after a complete run."""
 
 
 DELIVERED = Promise(

@@ -1,13 +1,13 @@
-"""What a history says about each message, client and fault: the view that checkers work on.
+"""A history by message, client and fault: the view that checkers read.
 
 Pure. Terms:
 
 - A **disturbance** is a fault together with its aftermath: it lasts until the tool next saw the
   cluster whole.
 - A subscription is **established** when every broker knows it: with SUBACK in a calm cluster, and
-  otherwise when the cluster was next seen whole.
-- A client's session is **split** when a broker lets the client in while another broker that may
-  have its session is down or cut off. The client then has two sessions, until the cluster is whole.
+  otherwise when the tool next saw the cluster whole.
+- A client's session is **split** when a broker admits the client while another broker that may have
+  its session is down or cut off. The client then has two sessions, until the cluster is whole.
 """
 
 from bisect import bisect_left
@@ -22,14 +22,14 @@ from reliability.history import Box, Delivered, Exited, Outcome, Phase, Run
 from reliability.topics import matches
 
 HARMLESS = frozenset({"disk"})
-"""Faults that let brokers talk to each other: no session has to be split for them."""
+"""Faults during which brokers still reach each other: they split no session."""
 
 ENDS_PROCESS = frozenset({"kill", "clock", "stop", "restart", "rolling"})
-"""Faults after which a broker begins another life. A process that is stopped may be killed."""
+"""Faults that restart a broker. A process that is stopped may be killed."""
 
 MERGE_SECONDS = 8.0
-"""For the two sessions of a client to become one, once the cluster is whole. A broker that misses a
-Note about where a session is asks for it after 5 s, and looks once a second."""
+"""How long the two sessions of a client take to become one, once the cluster is whole. A broker
+that misses a marker of a session move requests it after 5 s, and checks once a second."""
 
 
 @dataclass
@@ -49,13 +49,13 @@ class Publication:
     reason: int = 0
     completed_at: float = inf
     nodes: tuple[str, ...] = ()
-    """Where it was sent, in order."""
+    """The brokers that it was sent to, in order."""
     sent_at: tuple[float, ...] = ()
-    """When."""
+    """The times of these sends."""
 
     @property
     def sends(self) -> int:
-        """Return how often it was sent: at QoS 1 each of them may be delivered."""
+        """Return how often it was sent: at QoS 1 each copy may be delivered."""
         return len(self.nodes)
 
     @property
@@ -94,7 +94,7 @@ class Connection:
 
 @dataclass
 class Subscription:
-    """One filter of one client, from SUBSCRIBE until it was left or its session began anew."""
+    """One filter of one client, from SUBSCRIBE until UNSUBSCRIBE or the end of its session."""
 
     client: str
     node: str
@@ -107,13 +107,13 @@ class Subscription:
     is_handle: bool = False
     granted_at: float = inf
     established_at: float = inf
-    owed_until: float = inf
-    """What is acknowledged by then is owed."""
+    guaranteed_until: float = inf
+    """The client must get publications that are acknowledged by then."""
     left_at: float = inf
-    """What is published from then on must not come any more."""
+    """The client must not get publications that start later."""
 
     def wants(self, publication: Publication) -> bool:
-        """Return whether it gets a publication. What clears a retained message has no name."""
+        """Return whether it matches a publication that has an identifier."""
         return (
             not publication.clears
             and matches(self.filter, publication.topic)
@@ -121,11 +121,11 @@ class Subscription:
             and not (self.no_local and publication.publisher == self.client)
         )
 
-    def is_owed(self, publication: Publication) -> bool:
-        """Return whether an acknowledged publication has to arrive, if the filter matches."""
+    def is_guaranteed(self, publication: Publication) -> bool:
+        """Return whether an acknowledged publication must arrive, if the filter matches."""
         return (
             self.established_at <= publication.invoked_at
-            and publication.completed_at <= self.owed_until
+            and publication.completed_at <= self.guaranteed_until
         )
 
 
@@ -136,11 +136,11 @@ class Client:
     subscriptions: list[Subscription] = field(default_factory=list)
     deliveries: list[Delivered] = field(default_factory=list)
     splits: list[tuple[float, float]] = field(default_factory=list)
-    """From the first CONNECT of a split until its sessions have become one."""
+    """The times of its splits: from the first CONNECT until its sessions have become one."""
 
     @cached_property
     def arrivals(self) -> dict[str, list[Delivered]]:
-        """Deliveries by message, without retained messages that a SUBSCRIBE asked for."""
+        """Return deliveries by message, without retained messages that answer a SUBSCRIBE."""
         arrivals: dict[str, list[Delivered]] = defaultdict(list)
         for delivery in self.deliveries:
             if not delivery.retain:
@@ -166,7 +166,7 @@ class Client:
         )
 
     def may_repeat(self, publication: Publication, at: float) -> bool:
-        """Return whether two sessions may both have had what arrives at this time."""
+        """Return whether two sessions of the client may both have had this message."""
         return any(since <= at and publication.invoked_at <= until for since, until in self.splits)
 
 
@@ -205,9 +205,9 @@ class Record:
     whole: list[float] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     acknowledgements: list[tuple[str, float, tuple[str, ...]]] = field(default_factory=list)
-    """Of handles: which, when, and what."""
+    """Acknowledgements of handles: the handle, the time and the messages."""
     refusals: list[tuple[str, float, int]] = field(default_factory=list)
-    """Requests for handles that failed: whose, when, and the status."""
+    """Failed requests for handles: the handle, the time and the status."""
     exits: list[Exited] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     operations: int = 0
@@ -241,7 +241,7 @@ class Record:
 
     @property
     def is_partial(self) -> bool:
-        """Return whether a run has not come to its end. A history made by hand has no phases."""
+        """Return whether the run is incomplete. A history made by hand has no phases."""
         return bool(self.phases) and not self.has_reached("over")
 
     def has_reached(self, phase: str) -> bool:

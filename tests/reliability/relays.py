@@ -1,16 +1,16 @@
-"""A network of TCP relays, for machines where no namespaces can be made.
+"""A network of TCP relays, for machines that allow no namespaces.
 
-Weaker than a real network: packets are neither lost nor delayed, two brokers cannot be cut off from
-each other alone, and the kernel of each broker sees a healthy connection to the relay.
+Weaker than a real network: packets are neither lost nor delayed, the link between two brokers
+cannot be cut alone, and the kernel of each broker sees a healthy connection to the relay.
 """
 
 import asyncio
 from collections.abc import Sequence
 
 from reliability.network import CUT, ONE_WAY, RESET, SLOW
-from support.clusters.network import HOST, ClusterNetwork, Cut
+from support.clusters.network import HOST, ClusterNetwork, CutMode
 
-_CUTS = {CUT: Cut.STALLED, ONE_WAY: Cut.ONE_WAY, RESET: Cut.RESET, SLOW: Cut.SLOW}
+_CUTS = {CUT: CutMode.STALLED, ONE_WAY: CutMode.ONE_WAY, RESET: CutMode.RESET, SLOW: CutMode.SLOW}
 
 
 class Relays:

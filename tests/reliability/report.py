@@ -14,13 +14,13 @@ from reliability.summary import acknowledged, delivered
 from reliability.verdict import Verdict, Violation
 
 VIOLATIONS_SHOWN_MAX = 20
-"""Of each promise, with their context."""
+"""The violations of each promise that are shown with their context."""
 
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
 
 def report(record: Record, verdicts: Sequence[Verdict], replay: str) -> str:
-    """Return the page. `replay` is the command that runs the same again."""
+    """Return the page. `replay` is the command that repeats the run."""
     seed = record.run.seed if record.run else 0
     parts = [
         _head(record, verdicts),

@@ -1,12 +1,12 @@
-"""A run, from its first process to its last.
+"""Runs clients, faults and brokers from the first process to the last.
 
 The phases are events of the history:
 
-- **start**: brokers and clients start, subscriptions are made in a calm cluster;
+- **start**: brokers and clients start, and clients subscribe in a calm cluster;
 - **workload**: clients publish, connections are lost, faults come as scheduled;
-- **healing**: the last fault is over, and the cluster has to become whole;
-- **draining**: publishers stop, and everything that is owed has to arrive. Then each publishes a
-  little more: what would come a second time would come before that;
+- **healing**: the last fault is over, and the cluster must become whole;
+- **draining**: publishers stop, and every promised message must arrive. Then each publishes a
+  little more: a late repetition would come before that;
 - **reading**: retained messages are read at all brokers;
 - **over**.
 """
@@ -22,12 +22,12 @@ from reliability import schedule, workload
 from reliability.builder import build
 from reliability.checker import group, loss, will
 from reliability.clients.client import Client
-from reliability.clients.inspector import read_all
-from reliability.clients.mortal import Mortal
-from reliability.clients.poller import Poller
+from reliability.clients.handle_reader import HandleReader
 from reliability.clients.publisher import Publisher
+from reliability.clients.retained_reader import read_all
+from reliability.clients.short_lived import ShortLivedClient
 from reliability.clients.subscriber import Subscriber
-from reliability.clients.visitor import Visitor
+from reliability.clients.transient import TransientClient
 from reliability.cluster import Cluster
 from reliability.disks import Disks
 from reliability.history import Event, Phase, Recorder, Run, Whole
@@ -52,7 +52,7 @@ _MORE_SECONDS = 2.0
 class Settings:
     seed: int
     seconds: float
-    """Of the workload."""
+    """The length of the workload."""
     nodes: tuple[str, ...]
     rate: float
     kinds: tuple[str, ...]
@@ -61,7 +61,7 @@ class Settings:
 
 
 class Runner:
-    """One run. `stop_soon` ends the workload early; the rest follows all the same."""
+    """One run. `stop_soon` ends the workload early; the other phases follow."""
 
     def __init__(
         self, settings: Settings, folder: Path, network: Network, recorder: Recorder
@@ -75,7 +75,7 @@ class Runner:
         self._disks = Disks({name: folder / "data" / name for name in settings.nodes})
         self._cluster = Cluster(folder, network, self.world)
         self.injector = Injector(self._cluster, network, self._disks, self.world)
-        self._clients: list[Client | Poller] = []
+        self._clients: list[Client | HandleReader] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._whole_at = 0.0
@@ -83,7 +83,7 @@ class Runner:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return the faults that were asked for and that can be made here."""
+        """Return the requested faults that are possible here."""
         possible = {*schedule.PROCESS, *self._network.kinds}
         if self._disks.can_be_filled:
             possible |= {*DISK}
@@ -94,7 +94,7 @@ class Runner:
 
     @property
     def is_stopping(self) -> bool:
-        """Return whether it is past its workload."""
+        """Return whether the workload is over."""
         return self._stop.is_set() or self.phase not in {"", "start", "workload"}
 
     async def run(self) -> None:
@@ -151,7 +151,7 @@ class Runner:
         self._tasks.append(asyncio.create_task(work))
 
     async def _wait(self, condition: Callable[[], bool], seconds_max: float) -> bool:
-        """Return whether it came true in time; checkers judge what follows if it did not."""
+        """Return whether the condition came true in time; if not, checkers will notice."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds_max):
                 while not condition():
@@ -161,7 +161,7 @@ class Runner:
         return False
 
     def _raise_faults(self) -> None:
-        """A task that ended is a fault of the tool."""
+        """Raise the error of a task that has ended, which is a fault of the tool."""
         for task in self._tasks:
             if task.done():
                 task.result()
@@ -169,39 +169,39 @@ class Runner:
     # Clients --------------------------------------------------------------------------------------
 
     def _start_clients(self, plans: Sequence[ClientPlan]) -> None:
-        shares = sum(one.publishing.share for one in plans if one.publishing is not None)
+        shares = sum(one.publisher_plan.share for one in plans if one.publisher_plan is not None)
         for plan in plans:
             client = self._make_client(plan, shares)
             self._clients.append(client)
             self._spawn(client.run())
 
-    def _make_client(self, plan: ClientPlan, shares: float) -> Client | Poller:
+    def _make_client(self, plan: ClientPlan, shares: float) -> Client | HandleReader:
         if plan.is_handle:
-            return Poller(plan, self.world)
-        if plan.is_mortal:
-            return Mortal(plan, self.world)
+            return HandleReader(plan, self.world)
+        if plan.is_short_lived:
+            return ShortLivedClient(plan, self.world)
         if plan.is_transient:
-            return Visitor(plan, self.world)
+            return TransientClient(plan, self.world)
         client = Client(plan, self.world)
         roles: list[Publisher | Subscriber] = []
-        if plan.publishing is not None:
-            publisher = Publisher(client, plan.publishing, plan.publishing.share / shares)
+        if plan.publisher_plan is not None:
+            publisher = Publisher(client, plan.publisher_plan, plan.publisher_plan.share / shares)
             roles.append(publisher)
             self._spawn(publisher.run())
-        if plan.subscribing is not None:
-            roles.append(Subscriber(client, plan.subscribing))
+        if plan.subscriber_plan is not None:
+            roles.append(Subscriber(client, plan.subscriber_plan))
         client.roles = roles
         return client
 
     def _is_ready(self) -> bool:
         return all(client.is_done for client in self._clients) and bool(self._whole_at)
 
-    # The course of it -----------------------------------------------------------------------------
+    # Phases ---------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         self._begin("workload")
         world = self.world
-        world.is_publishing = world.is_upsetting = True
+        world.is_publishing = world.is_disrupting = True
         begin = world.now()
         self.work_until = begin + self.settings.seconds
         faults = asyncio.create_task(self.injector.run(self.planned, begin))
@@ -215,7 +215,7 @@ class Runner:
         finally:
             stop.cancel()
             faults.cancel()
-            world.is_upsetting = False
+            world.is_disrupting = False
 
     async def _drain(self) -> None:
         self.world.is_publishing = False
@@ -227,7 +227,8 @@ class Runner:
             events = self.world.recorder.events[:]
             if await asyncio.to_thread(_has_arrived, events) and await self._cluster.is_quiet():
                 return
-            await asyncio.sleep(max(_TURN_SECONDS, self.world.now() - now))  # half is for clients
+            # Leave clients half of the time.
+            await asyncio.sleep(max(_TURN_SECONDS, self.world.now() - now))
 
     # Wholeness ------------------------------------------------------------------------------------
 
@@ -246,7 +247,7 @@ class Runner:
 
 
 def _has_arrived(events: Sequence[Event]) -> bool:
-    """Return whether nothing that is owed is missing."""
+    """Return whether every promised message has arrived."""
     record = build(events)
     return all(
         verdict.holds

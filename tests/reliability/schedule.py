@@ -1,12 +1,13 @@
-"""Which faults come when: a seed decides it. Pure.
+"""Plans which faults come when, from a seed. Pure.
 
 Rules:
 
 - Faults are dealt from a shuffled deck, so that each kind comes before any kind comes twice as
   often.
-- One node has one fault of its process at a time, one of its disk, and one of the network is active
-  in the whole cluster. Faults of different layers overlap, and several nodes may be down at once.
-- Spells of trouble alternate with calm, in which the cluster has to become whole again.
+- A node has at most one fault of its process and one of its disk at a time. The whole cluster has
+  at most one fault of the network. Faults of different layers overlap, and several nodes may be
+  down at once.
+- Spells of trouble alternate with calm, in which the cluster must become whole again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,12 +51,12 @@ class PlannedFault:
     at: float
     kind: str
     nodes: tuple[str, ...]
-    """Whose process or disk; or who is cut off from the rest, or two that are cut off from each
-    other."""
+    """The node of the process or disk; or the node that is cut off from the rest, or two that are
+    cut off from each other."""
     seconds: float
     amount: float = 0.0
-    """Of a jump in seconds, a delay in milliseconds, a loss in percent, a rate in kbit/s. A process
-    that is stopped with 1 never goes on, but is killed."""
+    """The seconds of a jump, milliseconds of a delay, percent of a loss, kbit/s of a rate. A
+    stopped process with amount 1 never continues, but is killed."""
 
     @property
     def detail(self) -> str:
@@ -107,7 +108,7 @@ def _draw(
     end: float,
     busy_until: dict[str, float],
 ) -> PlannedFault | None:
-    """Return a fault of this kind, or None if what it would hit is taken."""
+    """Return a fault of this kind, or None if its target already has a fault."""
     seconds = min(_draw_seconds(random), end - at)
     amount = _draw_amount(random, kind)
     order = random.sample(nodes, len(nodes))
@@ -128,7 +129,7 @@ def _draw(
 
 
 def _draw_seconds(random: Random) -> float:
-    """Some faults are over before anybody notices, others outlast every time-out."""
+    """Draw a length: some faults end before anybody notices, others outlast every time-out."""
     draw = random.random()
     if draw < 0.5:
         return random.uniform(0.1, 2)

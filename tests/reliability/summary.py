@@ -1,4 +1,4 @@
-"""What a run found, as text for a terminal. Pure."""
+"""Summarizes a run as text for a terminal. Pure."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from reliability.record import Record
 from reliability.verdict import Verdict
 
 SHOWN_MAX = 5
-"""Violations of one promise; the report has more."""
+"""Violations that are shown of each promise; the report has more."""
 
 
 def summary(record: Record, verdicts: Sequence[Verdict]) -> str:
@@ -27,7 +27,7 @@ def summary(record: Record, verdicts: Sequence[Verdict]) -> str:
 
 
 def acknowledged(record: Record) -> int:
-    """Return how many publications at QoS 1 and 2 brokers acknowledged."""
+    """Return how many publications at QoS 1 and 2 were acknowledged."""
     return sum(one.is_acknowledged for one in record.publications.values())
 
 

@@ -2,11 +2,11 @@
 
 usage: switch.py SEED FD=ADDRESS...
 
-Each device is in a broker's network namespace, and its descriptor is inherited. A line of JSON on
-standard input is the state of all wires that are not as good as new, and is answered with an empty
-line. The end of standard input ends the process.
+Each device is in a broker's network namespace, and this process inherits its descriptor. A line of
+JSON on standard input lists all wires with faults; the switch answers it with an empty line. The
+end of standard input ends the process.
 
-Faults are made here rather than by the kernel's traffic control, which many kernels lack parts of.
+The switch makes the faults itself, because many kernels lack parts of traffic control.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ WAITING_PACKETS_MAX = 50_000
 
 class Switch:
     def __init__(self, seed: int, devices: dict[bytes, int]) -> None:
-        """`devices`: descriptors by address."""
+        """Take the descriptors of `devices` by address."""
         self._random = Random(seed)
         self._devices = devices
         self._addresses = {descriptor: address for address, descriptor in devices.items()}
         self._wires: dict[tuple[bytes, bytes], Wire] = {}
         self._waiting: list[tuple[float, int, int, bytes]] = []
-        """When, in which order, to which descriptor, and what."""
+        """A heap of delayed packets: time, number, descriptor and bytes."""
         self._count = 0
 
     def change(self, wires: list[dict[str, object]]) -> None:

@@ -1,7 +1,7 @@
-"""A run as a drawing: faults and connections over time, as SVG text. Pure.
+"""Draws faults and connections over time, as SVG text. Pure.
 
-Colours come from the page's custom properties, so a drawing follows the reader's theme. Nothing is
-said by colour alone: bars have names or tooltips, and the page has tables of the same.
+Colours come from the page's custom properties, so a drawing follows the reader's theme. Colour is
+never the only sign: bars have names or tooltips, and the page has tables with the same facts.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ LEFT, RIGHT = 150, 12
 LANE, GAP = 16, 4
 BINS = 150
 CLIENTS_MAX = 60
-"""Lanes of clients; those with violations come first."""
+"""The most lanes of clients; those with violations come first."""
 
 _LAYERS = {
     "process": ("kill", "stop", "restart", "rolling", "clock"),
@@ -28,7 +28,7 @@ _LAYERS = {
 
 @dataclass(frozen=True)
 class Scale:
-    """From seconds to the drawing."""
+    """Converts seconds to positions in the drawing."""
 
     seconds: float
 
@@ -76,7 +76,7 @@ def _axis(scale: Scale, top: float, bottom: float) -> list[str]:
 
 
 def faults(record: Record) -> str:
-    """Return which faults each broker had, and when the cluster was whole."""
+    """Draw the faults of each broker, and when the cluster was whole."""
     scale = Scale(max(record.until, 1))
     lanes = [
         (node, layer, kinds)
@@ -103,7 +103,7 @@ def faults(record: Record) -> str:
 
 
 def operations(record: Record) -> str:
-    """Return how many publications were acknowledged, and messages delivered, a second."""
+    """Draw the acknowledged publications and the deliveries a second."""
     scale = Scale(max(record.until, 1))
     nodes = record.run.nodes if record.run else ()
     rows: list[tuple[str, list[float]]] = []
@@ -150,7 +150,7 @@ def _area(scale: Scale, name: str, times: Sequence[float], y: float, band: float
 
 
 def clients(record: Record, violations: Sequence[Violation]) -> str:
-    """Return which broker each client was connected to, and where a promise was broken."""
+    """Draw the broker that each client was connected to, and the violations."""
     scale = Scale(max(record.until, 1))
     broken = {one.client for one in violations}
     shown = sorted(
@@ -169,7 +169,7 @@ def clients(record: Record, violations: Sequence[Violation]) -> str:
 
 
 def _is_shown(client: Client) -> bool:
-    """Clients that live once and have a will are too many."""
+    """Return whether a client gets a lane: short-lived clients with a will are too many."""
     return any(one.is_up for one in client.connections) and not any(
         one.will for one in client.connections
     )

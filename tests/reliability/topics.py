@@ -1,4 +1,4 @@
-"""Topic filters and topics, as MQTT section 4.7 has them. Pure, and independent of the broker's."""
+"""Matches topics with filters by MQTT section 4.7. Pure, and independent of the broker's code."""
 
 from functools import lru_cache
 

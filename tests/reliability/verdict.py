@@ -1,4 +1,4 @@
-"""What a checker says: how much it judged, what it excused and why, and what was violated. Pure."""
+"""The verdict of a checker: what it judged, what it excused and why, and the violations. Pure."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from reliability.promises import Promise
 
 VIOLATIONS_KEPT_MAX = 200
-"""For one promise; more are counted."""
+"""Violations that are stored for one promise; more are only counted."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken promise, with what is needed to find its context in the history."""
+    """One case of a broken promise, with its place in the history."""
 
     at: float
     text: str
@@ -23,12 +23,12 @@ class Violation:
 class Verdict:
     promise: Promise
     judged: int = 0
-    """How many times the promise could have been broken."""
+    """The number of cases in which the promise could have been broken."""
     judged_by_client: Counter[str] = field(default_factory=Counter)
-    """The same for each client, where the promise is made to one."""
+    """The same for each client, for promises to single clients."""
     violated: int = 0
     excused: Counter[str] = field(default_factory=Counter)
-    """Where the documentation promises less, by reason."""
+    """Cases in which the documentation promises less, by reason."""
     violations: list[Violation] = field(default_factory=list)
 
     def judge(self, client: str) -> None:

@@ -1,13 +1,13 @@
-"""What becomes of a packet between two brokers: it passes, waits, is lost, or is refused. Pure.
+"""One direction between two brokers: a packet passes, waits, is lost, or is refused. Pure.
 
-A wire goes one way. Times and draws are arguments.
+Times and random draws are arguments.
 """
 
 import struct
 from dataclasses import dataclass
 
 QUEUE_SECONDS_MAX = 1.0
-"""What would have to wait longer for a slow wire is dropped, as a router does."""
+"""A slow wire drops packets that would wait longer, as a router does."""
 
 _TCP = 6
 _FIN, _SYN, _RST, _ACK = 0x01, 0x02, 0x04, 0x10
@@ -18,12 +18,12 @@ _TTL = 64
 class Wire:
     is_cut: bool = False
     is_reset: bool = False
-    """Senders of TCP are answered with RST."""
+    """Answer TCP senders with RST."""
     delay_seconds: float = 0.0
     loss: float = 0.0
-    """The share of packets that is lost."""
+    """The share of lost packets."""
     bytes_per_second: float = 0.0
-    """0: as fast as the machine."""
+    """0: no limit."""
     busy_until: float = 0.0
 
     def arrival(self, now: float, size_bytes: int, draw: float) -> float | None:
@@ -74,7 +74,7 @@ def refusal(packet: bytes) -> bytes | None:
 
 
 def checksum(data: bytes) -> int:
-    """RFC 1071."""
+    """Return the Internet checksum (RFC 1071)."""
     padded = data + b"\0" * (len(data) % 2)
     total: int = sum(struct.unpack(f">{len(padded) // 2}H", padded))
     while total >> 16:

@@ -1,10 +1,10 @@
-"""What clients do in a run: a seed decides it. Pure.
+"""Plans what clients do in a run, from a seed. Pure.
 
 Topics: `t/PUBLISHER/0` and `/1` for plain messages, `s/PUBLISHER` for messages with attributes,
 `r/NUMBER` for retained messages, which several publishers write, `w/CLIENT` for wills, and
-`e/CLIENT` for clients that hear everybody but themselves.
+`e/CLIENT` for clients that hear all publishers but themselves.
 
-A client **stays** if it comes back to one broker, and **roams** if it draws another one each time.
+A client **stays** if it returns to one broker, and **roams** if it draws another one each time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,17 +27,17 @@ _SEEDS = 1 << 32
 
 
 @dataclass(frozen=True)
-class Publishing:
+class PublisherPlan:
     topics: tuple[str, ...]
     qos: int
     share: float
-    """Of all publications."""
+    """Its share of all publications."""
     retain: bool = False
     has_attributes: bool = False
 
 
 @dataclass(frozen=True)
-class Subscribing:
+class SubscriberPlan:
     filter: str
     qos: int
     no_local: bool = False
@@ -52,23 +52,23 @@ class ClientPlan:
     home: str
     roams: bool
     seed: int
-    publishing: Publishing | None = None
-    subscribing: Subscribing | None = None
+    publisher_plan: PublisherPlan | None = None
+    subscriber_plan: SubscriberPlan | None = None
     is_transient: bool = False
     """It has no persistent session, subscribes, unsubscribes and leaves."""
-    is_mortal: bool = False
-    """It lives many short lives, each under a name of its own and with a will."""
+    is_short_lived: bool = False
+    """It connects often and briefly, each time under a new name and with a will."""
     is_handle: bool = False
     """It polls over HTTP."""
 
     @property
     def loss_seconds(self) -> float:
-        """Between two connections that it loses or leaves, on average."""
+        """Return the mean time until it loses or leaves its connection."""
         return _ROAMING_LOSS_SECONDS if self.roams else _STAYING_LOSS_SECONDS
 
     @property
     def patience_seconds(self) -> float:
-        """How long it waits for a broker that says nothing."""
+        """Return how long it waits for a silent broker."""
         return _ROAMING_PATIENCE_SECONDS if self.roams else _STAYING_PATIENCE_SECONDS
 
 
@@ -82,7 +82,7 @@ def plan(seed: int, nodes: Sequence[str]) -> Workload:
     """Return what clients do in the run with this seed."""
     random = Random(f"workload {seed}")
     retained = tuple(f"r/{number}" for number in range(RETAINED_TOPICS))
-    makers = (_publishers, _keepers, _subscribers, _groups, _clauses, _others)
+    makers = (_publishers, _retainers, _subscribers, _groups, _clauses, _others)
     clients = tuple(client for make in makers for client in make(random, nodes))
     return Workload(clients, retained)
 
@@ -90,7 +90,7 @@ def plan(seed: int, nodes: Sequence[str]) -> Workload:
 def _client(
     random: Random, nodes: Sequence[str], name: str, home: str = "", **fields: object
 ) -> ClientPlan:
-    """Without a home it roams."""
+    """Make a client. Without a home it roams."""
     return ClientPlan(
         name,
         fields.pop("version", random.choice((MQTT_3, MQTT_5))),  # type: ignore[arg-type]
@@ -106,45 +106,53 @@ def _publishers(random: Random, nodes: Sequence[str]) -> Iterator[ClientPlan]:
         places = [(f"writer-{qos}-{home}", home) for home in nodes]
         places += [(f"rover-{qos}-{index}", "") for index in range(1 + bool(qos))]
         for name, home in places:
-            publishing = Publishing((f"t/{name}/0", f"t/{name}/1"), qos, share=3.0)
-            yield _client(random, nodes, name, home, publishing=publishing)
+            publisher_plan = PublisherPlan((f"t/{name}/0", f"t/{name}/1"), qos, share=3.0)
+            yield _client(random, nodes, name, home, publisher_plan=publisher_plan)
     for home in nodes:
         name = f"sensor-{home}"
-        publishing = Publishing((f"s/{name}",), random.choice((1, 2)), 2.0, has_attributes=True)
-        yield _client(random, nodes, name, home, publishing=publishing)
+        publisher_plan = PublisherPlan(
+            (f"s/{name}",), random.choice((1, 2)), 2.0, has_attributes=True
+        )
+        yield _client(random, nodes, name, home, publisher_plan=publisher_plan)
 
 
-def _keepers(random: Random, nodes: Sequence[str]) -> Iterator[ClientPlan]:
-    """Publishers of retained messages: all write the same topics."""
+def _retainers(random: Random, nodes: Sequence[str]) -> Iterator[ClientPlan]:
+    """Make publishers of retained messages: all write the same topics."""
     topics = tuple(f"r/{number}" for number in range(RETAINED_TOPICS))
     for qos, home in enumerate(nodes):
-        publishing = Publishing(topics, qos % 3, share=1.0, retain=True)
-        yield _client(random, nodes, f"keeper-{home}", home, publishing=publishing)
+        publisher_plan = PublisherPlan(topics, qos % 3, share=1.0, retain=True)
+        yield _client(random, nodes, f"retainer-{home}", home, publisher_plan=publisher_plan)
 
 
 def _subscribers(random: Random, nodes: Sequence[str]) -> Iterator[ClientPlan]:
     for home in nodes:
         for qos, topic_filter in ((0, "t/+/1"), (1, "t/#"), (2, "t/+/0")):
-            subscribing = Subscribing(topic_filter, qos)
-            yield _client(random, nodes, f"reader-{qos}-{home}", home, subscribing=subscribing)
+            subscriber_plan = SubscriberPlan(topic_filter, qos)
+            yield _client(
+                random, nodes, f"reader-{qos}-{home}", home, subscriber_plan=subscriber_plan
+            )
     for qos, topic_filter in ((1, "t/+/0"), (2, "t/+/1"), (1, "r/#")):
         name = f"roamer-{qos}-{topic_filter[0]}"
-        yield _client(random, nodes, name, subscribing=Subscribing(topic_filter, qos))
+        yield _client(random, nodes, name, subscriber_plan=SubscriberPlan(topic_filter, qos))
     for home in nodes[:2]:
-        yield _client(random, nodes, f"watcher-{home}", home, subscribing=Subscribing("w/#", 2))
+        yield _client(
+            random, nodes, f"watcher-{home}", home, subscriber_plan=SubscriberPlan("w/#", 2)
+        )
 
 
 def _groups(random: Random, nodes: Sequence[str]) -> Iterator[ClientPlan]:
     for qos in (1, 2):
         for home in nodes:
-            subscribing = Subscribing(f"t/+/{qos - 1}", qos, group=f"workers-{qos}")
-            yield _client(random, nodes, f"worker-{qos}-{home}", home, subscribing=subscribing)
+            subscriber_plan = SubscriberPlan(f"t/+/{qos - 1}", qos, group=f"workers-{qos}")
+            yield _client(
+                random, nodes, f"worker-{qos}-{home}", home, subscriber_plan=subscriber_plan
+            )
 
 
 def _clauses(random: Random, nodes: Sequence[str]) -> Iterator[ClientPlan]:
     for index, home in enumerate((*nodes, random.choice(nodes))):
-        subscribing = Subscribing("s/#", random.choice((1, 2)), where=draw_box(random))
-        yield _client(random, nodes, f"chooser-{index}", home, subscribing=subscribing)
+        subscriber_plan = SubscriberPlan("s/#", random.choice((1, 2)), where=draw_box(random))
+        yield _client(random, nodes, f"chooser-{index}", home, subscriber_plan=subscriber_plan)
 
 
 def _others(random: Random, nodes: Sequence[str]) -> Iterator[ClientPlan]:
@@ -156,18 +164,18 @@ def _others(random: Random, nodes: Sequence[str]) -> Iterator[ClientPlan]:
             name,
             home,
             version=MQTT_5,
-            publishing=Publishing((f"e/{name}",), 1, share=1.0),
-            subscribing=Subscribing("e/#", 1, no_local=True),
+            publisher_plan=PublisherPlan((f"e/{name}",), 1, share=1.0),
+            subscriber_plan=SubscriberPlan("e/#", 1, no_local=True),
         )
     for index in range(2):
-        name = f"visitor-{index}"
-        subscribing = Subscribing(f"t/+/{index}", random.choice((1, 2)))
-        yield _client(random, nodes, name, subscribing=subscribing, is_transient=True)
+        name = f"transient-{index}"
+        subscriber_plan = SubscriberPlan(f"t/+/{index}", random.choice((1, 2)))
+        yield _client(random, nodes, name, subscriber_plan=subscriber_plan, is_transient=True)
     for index in range(4):
-        yield _client(random, nodes, f"mortal-{index}", is_mortal=True)
+        yield _client(random, nodes, f"short-lived-{index}", is_short_lived=True)
     for name, home, topic_filter in (
         ("handle-stays", random.choice(nodes), "t/+/0"),
         ("handle-roams", "", "t/+/1"),
     ):
-        subscribing = Subscribing(topic_filter, 1)
-        yield _client(random, nodes, name, home, subscribing=subscribing, is_handle=True)
+        subscriber_plan = SubscriberPlan(topic_filter, 1)
+        yield _client(random, nodes, name, home, subscriber_plan=subscriber_plan, is_handle=True)

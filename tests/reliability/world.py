@@ -1,4 +1,4 @@
-"""What all clients of a run share: the clock, the history, and where brokers can be reached."""
+"""What all clients of a run share: the clock, the history, and the addresses of brokers."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from reliability.history import Action, Completed, Event, Invoked, Outcome, Reco
 
 @dataclass(frozen=True)
 class Place:
-    """Where clients reach a broker."""
+    """The addresses at which clients reach a broker."""
 
     host: str
     mqtt_port: int
@@ -22,10 +22,10 @@ class World:
         self.rate = rate
         """Publications a second, of all clients together."""
         self.places: dict[str, Place] = {}
-        """Of brokers that are up, or were when they were last looked at."""
+        """The addresses of brokers that are up, or were at the last query."""
         self.is_publishing = False
-        self.is_upsetting = False
-        """Do clients lose their connections now and then?"""
+        self.is_disrupting = False
+        """Whether clients lose their connections now and then."""
         self.acknowledged = 0
         self.published = 0
         self.delivered = 0

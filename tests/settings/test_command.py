@@ -1,4 +1,4 @@
-"""`dovetail config` as a shell sees it."""
+"""`dovetail config` as a process."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def test_explain_and_check_go_together(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, f"{file}: ok\n", "")
 
 
-def test_a_wrong_file(tmp_path: Path) -> None:
+def test_a_faulty_file(tmp_path: Path) -> None:
     file = tmp_path / "dovetail.toml"
     file.write_text("[mqtt]\nqos_max = 1\n[log]\nlevel = 3\n")
     done = run("--check", str(file))
@@ -37,7 +37,7 @@ def test_a_wrong_file(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_what_a_file_names_is_checked_too(tmp_path: Path) -> None:
+def test_files_that_settings_name_are_checked_too(tmp_path: Path) -> None:
     file, users = tmp_path / "dovetail.toml", tmp_path / "users"
     file.write_text("[access]\npassword_file = 'users'\n")
     assert f"cannot read {users}" in run("--check", str(file)).stderr
@@ -48,7 +48,7 @@ def test_what_a_file_names_is_checked_too(tmp_path: Path) -> None:
     assert run("--check", str(file)).returncode == 0
 
 
-def test_one_of_the_two_is_wanted(tmp_path: Path) -> None:
+def test_one_of_the_two_options_is_required(tmp_path: Path) -> None:
     for arguments in ([], ["--explain", "--check", str(tmp_path)]):
         done = run(*arguments)
         assert done.returncode == 2

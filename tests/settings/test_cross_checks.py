@@ -1,4 +1,4 @@
-"""Settings that are right each by itself, and wrong together."""
+"""Settings that are valid alone, and invalid together."""
 
 import pytest
 from hypothesis import given
@@ -210,7 +210,7 @@ def test_any_free_port_is_free_for_many() -> None:
     assert len(parse_settings(text, "f").listeners) == 3
 
 
-def test_http_that_is_off_takes_no_port() -> None:
+def test_disabled_http_uses_no_port() -> None:
     assert parse_settings("[http]\nenabled = false\nport = 1883", "f").http.port == 1883
 
 
@@ -222,7 +222,7 @@ def test_http_that_is_off_takes_no_port() -> None:
         + listener("tls", "certificate = 'c'\nclient_ca = 'a'\nclient_certificate = 'optional'"),
     ],
 )
-def test_nobody_is_anonymous_where_one_can_log_in(text: str) -> None:
+def test_anonymous_never_needs_a_way_to_log_in(text: str) -> None:
     assert parse_settings(text, "f").access.anonymous == "never"
 
 
@@ -230,7 +230,7 @@ def test_nobody_is_anonymous_where_one_can_log_in(text: str) -> None:
     st.text("a.:[]%-_1", max_size=8)
     | st.from_regex(r"\A[a-z0-9.\[\]:%]{0,12}(:[0-9]{0,6})?\Z", fullmatch=True)
 )
-def test_an_address_is_one_to_the_cluster_too(text: str) -> None:
+def test_the_cluster_accepts_the_same_addresses(text: str) -> None:
     try:
         parse_address(text)
     except ConfigError:
@@ -245,7 +245,7 @@ def test_a_cluster_on_this_machine_needs_nothing_else() -> None:
         assert parse_settings(text, "f").cluster.enabled
 
 
-def test_workers_have_names_of_their_own() -> None:
+def test_workers_have_different_names() -> None:
     parse_settings(f"workers = 2\nname = '{'n' * 126}'", "f")
     with pytest.raises(ConfigError, match="f:2: name: is too long for workers: the last one would"):
         parse_settings(f"workers = 2\nname = '{'n' * 127}'", "f")

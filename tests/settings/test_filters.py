@@ -1,4 +1,4 @@
-"""Filters in a configuration are those of the topic plane; test_access.py has what they share."""
+"""Filters in settings follow the rules of `topics`; test_access.py tests how they overlap."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ from dovetail.topics.names import check_filter
         st.sampled_from(["a" * 65_535, "a" * 65_536, "é" * 32_768]),
     )
 )
-def test_filters_are_those_of_the_topic_plane(topic_filter: str) -> None:
+def test_valid_filters_are_those_of_topics(topic_filter: str) -> None:
     try:
         check_filter(topic_filter)
     except ClientError:
@@ -23,5 +23,5 @@ def test_filters_are_those_of_the_topic_plane(topic_filter: str) -> None:
         assert filter_fault(topic_filter) is None
 
 
-def test_shared_subscriptions_have_no_place_in_a_rule() -> None:
+def test_a_rule_takes_no_shared_subscription() -> None:
     assert filter_fault("$share/group/a") is not None

@@ -1,11 +1,18 @@
-"""Files that are read, and files that are refused with file, line, key and what is allowed."""
+"""Valid files, and faulty ones: errors name file, line, key and what is allowed."""
 
 from pathlib import Path
 
 import pytest
 
 from dovetail.errors import ConfigError
-from dovetail.settings import Http, Listener, Log, Mqtt, Rule, Settings
+from dovetail.settings import (
+    AccessRule,
+    HttpSettings,
+    ListenerSettings,
+    LogSettings,
+    MqttSettings,
+    Settings,
+)
 from dovetail.settings import load_settings as load
 from dovetail.settings import parse_settings as parse
 from dovetail.settings.faults import FAULTS_SHOWN_MAX
@@ -62,8 +69,8 @@ level = "debug"
     settings = parse(text, "dovetail.toml")
     assert settings.name == "north-1"
     assert settings.listeners == (
-        Listener(kind="tcp", host="0.0.0.0", port=1883),  # noqa: S104
-        Listener(
+        ListenerSettings(kind="tcp", host="0.0.0.0", port=1883),  # noqa: S104
+        ListenerSettings(
             kind="secure-websocket",
             port=443,
             certificate="/etc/chain.pem",
@@ -72,12 +79,14 @@ level = "debug"
             allowed_origins=("https://example.org",),
         ),
     )
-    assert settings.http == Http(enabled=False)
+    assert settings.http == HttpSettings(enabled=False)
     assert settings.access.rules == (
-        Rule(user="meter-*", publish=("meters/%u/#",), deny_subscribe=("#",)),
+        AccessRule(user="meter-*", publish=("meters/%u/#",), deny_subscribe=("#",)),
     )
-    assert settings.mqtt == Mqtt(maximum_qos=1, queue_bytes_max=1 << 20, sys_interval_seconds=2.5)
-    assert settings.log == Log(level="debug")
+    assert settings.mqtt == MqttSettings(
+        maximum_qos=1, queue_bytes_max=1 << 20, sys_interval_seconds=2.5
+    )
+    assert settings.log == LogSettings(level="debug")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +103,7 @@ def test_syntax(text: str, line: int, words: str) -> None:
     assert refusal(text).startswith(f"dovetail.toml:{line}: {words}")
 
 
-def test_an_integer_that_python_does_not_take() -> None:
+def test_an_integer_with_too_many_digits() -> None:
     assert refusal(f"[mqtt]\nreceive_max = {'9' * 5000}").startswith("dovetail.toml: not TOML: ")
 
 
@@ -167,7 +176,7 @@ def test_shape(text: str, expected: str) -> None:
     assert "\n" not in message
 
 
-def test_all_faults_are_told_in_the_order_of_their_lines() -> None:
+def test_all_faults_are_listed_in_the_order_of_their_lines() -> None:
     message = refusal("[mqtt]\nreceive_max = 0\n[log]\nlevel = 1\n[http]\nprt = 1\n")
     assert [line.split(": ")[0] for line in message.splitlines()] == [
         "dovetail.toml:2",
@@ -183,7 +192,7 @@ def test_the_faults_of_a_file_of_another_kind_are_counted() -> None:
     assert lines[-1] == "and 980 more."
 
 
-def test_a_long_value_is_shown_in_part() -> None:
+def test_a_long_value_is_shortened() -> None:
     assert len(refusal(f"[log]\nlevel = '{'x' * 9999}'")) < 250
 
 
@@ -196,7 +205,7 @@ def test_a_file_of_nothing_but_brackets(depth: int) -> None:
     assert refusal(f"name = {'[' * depth}{']' * depth}").startswith("dovetail.toml:")
 
 
-def test_relative_paths_begin_at_the_files_folder(tmp_path: Path) -> None:
+def test_relative_paths_are_taken_from_the_folder_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "etc" / "dovetail.toml"
     file.parent.mkdir()
     file.write_text(
@@ -212,7 +221,7 @@ def test_relative_paths_begin_at_the_files_folder(tmp_path: Path) -> None:
     assert not listener.client_ca
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
         match=r"cannot read the configuration file .*x\.toml: No such file or directory",
@@ -220,7 +229,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load(tmp_path / "x.toml")
 
 
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_bytes(b"name = 'a'\n\n# \xff\n")
     with pytest.raises(ConfigError, match=r"x\.toml:3: not UTF-8 text"):

@@ -16,7 +16,15 @@ from msgspec.inspect import (
     type_info,
 )
 
-from dovetail.settings import DEFAULT_PORTS, Access, Http, Listener, Mqtt, Rule, Settings
+from dovetail.settings import (
+    DEFAULT_PORTS,
+    AccessRule,
+    AccessSettings,
+    HttpSettings,
+    ListenerSettings,
+    MqttSettings,
+    Settings,
+)
 from dovetail.settings.listeners import ListenerKind
 from dovetail.settings.reference import description
 from dovetail.settings.type_checks import bare
@@ -61,9 +69,9 @@ def test_every_number_has_bounds_that_hold_its_default(name: str) -> None:
 
 def test_the_default_port_goes_by_kind() -> None:
     kinds: list[ListenerKind] = ["tcp", "tls", "websocket", "secure-websocket"]
-    assert {kind: Listener(kind=kind).port for kind in kinds} == DEFAULT_PORTS
-    assert Listener(kind="tls", port=0).port == 0
-    assert Listener(kind="tls", port=5).port == 5
+    assert {kind: ListenerSettings(kind=kind).port for kind in kinds} == DEFAULT_PORTS
+    assert ListenerSettings(kind="tls", port=0).port == 0
+    assert ListenerSettings(kind="tls", port=5).port == 5
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -72,8 +80,8 @@ def test_settings_cannot_be_changed() -> None:
 
 
 def test_a_changed_copy_keeps_the_rest() -> None:
-    settings = msgspec.structs.replace(Settings(), http=Http(enabled=False))
-    assert settings.mqtt == Mqtt()
+    settings = msgspec.structs.replace(Settings(), http=HttpSettings(enabled=False))
+    assert settings.mqtt == MqttSettings()
     assert not settings.http.enabled
 
 
@@ -81,11 +89,11 @@ def test_a_changed_copy_keeps_the_rest() -> None:
     ("settings", "restricts"),
     [
         (Settings(), False),
-        (Settings(access=Access(anonymous="always")), False),
-        (Settings(access=Access(rules=(Rule(subscribe=("#",)),))), True),
-        (Settings(access=Access(password_file="users")), True),
-        (Settings(listeners=(Listener(kind="tls", client_certificate="optional"),)), True),
-        (Settings(listeners=(Listener(kind="tls"),)), False),
+        (Settings(access=AccessSettings(anonymous="always")), False),
+        (Settings(access=AccessSettings(rules=(AccessRule(subscribe=("#",)),))), True),
+        (Settings(access=AccessSettings(password_file="users")), True),
+        (Settings(listeners=(ListenerSettings(kind="tls", client_certificate="optional"),)), True),
+        (Settings(listeners=(ListenerSettings(kind="tls"),)), False),
     ],
 )
 def test_what_restricts_clients(settings: Settings, restricts: bool) -> None:

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from dovetail.errors import ConfigError
 from dovetail.process import extras
 from dovetail.settings import (
-    Access,
-    Archive,
-    Cluster,
-    Listener,
+    AccessSettings,
+    ArchiveSettings,
+    ClusterSettings,
+    ListenerSettings,
     Settings,
     check_files,
     load_settings,
@@ -59,7 +59,7 @@ def plain(tmp_path: Path) -> Settings:
     return Settings(data=str(tmp_path / "data"))
 
 
-def test_nothing_is_named_and_nothing_is_missing(plain: Settings) -> None:
+def test_settings_without_files(plain: Settings) -> None:
     check_files(plain)
     Path(plain.data).mkdir()
     check_files(plain)
@@ -70,9 +70,9 @@ def test_data_that_is_a_file(plain: Settings) -> None:
     assert refusal(plain) == f"data: {plain.data} is no folder."
 
 
-def test_a_password_file_that_is_not_there(plain: Settings, tmp_path: Path) -> None:
+def test_a_missing_password_file(plain: Settings, tmp_path: Path) -> None:
     users = tmp_path / "users"
-    settings = replace(plain, access=Access(password_file=str(users)))
+    settings = replace(plain, access=AccessSettings(password_file=str(users)))
     assert refusal(settings) == (
         f"access.password_file: cannot read {users}: No such file or directory. "
         f"`dovetail passwd {users} USER` makes one."
@@ -85,7 +85,7 @@ def test_certificates(plain: Settings, tmp_path: Path) -> None:
     certificate, key = write_certificate(tmp_path, "server")
     both = tmp_path / "both.pem"
     both.write_bytes(Path(certificate).read_bytes() + Path(key).read_bytes())
-    listener = Listener(
+    listener = ListenerSettings(
         kind="tls",
         certificate=certificate,
         key=key,
@@ -96,9 +96,9 @@ def test_certificates(plain: Settings, tmp_path: Path) -> None:
     check_files(replace(plain, listeners=(replace(listener, certificate=str(both), key=""),)))
 
 
-def test_files_that_are_not_there_are_all_told(plain: Settings) -> None:
-    listener = Listener(kind="tls", certificate="/no/c", key="/no/k", client_ca="/no/a")
-    message = refusal(replace(plain, listeners=(Listener(kind="tcp"), listener)))
+def test_all_missing_files_are_listed(plain: Settings) -> None:
+    listener = ListenerSettings(kind="tls", certificate="/no/c", key="/no/k", client_ca="/no/a")
+    message = refusal(replace(plain, listeners=(ListenerSettings(kind="tcp"), listener)))
     assert [line.split(": ")[0] for line in message.splitlines()] == [
         "listeners[1].certificate",
         "listeners[1].key",
@@ -109,7 +109,7 @@ def test_files_that_are_not_there_are_all_told(plain: Settings) -> None:
 def test_a_key_of_another_certificate(plain: Settings, tmp_path: Path) -> None:
     certificate, _ = write_certificate(tmp_path, "server")
     _, key = write_certificate(tmp_path, "other")
-    listener = Listener(kind="tls", certificate=certificate, key=key)
+    listener = ListenerSettings(kind="tls", certificate=certificate, key=key)
     message = refusal(replace(plain, listeners=(listener,)))
     assert message.startswith(f"listeners[0].certificate: {certificate} and {key} are no PEM")
     assert "MISMATCH" in message
@@ -117,22 +117,24 @@ def test_a_key_of_another_certificate(plain: Settings, tmp_path: Path) -> None:
 
 def test_a_key_with_a_passphrase_does_not_ask_for_it(plain: Settings, tmp_path: Path) -> None:
     certificate, key = write_certificate(tmp_path, "server", passphrase=b"secret")
-    listener = Listener(kind="tls", certificate=certificate, key=key)
+    listener = ListenerSettings(kind="tls", certificate=certificate, key=key)
     assert "without a passphrase" in refusal(replace(plain, listeners=(listener,)))
 
 
-def test_authorities_that_are_none(plain: Settings, tmp_path: Path) -> None:
+def test_invalid_authorities(plain: Settings, tmp_path: Path) -> None:
     certificate, key = write_certificate(tmp_path, "server")
     nothing = tmp_path / "nothing.pem"
     nothing.write_text("nothing\n")
-    listener = Listener(kind="tls", certificate=certificate, key=key, client_ca=str(nothing))
+    listener = ListenerSettings(
+        kind="tls", certificate=certificate, key=key, client_ca=str(nothing)
+    )
     message = refusal(replace(plain, listeners=(listener,)))
     assert message.startswith(f"listeners[0].client_ca: {nothing} holds no PEM certificates")
 
 
 def test_files_of_the_cluster(plain: Settings, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
-    settings = replace(plain, cluster=Cluster(enabled=True, secret_file=str(secret)))
+    settings = replace(plain, cluster=ClusterSettings(enabled=True, secret_file=str(secret)))
     assert refusal(settings) == (
         f"cluster.secret_file: cannot read {secret}: No such file or directory. `(umask 077; "
         f"openssl rand -hex 32 > {secret})` makes one for the first node; the others need a copy "
@@ -141,15 +143,15 @@ def test_files_of_the_cluster(plain: Settings, tmp_path: Path) -> None:
     secret.write_text("0123456789abcdef")
     check_files(settings)
     certificate, key = write_certificate(tmp_path, "node")
-    cluster = Cluster(enabled=True, certificate=certificate, key=key, ca=certificate)
+    cluster = ClusterSettings(enabled=True, certificate=certificate, key=key, ca=certificate)
     check_files(replace(plain, cluster=cluster))
-    cluster = Cluster(enabled=True, certificate=certificate, key=key, ca=str(secret))
+    cluster = ClusterSettings(enabled=True, certificate=certificate, key=key, ca=str(secret))
     assert f"cluster.ca: {secret} holds no PEM" in refusal(replace(plain, cluster=cluster))
-    cluster = Cluster(enabled=True, certificate=str(secret))
+    cluster = ClusterSettings(enabled=True, certificate=str(secret))
     assert "cluster.certificate: " in refusal(replace(plain, cluster=cluster))
 
 
-def test_paths_of_the_cluster_begin_where_the_file_is(tmp_path: Path) -> None:
+def test_paths_of_the_cluster_are_relative_to_the_file(tmp_path: Path) -> None:
     file = tmp_path / "dovetail.toml"
     file.write_text(
         "[cluster]\nenabled = true\nsecret_file = 's'\ncertificate = 'c'\nkey = 'k'\nca = 'a'\n"
@@ -164,7 +166,7 @@ def test_an_archive_needs_a_folder_and_pyarrow(
 ) -> None:
     file = tmp_path / "file"
     file.touch()
-    settings = Settings(archive=Archive(topics=("#",), folder=str(file)))
+    settings = Settings(archive=ArchiveSettings(topics=("#",), folder=str(file)))
     monkeypatch.setattr(extras, "_STATE", tmp_path / "no checkout")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(ConfigError) as caught:
@@ -172,4 +174,6 @@ def test_an_archive_needs_a_folder_and_pyarrow(
     first, second = caught.value.message.splitlines()
     assert first == f"archive.folder: {file} is no folder."
     assert second.startswith("archive.topics: an archive needs pyarrow, which is not installed: ")
-    check_files(Settings(archive=Archive(folder=str(file))))  # one that is off needs nothing
+    check_files(
+        Settings(archive=ArchiveSettings(folder=str(file)))
+    )  # one that is off needs nothing

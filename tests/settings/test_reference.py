@@ -1,16 +1,16 @@
-"""The reference is complete, and changes nothing."""
+"""The reference is complete, and has the defaults."""
 
 import re
 
 from dovetail.settings import (
-    Access,
-    Cluster,
-    Http,
-    Listener,
-    Log,
-    Matchers,
-    Mqtt,
-    Rule,
+    AccessRule,
+    AccessSettings,
+    ClusterSettings,
+    HttpSettings,
+    ListenerSettings,
+    LogSettings,
+    MatcherSettings,
+    MqttSettings,
     Settings,
     SpaceSettings,
     explain,
@@ -29,7 +29,7 @@ def test_the_example_of_a_rule_is_one() -> None:
     block = text[text.index("# [[access.rules]]") :].partition("\n\n")[0]
     shown = re.sub("^# ?", "", block, flags=re.MULTILINE)
     settings = parse_settings(shown, "explain")
-    assert settings.access.rules == (Rule(),)
+    assert settings.access.rules == (AccessRule(),)
 
 
 def test_the_example_of_a_space_is_one() -> None:
@@ -42,7 +42,18 @@ def test_the_example_of_a_space_is_one() -> None:
 def test_every_field_and_its_description_is_there() -> None:
     text = explain()
     words = " ".join(text.replace("#", " ").split())
-    tables = (Settings, Listener, Http, Access, Rule, Mqtt, Cluster, Matchers, SpaceSettings, Log)
+    tables = (
+        Settings,
+        ListenerSettings,
+        HttpSettings,
+        AccessSettings,
+        AccessRule,
+        MqttSettings,
+        ClusterSettings,
+        MatcherSettings,
+        SpaceSettings,
+        LogSettings,
+    )
     for table in tables:
         for field in fields_of(table):
             assert re.search(rf"^(# )?({field.name} = |\[+.*{field.name}[\].])", text, re.MULTILINE)

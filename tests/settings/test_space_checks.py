@@ -1,4 +1,4 @@
-"""Spaces that cannot be, each with the line that says so."""
+"""Invalid spaces, each with the line of its fault."""
 
 import math
 
@@ -28,7 +28,7 @@ def space(
     return f"[spaces.{name}]\ntopics = '{topics}'\ndimensions = {dimensions}\n{more}\n"
 
 
-def test_a_space_as_the_design_has_it() -> None:
+def test_a_valid_space() -> None:
     text = """
 [spaces.traffic]
 topics = "traffic/#"
@@ -157,7 +157,7 @@ lat = [-90, 90]
         (space(topics=""), 'f:2: spaces.s.topics: "" will not do: it is empty.'),
         (
             space(topics="$SYS/#"),
-            'f:2: spaces.s.topics: "$SYS/#" will not do: what the broker tells of itself has no at',
+            'f:2: spaces.s.topics: "$SYS/#" will not do: the broker\'s own topics have no at',
         ),
         (
             space(topics="$share/g/a"),
@@ -203,7 +203,7 @@ def test_limits() -> None:
     assert refusal(spaces(SPACES_MAX + 1)) == "f:1: spaces: are 65, of at most 64."
 
 
-def test_spaces_whose_topics_never_meet() -> None:
+def test_spaces_with_disjoint_topics() -> None:
     text = space() + space("t", "$a/#") + space("u", "b/c/#") + space("v", "b")
     assert [*parse_settings(text, "f").spaces] == ["s", "t", "u", "v"]
 

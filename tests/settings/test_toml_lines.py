@@ -1,4 +1,4 @@
-"""Where a value stands, against texts whose every value is a number that stands only there."""
+"""Lines of values, in texts where each value is a different number."""
 
 import tomllib
 from collections.abc import Iterator
@@ -150,7 +150,7 @@ def test_the_line_of_every_number(text: str) -> None:
         ((), 1),
     ],
 )
-def test_tables_and_what_they_lack(path: KeyPath, line: int) -> None:
+def test_lines_of_tables_and_missing_keys(path: KeyPath, line: int) -> None:
     text = """\
 # a comment
 log.level = "info"
@@ -168,7 +168,7 @@ key = "x"
     assert LineIndex(text).line(path) == line
 
 
-def test_a_header_of_its_own_counts_more_than_a_mention() -> None:
+def test_the_own_header_of_a_table_is_its_line() -> None:
     index = LineIndex("[a.b]\nx = 1\n[a]\ny = 2\n")
     assert index.line(("a", "missing")) == 3
     assert index.line(("a", "b", "missing")) == 1

@@ -1,4 +1,4 @@
-"""Our judgement of a document's shape, against msgspec's."""
+"""Our checks of a document's shape, compared with those of msgspec."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def test_we_refuse_what_msgspec_refuses(document: dict[str, Any]) -> None:
 
 
 @given(spaces)
-def test_and_among_spaces(space: dict[str, Any]) -> None:
+def test_we_refuse_spaces_that_msgspec_refuses(space: dict[str, Any]) -> None:
     test_we_refuse_what_msgspec_refuses.hypothesis.inner_test({"spaces": {"s": space}})  # type: ignore[attr-defined]
 
 

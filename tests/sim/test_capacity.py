@@ -1,4 +1,4 @@
-"""What matchers can take at best, where it can be told by hand."""
+"""The best throughput of matchers, in cases that can be computed by hand."""
 
 import numpy as np
 import pytest
@@ -6,21 +6,21 @@ import pytest
 from dovetail.sim.capacity import capacity
 
 
-def test_one_candidate_each_is_what_the_busiest_takes() -> None:
+def test_with_one_candidate_each_the_busiest_matcher_is_the_limit() -> None:
     candidates = np.array([[0], [0], [0], [1]])
     found = capacity(candidates, np.array([[0.01], [0.01]]), 2)
     assert found.rate == pytest.approx(4 / 0.03)
 
 
-def test_whoever_has_nothing_to_do_helps() -> None:
-    """All may go to either, and cost the second one twice as much: it gets a third."""
+def test_an_idle_matcher_takes_a_share() -> None:
+    """Points cost the second matcher twice as much, so it gets a third of them."""
     candidates = np.array([[0, 1]] * 300)
     found = capacity(candidates, np.array([[0.01, 0.01], [0.02, 0.02]]), 2)
     assert found.rate == pytest.approx(150, rel=0.03)
     assert found.rate <= found.at_most <= 1.03 * found.rate
 
 
-def test_a_cheap_candidate_is_taken() -> None:
+def test_the_cheaper_candidate_is_chosen() -> None:
     random = np.random.default_rng(1)
     candidates = random.integers(0, 10, (2_000, 2))
     dear, cheap = np.full(10, 0.02), np.full(10, 0.001)

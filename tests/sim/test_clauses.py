@@ -1,7 +1,7 @@
-"""Subscriptions with where-clauses over whole brokers, under crashes and cuts, and on the move.
+"""Where-clauses in a cluster of whole brokers, with crashes, cuts and roaming clients.
 
-What is acknowledged reaches every client whose clause holds for it, at QoS 2 once, and nobody else.
-A failing seed is in the test's name, and replays.
+Every acknowledged publication reaches each client whose clause matches, at QoS 2 once, and no other
+client. A failing seed is in the test's name, and can be replayed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,29 +11,29 @@ from random import Random
 import pytest
 
 from dovetail.attributes.policies import POLICIES
-from dovetail.attributes.scheme import Scheme, Sharing
+from dovetail.attributes.scheme import Scheme, SpaceSharing
 from dovetail.attributes.space import Dimension, Space
 from dovetail.codec.packets import Publish
 from dovetail.matcher.layout import layout_of
 from support.brokers.harness import attributes
-from support.clusters.clients import Receiver, Sender
-from support.clusters.drama import NAMES, Drama
-from support.clusters.matchers import MatchedCluster
+from support.clusters.clients import PersistentReceiver, PersistentSender
+from support.clusters.fault_scenario import NAMES, FaultScenario
+from support.clusters.matchers import ClusterWithMatchers
 
 PHASES = 10
 WANTED = 2
-"""Phases that a client wants, from its lowest on: few enough to be matchers' business."""
+"""The number of phases in a client's clause: few enough that matchers hold its box."""
 SHARINGS = (
-    *(Sharing(policy=policy) for policy in POLICIES),
-    Sharing(Scheme.P2P, "phase"),
-    Sharing(Scheme.FULL),
+    *(SpaceSharing(policy=policy) for policy in POLICIES),
+    SpaceSharing(Scheme.P2P, "phase"),
+    SpaceSharing(Scheme.FULL),
 )
 MATCHERS = ("m1", "m2", "m3", "m4")
 SPACE = Space("phases", "t/#", (Dimension("phase", 0, PHASES), Dimension("age", 0, 9)))
 
 
-class Phased(Sender):
-    """What it sends has a phase: that of its number."""
+class PhasedSender(PersistentSender):
+    """A sender whose messages have a phase, computed from their number."""
 
     def _packet(self, number: int, packet_id: int, *, duplicate: bool = False) -> Publish:
         packet = super()._packet(number, packet_id, duplicate=duplicate)
@@ -41,27 +41,27 @@ class Phased(Sender):
         return packet
 
 
-class PhaseDrama(Drama):
-    """Everybody wants some phases; the number at the end of a name is the lowest of them."""
+class PhaseDrama(FaultScenario):
+    """Receivers want some phases. The number at the end of a name is the lowest of them."""
 
     spaces = (SPACE,)
-    sender = Phased
+    sender = PhasedSender
     roams = False
 
-    def make_receivers(self) -> Sequence[Receiver]:
+    def make_receivers(self) -> Sequence[PersistentReceiver]:
         receivers = []
         for home in NAMES:
             for lowest, (qos, topic_filter) in enumerate(((1, "t/#"), (2, "t/+/x")), start=2):
                 name = f"receiver-{home}-{qos}-{lowest}"
                 query = f"{topic_filter}?phase>={lowest}&phase<{lowest + WANTED}"
-                receiver = Receiver(self.cluster, home, name, query, qos)
+                receiver = PersistentReceiver(self.cluster, home, name, query, qos)
                 receiver.roams = Random(self.random.random()) if self.roams else None
                 receivers.append(receiver)
         return receivers
 
 
 class RoamingDrama(PhaseDrama):
-    """Nothing happens, but that receivers lose their connections and go on elsewhere."""
+    """The only events are receivers that lose their connection and reconnect elsewhere."""
 
     roams = True
 
@@ -73,7 +73,7 @@ def is_wanted(number: int, lowest: int) -> bool:
     return lowest <= number % PHASES < lowest + WANTED
 
 
-def check(receivers: Iterable[Receiver], senders: Iterable[Sender]) -> None:
+def check(receivers: Iterable[PersistentReceiver], senders: Iterable[PersistentSender]) -> None:
     senders = list(senders)
     for receiver in receivers:
         lowest = int(receiver.client_id[-1])
@@ -100,27 +100,27 @@ def run(drama: PhaseDrama, seed: int, strikes: int) -> None:
     assert all(len(sender.acknowledged) > 10 for sender in drama.senders)
 
 
-def forwarded(drama: Drama) -> list[int]:
-    """What each broker has got from others."""
+def forwarded(drama: FaultScenario) -> list[int]:
+    """Return how many publications each broker got from others."""
     nodes = drama.cluster.nodes.values()
     return [node.shared.counters.publishes_from_peers for node in nodes]
 
 
 class MatchedDrama(PhaseDrama):
-    """With matchers, which come, hang, are slow, die and leave, too. Everybody has many boxes."""
+    """Matchers also join, hang, slow down, crash and leave. All receivers have many boxes."""
 
     matchers_spaces: tuple[Space, ...] | None = None
-    """If others than brokers have."""
+    """The matchers' spaces, if they differ from the brokers'."""
 
-    def make_cluster(self, seed: int) -> MatchedCluster:
-        self.matched = MatchedCluster(seed, *NAMES, spaces=self.spaces)
+    def make_cluster(self, seed: int) -> ClusterWithMatchers:
+        self.matched = ClusterWithMatchers(seed, *NAMES, spaces=self.spaces)
         self.matched.matchers_spaces = self.matchers_spaces or self.spaces
         for name in MATCHERS[:2]:
             self.matched.add_matcher(name)
         return self.matched
 
     def is_ready(self) -> bool:
-        view = self.cluster.nodes["a"].mesh.narrowing.view
+        view = self.cluster.nodes["a"].mesh.matcher_client.directory
         return super().is_ready() and len(view.now(layout_of(SPACE).id).names) == 2
 
     def strike(self) -> None:
@@ -140,7 +140,7 @@ class MatchedDrama(PhaseDrama):
         elif deed == "slow":
             matcher.is_slow = not matcher.is_slow
         elif deed == "leave":
-            matcher.back.leave(self.cluster.clock.now)
+            matcher.side.leave(self.cluster.clock.now)
         else:
             self.matched.cut(name)
         self.story.append(f"{self.cluster.clock.now:.2f}: {deed} {name}")
@@ -159,8 +159,8 @@ def test_matchers_come_and_go(seed: int) -> None:
 
 
 @pytest.mark.parametrize("sharing", SHARINGS, ids=lambda one: f"{one.scheme}-{one.policy}")
-def test_matchers_narrow_whom_a_publication_goes_to(sharing: Sharing) -> None:
-    """When all is calm, brokers get what a clause there holds for, and nothing else."""
+def test_matchers_reduce_forwarding_to_brokers_with_matching_clauses(sharing: SpaceSharing) -> None:
+    """Without faults, brokers get only publications that a clause there matches."""
 
     class SharedDrama(MatchedDrama):
         spaces = (replace(SPACE, sharing=sharing),)
@@ -170,9 +170,9 @@ def test_matchers_narrow_whom_a_publication_goes_to(sharing: Sharing) -> None:
     assert drama.matched.answered_points == PHASES
 
 
-def test_brokers_look_themselves_where_matchers_have_another_scheme() -> None:
+def test_brokers_evaluate_clauses_if_matchers_have_another_scheme() -> None:
     class DifferingDrama(MatchedDrama):
-        matchers_spaces = (replace(SPACE, sharing=Sharing(Scheme.FULL)),)
+        matchers_spaces = (replace(SPACE, sharing=SpaceSharing(Scheme.FULL)),)
 
     drama = DifferingDrama(1)
     assert publish_all_phases(drama) == [0, PHASES, PHASES]
@@ -180,7 +180,7 @@ def test_brokers_look_themselves_where_matchers_have_another_scheme() -> None:
 
 
 def publish_all_phases(drama: MatchedDrama) -> list[int]:
-    """How much of it each broker gets from another."""
+    """Publish one message of each phase, and return how many each broker gets from others."""
     for sender in drama.senders:
         sender.is_sending = False
     drama.cluster.run(8)
@@ -196,17 +196,17 @@ def publish_all_phases(drama: MatchedDrama) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_clauses_ask_for_comes_through_crashes_and_cuts(seed: int) -> None:
+def test_matching_publications_survive_crashes_and_cuts(seed: int) -> None:
     run(PhaseDrama(seed), seed, strikes=20)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_clauses_follow_clients_that_roam(seed: int) -> None:
+def test_clauses_follow_roaming_clients(seed: int) -> None:
     run(RoamingDrama(seed), seed, strikes=20)
 
 
-def test_brokers_get_what_somebody_there_may_want() -> None:
-    """What has no attributes goes to nobody who has only clauses."""
+def test_brokers_get_only_publications_that_a_client_may_want() -> None:
+    """A publication without attributes goes to no broker that has only clauses."""
     drama = PhaseDrama(0)
     for sender in drama.senders:
         sender.is_sending = False

@@ -1,6 +1,6 @@
-"""Whole brokers as one: real cores and disks under a seeded clock, crashes and cuts.
+"""A cluster of whole brokers: real cores on a virtual clock, with crashes and cuts from a seed.
 
-A failing seed is in the test's name, and replays.
+A failing seed is in the test's name, and can be replayed.
 """
 
 from random import Random
@@ -11,16 +11,16 @@ from dovetail.broker.peering.limits import RETAINED_AGAIN_SECONDS
 from dovetail.broker.store.journal import MessageRow
 from dovetail.codec.packets import Publish, Subscribe
 from dovetail.codec.packets import SubscriptionRequest as Request
-from dovetail.settings import Mqtt
+from dovetail.settings import MqttSettings
 from support.brokers.harness import Client, Disk
-from support.clusters.clients import Receiver, Sender
-from support.clusters.drama import NAMES, Drama
-from support.clusters.promises import check
-from support.clusters.world import Cluster
+from support.clusters.checked_clients import check
+from support.clusters.clients import PersistentReceiver, PersistentSender
+from support.clusters.fault_scenario import NAMES, FaultScenario
+from support.clusters.simulated_cluster import SimulatedCluster
 
 
-def run(seed: int, strikes: int) -> Drama:
-    drama = Drama(seed)
+def run(seed: int, strikes: int) -> FaultScenario:
+    drama = FaultScenario(seed)
     drama.play(strikes)
     return drama
 
@@ -36,7 +36,9 @@ def test_nothing_acknowledged_is_lost_and_qos_2_is_not_doubled(seed: int) -> Non
     assert all(len(sender.acknowledged) > 10 for sender in drama.senders)
 
 
-def publish_retained(cluster: Cluster, name: str, topic: str, payload: bytes, qos: int) -> None:
+def publish_retained(
+    cluster: SimulatedCluster, name: str, topic: str, payload: bytes, qos: int
+) -> None:
     node = cluster.nodes[name]
     if node.is_running and not node.is_paused and node.is_open:
         node.wake()
@@ -45,12 +47,12 @@ def publish_retained(cluster: Cluster, name: str, topic: str, payload: bytes, qo
         client.disconnect()
 
 
-def retained_at(cluster: Cluster, name: str) -> dict[bytes, tuple[int, bytes]]:
+def retained_at(cluster: SimulatedCluster, name: str) -> dict[bytes, tuple[int, bytes]]:
     retained = cluster.nodes[name].broker.retained
     return {message.topic: (message.stamp, message.payload[:8]) for message in retained}
 
 
-def disturb(cluster: Cluster, name: str, random: Random) -> None:
+def disturb(cluster: SimulatedCluster, name: str, random: Random) -> None:
     match random.randrange(4):
         case 0:
             (cluster.kill if cluster.nodes[name].is_running else cluster.start)(name)
@@ -64,9 +66,9 @@ def disturb(cluster: Cluster, name: str, random: Random) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_all_brokers_retain_the_same(seed: int) -> None:
-    """Also one that joins late, and whatever was taken away stays away."""
+    """So does a broker that joins late. Cleared messages stay cleared."""
     random = Random(seed)
-    cluster = Cluster(seed, *NAMES)
+    cluster = SimulatedCluster(seed, *NAMES)
     cluster.run(1)
     for number in range(120):
         name = random.choice(NAMES)
@@ -86,7 +88,7 @@ def test_all_brokers_retain_the_same(seed: int) -> None:
     there = {name: retained_at(cluster, name) for name in cluster.nodes}
     assert all(one == there["late"] for one in there.values()), f"seed {seed}: {there}"
     assert all(node.mesh.is_complete for node in cluster.nodes.values())
-    # What a crash leaves is the same again.
+    # After a crash the stored messages are the same.
     for name in cluster.nodes:
         cluster.kill(name)
     for name in list(cluster.nodes):
@@ -95,8 +97,10 @@ def test_all_brokers_retain_the_same(seed: int) -> None:
     assert {name: retained_at(cluster, name) for name in cluster.nodes} == there
 
 
-def retain_without_a_cluster(cluster: Cluster, name: str, topic: bytes, payload: bytes) -> None:
-    """As a broker that was alone has it on disk: without a stamp."""
+def retain_without_stamp(
+    cluster: SimulatedCluster, name: str, topic: bytes, payload: bytes
+) -> None:
+    """Store a retained message like a broker without a cluster: without a stamp."""
     disk = cluster.disks[name]
     number = max(disk.tables["messages"], default=0) + 1
     disk.tables["messages"][number] = MessageRow(topic, payload, 0, True, b"", None, "c", 0)
@@ -104,14 +108,14 @@ def retain_without_a_cluster(cluster: Cluster, name: str, topic: bytes, payload:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_each_retained_before_there_was_a_cluster_becomes_the_same(seed: int) -> None:
-    cluster = Cluster(seed, *NAMES)
+def test_messages_retained_before_there_was_a_cluster_are_merged(seed: int) -> None:
+    cluster = SimulatedCluster(seed, *NAMES)
     for name in NAMES:
         cluster.kill(name)
         cluster.disks[name] = Disk()
-        # The same payloads at other topics, so that no two cancel out.
+        # The same payloads at other topics, so that no two errors cancel out.
         for topic in (b"one", b"two"):
-            retain_without_a_cluster(cluster, name, topic, b"of " + name.encode())
+            retain_without_stamp(cluster, name, topic, b"of " + name.encode())
         cluster.start(name)
     cluster.run(10)
     for name in NAMES:
@@ -119,10 +123,10 @@ def test_what_each_retained_before_there_was_a_cluster_becomes_the_same(seed: in
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_broker_without_room_has_what_others_retain_when_there_is_some(seed: int) -> None:
-    cluster = Cluster(seed, *NAMES)
+def test_a_broker_with_a_full_disk_catches_up_on_retained_messages(seed: int) -> None:
+    cluster = SimulatedCluster(seed, *NAMES)
     cluster.run(3)
-    cluster.nodes["b"].shared.limits = Mqtt(retained_messages_max=5)
+    cluster.nodes["b"].shared.limits = MqttSettings(retained_messages_max=5)
     for number in range(10):
         publish_retained(cluster, "a", f"t/{number}", b"here", 1)
         cluster.run(0.1)
@@ -138,10 +142,10 @@ def test_a_broker_without_room_has_what_others_retain_when_there_is_some(seed: i
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_disk_that_fails_holds_up_nobody_elsewhere_and_nothing_differs(seed: int) -> None:
-    cluster = Cluster(seed, *NAMES)
-    receiver = Receiver(cluster, "b", "receiver", "t", 1)
-    sender = Sender(cluster, "a", "sender", b"t", 1)
+def test_a_failing_disk_delays_no_other_broker_and_retained_messages_agree(seed: int) -> None:
+    cluster = SimulatedCluster(seed, *NAMES)
+    receiver = PersistentReceiver(cluster, "b", "receiver", "t", 1)
+    sender = PersistentSender(cluster, "a", "sender", b"t", 1)
     while not receiver.ready:
         receiver.pump()
         cluster.run(0.05)
@@ -150,7 +154,7 @@ def test_a_disk_that_fails_holds_up_nobody_elsewhere_and_nothing_differs(seed: i
         sender.pump()
         cluster.run(0.05)
     assert len(sender.acknowledged) > 5  # more than the window: it goes on without b
-    # And one whose own disk fails: it has the message, so all come to have it.
+    # A broker whose own disk fails has the message in memory, so all get it.
     cluster.nodes["c"].disk_works = False
     publish_retained(cluster, "c", "kept", b"mine", 1)
     cluster.run(5)
@@ -168,9 +172,9 @@ def test_a_disk_that_fails_holds_up_nobody_elsewhere_and_nothing_differs(seed: i
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_at_qos_0_what_is_retained_is_not_overtaken(seed: int) -> None:
-    """It waits for a disk, and what follows it does not need to."""
-    cluster = Cluster(seed, "a", "b")
+def test_at_qos_0_a_retained_message_is_not_overtaken(seed: int) -> None:
+    """A retained message waits for the disk; the messages after it need not."""
+    cluster = SimulatedCluster(seed, "a", "b")
     cluster.run(3)
     here, there = cluster.nodes["a"], cluster.nodes["b"]
     publisher, listener = Client(here, "publisher"), Client(there, "listener")

@@ -1,14 +1,14 @@
-"""Connections: in order, until they break, and then anew."""
+"""Simulated connections: ordered until they break, then redialed."""
 
 from collections.abc import Callable
 from random import Random
 
 from dovetail.sim.clock import Clock
-from dovetail.sim.connections import REDIAL_SECONDS, Links
+from dovetail.sim.connections import REDIAL_SECONDS, Connections
 
 
-class Node:
-    """Writes down what happens to it; says everything back."""
+class RecordingNode:
+    """Records its events, and sends every frame back."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -30,21 +30,21 @@ class Node:
         self.events.append((name, kind, body))
 
 
-def a_pair() -> tuple[Clock, Links, Node, Node]:
+def make_pair() -> tuple[Clock, Connections, RecordingNode, RecordingNode]:
     clock = Clock()
-    links = Links(clock, Random(1))
-    one, other = Node("one"), Node("other")
-    links.attach(one)
-    links.attach(other)
-    return clock, links, one, other
+    connections = Connections(clock, Random(1))
+    one, other = RecordingNode("one"), RecordingNode("other")
+    connections.attach(one)
+    connections.attach(other)
+    return clock, connections, one, other
 
 
-def test_in_order_there_and_back() -> None:
-    clock, links, one, other = a_pair()
-    links.dial(one, "other")
+def test_frames_arrive_in_order_in_both_directions() -> None:
+    clock, connections, one, other = make_pair()
+    connections.dial(one, "other")
     for number in range(50):
-        assert links.send(one, "other", 7, bytes([number]))
-    links.answer(other, "one", 9, b"by itself")
+        assert connections.send(one, "other", 7, bytes([number]))
+    connections.answer(other, "one", 9, b"by itself")
     clock.run_until(1)
     assert other.events == [("one", 7, bytes([number])) for number in range(50)]
     came_back = [event for event in one.events if event != ("other", 9, b"by itself")]
@@ -55,41 +55,41 @@ def test_in_order_there_and_back() -> None:
     assert len(one.events) == 52
 
 
-def test_what_is_on_its_way_is_lost_with_the_connection() -> None:
-    clock, links, one, other = a_pair()
-    links.dial(one, "other")
-    links.send(one, "other", 7, b"x")
-    links.break_("one", "other")
-    assert not links.send(one, "other", 7, b"y")
+def test_frames_on_their_way_are_lost_with_the_connection() -> None:
+    clock, connections, one, other = make_pair()
+    connections.dial(one, "other")
+    connections.send(one, "other", 7, b"x")
+    connections.break_("one", "other")
+    assert not connections.send(one, "other", 7, b"y")
     clock.run_until(1)
     assert other.events == []
     assert one.events == [("connected", "other"), ("lost", "other"), ("connected", "other")]
-    assert links.pairs() == [("one", "other")]
+    assert connections.pairs() == [("one", "other")]
 
 
-def test_who_is_not_there_is_dialed_until_it_is() -> None:
-    clock, links, one, other = a_pair()
-    links.detach(other)
-    links.dial(one, "other")
+def test_a_missing_node_is_dialed_until_it_is_there() -> None:
+    clock, connections, one, other = make_pair()
+    connections.detach(other)
+    connections.dial(one, "other")
     clock.run_until(1)
     assert one.events == []
-    assert not links.send(one, "other", 7, b"x")
-    again = Node("other")
-    links.attach(again)
+    assert not connections.send(one, "other", 7, b"x")
+    again = RecordingNode("other")
+    connections.attach(again)
     clock.run_until(1 + 2 * REDIAL_SECONDS)
     assert one.events == [("connected", "other")]
-    links.detach(one)
+    connections.detach(one)
     clock.run_until(2)
-    assert links.pairs() == []
+    assert connections.pairs() == []
     assert one.events == [("connected", "other")]  # it is not there to hear of it
 
 
-def test_not_across_a_cut() -> None:
-    clock, links, one, _ = a_pair()
-    links.is_cut = lambda _one, _other: True
-    links.dial(one, "other")
+def test_no_connection_across_a_cut() -> None:
+    clock, connections, one, _ = make_pair()
+    connections.is_cut = lambda _one, _other: True
+    connections.dial(one, "other")
     clock.run_until(1)
     assert one.events == []
-    links.is_cut = lambda _one, _other: False
+    connections.is_cut = lambda _one, _other: False
     clock.run_until(2)
     assert one.events == [("connected", "other")]

@@ -1,6 +1,6 @@
-"""Gossip under a seeded network: whatever happened, all agree soon after it is quiet.
+"""Gossip on a seeded network: all nodes agree soon after the last fault.
 
-A failing seed is in the test's name, and replays: `pytest "test_gossip_cluster.py::...[17]"`.
+A failing seed is in the test's name. To replay it: `pytest "test_gossip_cluster.py::...[17]"`.
 """
 
 from random import Random
@@ -9,22 +9,22 @@ import pytest
 
 from dovetail.cluster.gossip import Presence
 from dovetail.sim.gossip_cluster import GossipCluster, LocalClock
-from dovetail.sim.network import QUIET, Weather
+from dovetail.sim.network import QUIET, NetworkConditions
 
 AGREED_SECONDS_MAX = 20
-"""From the moment when nothing happens any more."""
+"""Counted from the last fault."""
 
 
 def names(count: int) -> list[str]:
     return [f"node-{number:02d}" for number in range(count)]
 
 
-def a_cluster(seed: int, count: int, weather: Weather) -> GossipCluster:
+def make_cluster(seed: int, count: int, conditions: NetworkConditions) -> GossipCluster:
     """All are told of the first only, and start one after the other on clocks that differ.
 
     Nothing happens before the last has been let in: nobody else knows where it is.
     """
-    cluster = GossipCluster(seed, weather)
+    cluster = GossipCluster(seed, conditions)
     for name in names(count):
         clock = LocalClock(cluster.random.uniform(-500, 500), cluster.random.uniform(0.97, 1.03))
         cluster.start(name, names(1), clock)
@@ -35,36 +35,36 @@ def a_cluster(seed: int, count: int, weather: Weather) -> GossipCluster:
     return cluster
 
 
-class Havoc:
-    """Random things that happen to a cluster."""
+class RandomFaults:
+    """Random faults of a cluster."""
 
     def __init__(self, cluster: GossipCluster, random: Random) -> None:
         self.cluster = cluster
         self.random = random
-        self.story: list[str] = []
+        self.history: list[str] = []
 
     def strike(self) -> None:
         deeds = [self.crash, self.restart, self.leave, self.cut, self.heal, self.pause, self.tell]
         deed = self.random.choice(deeds)
         deed()
-        self.story.append(f"{self.cluster.clock.now:.1f}: {deed.__name__}")
+        self.history.append(f"{self.cluster.clock.now:.1f}: {deed.__name__}")
 
-    def one(self) -> str:
+    def random_name(self) -> str:
         return self.random.choice(list(self.cluster.nodes))
 
     def crash(self) -> None:
         if len(self.cluster.running) > 2:
-            self.cluster.crash(self.one())
+            self.cluster.crash(self.random_name())
 
     def leave(self) -> None:
         if len(self.cluster.running) > 2:
-            name = self.one()
+            name = self.random_name()
             if self.cluster.nodes[name].is_running:
                 self.cluster.nodes[name].leave()
 
     def restart(self) -> None:
         """Under its old name, knowing everybody's address; maybe with a clock that went back."""
-        name = self.one()
+        name = self.random_name()
         if self.cluster.nodes[name].is_running:
             self.cluster.crash(name)
         clock = self.cluster.clocks[name]
@@ -80,18 +80,18 @@ class Havoc:
         self.cluster.network.heal()
 
     def pause(self) -> None:
-        node = self.cluster.nodes[self.one()]
+        node = self.cluster.nodes[self.random_name()]
         node.is_paused = not node.is_paused
 
     def tell(self) -> None:
-        node = self.cluster.nodes[self.one()]
+        node = self.cluster.nodes[self.random_name()]
         if node.is_running:
             key = self.random.choice(["segments", "load", "sketch"])
             node.gossip.put(key, self.random.randbytes(self.random.randrange(200)))
 
     def end(self) -> None:
         self.cluster.network.heal()
-        self.cluster.network.weather = QUIET
+        self.cluster.network.conditions = QUIET
         for node in self.cluster.nodes.values():
             node.is_paused = False
 
@@ -105,28 +105,30 @@ def seconds_until_agreed(cluster: GossipCluster) -> int:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_all_agree_when_it_is_quiet(seed: int) -> None:
+def test_all_nodes_agree_soon_after_the_last_fault(seed: int) -> None:
     random = Random(seed)
-    weather = Weather((0.001, random.choice([0.002, 0.3])), random.uniform(0, 0.3), 0.1)
-    cluster = a_cluster(seed, random.randrange(2, 13), weather)
-    havoc = Havoc(cluster, random)
+    conditions = NetworkConditions(
+        (0.001, random.choice([0.002, 0.3])), random.uniform(0, 0.3), 0.1
+    )
+    cluster = make_cluster(seed, random.randrange(2, 13), conditions)
+    faults = RandomFaults(cluster, random)
     for _ in range(random.randrange(20)):
-        havoc.strike()
+        faults.strike()
         cluster.run(random.uniform(0, 8))
-    havoc.end()
+    faults.end()
     cluster.run(5)  # who was silent until now may still be given up for it
     assert seconds_until_agreed(cluster) < AGREED_SECONDS_MAX, (
         f"seed {seed}: {cluster.disagreements()[:5]}",
-        havoc.story,
+        faults.history,
     )
-    # And it stays so: nobody is doubted in a quiet network.
+    # And it stays so: a quiet network has no suspects.
     for _ in range(20):
         cluster.run(1)
-        assert not cluster.disagreements(), (f"seed {seed}", havoc.story)
+        assert not cluster.disagreements(), (f"seed {seed}", faults.history)
 
 
 def test_a_hundred_nodes_with_a_fifth_of_messages_lost() -> None:
-    cluster = a_cluster(7, 100, Weather((0.001, 0.1), loss=0.2))
+    cluster = make_cluster(7, 100, NetworkConditions((0.001, 0.1), loss=0.2))
     assert seconds_until_agreed(cluster) < AGREED_SECONDS_MAX
     for name in names(100)[10:15]:
         cluster.crash(name)
@@ -134,8 +136,8 @@ def test_a_hundred_nodes_with_a_fifth_of_messages_lost() -> None:
     assert seconds_until_agreed(cluster) < AGREED_SECONDS_MAX, cluster.disagreements()[:5]
 
 
-def test_who_leaves_is_gone_before_anybody_could_doubt_it() -> None:
-    cluster = a_cluster(3, 8, QUIET)
+def test_a_node_that_leaves_is_gone_without_being_suspected() -> None:
+    cluster = make_cluster(3, 8, QUIET)
     cluster.run(10)
     cluster.nodes["node-04"].leave()
     cluster.run(0.1)
@@ -146,8 +148,8 @@ def test_who_leaves_is_gone_before_anybody_could_doubt_it() -> None:
         ) == 0
 
 
-def test_who_was_stopped_does_not_blame_the_others() -> None:
-    cluster = a_cluster(4, 5, QUIET)
+def test_a_paused_node_does_not_suspect_the_others() -> None:
+    cluster = make_cluster(4, 5, QUIET)
     cluster.run(20)
     sleeper = cluster.nodes["node-02"]
     sleeper.is_paused = True
@@ -163,8 +165,8 @@ def test_who_was_stopped_does_not_blame_the_others() -> None:
     assert all(event.presence is not Presence.DEAD for event in sleeper.events)
 
 
-def test_the_dead_are_forgotten_and_old_news_do_not_raise_them() -> None:
-    cluster = GossipCluster(5, Weather(loss=0.2), forget_seconds=30)
+def test_dead_nodes_are_forgotten_and_old_records_do_not_revive_them() -> None:
+    cluster = GossipCluster(5, NetworkConditions(loss=0.2), forget_seconds=30)
     for name in names(6):
         cluster.start(name, names(1))
         cluster.run(0.2)
@@ -180,14 +182,14 @@ def test_the_dead_are_forgotten_and_old_news_do_not_raise_them() -> None:
     assert seconds_until_agreed(cluster) < AGREED_SECONDS_MAX
 
 
-def test_a_seed_replays() -> None:
-    def story(seed: int) -> object:
-        cluster = a_cluster(seed, 6, Weather((0.001, 0.2), 0.2, 0.1))
-        havoc = Havoc(cluster, Random(seed))
+def test_a_seed_repeats_a_run() -> None:
+    def history(seed: int) -> object:
+        cluster = make_cluster(seed, 6, NetworkConditions((0.001, 0.2), 0.2, 0.1))
+        faults = RandomFaults(cluster, Random(seed))
         for _ in range(10):
-            havoc.strike()
+            faults.strike()
             cluster.run(3)
-        return [(node.name, node.events) for node in cluster.nodes.values()], havoc.story
+        return [(node.name, node.events) for node in cluster.nodes.values()], faults.history
 
-    assert story(11) == story(11)
-    assert story(11) != story(12)
+    assert history(11) == history(11)
+    assert history(11) != history(12)

@@ -1,12 +1,12 @@
-"""Shared subscriptions over whole brokers, under crashes and cuts: one member of each group.
+"""Shared subscriptions in a cluster of whole brokers, with crashes and cuts.
 
-What is checked of every group, for each sender, over all of its members together:
+Checked for every group and sender, over all members together:
 
-- what was acknowledged has come to at least one member, at QoS 1 and 2;
-- at QoS 2 it has come to one, once.
+- every acknowledged message reached at least one member, at QoS 1 and 2;
+- at QoS 2 it reached one member, once.
 
-Members keep their sessions: what waits in a session that ends goes elsewhere only if it has not
-been sent. A failing seed is in the test's name, and replays.
+Members keep their sessions: when a session ends, only its unsent messages go to other members. A
+failing seed is in the test's name, and can be replayed.
 """
 
 from collections import Counter
@@ -14,15 +14,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from dovetail.codec.packets import PacketType, Reasons, Subscribe, Unsubscribe
+from dovetail.codec.packets import PacketType, Subscribe, SubscriptionAck, Unsubscribe
 from dovetail.codec.packets import SubscriptionRequest as Request
 from support.brokers.harness import Client
-from support.clusters.clients import Receiver
-from support.clusters.drama import NAMES, Drama
+from support.clusters.clients import PersistentReceiver
+from support.clusters.fault_scenario import NAMES, FaultScenario
 
 
-class Member(Receiver):
-    """Of a group that it may leave and join again; its session stays."""
+class GroupMember(PersistentReceiver):
+    """A group member that may leave the group and join again. Its session stays."""
 
     wants_to_be = True
     _was_asked: bool | None = None
@@ -33,7 +33,7 @@ class Member(Receiver):
             self._was_asked = None  # whatever was under way is asked again
 
     def take(self, packet: object) -> None:
-        if not isinstance(packet, Reasons):
+        if not isinstance(packet, SubscriptionAck):
             super().take(packet)
         elif packet.type == PacketType.SUBACK:
             assert packet.reasons == [self.qos]
@@ -55,15 +55,17 @@ class Member(Receiver):
 GROUPS = {"everywhere": "t/#", "pair": "t/+/x", "alone": "t/+/+"}
 
 
-class GroupDrama(Drama):
-    """One group with members at all brokers, one at two, one at a single one; one without group."""
+class GroupDrama(FaultScenario):
+    """Groups with members at all brokers, at two and at one; and a receiver without a group."""
 
     comes_and_goes = False
 
-    def make_receivers(self) -> Sequence[Receiver]:
+    def make_receivers(self) -> Sequence[PersistentReceiver]:
         self.members = {
             name: [
-                Member(self.cluster, home, f"{name}-{home}-{number}", f"$share/{name}/{shared}", 2)
+                GroupMember(
+                    self.cluster, home, f"{name}-{home}-{number}", f"$share/{name}/{shared}", 2
+                )
                 for home in homes
                 for number in range(2)
             ]
@@ -71,13 +73,15 @@ class GroupDrama(Drama):
                 GROUPS.items(), (NAMES, NAMES[:2], NAMES[1:2]), strict=True
             )
         }
-        self.plain = [Receiver(self.cluster, home, f"plain-{home}", "t/#", 2) for home in NAMES]
+        self.plain = [
+            PersistentReceiver(self.cluster, home, f"plain-{home}", "t/#", 2) for home in NAMES
+        ]
         return [*(one for members in self.members.values() for one in members), *self.plain]
 
     def strike(self) -> None:
         super().strike()
         if self.comes_and_goes:
-            # The first of each group stays: somebody is there for every message.
+            # The first member of each group stays, so that every message has a receiver.
             for members in self.members.values():
                 member = self.random.choice(members[1:])
                 member.wants_to_be = not member.wants_to_be
@@ -122,11 +126,11 @@ def test_each_message_goes_to_one_member_of_each_group(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_also_while_members_come_and_go(seed: int) -> None:
+def test_each_message_goes_to_one_member_while_members_come_and_go(seed: int) -> None:
     run(RestlessDrama(seed), seed, strikes=25)
 
 
-def test_all_members_get_their_part() -> None:
+def test_all_members_get_a_share() -> None:
     drama = run(GroupDrama(0), 0, strikes=0)
     for members in drama.members.values():
         counts = [len(one.received) for one in members]

@@ -1,4 +1,4 @@
-"""One client that moves fast, or while a broker is down: each case by itself."""
+"""Single cases of session moves: fast moves, and moves while a broker is down."""
 
 from collections.abc import Callable
 
@@ -6,18 +6,18 @@ import pytest
 
 from dovetail.codec.packets import Connack, Subscribe
 from dovetail.codec.packets import SubscriptionRequest as Request
-from support.brokers.harness import KEPT, Client
-from support.clusters.clients import Receiver, Sender
-from support.clusters.world import Cluster
+from support.brokers.harness import PERSISTENT, Client
+from support.clusters.clients import PersistentReceiver, PersistentSender
+from support.clusters.simulated_cluster import SimulatedCluster
 
 PATIENCE_SECONDS = 7.0
 
 
-class Scene:
-    """A cluster, and one client of it."""
+class Scenario:
+    """A cluster and one client."""
 
     def __init__(self, seed: int, *names: str) -> None:
-        self.cluster = Cluster(seed, *names)
+        self.cluster = SimulatedCluster(seed, *names)
         self.cluster.run(3)
         self.client: Client | None = None
         self.home = ""
@@ -56,7 +56,7 @@ class Scene:
     def owed(self, to: str) -> int:
         """By all others together."""
         return sum(
-            node.mesh.owed(to).count
+            node.mesh.outbox(to).count
             for node in self.cluster.nodes.values()
             if node.is_running and node.name != to
         )
@@ -64,17 +64,17 @@ class Scene:
 
 @pytest.mark.parametrize("clean_start", [True, False])
 @pytest.mark.parametrize("home", ["a", "b", "c"])
-def test_a_session_that_moved_and_ended_keeps_nobody_out(home: str, clean_start: bool) -> None:
-    """What is left of it waits for a broker that is down; its client does not."""
-    scene = Scene(0, "a", "b", "c", "x")
-    scene.connect("a", **KEPT)
+def test_a_session_that_moved_and_ended_delays_no_client(home: str, clean_start: bool) -> None:
+    """The rest of the session waits for a broker that is down; its client does not."""
+    scene = Scenario(0, "a", "b", "c", "x")
+    scene.connect("a", **PERSISTENT)
     scene.cluster.kill("x")
     scene.cluster.run(6)
     scene.leave()
-    answer, _ = scene.connect("b", **KEPT)
+    answer, _ = scene.connect("b", **PERSISTENT)
     assert answer.session_present
     scene.cluster.run(12)
-    assert "k" in scene.cluster.nodes["a"].mesh.moving.ghosts
+    assert "k" in scene.cluster.nodes["a"].mesh.session_moves.ghosts
     scene.leave(lambda client: client.disconnect(session_expiry_seconds=0))
     scene.cluster.run(2)
     for _ in range(3):
@@ -87,17 +87,19 @@ def test_a_session_that_moved_and_ended_keeps_nobody_out(home: str, clean_start:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("home", ["a", "c"])
-def test_who_gives_up_at_one_broker_has_its_session_at_the_next(home: str, seed: int) -> None:
+def test_a_client_that_gives_up_at_one_broker_has_its_session_at_the_next(
+    home: str, seed: int
+) -> None:
     for milliseconds in (2, 5, 10, 20, 30, 50):
-        scene = Scene(seed, "a", "b", "c")
-        scene.connect("a", **KEPT)
+        scene = Scenario(seed, "a", "b", "c")
+        scene.connect("a", **PERSISTENT)
         scene.subscribe("t")
         scene.leave()
         scene.cluster.run(1)
-        scene.begin_to_connect("b", **KEPT)
+        scene.begin_to_connect("b", **PERSISTENT)
         scene.cluster.run(milliseconds / 1_000)
         scene.leave()
-        answer, _ = scene.connect(home, **KEPT)
+        answer, _ = scene.connect(home, **PERSISTENT)
         assert answer.session_present, milliseconds
         scene.cluster.run(8)
         session = scene.cluster.nodes[home].broker.sessions["k"]
@@ -109,16 +111,18 @@ def test_who_gives_up_at_one_broker_has_its_session_at_the_next(home: str, seed:
     "slow",
     [(), (("b", "d"),), (("d", "a"),), (("a", "b"),), (("d", "a"), ("a", "b"))],
 )
-def test_two_moves_one_after_the_other(slow: tuple[tuple[str, str], ...], seed: int) -> None:
-    """Each message once and in order, whichever connection is slow."""
+def test_two_consecutive_moves(slow: tuple[tuple[str, str], ...], seed: int) -> None:
+    """Each message arrives once and in order, whichever connection is slow."""
     for stay_seconds in (0.03, 0.05, 0.1, 0.3, 0.6):
-        cluster = Cluster(seed, "a", "b", "c", "d")
+        cluster = SimulatedCluster(seed, "a", "b", "c", "d")
         cluster.run(3)
-        receiver = Receiver(cluster, "a", "r", "t/#", 2)
-        sender = Sender(cluster, "d", "s", b"t/1", 2)
+        receiver = PersistentReceiver(cluster, "a", "r", "t/#", 2)
+        sender = PersistentSender(cluster, "d", "s", b"t/1", 2)
 
         def pump(
-            cluster: Cluster = cluster, receiver: Receiver = receiver, sender: Sender = sender
+            cluster: SimulatedCluster = cluster,
+            receiver: PersistentReceiver = receiver,
+            sender: PersistentSender = sender,
         ) -> None:
             receiver.pump()
             if receiver.ready:
@@ -142,33 +146,33 @@ def test_two_moves_one_after_the_other(slow: tuple[tuple[str, str], ...], seed: 
         assert receiver.numbers(b"t/1") == sorted(sender.acknowledged), stay_seconds
 
 
-def test_moves_while_a_broker_is_down_leave_little_behind() -> None:
-    scene = Scene(0, "a", "b", "x")
-    scene.connect("a", **KEPT)
+def test_moves_while_a_broker_is_down_leave_little_spooled() -> None:
+    scene = Scenario(0, "a", "b", "x")
+    scene.connect("a", **PERSISTENT)
     scene.subscribe(*(f"t/{number}" for number in range(10)))
     scene.cluster.kill("x")
     scene.cluster.run(6)
     for turn in range(12):
         scene.leave()
-        answer, _ = scene.connect("ba"[turn % 2], **KEPT)
+        answer, _ = scene.connect("ba"[turn % 2], **PERSISTENT)
         assert answer.session_present
         scene.cluster.run(8)
     for name in "ab":
         node = scene.cluster.nodes[name]
-        assert len(node.mesh.moving.ghosts["k"]) <= 2
+        assert len(node.mesh.session_moves.ghosts["k"]) <= 2
         assert node.broker.router.count <= 30
     scene.cluster.start("x")
     scene.cluster.run(30)
-    assert not any(node.mesh.moving.ghosts for node in scene.cluster.nodes.values())
+    assert not any(node.mesh.session_moves.ghosts for node in scene.cluster.nodes.values())
     assert scene.owed("x") == 0
 
 
 @pytest.mark.parametrize("clean_start", [True, False])
-def test_a_broker_that_is_down_is_owed_no_more_for_a_client_that_comes_often(
+def test_frequent_moves_do_not_grow_the_spool_for_a_broker_that_is_down(
     clean_start: bool,
 ) -> None:
-    scene = Scene(0, "a", "b", "c")
-    scene.connect("a", **KEPT)
+    scene = Scenario(0, "a", "b", "c")
+    scene.connect("a", **PERSISTENT)
     scene.cluster.run(1)
     scene.cluster.kill("a")
     scene.cluster.run(5)
@@ -186,10 +190,10 @@ def test_a_broker_that_is_down_is_owed_no_more_for_a_client_that_comes_often(
     assert session is None
 
 
-def test_who_started_while_another_was_down_asks_those_who_know_it() -> None:
-    """Nothing is owed for clients that were never there."""
-    scene = Scene(0, "a", "b", "c")
-    scene.connect("a", **KEPT)
+def test_a_broker_that_started_while_another_was_down_asks_those_that_know_it() -> None:
+    """Nothing is spooled for clients that were never there."""
+    scene = Scenario(0, "a", "b", "c")
+    scene.connect("a", **PERSISTENT)
     scene.cluster.run(1)
     scene.cluster.kill("a")
     scene.cluster.run(5)
@@ -205,20 +209,20 @@ def test_who_started_while_another_was_down_asks_those_who_know_it() -> None:
         scene.cluster.run(0.5)
         assert any(isinstance(packet, Connack) for packet in client.take())
     assert scene.owed("a") == 0
-    answer, _ = scene.connect("b", **KEPT)
+    answer, _ = scene.connect("b", **PERSISTENT)
     assert not answer.session_present
     assert scene.owed("a") > 0
 
 
 def test_sessions_that_wait_for_a_broker_that_is_down_cost_nothing() -> None:
-    cluster = Cluster(1, "a", "b", "c")
+    cluster = SimulatedCluster(1, "a", "b", "c")
     cluster.run(3)
 
     def connect(name: str) -> None:
         node = cluster.nodes[name]
         node.wake()
         for number in range(50):
-            client = Client(node, f"c{number}", **KEPT)
+            client = Client(node, f"c{number}", **PERSISTENT)
             client.open()
             client.send(client.connect_packet)
         cluster.run(5)
@@ -229,7 +233,7 @@ def test_sessions_that_wait_for_a_broker_that_is_down_cost_nothing() -> None:
     connect("b")
     cluster.run(10)
     node = cluster.nodes["b"]
-    assert len(node.mesh.moving._detours.arriving) == 50
+    assert len(node.mesh.session_moves._redirects.arriving) == 50
     rows_before = node.shared.journal.rows_written
     cluster.run(30)
     assert node.shared.journal.rows_written == rows_before
@@ -238,10 +242,10 @@ def test_sessions_that_wait_for_a_broker_that_is_down_cost_nothing() -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_publisher_that_moves_does_not_overtake_itself(seed: int, qos: int) -> None:
-    """What its former broker has received is still on its way to a subscriber."""
-    cluster = Cluster(seed, "a", "b", "c")
-    receiver = Receiver(cluster, "c", "receiver", "t", qos)
-    sender = Sender(cluster, "a", "sender", b"t", qos)
+    """Messages that its former broker received are still on their way to a subscriber."""
+    cluster = SimulatedCluster(seed, "a", "b", "c")
+    receiver = PersistentReceiver(cluster, "c", "receiver", "t", qos)
+    sender = PersistentSender(cluster, "a", "sender", b"t", qos)
 
     def pump() -> None:
         receiver.pump()

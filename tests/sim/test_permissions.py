@@ -1,7 +1,7 @@
-"""Access rules over whole brokers: whatever is delivered was allowed, wherever it was published.
+"""Access rules in a cluster of whole brokers: every delivery was allowed, wherever it came from.
 
-Clients roam, groups have members at all brokers, and rules change at all of them at once, when all
-is calm. A failing seed is in the test's name, and replays.
+Clients roam, groups have members at all brokers, and rules change at all brokers at once, when no
+message is on its way. A failing seed is in the test's name, and can be replayed.
 """
 
 from random import Random
@@ -11,44 +11,44 @@ import pytest
 from dovetail.broker.auth.access import AccessRules
 from dovetail.codec.packets import Connack, Packet, Publish, Subscribe, SubscriptionRequest, Will
 from dovetail.errors import ReasonCode
-from dovetail.settings import Rule
-from support.brokers.harness import KEPT, Client
-from support.clusters.world import Cluster
-from support.oracles.access import FILTERS, TOPICS, drawn_rules, is_allowed
+from dovetail.settings import AccessRule
+from support.brokers.harness import PERSISTENT, Client
+from support.clusters.simulated_cluster import SimulatedCluster
+from support.oracles.access import FILTERS, TOPICS, draw_rules, is_allowed
 
 NAMES = ("one", "two", "three")
 USERS = ("ann", "bob")
 CALM_SECONDS = 1.0
-"""After this nothing is on its way."""
+"""After this time no message is on its way."""
 
 
-class Said:
-    """A publication: whose, where, and the rules that there were."""
+class Published:
+    """A publication: its user, its topic, and the rules at its time."""
 
-    def __init__(self, user: str, topic: str, rules: tuple[Rule, ...]) -> None:
+    def __init__(self, user: str, topic: str, rules: tuple[AccessRule, ...]) -> None:
         self.user = user
         self.topic = topic
         self.rules = rules
 
 
 class Roamer:
-    """A client that comes to any broker, with a kept session."""
+    """A client with a persistent session that connects to any broker."""
 
     def __init__(self, user: str, client_id: str) -> None:
         self.user = user
         self.client_id = client_id
         self.client: Client | None = None
-        self.will: Said | None = None
+        self.will: Published | None = None
 
 
-class Story:
-    """What happens in a cluster, drawn from a seed."""
+class RandomScenario:
+    """Random events in a cluster, from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.cluster = Cluster(seed, *NAMES)
-        self.rules: tuple[Rule, ...] = ()
-        self.said: list[Said] = []
+        self.cluster = SimulatedCluster(seed, *NAMES)
+        self.rules: tuple[AccessRule, ...] = ()
+        self.said: list[Published] = []
         self.delivered = 0
         self.roamers = [Roamer(user, f"{user}-{number}") for user in USERS for number in range(3)]
         self.cluster.run_until(
@@ -56,9 +56,9 @@ class Story:
         )
         self.change_rules()
         for roamer in self.roamers:
-            self.come(roamer)
+            self.connect(roamer)
 
-    def calm(self) -> None:
+    def settle(self) -> None:
         self.cluster.run(CALM_SECONDS)
         for roamer in self.roamers:
             if roamer.client is not None:
@@ -66,25 +66,25 @@ class Story:
                 self.check(roamer, roamer.client.take())
 
     def change_rules(self) -> None:
-        self.calm()
-        self.rules = drawn_rules(self.random, USERS)
+        self.settle()
+        self.rules = draw_rules(self.random, USERS)
         for node in self.cluster.nodes.values():
             node.wake()
             node.broker.change_rules(AccessRules(self.rules))
             node.settle()
-        self.calm()
+        self.settle()
 
-    def say(self, user: str, topic: str) -> bytes:
-        self.said.append(Said(user, topic, self.rules))
+    def publish_as(self, user: str, topic: str) -> bytes:
+        self.said.append(Published(user, topic, self.rules))
         return b"%d" % (len(self.said) - 1)
 
-    def come(self, roamer: Roamer) -> None:
+    def connect(self, roamer: Roamer) -> None:
         node = self.cluster.nodes[self.random.choice(NAMES)]
         will = None
         if self.random.random() < 0.3:
             topic = self.random.choice(TOPICS)
-            will = Will(topic.encode(), self.say(roamer.user, topic))
-        client = Client(node, roamer.client_id, user=roamer.user, will=will, **KEPT)
+            will = Will(topic.encode(), self.publish_as(roamer.user, topic))
+        client = Client(node, roamer.client_id, user=roamer.user, will=will, **PERSISTENT)
         node.wake()
         client.open()
         client.send(client.connect_packet)
@@ -98,10 +98,10 @@ class Story:
         roamer.will = None if will is None else self.said[-1]
         self.check(roamer, rest)
 
-    def go(self, roamer: Roamer) -> None:
+    def disconnect(self, roamer: Roamer) -> None:
         client = roamer.client
         assert client is not None
-        self.calm()
+        self.settle()
         if roamer.will is not None:
             roamer.will.rules = self.rules
         client.world.wake()  # type: ignore[attr-defined]
@@ -123,7 +123,7 @@ class Story:
         roamer.client.world.wake()  # type: ignore[attr-defined]
         roamer.client.publish(
             topic,
-            self.say(roamer.user, topic),
+            self.publish_as(roamer.user, topic),
             self.random.choice([0, 1, 2]),
             retain=self.random.random() < 0.3,
         )
@@ -131,9 +131,9 @@ class Story:
     def act(self) -> None:
         roamer = self.random.choice(self.roamers)
         if roamer.client is None:
-            self.come(roamer)
+            self.connect(roamer)
         elif self.random.random() < 0.1:
-            self.go(roamer)
+            self.disconnect(roamer)
         elif self.random.random() < 0.05:
             self.change_rules()
         else:
@@ -149,9 +149,9 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_whatever_is_delivered_was_allowed(seed: int) -> None:
-    story = Story(seed)
+def test_every_delivery_was_allowed(seed: int) -> None:
+    story = RandomScenario(seed)
     for _ in range(150):
         story.act()
-    story.calm()
+    story.settle()
     assert story.delivered

@@ -1,6 +1,6 @@
-"""A handle that is polled at any broker, under a seeded clock, while brokers die and come back.
+"""A handle that is polled at any broker while brokers crash and restart, on a virtual clock.
 
-A failing seed is in the test's name, and replays.
+A failing seed is in the test's name, and can be replayed.
 """
 
 from collections.abc import Callable
@@ -12,23 +12,23 @@ from dovetail.broker.mailbox import Mailbox, new_handle
 from dovetail.codec.packets import Subscribe, SubscriptionRequest
 from dovetail.errors import ReasonCode
 from support.brokers.mailboxes import begin
-from support.clusters.clients import Sender
-from support.clusters.world import Cluster, Node
+from support.clusters.clients import PersistentSender
+from support.clusters.simulated_cluster import SimulatedBroker, SimulatedCluster
 
 NAMES = ("a", "b", "c")
 QUIET_SECONDS = 60
 
 
-class Reader:
-    """Polls, then acknowledges, each at a broker of its choice."""
+class HandleReader:
+    """Polls and acknowledges, each at a random broker."""
 
-    def __init__(self, cluster: Cluster, random: Random) -> None:
+    def __init__(self, cluster: SimulatedCluster, random: Random) -> None:
         self._cluster = cluster
         self._random = random
         self.handle = new_handle(bytes(16), None, 100_000)
         self.got: list[tuple[str, str]] = []
         self.done: set[tuple[str, str]] = set()
-        self.again: list[tuple[str, str]] = []
+        self.resent: list[tuple[str, str]] = []
         """What came though the broker had said that it would not."""
         self.refused: list[ReasonCode] = []
         self._step: Callable[[], None] = self._rest
@@ -56,7 +56,7 @@ class Reader:
     def _rest(self) -> None:
         """Nothing to do yet."""
 
-    def _node(self) -> Node | None:
+    def _node(self) -> SimulatedBroker | None:
         node = self._cluster.nodes[self._random.choice(NAMES)]
         return node if node.is_running and node.is_open else None
 
@@ -93,7 +93,7 @@ class Reader:
             if is_stored and self._step == self._rest:
                 found = {one.id: (one.topic, one.payload) for one in mailbox.messages}
                 self.got += found.values()
-                self.again += [one for one in found.values() if one in self.done]
+                self.resent += [one for one in found.values() if one in self.done]
                 self._close(node, mailbox)
                 self._step = lambda: self._acknowledge(found)
 
@@ -118,7 +118,7 @@ class Reader:
                 assert mailbox.session is not None
                 known = {
                     one for packet_id, one in found.items()
-                    if mailbox.session.acknowledged(packet_id, node.now)
+                    if mailbox.session.handle_puback(packet_id, node.now)
                 }  # fmt: skip
                 node.shared.journal.when_stored(lambda stored: self._is_done(known, stored))
                 self._close(node, mailbox)
@@ -135,17 +135,17 @@ class Reader:
             self.refused.append(mailbox.error.reason)
 
     @staticmethod
-    def _close(node: Node, mailbox: Mailbox) -> None:
+    def _close(node: SimulatedBroker, mailbox: Mailbox) -> None:
         if node.is_running:
             node.wake()
             mailbox.close(with_will=False)
             node.settle()
 
 
-class Repeating(Sender):
-    """It knows what it had to send again: that may come again, too."""
+class ResendingSender(PersistentSender):
+    """A sender that records the messages that it resent: those may be doubled."""
 
-    def __init__(self, cluster: Cluster, home: str) -> None:
+    def __init__(self, cluster: SimulatedCluster, home: str) -> None:
         super().__init__(cluster, home, f"sender-{home}", f"t/{home}".encode(), 1)
         self.repeated: set[int] = set()
 
@@ -154,16 +154,16 @@ class Repeating(Sender):
         super().send_again()
 
 
-class Scene:
-    """Senders at all brokers, and one reader."""
+class Scenario:
+    """Senders at all brokers and one reader."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.cluster = Cluster(seed, *NAMES)
+        self.cluster = SimulatedCluster(seed, *NAMES)
         self.cluster.run(3)
-        self.reader = Reader(self.cluster, self.random)
+        self.reader = HandleReader(self.cluster, self.random)
         self.reader.subscribe("a")
-        self.senders = [Repeating(self.cluster, name) for name in NAMES]
+        self.senders = [ResendingSender(self.cluster, name) for name in NAMES]
         self.story: list[str] = []
         self._started_at = 0.0
         self._pump()
@@ -193,14 +193,14 @@ class Scene:
         else:
             self.cluster.drop(name)
 
-    def again(self) -> set[tuple[str, str]]:
+    def resent(self) -> set[tuple[str, str]]:
         """What came though it was done with, and was not sent twice either."""
         repeated = {
             (sender.topic.decode(), str(number))
             for sender in self.senders
             for number in sender.repeated
         }
-        return {*self.reader.again} - repeated
+        return {*self.reader.resent} - repeated
 
     def end(self) -> None:
         for sender in self.senders:
@@ -227,9 +227,9 @@ class Scene:
 
 
 @pytest.mark.parametrize("seed", [0, 4, 6])
-def test_messages_come_in_order_though_a_broker_dies_while_the_handle_moves(seed: int) -> None:
-    """One at a time, and not for long; and connections break."""
-    scene = Scene(seed)
+def test_messages_come_in_order_while_brokers_crash_and_the_handle_moves(seed: int) -> None:
+    """One broker at a time is down, briefly; connections break, too."""
+    scene = Scenario(seed)
     end = scene.cluster.clock.now + 30
     while scene.cluster.clock.now < end:
         scene.strike_one()
@@ -245,8 +245,8 @@ def test_messages_come_in_order_though_a_broker_dies_while_the_handle_moves(seed
 
 @pytest.mark.parametrize("seed", [4, 7])
 def test_nothing_is_lost(seed: int) -> None:
-    """However many die at once. As with all that moves then, something may be doubled."""
-    scene = Scene(seed)
+    """Several brokers may crash at once. Then messages may be doubled."""
+    scene = Scenario(seed)
     for _ in range(20):
         scene.strike()
         scene.cluster.run(scene.random.uniform(0, 2))
@@ -262,13 +262,13 @@ def test_nothing_is_lost(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [12])
-def test_what_is_done_with_does_not_come_again(seed: int) -> None:
-    """While brokers die, one at a time, and connections break."""
-    scene = Scene(seed)
+def test_acknowledged_messages_do_not_come_again(seed: int) -> None:
+    """Brokers crash, one at a time, and connections break."""
+    scene = Scenario(seed)
     for _ in range(20):
         scene.strike_one()
         scene.cluster.run(scene.random.uniform(0, 2))
     scene.end()
     assert not scene.missing()
-    assert not scene.again()
+    assert not scene.resent()
     assert len(scene.reader.done) > 100

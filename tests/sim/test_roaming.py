@@ -1,6 +1,6 @@
-"""Clients that come back to another broker each time, under a seeded clock: one broker to them.
+"""Clients that reconnect to another broker each time, on a virtual clock.
 
-A failing seed is in the test's name, and replays.
+To them the cluster looks like one broker. A failing seed is in the test's name; it replays.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,25 +8,25 @@ from random import Random
 
 import pytest
 
-from support.clusters.clients import Receiver, Sender
-from support.clusters.world import Cluster
+from support.clusters.clients import PersistentReceiver, PersistentSender
+from support.clusters.simulated_cluster import SimulatedCluster
 
 NAMES = ("a", "b", "c")
 
 
-class Travels:
-    """Receivers that roam, and senders, who may roam too."""
+class RoamingScenario:
+    """Roaming receivers, and senders that may roam, too."""
 
     def __init__(self, seed: int, *, senders_roam: bool, may_lose_session: bool) -> None:
         self.random = Random(seed)
-        self.cluster = Cluster(seed, *NAMES)
+        self.cluster = SimulatedCluster(seed, *NAMES)
         self.receivers = [
-            Receiver(self.cluster, home, f"receiver-{home}-{qos}", topic_filter, qos)
+            PersistentReceiver(self.cluster, home, f"receiver-{home}-{qos}", topic_filter, qos)
             for home in NAMES
             for qos, topic_filter in ((1, "t/#"), (2, "t/+/x"))
         ]
         self.senders = [
-            Sender(
+            PersistentSender(
                 self.cluster, home, f"sender-{home}-{qos}", b"t/%s%d/x" % (home.encode(), qos), qos
             )
             for home in NAMES
@@ -80,7 +80,7 @@ class Travels:
     def pause(self, name: str) -> None:
         self.cluster.pause(name, not self.cluster.nodes[name].is_paused)
 
-    def part(self, name: str) -> None:
+    def cut(self, name: str) -> None:
         """The other two, whom this one reaches; or heal that, and give them time to meet."""
         one, other = (one for one in NAMES if one != name)
         if self._is_parted:
@@ -111,12 +111,12 @@ class Travels:
             all(sender.is_done for sender in self.senders)
             and all(receiver.ready for receiver in self.receivers)
             and all(
-                node.mesh.owed(peer).count == 0
+                node.mesh.outbox(peer).count == 0
                 for node in self.cluster.nodes.values()
                 for peer in NAMES
                 if peer != node.name
             )
-            and not any(node.mesh.moving.ghosts for node in self.cluster.nodes.values())
+            and not any(node.mesh.session_moves.ghosts for node in self.cluster.nodes.values())
             and not any(
                 session.queue or session.inflight
                 for node in self.cluster.nodes.values()
@@ -130,7 +130,9 @@ class Travels:
             for sender in self.senders:
                 self._check(receiver, sender, in_order=in_order, once=once)
 
-    def _check(self, receiver: Receiver, sender: Sender, *, in_order: bool, once: bool) -> None:
+    def _check(
+        self, receiver: PersistentReceiver, sender: PersistentSender, *, in_order: bool, once: bool
+    ) -> None:
         who = f"{sender.client_id} to {receiver.client_id}"
         got = receiver.numbers(sender.topic)
         missing = [
@@ -151,8 +153,8 @@ class Travels:
             assert not doubled, f"{who}: doubled: {sorted(doubled)[:10]}"
 
 
-def travel(
-    travels: Travels,
+def run_scenario(
+    travels: RoamingScenario,
     deeds: Mapping[str, Callable[[str], object]],
     *,
     strikes: int,
@@ -175,33 +177,33 @@ def travel(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_sessions_follow_their_clients_with_all_that_they_are_owed(seed: int) -> None:
-    """Connections break, and clients come back elsewhere: in order, each message once."""
-    travels = Travels(seed, senders_roam=True, may_lose_session=False)
+def test_sessions_follow_their_clients_with_all_pending_messages(seed: int) -> None:
+    """Connections break and clients reconnect elsewhere: messages come in order, each once."""
+    travels = RoamingScenario(seed, senders_roam=True, may_lose_session=False)
     deeds = {"lose": travels.lose}
-    travel(travels, deeds, strikes=40, in_order=True, once=True)
+    run_scenario(travels, deeds, strikes=40, in_order=True, once=True)
 
 
 @pytest.mark.parametrize("seed", [*range(6), 87, 99])
-def test_so_they_do_when_their_clients_are_in_a_hurry(seed: int) -> None:
-    """Many moves before anybody has heard of the first."""
-    travels = Travels(seed, senders_roam=False, may_lose_session=False)
+def test_sessions_follow_clients_that_move_fast(seed: int) -> None:
+    """Clients move many times before any broker knows of the first move."""
+    travels = RoamingScenario(seed, senders_roam=False, may_lose_session=False)
     deeds = {"lose": travels.lose}
-    travel(travels, deeds, strikes=60, in_order=True, once=True, pause_seconds_max=0.06)
+    run_scenario(travels, deeds, strikes=60, in_order=True, once=True, pause_seconds_max=0.06)
 
 
 @pytest.mark.parametrize("seed", [*range(8), 65, 146])
-def test_what_waits_at_a_broker_that_died_comes_when_it_is_back(seed: int) -> None:
-    """Then a session begins anew elsewhere: what was published before comes, and comes once."""
-    travels = Travels(seed, senders_roam=False, may_lose_session=True)
+def test_messages_at_a_crashed_broker_come_when_it_is_back(seed: int) -> None:
+    """A new session starts elsewhere. Earlier messages come when the broker is back, once."""
+    travels = RoamingScenario(seed, senders_roam=False, may_lose_session=True)
     deeds = {"lose": travels.lose, "kill": travels.kill_one, "drop": travels.cluster.drop}
-    travel(travels, deeds, strikes=25, in_order=False, once=True)
+    run_scenario(travels, deeds, strikes=25, in_order=False, once=True)
 
 
 @pytest.mark.parametrize("seed", [*range(8), 383, 393, 502, 954])
 def test_sessions_on_both_sides_of_a_cut_become_one(seed: int) -> None:
-    """A client may have had one on each side: nothing is lost, but what both got comes twice."""
-    travels = Travels(seed, senders_roam=False, may_lose_session=True)
+    """Nothing is lost. A message that both sessions got comes twice."""
+    travels = RoamingScenario(seed, senders_roam=False, may_lose_session=True)
     deeds = {
         "lose": travels.lose,
         "kill": travels.kill,
@@ -210,11 +212,11 @@ def test_sessions_on_both_sides_of_a_cut_become_one(seed: int) -> None:
         "cut": travels.cluster.cut,
         "heal": lambda _name: travels.cluster.heal(),
     }
-    travel(travels, deeds, strikes=25, in_order=False, once=False)
+    run_scenario(travels, deeds, strikes=25, in_order=False, once=False)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_session_is_lost_between_two_brokers_that_a_third_one_reaches(seed: int) -> None:
-    travels = Travels(seed, senders_roam=False, may_lose_session=False)
-    deeds = {"lose": travels.lose, "lose again": travels.lose, "part": travels.part}
-    travel(travels, deeds, strikes=40, in_order=False, once=True)
+    travels = RoamingScenario(seed, senders_roam=False, may_lose_session=False)
+    deeds = {"lose": travels.lose, "lose again": travels.lose, "cut": travels.cut}
+    run_scenario(travels, deeds, strikes=40, in_order=False, once=True)

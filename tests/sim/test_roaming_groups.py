@@ -1,6 +1,6 @@
-"""Members of groups that come back to another broker each time: each message to one, once.
+"""Group members that reconnect to another broker each time: each message goes to one, once.
 
-A failing seed is in the test's name, and replays.
+A failing seed is in the test's name, and can be replayed.
 """
 
 from collections import Counter
@@ -8,21 +8,23 @@ from collections.abc import Sequence
 
 import pytest
 
-from support.clusters.clients import Receiver
-from support.clusters.drama import NAMES, Drama
+from support.clusters.clients import PersistentReceiver
+from support.clusters.fault_scenario import NAMES, FaultScenario
 
 
-class RoamingDrama(Drama):
-    """Two groups, one of which has a single member. Nothing breaks but their connections."""
+class RoamingDrama(FaultScenario):
+    """Two groups, one of them with a single member. Only their connections break."""
 
-    def make_receivers(self) -> Sequence[Receiver]:
+    def make_receivers(self) -> Sequence[PersistentReceiver]:
         self.groups = {
             "several": [
-                Receiver(self.cluster, home, f"several-{home}-{number}", "$share/g/t/#", 2)
+                PersistentReceiver(
+                    self.cluster, home, f"several-{home}-{number}", "$share/g/t/#", 2
+                )
                 for home in NAMES
                 for number in range(2)
             ],
-            "alone": [Receiver(self.cluster, "a", "alone", "$share/alone/t/+/x", 2)],
+            "alone": [PersistentReceiver(self.cluster, "a", "alone", "$share/alone/t/+/x", 2)],
         }
         receivers = [one for members in self.groups.values() for one in members]
         for receiver in receivers:
@@ -37,7 +39,7 @@ class RoamingDrama(Drama):
     def is_quiet(self) -> bool:
         nodes = self.cluster.nodes.values()
         return super().is_quiet() and not any(
-            node.mesh.moving.ghosts
+            node.mesh.session_moves.ghosts
             or any(one.queue or one.inflight for one in node.broker.sessions.values())
             for node in nodes
         )

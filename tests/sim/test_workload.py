@@ -1,4 +1,4 @@
-"""The paper's workload: sizes, places, and that a seed is a workload."""
+"""The paper's workload: sizes, positions, and repeatable seeds."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def test_a_seed_is_a_workload() -> None:
         assert not np.array_equal(draw(100, 1), draw(100, 2))
 
 
-def test_boxes_are_cropped_and_as_wide_as_said() -> None:
+def test_boxes_are_cropped_and_have_their_width() -> None:
     lows, highs = workload.boxes(10_000, 1, width=100.0)
     assert lows.min() >= 0
     assert highs.max() <= workload.LENGTH

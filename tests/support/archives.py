@@ -1,4 +1,4 @@
-"""Rows of an archive, made and read for tests."""
+"""Makes and reads rows of an archive for tests."""
 
 import threading
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ topics = ["a/#"]
 folder = "archive"
 delay_seconds = 0.1
 """
-"""Of a broker that archives what is below a/."""
+"""The settings of a broker that archives topics below a/."""
 
 
 def row(
@@ -47,7 +47,7 @@ def rows_of(sequences: Iterable[int], time: int = BEGIN) -> Rows:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """Every row that counts, in the order of files."""
+    """Return every row that counts, in the order of files."""
     found: list[dict[str, Any]] = []
     for file in files_of(folder):
         found += pq.ParquetFile(file).read().to_pylist()
@@ -62,21 +62,21 @@ WINDOW = 50
 
 
 class Publisher(threading.Thread):
-    """Publishes numbers, and notes which of them are acknowledged, until the broker is gone.
+    """Publishes numbers, and records which are acknowledged, until the broker is gone.
 
-    At QoS 1 each is sent once. At QoS 2 its session goes on, and what was not acknowledged is sent
-    again.
+    At QoS 1 each is sent once. At QoS 2 its session continues, and it sends again what was not
+    acknowledged.
     """
 
     def __init__(self, port: int, qos: int, before: "Publisher | None" = None) -> None:
-        """`before`: the same client in the life before."""
+        """Continue the session of `before`, the same client on an earlier connection."""
         super().__init__(daemon=True)
         self.acknowledged: set[bytes] = set()
         self._qos = qos
         self._number = 0
         self._under_way: dict[int, Publish] = {}
         self._ending = threading.Event()
-        self._client = WireClient(port, f"publisher-{qos}", kept=qos == 2)
+        self._client = WireClient(port, f"publisher-{qos}", persistent=qos == 2)
         if before is not None:
             self._number = before._number
             self.acknowledged = before.acknowledged

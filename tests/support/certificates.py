@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and what it signs."""
+"""An authority for tests, and certificates that it signs."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ class Authority:
         self.file.write_bytes(certificate)
 
     def issue(self, name: str, *, has_expired: bool = False) -> tuple[Path, Path]:
-        """Certificate and key of a server on this machine, or of a client of that name."""
+        """Return certificate and key of a server on this machine, or of a client of that name."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName(
             [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]

@@ -1,4 +1,4 @@
-"""What tests ask of HTML pages."""
+"""Checks of HTML pages."""
 
 from html.parser import HTMLParser
 
@@ -6,7 +6,7 @@ _VOID = {"meta"}
 
 
 class _Balance(HTMLParser):
-    """Every element that is opened is closed, in order."""
+    """Checks that every opened element is closed, in order."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""An HTTP server on a free port that says what a test wants."""
+"""An HTTP server on a free port that gives the answers of a test."""
 
 import http.server
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
-    """What it says to GET and POST is the test's."""
+    """A handler whose answers to GET and POST a test defines."""
 
     def get(self) -> None:
         self.say(501, b"")
@@ -33,7 +33,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def answering(answers: type[Answers]) -> Iterator[str]:
-    """Gives HOST:PORT."""
+    """Run a server, and yield its HOST:PORT."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), answers) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

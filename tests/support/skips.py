@@ -1,8 +1,8 @@
-"""How many tests were skipped, and why: what `scripts/test` says at its end.
+"""Reports skipped tests with reasons, at the end of `scripts/test`.
 
-A test is skipped where a machine cannot run it. That is said with its reason and the number of
-tests, and never only with a letter in a long row of dots. In continuous integration (`CI` is set)
-only the reasons below are accepted: a machine of ours has every program that a test needs.
+A test is skipped where a machine cannot run it. The report has the reason and the number of tests,
+and not only a letter in a long row of dots. In continuous integration (`CI` is set) only the
+reasons below are accepted: our machines have every program that a test needs.
 """
 
 import os
@@ -23,10 +23,11 @@ ACCEPTED = (
     "no Java 17 or later is installed here",
     "no package registry can be reached from here",
 )
-"""What a machine may lack: privileges, a network, a second Java. Reasons begin so."""
+"""Accepted beginnings of reasons: what a machine may lack (privileges, a network, a second
+Java)."""
 
 FILE_VARIABLE = "DOVETAIL_TEST_SUMMARY"
-"""Names a file that the lines go to as well."""
+"""The environment variable that names a file for the same lines."""
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
@@ -36,12 +37,12 @@ def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def reasons(reports: Iterable[pytest.TestReport | pytest.CollectReport]) -> Counter[str]:
-    """How often each. Several workers may tell of a folder that none of them could collect."""
+    """Count each reason. Several workers may report a folder that none of them could collect."""
     return Counter(reason for _, reason in {(one.nodeid, reason_of(one)) for one in reports})
 
 
 def refused(found: Iterable[str]) -> list[str]:
-    """Reasons that continuous integration does not accept."""
+    """Return reasons that continuous integration does not accept."""
     return sorted(reason for reason in found if not reason.startswith(ACCEPTED))
 
 
@@ -57,7 +58,7 @@ def _reasons_here(config: pytest.Config) -> Counter[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In the process that hears of all tests; its workers say nothing."""
+    """Fail in the controlling process for refused reasons; workers do nothing."""
     if in_continuous_integration() and refused(_reasons_here(session.config)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

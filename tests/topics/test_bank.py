@@ -1,4 +1,4 @@
-"""A bank answers as its sketches would one by one, whoever comes, changes or leaves."""
+"""A bank answers as its sketches would one by one, whichever peers come, change or leave."""
 
 import numpy as np
 import pytest
@@ -17,14 +17,14 @@ from dovetail.topics.sketches import (
     delta_from_bytes,
     delta_to_bytes,
 )
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 from support.strategies.topics import filters, names
 
 SIZES = (512, 1024, 1 << 15)
 
 
 class BankMachine(RuleBasedStateMachine):
-    """Up to 90 peers of three sizes: shelves change their shape, come and go.
+    """Up to 90 peers of three sizes: groups change their storage, come and go.
 
     Sketches are the oracle.
     """
@@ -37,7 +37,7 @@ class BankMachine(RuleBasedStateMachine):
     @rule(peer=st.integers(0, 80), bits=st.sampled_from(SIZES), some=st.lists(filters()))
     def put(self, peer: int, bits: int, some: list[str]) -> None:
         sketch = LinesSketch(bits, lineage=peer + 1)
-        sketch.add_column(Column.of(some))
+        sketch.add_column(TopicColumn.of(some))
         self.sketches[peer] = sketch
         self.bank.put(peer, sketch)
 
@@ -51,7 +51,7 @@ class BankMachine(RuleBasedStateMachine):
         if self.sketches:
             peer = data.draw(st.sampled_from(sorted(self.sketches)))
             sketch = self.sketches[peer]
-            sketch.add_column(Column.of(some))
+            sketch.add_column(TopicColumn.of(some))
             for topic_filter in some[1:]:
                 sketch.discard(topic_filter)
             delta = delta_to_bytes(sketch.delta(self.bank.version_of(peer)))
@@ -72,7 +72,7 @@ class BankMachine(RuleBasedStateMachine):
         for peer, sketch in self.sketches.items():
             assert self.bank.fill_of(peer) == sketch.fill
         for peer in sorted(self.sketches)[:3]:
-            answer = self.bank.search_peer(peer, Column.of([topic, "all/0"]))
+            answer = self.bank.search_peer(peer, TopicColumn.of([topic, "all/0"]))
             assert list(answer) == [peer in expected, self.sketches[peer].search("all/0").found]
 
 
@@ -86,20 +86,20 @@ def test_a_column_of_topics_against_a_column_of_sketches(topics: list[str]) -> N
     bank = SketchBank[str]()
     sketches = {}
     for number in range(70):
-        subscribed = Column.of([f"a/{number}", "+/b" if number % 2 else "b/#", "$x/+"])
+        subscribed = TopicColumn.of([f"a/{number}", "+/b" if number % 2 else "b/#", "$x/+"])
         sketches[f"peer{number}"] = build_sketch("lines", subscribed)
         bank.put(f"peer{number}", sketches[f"peer{number}"])
-    peers, found = bank.search_column(Column.of(topics))
+    peers, found = bank.search_column(TopicColumn.of(topics))
     assert sorted(peers) == sorted(sketches)
     for column, peer in enumerate(peers):
-        expected, _ = sketches[peer].search_column(Column.of(topics))
+        expected, _ = sketches[peer].search_column(TopicColumn.of(topics))
         assert np.array_equal(found[:, column], expected)
 
 
 def test_an_empty_bank_knows_nobody() -> None:
     bank = SketchBank[int]()
     assert bank.search("a") == []
-    peers, found = bank.search_column(Column.of(["a", "b"]))
+    peers, found = bank.search_column(TopicColumn.of(["a", "b"]))
     assert peers == []
     assert found.shape == (2, 0)
 
@@ -123,9 +123,9 @@ def test_a_few_peers_take_their_own_bits_and_many_a_lane_each() -> None:
 
 @pytest.mark.parametrize("others", [0, BANK_PLAIN_MAX])
 def test_how_full_a_large_sketch_is_comes_from_a_part_of_it(others: int) -> None:
-    """Of one that lies as it is, and of slices."""
+    """In a sketch stored as a row, and in slices."""
     sketch = LinesSketch(4 * BANK_FILL_BITS_MAX)
-    sketch.add_column(Column.of(f"{number}/+/{number % 7}" for number in range(20_000)))
+    sketch.add_column(TopicColumn.of(f"{number}/+/{number % 7}" for number in range(20_000)))
     bank = SketchBank[int]()
     bank.put(0, sketch)
     for peer in range(others):
@@ -176,14 +176,14 @@ def test_past_its_bound_a_search_answers_everybody() -> None:
         for mask in range(512)
     ]
     for peer in range(3):
-        bank.put(peer, build_sketch("lines", Column.of(patterns), false_positive_rate=1e-9))
+        bank.put(peer, build_sketch("lines", TopicColumn.of(patterns), false_positive_rate=1e-9))
     assert sorted(bank.search("/".join(levels))) == [0, 1, 2]
 
 
 def test_only_sketches_in_lines_are_taken() -> None:
     bank = SketchBank[str]()
     for method in METHODS:
-        sketch = build_sketch(method, Column.of(["a/b"]))
+        sketch = build_sketch(method, TopicColumn.of(["a/b"]))
         if method == "lines":
             bank.put(method, sketch)
         else:

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from dovetail.topics import trie as trie_module
 from dovetail.topics.kernels import trie as kernels
 from dovetail.topics.names import matches
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 from dovetail.topics.trie import FilterTrie
 from support.strategies.topics import deep_filters, deep_names, filters, names
 
@@ -107,8 +107,8 @@ def test_a_hundred_levels(subscribed: list[str], topic: str) -> None:
 
 @given(filters(), names)
 def test_the_byte_matcher_is_the_oracle(topic_filter: str, topic: str) -> None:
-    text = Column.of([topic_filter]).data.copy()
-    name = Column.of([topic]).data
+    text = TopicColumn.of([topic_filter]).data.copy()
+    name = TopicColumn.of([topic]).data
     assert kernels.matches(text, 0, len(text), name, 0, len(name)) == matches(topic_filter, topic)
 
 
@@ -136,7 +136,7 @@ def test_it_grows_and_shrinks_and_stays_right() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_it_is_right_while_everything_moves(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With each change as little as can be, so that tables are full before others are empty."""
+    """Each change moves as little as possible, so that tables fill before others are empty."""
     monkeypatch.setattr(trie_module, "_MOVED_MIN", 1)
     monkeypatch.setattr(trie_module, "_SLOTS_PER_NODE", seed)
     monkeypatch.setattr(trie_module, "_BYTES_PER_TEXT", 4 + 100 * seed)
@@ -202,7 +202,7 @@ def test_more_matches_than_were_expected() -> None:
 
 
 def test_filters_whose_hashes_collide_are_told_apart_by_their_text() -> None:
-    """No two texts with one 64-bit hash are at hand, so one node's list is given a stranger."""
+    """We know no two texts with the same hash, so the test adds a foreign filter to a list."""
     trie = FilterTrie[str]()
     for topic_filter in ("a", "b"):
         trie[topic_filter] = topic_filter
@@ -279,10 +279,10 @@ def test_column_has_the_same_matches() -> None:
     for number, topic_filter in enumerate(("#", "a/#", "+/b", "$x/+", "a")):
         trie[topic_filter] = number
     topics = (b"a", b"a/b", b"", b"$x/b", b"c", b"a/b")
-    column = Column.of(topics)
-    window = Column(column.data, column.offsets[2:])
+    column = TopicColumn.of(topics)
+    window = TopicColumn(column.data, column.offsets[2:])
     for part, shown in ((column, topics), (window, topics[2:])):
         counts, numbers = trie.match_column(part)
         found = np.split(numbers, np.cumsum(counts)[:-1])
         assert [tuple(one.tolist()) for one in found] == trie.match_many(shown)
-    assert [len(part) for part in trie.match_column(Column.of(()))] == [0, 0]
+    assert [len(part) for part in trie.match_column(TopicColumn.of(()))] == [0, 0]

@@ -1,4 +1,4 @@
-"""`POST /drain`: who may, what is wrong with a request, and what is said of a matcher."""
+"""`POST /drain`: permissions, invalid requests, and the answers."""
 
 import asyncio
 import http.client
@@ -8,9 +8,9 @@ from typing import get_args
 
 import pytest
 
-from dovetail.api.reports import Drained, DrainReport
+from dovetail.api.reports import DrainReport, DrainVerdict
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.web import Claim, HttpServer
+from dovetail.web import HttpCredentials, HttpServer
 from support.brokers.web_views import views
 from support.processes.broker_process import WAIT_SECONDS
 
@@ -20,14 +20,14 @@ ORDER = b'{"name": "m"}'
 
 def ask(
     *requests: tuple[bytes, dict[str, str]],
-    verdict: Drained = "leaves",
+    verdict: DrainVerdict = "leaves",
     others: tuple[str, ...] = ("a", "b"),
-    administer: Callable[[Claim], None] = lambda _claim: None,
+    administer: Callable[[HttpCredentials], None] = lambda _credentials: None,
 ) -> list[tuple[int, dict[str, object]]]:
     """Statuses and bodies of the answers."""
 
-    async def judge(claim: Claim) -> None:
-        administer(claim)
+    async def judge(credentials: HttpCredentials) -> None:
+        administer(credentials)
 
     async def drain(name: str) -> DrainReport:
         return DrainReport(name, verdict, others)
@@ -57,12 +57,12 @@ def test_a_matcher_leaves() -> None:
     ]
 
 
-def test_who_asks_is_judged_first() -> None:
-    asked: list[Claim] = []
+def test_permission_is_checked_first() -> None:
+    asked: list[HttpCredentials] = []
 
-    def judge(claim: Claim) -> None:
-        asked.append(claim)
-        if claim.password != b"secret":
+    def judge(credentials: HttpCredentials) -> None:
+        asked.append(credentials)
+        if credentials.password != b"secret":
             raise ClientError(ReasonCode.NOT_AUTHORIZED, "not you")
 
     basic = {"authorization": "Basic YW5uYTpzZWNyZXQ="}
@@ -76,9 +76,9 @@ def test_who_asks_is_judged_first() -> None:
     assert answers[2][0] == 202
     here = "127.0.0.1"
     assert asked == [
-        Claim(None, None, here, is_local=True),
-        Claim(None, None, here, is_local=False),
-        Claim("anna", b"secret", here, is_local=True),
+        HttpCredentials(None, None, here, is_local=True),
+        HttpCredentials(None, None, here, is_local=False),
+        HttpCredentials("anna", b"secret", here, is_local=True),
     ]
 
 
@@ -91,7 +91,7 @@ def test_pages_in_browsers_cannot_ask() -> None:
     assert [status for status, _ in answers] == [415, 415, 403]
 
 
-def test_orders_that_cannot_be_read() -> None:
+def test_invalid_bodies() -> None:
     bodies = [b"", b"{}", b'{"name": ""}', b'{"name": 1}', b'{"name": "m", "also": 1}']
     bodies.append(json.dumps({"name": "m" * 1_000}).encode())
     assert [status for status, _ in ask(*((body, JSON) for body in bodies))] == [400] * 6
@@ -106,14 +106,14 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("verdict", sorted({*get_args(Drained)} - {"leaves"}))
-def test_why_it_does_not(verdict: Drained) -> None:
+@pytest.mark.parametrize("verdict", sorted({*get_args(DrainVerdict)} - {"leaves"}))
+def test_refusals(verdict: DrainVerdict) -> None:
     ((status, body),) = ask((ORDER, JSON), verdict=verdict)
     expected, words = REFUSALS[verdict]
     assert status == expected
     assert words in str(body["error"])
 
 
-def test_where_there_are_no_matchers() -> None:
+def test_a_cluster_without_matchers() -> None:
     ((_, body),) = ask((ORDER, JSON), verdict="unknown", others=())
     assert body == {"error": "there is no node m here; there are no matchers"}

@@ -1,6 +1,6 @@
-"""Messages by handle over HTTP: a real server and broker in one loop, and requests of every kind.
+"""Messages by handle over HTTP: a real server and broker in one loop, and all kinds of requests.
 
-Every answer is held against the OpenAPI description, and every request that was taken.
+Each answer and each accepted request is checked against the OpenAPI description.
 """
 
 import asyncio
@@ -21,27 +21,27 @@ from urllib.parse import parse_qsl
 import pytest
 
 from dovetail.attributes.space import Dimension, Space
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.auth.access import AccessRules
-from dovetail.broker.handle_requests import Polling
-from dovetail.broker.limits import GREETING_LOOKS_PER_PIECE
-from dovetail.broker.net.server import Server
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.handle_requests import HandleRequests
+from dovetail.broker.limits import RETAINED_LOOKS_PER_PIECE
+from dovetail.broker.net.server import BrokerServer
+from dovetail.broker.shared_state import SharedState
 from dovetail.codec.properties import forwardable_properties
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
-from dovetail.settings import Mqtt, Rule
-from dovetail.web import Claim, HttpServer, uvicorn_server
+from dovetail.settings import AccessRule, MqttSettings
+from dovetail.web import HttpCredentials, HttpServer, uvicorn_server
 from dovetail.web.limits import HTTP_BODY_BYTES_MAX
 from dovetail.web.openapi import DOCUMENT
 from dovetail.web.pages import make_application
 from dovetail.web.requests import STATUSES
 from support.brokers.web_views import views
-from support.oracles.openapi import Description
+from support.oracles.openapi import ApiDescription
 from support.processes.broker_process import WAIT_SECONDS
 
 JSON = {"content-type": "application/json"}
-DESCRIPTION = Description(json.loads(DOCUMENT))
+DESCRIPTION = ApiDescription(json.loads(DOCUMENT))
 
 
 def in_loop(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
@@ -76,7 +76,7 @@ class Answer:
 class Site:
     """A broker that serves HTTP."""
 
-    def __init__(self, server: Server, polling: Polling, port: int) -> None:
+    def __init__(self, server: BrokerServer, polling: HandleRequests, port: int) -> None:
         self.server = server
         self.polling = polling
         self.port = port
@@ -123,9 +123,9 @@ class Site:
         return await self.ask("POST", f"{path}/acknowledgements", {"ids": list(ids)})
 
     def publish(self, topic: str, payload: bytes, qos: int = 1) -> None:
-        self.server.now()
+        self.server.update_clock()
         self.server.broker.publish(Message(topic.encode(), payload, qos))
-        self.server.rows_may_wait()
+        self.server.schedule_commit()
 
     async def until_waiting(self, count: int = 1) -> None:
         await until(lambda: self.server.shared.gauges.clients_connected == count)
@@ -137,28 +137,28 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def log_in(claim: Claim) -> str | None:
+async def log_in(credentials: HttpCredentials) -> str | None:
     """Anna's password is secret; others on this machine need none."""
-    if claim.user is None and claim.is_local:
+    if credentials.user is None and credentials.is_local:
         return None
-    if (claim.user, claim.password) == ("anna", b"secret"):
-        return claim.user
+    if (credentials.user, credentials.password) == ("anna", b"secret"):
+        return credentials.user
     raise ClientError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the name or the password is wrong")
 
 
 @asynccontextmanager
 async def site(
-    *, polls_max: int = 10, rules: tuple[Rule, ...] = (), **limits: object
+    *, polls_max: int = 10, rules: tuple[AccessRule, ...] = (), **limits: object
 ) -> AsyncIterator[Site]:
-    server = Server(
-        Shared(Mqtt(**limits)),  # type: ignore[arg-type]
+    server = BrokerServer(
+        SharedState(MqttSettings(**limits)),  # type: ignore[arg-type]
         None,
         authenticate=lambda _link, _packet: None,
         random=Random(1),
         clock=time.time,
         rules=AccessRules(rules),
     )
-    polling = Polling(server, polls_max)
+    polling = HandleRequests(server, polls_max)
     serves = HttpServer("127.0.0.1", 0, views(handles=polling, log_in=log_in), polls_max)
     _, port = await serves.start()
     try:
@@ -233,7 +233,7 @@ async def test_acknowledging_does_not_end_a_poll_that_waits() -> None:
 async def test_a_where_clause() -> None:
     async with site() as node:
         traffic = Space("traffic", "traffic/#", (Dimension("speed", 0, 200),), frozenset({"road"}))
-        node.server.broker.change_spaces(Spaces((traffic,)))
+        node.server.broker.change_spaces(SpaceRegistry((traffic,)))
         path = await node.subscribe("traffic/#", "traffic/a?speed>100", where=None)
         about = await node.ask("GET", path)
         assert about.json["subscriptions"] == [
@@ -258,8 +258,10 @@ async def test_a_where_clause() -> None:
 async def test_a_where_clause_and_many_retained_messages() -> None:
     """More than are looked at in one turn (broker/retained_delivery.py)."""
     async with site() as node:
-        node.server.broker.change_spaces(Spaces((Space("s", "s/#", (Dimension("x", 0, 9),)),)))
-        last = 3 * GREETING_LOOKS_PER_PIECE
+        node.server.broker.change_spaces(
+            SpaceRegistry((Space("s", "s/#", (Dimension("x", 0, 9),)),))
+        )
+        last = 3 * RETAINED_LOOKS_PER_PIECE
         for number in range(last + 1):
             values = forwardable_properties(user=(("x", str(number)),))
             message = Message(b"s/%d" % number, b"%d" % number, retain=True, properties=values)
@@ -282,7 +284,7 @@ async def test_a_later_request_takes_the_handle_over(method: str) -> None:
 
 
 @in_loop
-async def test_who_goes_while_it_waits_makes_room() -> None:
+async def test_a_client_that_leaves_frees_its_poll() -> None:
     async with site(polls_max=1) as node:
         path = await node.subscribe("t")
         client = socket.create_connection(("127.0.0.1", node.port), WAIT_SECONDS)
@@ -297,19 +299,19 @@ async def test_who_goes_while_it_waits_makes_room() -> None:
 
 
 @in_loop
-async def test_the_watch_on_silent_connections_lets_polls_wait(
+async def test_a_waiting_poll_is_not_an_idle_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(uvicorn_server, "REQUEST_SECONDS_MAX", 0.01)
     looks = 0
-    look = uvicorn_server.Protocol._end_if_idle
+    look = uvicorn_server.BoundedProtocol._end_if_idle
 
-    def count(protocol: uvicorn_server.Protocol, *arguments: Any) -> None:  # noqa: ANN401
+    def count(protocol: uvicorn_server.BoundedProtocol, *arguments: Any) -> None:  # noqa: ANN401
         nonlocal looks
         looks += 1
         look(protocol, *arguments)
 
-    monkeypatch.setattr(uvicorn_server.Protocol, "_end_if_idle", count)
+    monkeypatch.setattr(uvicorn_server.BoundedProtocol, "_end_if_idle", count)
     async with site() as node:
         path = await node.subscribe("t")
         polling = asyncio.create_task(node.poll(path, "?wait=30"))
@@ -321,7 +323,7 @@ async def test_the_watch_on_silent_connections_lets_polls_wait(
 
 
 @in_loop
-async def test_a_stop_answers_who_waits() -> None:
+async def test_a_stop_answers_waiting_polls() -> None:
     async with site() as node:
         path = await node.subscribe("t")
         polling = asyncio.create_task(node.poll(path, "?wait=30"))
@@ -341,8 +343,8 @@ def basic(text: bytes) -> dict[str, str]:
 
 
 @in_loop
-async def test_users_prove_their_name_and_have_their_own_handles() -> None:
-    async with site(rules=(Rule(user="anna", subscribe=("t",)),)) as node:
+async def test_users_log_in_and_have_their_own_handles() -> None:
+    async with site(rules=(AccessRule(user="anna", subscribe=("t",)),)) as node:
         order: dict[str, object] = {"filters": ["t"]}
         anna = basic(b"anna:secret")
         made = await node.ask("POST", "/subscriptions", order, anna)
@@ -360,7 +362,7 @@ async def test_users_prove_their_name_and_have_their_own_handles() -> None:
 
 
 @in_loop
-async def test_an_authorization_that_cannot_be_read() -> None:
+async def test_invalid_authorization_headers() -> None:
     unreadable = ["Bearer abc", "Basic", "Basic !", "Basic YW5uYQ==", "Basic /////zp4", ""]
     async with site() as node:
         for given in unreadable:
@@ -372,7 +374,7 @@ async def test_an_authorization_that_cannot_be_read() -> None:
 
 
 @in_loop
-async def test_what_a_proxy_passes_on_is_not_from_this_machine() -> None:
+async def test_a_request_through_a_proxy_is_not_local() -> None:
     async with site() as node:
         for name in ("Forwarded", "X-Forwarded-For", "Via"):
             headers = {name: "for=192.0.2.1", **JSON}
@@ -381,7 +383,7 @@ async def test_what_a_proxy_passes_on_is_not_from_this_machine() -> None:
 
 
 @in_loop
-async def test_pages_in_browsers_may_not() -> None:
+async def test_requests_of_web_pages_are_refused() -> None:
     async with site() as node:
         order: dict[str, object] = {"filters": ["t"]}
         for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
@@ -430,7 +432,7 @@ UNREADABLE = [
 
 
 @in_loop
-async def test_orders_that_cannot_be_read() -> None:
+async def test_invalid_bodies_of_subscribe() -> None:
     async with site() as node:
         for body, words in UNREADABLE:
             answer = await node.ask("POST", "/subscriptions", body, JSON)
@@ -439,7 +441,7 @@ async def test_orders_that_cannot_be_read() -> None:
 
 
 @in_loop
-async def test_queries_that_cannot_be_read() -> None:
+async def test_invalid_queries() -> None:
     wrong = [
         "wait=61",
         "wait=-1",
@@ -458,7 +460,7 @@ async def test_queries_that_cannot_be_read() -> None:
 
 
 @in_loop
-async def test_acknowledgements_that_cannot_be_read() -> None:
+async def test_invalid_bodies_of_acknowledge() -> None:
     wrong: list[object] = [[], [0], [65_536], ["1"], [1.5], None, [1] * 10_001]
     async with site() as node:
         path = await node.subscribe("t")
@@ -468,7 +470,7 @@ async def test_acknowledgements_that_cannot_be_read() -> None:
 
 
 @in_loop
-async def test_what_is_no_handle() -> None:
+async def test_invalid_handles() -> None:
     async with site() as node:
         for handle in ("x", "%00", "a" * 40, "a" * 5_000, "%ff", "..%2f..%2fx"):
             answer = await node.poll(f"/subscriptions/{handle}")
@@ -495,7 +497,7 @@ async def test_a_body_is_bounded_before_it_is_read() -> None:
 
 
 @in_loop
-async def test_a_body_without_end_is_not_read_on() -> None:
+async def test_an_endless_body_is_not_read() -> None:
     head = b"POST /subscriptions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
     chunks = b"1\r\n \r\n" * (2 * HTTP_BODY_BYTES_MAX // 6)
     async with site() as node:
@@ -515,7 +517,7 @@ async def test_a_body_without_end_is_not_read_on() -> None:
 
 
 @in_loop
-async def test_limits_of_the_broker_are_told() -> None:
+async def test_answers_name_the_limits_of_the_broker() -> None:
     async with site(sessions_max=1, session_expiry_max_seconds=5) as node:
         path = await node.subscribe("t")
         assert (await node.ask("GET", path)).json["expiry_seconds"] == 5
@@ -539,14 +541,14 @@ async def test_other_paths_and_methods_are_refused_as_json_too() -> None:
 
 
 @in_loop
-async def test_the_description_is_served() -> None:
+async def test_the_openapi_document_is_served() -> None:
     async with site() as node:
         answer = await node.ask("GET", "/openapi.json")
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
         assert answer.json == DESCRIPTION.document
 
 
-def test_the_description_has_the_routes_that_there_are() -> None:
+def test_the_openapi_document_has_all_routes() -> None:
     application = make_application(views())
     routes = {
         (method, route.path)  # type: ignore[attr-defined]
@@ -559,7 +561,7 @@ def test_the_description_has_the_routes_that_there_are() -> None:
     assert len({one["operationId"] for one in operations.values()}) == len(operations)
 
 
-def test_every_reference_leads_somewhere_and_every_fault_has_a_status() -> None:
+def test_every_reference_resolves_and_every_error_has_a_status() -> None:
     for reference in {*_references(DESCRIPTION.document)}:
         assert DESCRIPTION.resolve(reference)
     described = {

@@ -1,4 +1,4 @@
-"""The HTTP server under real requests, in a loop that does other things too."""
+"""The HTTP server with real requests, in a loop that does other work too."""
 
 import asyncio
 import functools
@@ -121,7 +121,7 @@ async def test_health() -> None:
 
 
 @in_loop
-async def test_attributes_are_asked_with_a_topic() -> None:
+async def test_a_route_with_attributes() -> None:
     asked: list[tuple[str, Mapping[str, str]]] = []
 
     async def told(topic: str, attributes: Mapping[str, str]) -> RouteReport:
@@ -134,7 +134,7 @@ async def test_attributes_are_asked_with_a_topic() -> None:
 
 
 @in_loop
-async def test_the_cluster_routes_and_spaces_are_told_as_json() -> None:
+async def test_cluster_route_and_spaces_are_json() -> None:
     async with serve() as node:
         answer = await node.ask("/cluster")
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
@@ -192,7 +192,7 @@ async def test_garbage_is_answered_and_not_logged(caplog: pytest.LogCaptureFixtu
 
 
 @in_loop
-async def test_the_oldest_idle_connection_gives_way_to_a_request(
+async def test_a_request_evicts_the_oldest_idle_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(uvicorn_server, "CONNECTIONS_MAX", 3)
@@ -229,7 +229,7 @@ async def test_the_oldest_idle_connection_gives_way_to_a_request(
     ],
 )
 @in_loop
-async def test_a_length_that_is_said_in_two_ways(head: bytes) -> None:
+async def test_a_request_with_two_lengths_is_refused(head: bytes) -> None:
     async with serve() as node:
         reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
         writer.write(head + b"Host: a\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -242,7 +242,7 @@ async def test_a_length_that_is_said_in_two_ways(head: bytes) -> None:
 
 @pytest.mark.parametrize("path", ["/drain", "/engine/deliveries", "/subscriptions"])
 @in_loop
-async def test_who_leaves_in_the_middle_of_a_body_is_not_logged(
+async def test_a_client_that_leaves_within_its_body_is_not_logged(
     path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -290,7 +290,9 @@ READ = {"GET", "HEAD"}
     ],
 )
 @in_loop
-async def test_another_method_is_told_which_there_are(path: str, methods: set[str]) -> None:
+async def test_a_wrong_method_is_answered_with_the_allowed_ones(
+    path: str, methods: set[str]
+) -> None:
     async with serve() as node:
         for method in ("OPTIONS", "PUT", "PATCH", "TRACE", "GET", "HEAD", "POST", "DELETE"):
             if method not in methods:
@@ -306,7 +308,7 @@ async def test_another_method_is_told_which_there_are(path: str, methods: set[st
     "sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n", b"GET / HTTP/1.1\r\nHost:"]
 )
 @in_loop
-async def test_who_asks_nothing_is_sent_away(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_connection_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn_server, "REQUEST_SECONDS_MAX", 0.05)
     async with serve() as node:
         reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
@@ -323,13 +325,13 @@ async def ended(reader: asyncio.StreamReader) -> bool:
 
 
 @in_loop
-async def test_who_goes_on_asking_may_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched: list[uvicorn_server.Protocol] = []
+async def test_a_connection_with_new_requests_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[uvicorn_server.BoundedProtocol] = []
 
-    def watch(protocol: uvicorn_server.Protocol) -> None:
+    def watch(protocol: uvicorn_server.BoundedProtocol) -> None:
         watched.append(protocol)
 
-    monkeypatch.setattr(uvicorn_server.Protocol, "_watch", watch)
+    monkeypatch.setattr(uvicorn_server.BoundedProtocol, "_watch", watch)
     async with serve() as node:
         reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
         cycles = []
@@ -347,7 +349,7 @@ async def test_who_goes_on_asking_may_stay(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @in_loop
-async def test_a_port_that_is_taken_is_named() -> None:
+async def test_the_error_names_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         server = HttpServer("127.0.0.1", port, views())
@@ -360,14 +362,14 @@ async def test_a_port_that_is_taken_is_named() -> None:
 
 
 @in_loop
-async def test_a_host_that_is_not_ours_is_named() -> None:
+async def test_the_error_names_a_host_of_another_machine() -> None:
     server = HttpServer("192.0.2.1", 0, views())
     with pytest.raises(DovetailError, match=r"HTTP on 192\.0\.2\.1:0: cannot assign"):
         await server.start()
 
 
 @in_loop
-async def test_localhost_is_every_address_of_that_name() -> None:
+async def test_localhost_binds_all_its_addresses() -> None:
     async with serve("localhost") as node:
         for _, _, _, _, (host, *_) in socket.getaddrinfo("localhost", node.port):
             try:
@@ -379,7 +381,7 @@ async def test_localhost_is_every_address_of_that_name() -> None:
 
 
 @in_loop
-async def test_signals_stay_as_they_were() -> None:
+async def test_signal_handlers_do_not_change() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     async with serve() as node:
         await node.ask("/")
@@ -388,7 +390,7 @@ async def test_signals_stay_as_they_were() -> None:
 
 
 @in_loop
-async def test_the_port_is_free_after_the_end_and_idle_connections_do_not_hold_it() -> None:
+async def test_a_stop_frees_the_port_despite_idle_connections() -> None:
     with ReservedPort() as reserved:
         async with serve(port=reserved.port) as node:
             reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
@@ -409,7 +411,7 @@ def test_both_loops(make_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         runner.run(go())
 
 
-def test_the_import_is_left_to_the_start() -> None:
+def test_slow_libraries_are_imported_at_the_start() -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", "import dovetail.web"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""HTTP of a real broker, under raw sockets that do not behave."""
+"""HTTP of a real broker, with raw sockets that break the rules."""
 
 import http.client
 import socket
@@ -47,7 +47,7 @@ def test_slow_connections_leave_the_health_page_reachable(broker: BrokerProcess)
         assert any(is_healthy(broker) for _ in range(ATTEMPTS_MAX))
 
 
-def test_two_lengths_of_one_body_are_refused_and_the_connection_ends(broker: BrokerProcess) -> None:
+def test_a_request_with_two_lengths_ends_the_connection(broker: BrokerProcess) -> None:
     with connected(broker) as connection:
         connection.sendall(
             b"POST /subscriptions HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n"
@@ -58,7 +58,7 @@ def test_two_lengths_of_one_body_are_refused_and_the_connection_ends(broker: Bro
     assert answer.count(b"HTTP/1.1") == 1
 
 
-def test_who_leaves_in_the_middle_of_a_body_leaves_no_trace(broker: BrokerProcess) -> None:
+def test_a_client_that_leaves_within_its_body_leaves_no_trace(broker: BrokerProcess) -> None:
     with connected(broker) as connection:
         connection.sendall(
             b"POST /subscriptions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"

@@ -1,4 +1,4 @@
-"""Messages by handle as users have them: brokers as processes, kill -9, and a plain HTTP client."""
+"""Messages by handle with broker processes, kill -9, and a plain HTTP client."""
 
 import base64
 import json
@@ -200,7 +200,7 @@ def test_a_where_clause(broker: BrokerProcess) -> None:
     assert (message["payload"], message["user_properties"]) == ("10", [["speed", "10"]])
 
 
-def test_a_disk_that_refuses_is_told_and_nothing_is_lost(broker: BrokerProcess) -> None:
+def test_a_failing_disk_is_reported_and_loses_nothing(broker: BrokerProcess) -> None:
     poller = Poller(broker.port_of("http"), "disk")
     with WireClient(broker.port) as publisher:
         publisher.publish("disk", b"1", 1)
@@ -218,7 +218,7 @@ def test_a_disk_that_refuses_is_told_and_nothing_is_lost(broker: BrokerProcess) 
     assert [one["id"] for one in poller.poll()] == [second["id"]]
 
 
-def test_polls_at_two_brokers_have_one_queue(tmp_path: Path) -> None:
+def test_polls_at_two_brokers_read_one_queue(tmp_path: Path) -> None:
     file = tmp_path / "dovetail.toml"
     file.write_text(
         '[[listeners]]\nkind = "tcp"\nport = 0\n[http]\nport = 0\n[cluster]\nport = 0\n'

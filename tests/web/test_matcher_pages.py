@@ -1,4 +1,4 @@
-"""What a matcher shows over HTTP."""
+"""The HTTP pages of a matcher."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail.api.reports import ClusterReport
 from dovetail.web import HttpServer, MatcherViews
-from dovetail.web.matcher_pages import COUNTED, PARTS, STANDING, make_matcher_registry
+from dovetail.web.matcher_pages import COUNTERS, GAUGES, PART_GAUGES, make_matcher_registry
 from support.brokers.web_views import MATCHER, cluster, told_cluster
 from support.processes.broker_process import WAIT_SECONDS
 
@@ -34,11 +34,11 @@ def test_the_parser_reads_what_was_counted() -> None:
         "dovetail_matcher_points_waiting": 22,
         "dovetail_matcher_busy_share": 0.5,
     }
-    told = [*COUNTED.values(), *STANDING.values(), *PARTS.values()]
+    told = [*COUNTERS.values(), *GAUGES.values(), *PART_GAUGES.values()]
     assert all(words.endswith(".") for words, _ in told)
 
 
-def test_its_parts_are_labelled() -> None:
+def test_parts_have_labels() -> None:
     views = MatcherViews(lambda: (True, ""), lambda: MATCHER, told_cluster)
     text = generate_latest(make_matcher_registry(views)).decode()
     read = {
@@ -67,7 +67,7 @@ def test_its_parts_are_labelled() -> None:
     }
 
 
-def test_its_pages() -> None:
+def test_pages() -> None:
     def get(port: int, path: str) -> tuple[int, str]:
         try:
             with urllib.request.urlopen(

@@ -1,4 +1,4 @@
-"""`/metrics` against what Prometheus's own parser reads."""
+"""`/metrics`, read by the parser of Prometheus."""
 
 from dataclasses import fields
 
@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail import __version__
 from dovetail.stats import Counters, Gauges
-from dovetail.web.metrics import HELP, PEERS, SKETCH, make_registry
+from dovetail.web.metrics import HELP, PEER_GAUGES, SKETCH_GAUGES, make_registry
 from support.brokers.web_views import views
 
 COUNTED = [item.name for item in fields(Counters)]
@@ -38,7 +38,7 @@ def test_the_parser_reads_what_was_counted() -> None:
     assert "python_gc_collections" in families
 
 
-def test_each_scrape_reads_anew() -> None:
+def test_each_scrape_reads_current_values() -> None:
     counters = Counters()
     registry = make_registry(views(stats=lambda: (counters, Gauges())))
     assert registry.get_sample_value("dovetail_commits_total") == 0
@@ -46,7 +46,7 @@ def test_each_scrape_reads_anew() -> None:
     assert registry.get_sample_value("dovetail_commits_total") == 3
 
 
-def test_a_broker_in_a_cluster_tells_of_the_others() -> None:
+def test_a_broker_in_a_cluster_has_metrics_of_peers() -> None:
     text = generate_latest(make_registry(views())).decode()
     assert "dovetail_sketch_bits 80000.0\n" in text
     assert "dovetail_sketch_fill 0.25\n" in text
@@ -62,10 +62,10 @@ def test_a_broker_in_a_cluster_tells_of_the_others() -> None:
     ):
         assert f'dovetail_peer_{name}{{peer="other"}} {float(value)}\n' in text
     assert 'dovetail_peer_publishes_forwarded_total{peer="other"} 70.0\n' in text
-    assert all(f"# HELP dovetail_{name} " in text for name in (*SKETCH, *PEERS))
+    assert all(f"# HELP dovetail_{name} " in text for name in (*SKETCH_GAUGES, *PEER_GAUGES))
 
 
-def test_a_broker_alone_does_not() -> None:
+def test_a_standalone_broker_has_no_metrics_of_peers() -> None:
     text = generate_latest(make_registry(views(sketch=lambda: None))).decode()
     assert "peer" not in text.replace("peer_messages_dropped", "").replace("from_peers", "")
     assert "sketch" not in text

@@ -1,12 +1,12 @@
-"""`POST /plan`: who may, and what is wrong with a request."""
+"""`POST /plan`: permissions and invalid requests."""
 
 import asyncio
 import http.client
 import json
 
-from dovetail.api.reports import PlanOrder, PlanReport
+from dovetail.api.reports import PlanReport, PlanRequest
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.web import Claim, HttpServer
+from dovetail.web import HttpCredentials, HttpServer
 from support.brokers.web_views import views
 from support.processes.broker_process import WAIT_SECONDS
 
@@ -15,11 +15,11 @@ ORDER = {"spaces": [{"space": "s", "layout": "s#1", "places": [[0.0], [5.0]]}]}
 
 
 def ask(*bodies: object, may: bool = True, refuses: str = "") -> list[tuple[int, object]]:
-    async def judge(_claim: Claim) -> None:
+    async def judge(_credentials: HttpCredentials) -> None:
         if not may:
             raise ClientError(ReasonCode.NOT_AUTHORIZED, "not you")
 
-    async def plan(order: PlanOrder) -> PlanReport:
+    async def plan(order: PlanRequest) -> PlanReport:
         if refuses:
             raise ClientError(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, refuses)
         (space,) = order.spaces
@@ -48,11 +48,11 @@ def test_matchers_get_places() -> None:
     assert ask(ORDER) == [(202, {"number": 7, "places": {"m": {"s": [0.0]}}, "silent": ["n"]})]
 
 
-def test_who_may_not_is_told_so() -> None:
+def test_users_without_permission_are_refused() -> None:
     assert ask(ORDER, may=False) == [(403, {"error": "not you"})]
 
 
-def test_what_is_no_plan_or_does_not_fit_is_refused_with_a_sentence() -> None:
+def test_invalid_plans_are_refused_with_a_sentence() -> None:
     answers = ask({}, {"spaces": []}, {"spaces": [{"space": "s", "layout": "s", "places": [[]]}]})
     assert [status for status, _ in answers] == [400] * 3
     assert all(str(answer).startswith("{'error': 'the body: ") for _, answer in answers)

@@ -1,10 +1,10 @@
-"""What nodes, commands and jobs say to each other over HTTP, as data.
+"""The data that nodes, commands and jobs exchange over HTTP, and an HTTP client.
 
-Types and one client: this package knows no broker, no Spark and no terminal.
+This package knows no broker, no Spark and no terminal.
 
-    reports.py        status, routes, spaces, plans: what a node reports, and what it is ordered
+    reports.py        reports of a node (status, routes, spaces, plans) and orders to it
     handles.py        subscriptions that are polled over HTTP
-    engine.py         what a broker and the engine of a space say to each other
-    child_process.py  what a supervisor and its child processes say to each other
-    http_client.py    ask a node for a report; errors say what to do
+    engine.py         requests of the engine of a space, and the broker's answers
+    child_process.py  messages between a supervisor and its child processes
+    http_client.py    asks a node; its errors say what to do
 """

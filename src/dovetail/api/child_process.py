@@ -1,7 +1,7 @@
-"""What a supervisor tells its child processes, and what they say to it.
+"""The messages between a supervisor and its child processes.
 
-A child is told what it is in one line on its standard input, and answers in lines of JSON. The
-stream of `up --pipeline` needs Spark, and its supervisor does not: so what they share is here.
+A child reads its role from one line on its standard input, and answers in lines of JSON. The stream
+of `up --pipeline` needs Spark and its supervisor does not, so their shared types are here.
 """
 
 from msgspec import Struct
@@ -17,17 +17,17 @@ STREAM_MODULE = "dovetail.pipeline.stream.member"
 
 
 class StreamMember(Struct, frozen=True, kw_only=True):
-    """A stream from these brokers to a table, and to clients of spaces that Spark serves."""
+    """A stream that copies the archives of brokers to a table, and serves spaces."""
 
     name: str
     urls: tuple[str, ...]
-    """Where brokers serve HTTP."""
+    """The HTTP addresses of the brokers."""
     out: str
     checkpoint: str
     is_serving: bool
-    """Some space leaves its where-clauses to it."""
+    """Does the stream evaluate the where-clauses of some space?"""
     user: str | None = None
-    """An administrator, whose password is in the environment; None: there is none."""
+    """The name of an administrator, whose password is in the environment; None without one."""
     key: str = ""
-    """What the brokers beside it know it by then."""
+    """Authenticates the stream at the brokers that start with it, if there is no `user`."""
     log_level: str = "info"

@@ -1,10 +1,10 @@
-"""What a broker and the engine of a space say to each other over HTTP, as msgpack.
+"""The messages between a broker and the engine of a space: msgpack over HTTP.
 
-An engine is a streaming query that looks at the where-clauses of a space in the brokers' stead. It
-asks each broker for its clauses, and hands it what they want:
+An engine is a streaming query that evaluates the where-clauses of a space for the brokers. It asks
+each broker for its clauses, and sends it the publications that match:
 
-    POST /engine/subscriptions   Question -> Listed      again and again, also when all is calm
-    POST /engine/deliveries      Handover -> Taken       answered when what has to be is on disk
+    POST /engine/subscriptions   ClauseQuery -> ClauseChanges      repeated, even without changes
+    POST /engine/deliveries      DeliveryBatch -> DeliveryReceipt  answered when all is on disk
 """
 
 from typing import Annotated, Protocol
@@ -18,48 +18,48 @@ Id = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Qos = Annotated[int, Meta(ge=0, le=2)]
 
 
-class Question(Struct, frozen=True, array_like=True):
-    """Which clauses are there in a space, since the last answer?"""
+class ClauseQuery(Struct, frozen=True, array_like=True):
+    """Asks which clauses of a space have changed since the last answer."""
 
     space: str
     life: Number = 0
-    """Of the last answer, and its version; 0: there was none."""
+    """`life` and `version` of the last answer; 0: there was none."""
     version: Number = 0
     served: Number = 0
-    """The broker's own publications up to this sequence have been handed to whom they belong."""
+    """The publications of this broker up to this sequence have been delivered everywhere."""
 
 
-class Entry(Struct, frozen=True, array_like=True):
-    """A subscription with a clause, or a group of them."""
+class ClauseSubscription(Struct, frozen=True, array_like=True):
+    """A subscription with a where-clause, or a group with one."""
 
     id: Id
     filter: str
-    """Of a group without `$share/group/`."""
+    """The topic filter; that of a group comes without `$share/group/`."""
     where: str
     is_group: bool = False
 
 
-class Listed(Struct, frozen=True, array_like=True):
-    """What has changed."""
+class ClauseChanges(Struct, frozen=True, array_like=True):
+    """The clauses that were added or removed."""
 
     broker: str
     life: Number
     version: Number
     is_whole: bool
-    """It begins anew: what was listed before is void."""
+    """The list starts again: discard the clauses of earlier answers."""
     has_more: bool
     """Ask again at once."""
     served: Number
-    """From where to go on, for an engine that has no word of its own."""
-    put: list[Entry]
+    """The sequence from which an engine without a checkpoint continues."""
+    put: list[ClauseSubscription]
     gone: list[Id]
 
 
-class Matched(Struct, frozen=True, array_like=True):
-    """A publication, and who wants it of those that a broker has listed."""
+class EngineMatch(Struct, frozen=True, array_like=True):
+    """A publication, and the subscriptions of one broker that match it."""
 
     broker: str
-    """Where it was published; `sequence` is its place in that broker's archive."""
+    """The broker where it was published; `sequence` is its number in that broker's archive."""
     sequence: Number
     topic: bytes
     payload: bytes
@@ -68,33 +68,33 @@ class Matched(Struct, frozen=True, array_like=True):
     properties: bytes
     expires_at: float | None
     client: str
-    """Who published it."""
+    """The client that published it."""
     ids: list[Id]
 
 
-class Handover(Struct, frozen=True, array_like=True):
+class DeliveryBatch(Struct, frozen=True, array_like=True):
     """Publications for a broker's clients, in the order of their sequences."""
 
     engine: str
-    """Names a history: what it has handed over once is not taken again."""
+    """Identifies the history of an engine: the broker accepts each publication of it once."""
     space: str
-    matched: list[Matched]
+    matched: list[EngineMatch]
     is_moved: bool = False
-    """For sessions that were listed elsewhere a moment ago: taken whatever was taken before."""
+    """For sessions that moved here a moment ago: accept it whatever was accepted before."""
     ends: dict[str, Number] = {}
-    """By broker: nothing up to this sequence will come any more."""
+    """For each broker, the sequence up to which the engine sends nothing more."""
 
 
-class Taken(Struct, frozen=True, array_like=True):
-    """What became of them."""
+class DeliveryReceipt(Struct, frozen=True, array_like=True):
+    """Which deliveries of a batch found no subscription."""
 
     unknown: list[tuple[int, list[Id]]]
-    """By place in `matched`: ids that are not here. They have moved, or gone."""
+    """Index into `matched`, and the ids that are not here any more: moved or ended."""
 
 
-class Engine(Protocol):
-    """What a broker does for one. A ClientError says why it does not."""
+class EngineService(Protocol):
+    """The requests that a broker serves for engines. It raises ClientError to refuse one."""
 
-    async def tell(self, question: Question) -> Listed: ...
+    async def list_clauses(self, query: ClauseQuery) -> ClauseChanges: ...
 
-    async def take(self, handover: Handover) -> Taken: ...
+    async def deliver(self, batch: DeliveryBatch) -> DeliveryReceipt: ...

@@ -1,8 +1,8 @@
-"""What is asked of handles over HTTP, and answered: data as JSON has it, and who does it.
+"""The JSON requests and answers for handles over HTTP, and the protocol that serves them.
 
-A handle names a queue in a broker: messages that its filters match wait there until they are
-polled and acknowledged. docs/handles.md has the rules, broker/handle_requests.py does it, and
-web/handle_routes.py speaks HTTP. The descriptions here are those of the OpenAPI document.
+A handle names a queue in a broker: messages that match its filters wait there until they are polled
+and acknowledged. docs/handles.md has the rules, broker/handle_requests.py implements them, and
+web/handle_routes.py speaks HTTP. The OpenAPI document takes its descriptions from here.
 """
 
 from typing import Annotated, Literal, Protocol
@@ -21,7 +21,7 @@ from dovetail.api.limits import (
 from dovetail.limits import TOPIC_BYTES_MAX, WHERE_CHARACTERS_MAX
 
 HANDLE_PATTERN = "^[A-Za-z0-9_-]{40}$"
-"""Of a handle, as it stands in a URL."""
+"""The pattern of a handle in a URL."""
 
 _Filter = Annotated[
     str,
@@ -42,15 +42,15 @@ _MessageId = Annotated[
 ]
 
 
-class Order(Struct, frozen=True, forbid_unknown_fields=True):
-    """A subscription that is wanted."""
+class HandleDefinition(Struct, frozen=True, forbid_unknown_fields=True):
+    """Asks for a new handle with these subscriptions."""
 
     filters: Annotated[
         tuple[_Filter, ...],
         Meta(
             min_length=1,
             max_length=HANDLE_FILTERS_MAX,
-            description="What to subscribe to. A message that several match comes once.",
+            description="What to subscribe to. A message that matches several comes once.",
         ),
     ]
     where: (
@@ -69,31 +69,31 @@ class Order(Struct, frozen=True, forbid_unknown_fields=True):
         Meta(
             ge=1,
             le=HANDLE_EXPIRY_SECONDS_MAX,
-            description="The handle and its queue are gone when nobody has asked for it so long.",
+            description="The handle and its queue end when no request uses it for this long.",
         ),
     ] = HANDLE_EXPIRY_SECONDS
 
 
-class Wanted(Struct, frozen=True, omit_defaults=True):
-    """A filter of a handle."""
+class HandleSubscription(Struct, frozen=True, omit_defaults=True):
+    """A subscription of a handle."""
 
     filter: str
     where: Annotated[str, Meta(description="The clause that messages have to satisfy.")] = ""
 
 
-class Subscription(Struct, frozen=True):
-    """A handle, and what it stands for."""
+class HandleReport(Struct, frozen=True):
+    """A handle, with its subscriptions and its queue."""
 
     handle: Annotated[
         str,
         Meta(
             pattern=HANDLE_PATTERN,
-            description="Who knows it, and is the user that subscribed, may poll. Keep it secret.",
+            description="The user that subscribed may poll with it. Keep it secret.",
         ),
     ]
-    subscriptions: tuple[Wanted, ...]
+    subscriptions: tuple[HandleSubscription, ...]
     expiry_seconds: Annotated[
-        int, Meta(ge=1, description="As ordered, or less if the broker allows less.")
+        int, Meta(ge=1, description="As requested, or less if the broker allows less.")
     ]
     queued_messages: Annotated[
         int, Meta(ge=0, description="Messages that are not acknowledged, polled or not.")
@@ -101,14 +101,14 @@ class Subscription(Struct, frozen=True):
 
 
 class PollQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands behind the `?` of a poll."""
+    """The query parameters of a poll."""
 
     wait: Annotated[
         int,
         Meta(
             ge=0,
             le=HANDLE_WAIT_SECONDS_MAX,
-            description="Seconds to wait for the first message if there is none. 0: not at all.",
+            description="Seconds to wait for the first message if there is none. 0: do not wait.",
         ),
     ] = 0
     max: Annotated[
@@ -118,79 +118,80 @@ class PollQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PolledMessage(Struct, frozen=True, omit_defaults=True):
-    """A message, as it is polled."""
+    """One message in the answer to a poll."""
 
     id: _MessageId
     topic: str
     payload: Annotated[str, Meta(description="The bytes of the message, in the named encoding.")]
     encoding: Annotated[
         Literal["utf-8", "base64"],
-        Meta(description="utf-8: the payload is text, as it is. base64: it is other bytes."),
+        Meta(description="utf-8: the payload is this text. base64: it is other bytes."),
     ]
-    qos: Annotated[int, Meta(ge=0, le=2, description="At which it was published.")]
+    qos: Annotated[int, Meta(ge=0, le=2, description="The QoS of the publication.")]
     retain: Annotated[
         bool,
-        Meta(description="It was there before the subscription: the last word on its topic."),
+        Meta(description="It is the retained message of its topic, older than the subscription."),
     ]
     duplicate: Annotated[
         bool, Meta(description="It may have been in an earlier answer, under the same id.")
     ]
     user_properties: Annotated[
         tuple[tuple[str, str], ...],
-        Meta(description="Names and values in the publisher's order. A name may be there twice."),
+        Meta(description="Names and values in the publisher's order. A name may occur twice."),
     ] = ()
     content_type: str | None = None
     response_topic: str | None = None
     correlation_data: Annotated[str | None, Meta(description="In base64.")] = None
     expires_in_seconds: Annotated[
-        int | None, Meta(description="What is left of the time that the publisher gave it.")
+        int | None, Meta(description="The rest of its message expiry interval.")
     ] = None
 
 
-class Polled(Struct, frozen=True):
+class PollResult(Struct, frozen=True):
     """The oldest messages that are not acknowledged."""
 
     messages: tuple[PolledMessage, ...]
 
 
-class Acknowledgements(Struct, frozen=True, forbid_unknown_fields=True):
-    """Messages that are done with."""
+class AcknowledgeRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Acknowledges messages by their ids."""
 
     ids: Annotated[tuple[_MessageId, ...], Meta(min_length=1, max_length=HANDLE_IDS_MAX)]
 
 
-class Acknowledged(Struct, frozen=True):
-    """What became of it."""
+class AcknowledgeResult(Struct, frozen=True):
+    """Which messages are acknowledged now."""
 
     acknowledged: Annotated[
         tuple[int, ...], Meta(description="These will not come again, whatever happens.")
     ]
     unknown: Annotated[
         tuple[int, ...],
-        Meta(description="These name no message that was polled; acknowledged before, mostly."),
+        Meta(description="No polled message has these ids; most were acknowledged before."),
     ]
 
 
-class Fault(Struct, frozen=True):
-    """Why a request was refused."""
+class ErrorBody(Struct, frozen=True):
+    """Says why a request was refused."""
 
     error: Annotated[str, Meta(description="A sentence.")]
 
 
-class Handles(Protocol):
-    """Who does it. Users come with the name that they have proven; None: without one.
+class HandleService(Protocol):
+    """The requests that a broker serves for handles.
 
-    A ClientError says what a user did wrong, or what stands in the way.
+    `user` is the authenticated name; None for an anonymous user. A ClientError says what the user
+    did wrong, or why the broker cannot do it now.
     """
 
-    async def subscribe(self, user: str | None, order: Order) -> Subscription: ...
+    async def subscribe(self, user: str | None, definition: HandleDefinition) -> HandleReport: ...
 
-    async def describe(self, user: str | None, handle: str) -> Subscription: ...
+    async def describe(self, user: str | None, handle: str) -> HandleReport: ...
 
-    async def poll(self, user: str | None, handle: str, query: PollQuery) -> Polled: ...
+    async def poll(self, user: str | None, handle: str, query: PollQuery) -> PollResult: ...
 
     async def acknowledge(
         self, user: str | None, handle: str, ids: tuple[int, ...]
-    ) -> Acknowledged: ...
+    ) -> AcknowledgeResult: ...
 
     async def unsubscribe(self, user: str | None, handle: str) -> None: ...

@@ -1,4 +1,4 @@
-"""A report from a node, over HTTP; or why there is none, and what to do."""
+"""Sends requests to a node over HTTP; errors say why there is no answer, and what to do."""
 
 import base64
 import http.client
@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from dovetail.api.engine import MEDIA_TYPE
+from dovetail.api.handles import ErrorBody
 from dovetail.errors import DovetailError
 
 _SECONDS_MAX = 10.0
@@ -26,8 +27,8 @@ _ADMINISTRATORS = (
 _HINTS = {401: _LOGIN, 403: _ADMINISTRATORS}
 _LATER = 503
 _STOCK = ("Not Found", "Method Not Allowed")
-"""What Starlette says of a page that there is not."""
-_PLACE = "`dovetail up` says at its start where its HTTP is; --url takes that."
+"""The texts of Starlette for a page or method that does not exist."""
+_ADDRESS_HINT = "`dovetail up` says at its start where its HTTP is; --url takes that."
 
 Report = TypeVar("Report")
 
@@ -39,53 +40,49 @@ Query = Mapping[str, str | Sequence[str]]
 
 
 class NoAnswerError(DovetailError):
-    """Nobody is there, or does not say anything: it may be better later."""
+    """No node answers, or it is busy. A later request may succeed."""
 
 
 class RefusalError(DovetailError):
-    """A node answers, and says no."""
+    """A node refuses the request."""
 
     def __init__(self, message: str, *, hint: str | None = None, status: int) -> None:
         super().__init__(message, hint=hint)
         self.status = status
 
 
-class Answer(NamedTuple):
-    """What came, as it came."""
+class HttpAnswer(NamedTuple):
+    """The body and headers of an answer."""
 
     body: bytes
     headers: Mapping[str, str]
 
 
-class _Refusal(msgspec.Struct):
-    error: str
-
-
 def fetch(url: str, path: str, kind: type[Report], **query: str | Sequence[str]) -> Report:
-    """What the node at `url` says there."""
+    """Return the report at `path` of the node at `url`. Anonymous users only."""
     return fetch_as(None, url, path, kind, query)
 
 
 def fetch_as(
     login: Login | None, url: str, path: str, kind: type[Report], query: Query | None = None
 ) -> Report:
-    """The same, for who has a name."""
+    """Return the report at `path` of the node at `url`, with a login if there is one."""
     return _read(_base(url), kind, fetch_bytes(login, url, path, query or {}).body)
 
 
 def fetch_bytes(
     login: Login | None, url: str, path: str, query: Query, bytes_max: int = _BYTES_MAX
-) -> Answer:
-    """The same, as it comes."""
+) -> HttpAnswer:
+    """Return the undecoded answer at `path` of the node at `url`."""
     base = _base(url)
-    asked = f"{base.rstrip('/')}{path}"
+    address = f"{base.rstrip('/')}{path}"
     if query:
-        asked += f"?{urllib.parse.urlencode(query, doseq=True)}"
-    headers = _proof(login)
+        address += f"?{urllib.parse.urlencode(query, doseq=True)}"
+    headers = _authorization(login)
     return _ask(
         base,
         path,
-        lambda: urllib.request.Request(asked, headers=headers),  # noqa: S310
+        lambda: urllib.request.Request(address, headers=headers),  # noqa: S310
         bytes_max,
     )
 
@@ -93,9 +90,9 @@ def fetch_bytes(
 def post(
     url: str, path: str, what: msgspec.Struct, kind: type[Report], login: Login | None = None
 ) -> Report:
-    """What the node at `url` says when it is told this."""
+    """Send `what` as JSON to the node at `url`, and return its answer."""
     base = _base(url)
-    headers = {"content-type": "application/json", **_proof(login)}
+    headers = {"content-type": "application/json", **_authorization(login)}
 
     def request() -> urllib.request.Request:
         data = msgspec.json.encode(what)
@@ -104,7 +101,7 @@ def post(
     return _read(base, kind, _ask(base, path, request).body)
 
 
-def post_packed(
+def post_msgpack(
     url: str,
     path: str,
     what: msgspec.Struct,
@@ -112,9 +109,9 @@ def post_packed(
     login: Login | None = None,
     seconds_max: float = _SECONDS_MAX,
 ) -> Report:
-    """The same as msgpack, both ways."""
+    """Send `what` as msgpack to the node at `url`, and return its answer, also msgpack."""
     base = _base(url)
-    headers = {"content-type": MEDIA_TYPE, **_proof(login)}
+    headers = {"content-type": MEDIA_TYPE, **_authorization(login)}
     data = msgspec.msgpack.encode(what)
 
     def request() -> urllib.request.Request:
@@ -124,10 +121,10 @@ def post_packed(
     try:
         return msgspec.msgpack.decode(answer.body, type=kind)
     except msgspec.DecodeError:
-        raise _no_node(base) from None
+        raise _not_a_node(base) from None
 
 
-def _proof(login: Login | None) -> dict[str, str]:
+def _authorization(login: Login | None) -> dict[str, str]:
     if login is None:
         return {}
     proof = base64.b64encode(":".join(login).encode()).decode()
@@ -142,7 +139,7 @@ def _read(base: str, kind: type[Report], body: bytes) -> Report:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError:
-        raise _no_node(base) from None
+        raise _not_a_node(base) from None
 
 
 def _ask(
@@ -151,12 +148,12 @@ def _ask(
     make: Callable[[], urllib.request.Request],
     bytes_max: int = _BYTES_MAX,
     seconds_max: float = _SECONDS_MAX,
-) -> Answer:
-    # A node is asked directly, whatever proxies there are for the world outside.
+) -> HttpAnswer:
+    # Nodes are asked directly, even if the environment names a proxy.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(make(), timeout=seconds_max) as response:
-            return Answer(response.read(bytes_max), response.headers)
+            return HttpAnswer(response.read(bytes_max), response.headers)
     except urllib.error.HTTPError as error:
         with error:
             raise _refused(base, path, error) from None
@@ -164,33 +161,35 @@ def _ask(
         # urllib hides the cause behind an error of its own.
         cause = getattr(error, "reason", error)
         why = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
-        raise NoAnswerError(f"no node answers at {base}: {why}.", hint=_PLACE) from None
+        raise NoAnswerError(f"no node answers at {base}: {why}.", hint=_ADDRESS_HINT) from None
 
 
 def _refused(base: str, path: str, error: urllib.error.HTTPError) -> DovetailError:
-    told = _sentence(error)
+    sentence = _sentence(error)
     if error.code == _LATER:
-        return NoAnswerError(f"{told or f'the node at {base} is busy'}.")
-    if told is not None:
-        return RefusalError(f"{told}.", hint=_HINTS.get(error.code), status=error.code)
+        return NoAnswerError(f"{sentence or f'the node at {base} is busy'}.")
+    if sentence is not None:
+        return RefusalError(f"{sentence}.", hint=_HINTS.get(error.code), status=error.code)
     if error.code == 400:
         return DovetailError(f"the node at {base} cannot be asked that: it is too long.")
     if error.code in {404, 405}:
         return DovetailError(
             f"what answers at {base} has no {path}.",
-            hint=f"It is a matcher, an older Dovetail, or another program. {_PLACE}",
+            hint=f"It is a matcher, an older Dovetail, or another program. {_ADDRESS_HINT}",
         )
     return DovetailError(f"the node at {base} answers with HTTP {error.code}.")
 
 
 def _sentence(error: urllib.error.HTTPError) -> str | None:
-    """What a node says of its refusal."""
+    """Return the sentence with which a node explains a refusal; None if there is none."""
     try:
-        told = msgspec.json.decode(error.read(_BYTES_MAX), type=_Refusal).error
+        sentence = msgspec.json.decode(error.read(_BYTES_MAX), type=ErrorBody).error
     except (msgspec.DecodeError, UnicodeDecodeError, OSError, http.client.HTTPException):
         return None
-    return None if told in _STOCK else told
+    return None if sentence in _STOCK else sentence
 
 
-def _no_node(base: str) -> DovetailError:
-    return DovetailError(f"what answers at {base} is no Dovetail of this version.", hint=_PLACE)
+def _not_a_node(base: str) -> DovetailError:
+    return DovetailError(
+        f"what answers at {base} is no Dovetail of this version.", hint=_ADDRESS_HINT
+    )

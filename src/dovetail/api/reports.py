@@ -1,6 +1,6 @@
-"""What nodes tell of themselves: to each other, over HTTP, and to the commands that show it.
+"""The reports of nodes, and the orders to them: between nodes, over HTTP, and in commands.
 
-Data, and nothing else. The names of counters and gauges are those of stats.py.
+These types are data only. The names of counters and gauges are those of stats.py.
 """
 
 from typing import Annotated, Literal
@@ -15,93 +15,94 @@ from dovetail.limits import (
     SPACES_MAX,
 )
 
-State = Literal["alive", "suspect", "dead", "left"]
-"""As one node sees another. Suspect: it counts as alive, but is late, or there is no connection."""
+NodeStatus = Literal["alive", "suspect", "dead", "left"]
+"""The state of a node as another one sees it. A suspect node counts as alive, but it is late or not
+connected."""
 
 NodeRole = Literal["broker", "matcher"]
-"""What a node is for."""
+"""The role of a node."""
 
-Guess = Literal["maybe", "no", "unknown"]
-"""What a peer's sketch says about a topic; unknown: there is no sketch of it here yet."""
+SketchVerdict = Literal["maybe", "no", "unknown"]
+"""The answer of a peer's sketch about a topic; unknown: the node does not have the sketch yet."""
 
 
 class SketchReport(Struct, frozen=True):
-    """A broker's own sketch, which all others have."""
+    """A broker's own sketch, of which all other brokers have a copy."""
 
     bits: int
     elements: int
     fill: float
     """The share of bits that are set."""
     false_positive_rate: float
-    """Of a single look-up, as the bits are now."""
+    """The rate for a single look-up, with the current bits."""
 
 
 class PeerReport(Struct, frozen=True):
-    """Another broker, as the one that reports sees it."""
+    """Another broker, as the reporting node sees it."""
 
     name: str
     address: str
-    state: State
+    state: NodeStatus
     is_connected: bool
     is_sketch_known: bool
     owed_messages: int
     owed_bytes: int
     forwarded: int
-    """Publications sent or owed to it since the start."""
+    """Publications sent or spooled to it since the start."""
     sketch_bits: int = 0
-    """Of its sketch as it is known here; 0 while it is not."""
+    """Bits of our copy of its sketch; 0 without a copy."""
     sketch_fill: float = 0.0
-    """The share of them that are set."""
+    """The share of these bits that are set."""
 
 
 class SegmentReport(Struct, frozen=True):
-    """Values that a matcher answers for, from `low` on and below `high`. None: there is no end."""
+    """Values that a matcher is responsible for: `low` <= value < `high`. None: unbounded."""
 
     low: float | None = None
     high: float | None = None
 
 
 class PartReport(Struct, frozen=True):
-    """A matcher's part of one dimension of a space."""
+    """The load and the segment of a matcher in one dimension of a space."""
 
     space: str
     dimension: str
-    """Empty where each matcher has everything."""
+    """Empty in the scheme `full`, where each matcher has all boxes."""
     segment: SegmentReport | None
-    """None: it has none."""
+    """None: it has no segment."""
     boxes: int
-    """That it holds along this dimension."""
+    """Boxes that it holds along this dimension."""
     queue: int
     """Points that wait."""
     arrival_rate: float
-    """Points a second that came."""
+    """Points that arrive per second."""
     matching_rate: float
-    """Points a second that it can match; 0 while it has not matched any."""
+    """Points that it can match per second; 0 until it has matched one."""
 
 
 class MatcherReport(Struct, frozen=True):
-    """What a matcher has to do. Counts are since its start."""
+    """The load of a matcher. Counts start with the process."""
 
     phase: str
     """joining, serving, leaving or away."""
     boxes: int
-    """That it holds, of all brokers and spaces."""
+    """Boxes that it holds, of all brokers and spaces."""
     points_waiting: int
     points_answered: int
     points_unsure: int
-    """Of these, how many brokers had to look themselves for."""
+    """Of these, the points for which a broker had to evaluate its own clauses."""
     busy_share: float
-    """Of the last second or so, spent on questions and on boxes that were fed."""
+    """The share of the last second or so spent on questions and on the feed of boxes."""
     parts: tuple[PartReport, ...] = ()
-    """Of each space and dimension."""
+    """One report for each space and dimension."""
     plan: int = 0
-    """The number of the plan by which it moves, or has moved last; 0: none."""
+    """The number of the plan that it follows, or followed last; 0: none."""
     is_moving: bool = False
-    """It serves, and is on its way to the place that the plan has for it."""
+    """It serves, and has not reached its place in the plan yet."""
 
 
 class NodeReport(Struct, frozen=True):
-    """One node, in its own words."""
+    """What one node reports about itself."""
 
     name: str
     version: str
@@ -112,32 +113,34 @@ class NodeReport(Struct, frozen=True):
     sketch: SketchReport | None = None
     peers: tuple[PeerReport, ...] = ()
     matcher: MatcherReport | None = None
-    """Of a matcher, which counts nothing else."""
+    """Only matchers have this; their counters and gauges are empty."""
     http: str = ""
-    """Where its own HTTP is, as it listens; empty: nowhere, or it is not told."""
+    """The URL where it serves HTTP; empty: none, or unknown."""
 
 
 class NodeEntry(Struct, frozen=True):
-    """One node of the cluster, as the one that was asked sees it, and what it says itself."""
+    """One node of the cluster: how the asked node sees it, and its own report."""
 
     name: str
     address: str
-    state: State
+    state: NodeStatus
     report: NodeReport | None = None
     """None: it did not answer."""
     role: NodeRole = "broker"
 
 
 class ClusterReport(Struct, frozen=True):
+    """All nodes of a cluster."""
+
     cluster: str
-    """Its name; empty for a broker that is alone."""
+    """The name of the cluster; empty for a standalone broker."""
     asked: str
-    """Which node gathered this."""
+    """The node that collected this report."""
     nodes: tuple[NodeEntry, ...]
 
 
-class DrainOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which matcher shall hand over and leave."""
+class DrainRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tells a matcher to hand over and leave."""
 
     name: Annotated[str, Meta(min_length=1, max_length=NODE_NAME_BYTES_MAX)]
 
@@ -146,24 +149,24 @@ class ArchiveReport(Struct, frozen=True):
     """The rows of a broker's archive that are on disk, by their sequences."""
 
     name: str
-    """The broker's."""
+    """The name of the broker."""
     folder: str
     topics: tuple[str, ...]
     earliest: int | None
-    """None: there is no row."""
+    """None: the archive has no rows."""
     latest: int | None
     runs: tuple[tuple[int, int], ...]
-    """Of rows above the offset that was asked for: first and last of what has no gap."""
+    """Rows above the given offset: first and last sequence of each run without a gap."""
 
 
 class ArchiveQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is there above an offset?"""
+    """Asks which rows there are above an offset."""
 
     after: Annotated[int, Meta(ge=0)] = 0
 
 
 class RowsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows above an offset; 0 of the others: whatever there is, and as much as is given."""
+    """Asks for rows above an offset. For the other fields, 0 means: no limit but the server's."""
 
     after: Annotated[int, Meta(ge=0)] = 0
     upto: Annotated[int, Meta(ge=0)] = 0
@@ -172,82 +175,84 @@ class RowsQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SubscriptionsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The version that whoever asks has already."""
+    """Asks for subscriptions, unless their version is `known`."""
 
     known: Annotated[str, Meta(max_length=64)] = ""
 
 
-Drained = Literal["leaves", "unknown", "broker", "left", "dead", "silent"]
-"""A matcher leaves; or why it does not: there is no such node, it is a broker, it has left before,
-it is dead, it does not answer."""
+DrainVerdict = Literal["leaves", "unknown", "broker", "left", "dead", "silent"]
+"""A matcher leaves, or why not: there is no such node, it is a broker, it has left before, it is
+dead, it does not answer."""
 
 
 class DrainReport(Struct, frozen=True):
-    """What a broker knows after it has told a matcher to hand over and leave."""
+    """The result of an order to drain a matcher."""
 
     name: str
-    verdict: Drained
+    verdict: DrainVerdict
     others: tuple[str, ...]
-    """The other matchers that are there."""
+    """The other matchers of the cluster."""
 
 
 class SpacePlaces(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one space, as many places as there are matchers."""
+    """The places of one space: one for each matcher."""
 
     space: Annotated[str, Meta(min_length=1, max_length=ATTRIBUTE_NAME_CHARACTERS_MAX)]
     layout: Annotated[str, Meta(min_length=1, max_length=ATTRIBUTE_NAME_CHARACTERS_MAX + 17)]
-    """The definition of the space that was planned, as matchers name it."""
+    """The identifier that matchers give to the definition of the planned space."""
     places: Annotated[
         list[Annotated[list[float], Meta(min_length=1, max_length=SPACE_DIMENSIONS_MAX)]],
         Meta(min_length=1, max_length=CLUSTER_NODES_MAX),
     ]
-    """Where the segments of each begin: a value for each searchable dimension."""
+    """For each place, the low borders of its segments: one value per searchable dimension."""
 
 
-class PlanOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the matchers of a cluster shall be."""
+class PlanRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Moves the matchers of a cluster to these places."""
 
     spaces: Annotated[list[SpacePlaces], Meta(min_length=1, max_length=SPACES_MAX)]
 
 
 class PlanReport(Struct, frozen=True):
-    """Which matcher was given which place, and who did not answer."""
+    """Which place each matcher was given, and which matchers did not answer."""
 
     number: int
     places: dict[str, dict[str, tuple[float, ...]]]
-    """By matcher and by the name of the space."""
+    """By the name of the matcher and of the space."""
     silent: tuple[str, ...]
 
 
-Kind = tuple[str, ...]
-"""Of boxes: the dimensions on which they are narrow. Matchers hold them along these."""
+BoxKind = tuple[str, ...]
+"""A kind of boxes: the dimensions on which they are narrow. Matchers hold them along these."""
 
-Reason = Literal["asked", "none", "wide", "unknown", "busy"]
-"""What is done about a broker that may have clauses for a publication.
+SubjectStatus = Literal["asked", "none", "wide", "unknown", "busy"]
+"""How a broker that may have clauses for a publication is treated.
 
-asked: matchers are asked about it; none: it has no boxes in this space; the others get it in any
-case: wide: it has boxes that no matcher holds; unknown: it has not told of its boxes yet; busy: too
-many publications wait for matchers."""
+asked: matchers are asked whether it needs the publication. none: it has no boxes in this space. In
+the other cases the publication goes there without a question. wide: it has boxes that no matcher
+holds. unknown: its announcement has not arrived yet. busy: too many publications wait for
+matchers."""
 
-Why = Literal["only", "cheapest", "cover", "drawn"]
+ChoiceReason = Literal["only", "cheapest", "cover", "drawn"]
 """Why this matcher is asked.
 
-only: some boxes can be asked for along this dimension only; cheapest: it costs least of those that
-could answer; cover: it costs least for each kind of box that it answers for; drawn: any could
-answer."""
+only: some boxes are held along this dimension only. cheapest: it has the least cost of all
+candidates. cover: it has the least cost for each kind of box that it answers for. drawn: any
+candidate could answer, and one was drawn."""
 
-Place = Literal["inside", "below", "above", "missing", "text", "unknown"]
-"""Of a value: within the bounds of its dimension, or not; or it is no dimension's."""
+ValuePosition = Literal["inside", "below", "above", "missing", "text", "unknown"]
+"""The position of a value: inside the bounds of its dimension or not, or why it has no position."""
 
-Unasked = Literal["", "space", "attributes", "alone", "matchers", "here", "spark"]
+SkipReason = Literal["", "space", "attributes", "alone", "matchers", "here", "spark"]
 """Why no matcher is asked.
 
-space: none governs the topic; attributes: none is of the space; alone: it is no cluster; matchers:
-none serves; here: no other broker may have a clause for it. Empty: some are asked."""
+space: no space governs the topic. attributes: none of them belongs to the space. alone: the broker
+has no cluster. matchers: no matcher serves. here: no other broker may have a matching clause.
+spark: a stream evaluates the clauses. Empty: matchers are asked."""
 
 
 class LoadReport(Struct, frozen=True):
-    """What a matcher told of one dimension."""
+    """The last load report of a matcher about one dimension."""
 
     queue: int
     arrival_rate: float
@@ -255,36 +260,38 @@ class LoadReport(Struct, frozen=True):
     boxes: int
     seconds_ago: float
     queue_now: float
-    """What it is likely to be by now."""
+    """The estimated queue at this moment."""
 
 
 class CandidateReport(Struct, frozen=True):
-    """Who could answer along one dimension."""
+    """The matcher that could answer along one dimension."""
 
     dimension: str
     matcher: str
-    """Empty: there is no value to choose it by."""
+    """Empty: the publication has no value in this dimension."""
     segment: SegmentReport | None = None
     load: LoadReport | None = None
-    """None: it has told nothing yet, and would be tried."""
+    """None: it has sent no report yet, and would be tried."""
     cost: float | None = None
-    """By the policy. None: it has not answered lately, and is passed over."""
+    """The cost by the policy. None: it has not answered lately, and is skipped."""
 
 
 class QuestionReport(Struct, frozen=True):
+    """A question to one matcher along one dimension."""
+
     matcher: str
     dimension: str
-    kinds: tuple[Kind, ...]
-    why: Why
+    kinds: tuple[BoxKind, ...]
+    why: ChoiceReason
 
 
 class SubjectReport(Struct, frozen=True):
     """A broker that may have clauses for a publication."""
 
     name: str
-    reason: Reason
-    kinds: tuple[Kind, ...]
-    """Of its boxes in this space."""
+    reason: SubjectStatus
+    kinds: tuple[BoxKind, ...]
+    """The kinds of its boxes in this space."""
 
 
 class MatchingReport(Struct, frozen=True):
@@ -293,15 +300,15 @@ class MatchingReport(Struct, frozen=True):
     scheme: str
     policy: str
     subjects: tuple[SubjectReport, ...]
-    impossible: tuple[Kind, ...]
-    """Boxes that are narrow where it has no value."""
+    impossible: tuple[BoxKind, ...]
+    """Kinds that are narrow in a dimension where the publication has no value."""
     candidates: tuple[CandidateReport, ...]
     """One for each searchable dimension."""
     questions: tuple[QuestionReport, ...]
-    stuck: tuple[Kind, ...]
-    """Boxes that nobody can be asked for: their brokers look themselves."""
+    stuck: tuple[BoxKind, ...]
+    """Kinds for which no matcher can be asked: their brokers evaluate the clauses themselves."""
     then: tuple[tuple[QuestionReport, ...], ...]
-    """Who is asked next, and next, while none of those who were has answered."""
+    """The next questions, in order, while the matchers asked before do not answer."""
     question_seconds: float
     asking_seconds: float
 
@@ -309,76 +316,76 @@ class MatchingReport(Struct, frozen=True):
 class AttributeReport(Struct, frozen=True):
     name: str
     given: str
-    place: Place
+    place: ValuePosition
     low: float | None = None
     high: float | None = None
-    """Bounds, of a dimension."""
+    """The bounds of a dimension."""
 
 
 class AttributesReport(Struct, frozen=True):
-    """What a publication's attributes lead to."""
+    """How the attributes of a publication are matched."""
 
     space: str
     topics: str
     values: tuple[AttributeReport, ...]
-    unasked: Unasked = ""
+    unasked: SkipReason = ""
     matching: MatchingReport | None = None
 
 
 class FilterMatch(Struct, frozen=True):
-    """A filter that matches a topic, and how many have subscribed to it at one broker."""
+    """A filter that matches a topic, and the number of its subscribers at one broker."""
 
     filter: str
     subscribers: int
     group: str | None = None
-    """Of a shared subscription: one of these subscribers gets a publication."""
+    """The name of a shared subscription, of which one subscriber gets a publication."""
     holding: int | None = None
-    """Of clauses: how many hold for the publication. None: it has no attributes."""
+    """Where-clauses that hold for the publication. None: it has no attributes."""
 
 
-class Matches(Struct, frozen=True):
-    """What a topic leads to at one broker."""
+class TopicMatches(Struct, frozen=True):
+    """The filters of one broker that match a topic."""
 
     filters: tuple[FilterMatch, ...]
     count: int
-    """Of the filters, of which the first are listed."""
+    """The number of all such filters; the first ones are listed."""
     has_retained: bool
-    """Is there a retained message on the topic?"""
+    """Does the topic have a retained message?"""
 
     @property
     def plain(self) -> int:
-        """Listed filters that are not of groups."""
+        """The number of listed filters that are not shared."""
         return sum(match.group is None for match in self.filters)
 
 
 class PeerRoute(Struct, frozen=True):
-    """Would a publication go to this peer, and is anybody there?"""
+    """Whether a publication would be forwarded to this peer, and its subscribers there."""
 
     name: str
-    state: State
-    guess: Guess
+    state: NodeStatus
+    guess: SketchVerdict
     is_forwarded: bool
-    matches: Matches | None = None
+    matches: TopicMatches | None = None
     """None: it did not answer."""
     wants_attributes: bool = False
-    """It goes there if it has attributes, for who has a where-clause."""
+    """It is forwarded if it has attributes, because of where-clauses."""
 
 
 class RouteReport(Struct, frozen=True):
-    """Where a publication on a topic would go that a client of one node sends."""
+    """Where a publication would go that a client sends to the asked broker."""
 
     topic: str
     asked: str
-    here: Matches
+    here: TopicMatches
     peers: tuple[PeerRoute, ...] = ()
     attributes: AttributesReport | None = None
-    """None: nothing was said of attributes."""
+    """None: the request named no attributes."""
     is_archived: bool | None = None
-    """By the broker that it is sent to. None: a broker of an older version."""
+    """Does the asked broker archive the topic? None: it has an older version."""
 
 
 class DimensionReport(Struct, frozen=True):
-    """An attribute that is a number."""
+    """A number attribute."""
 
     name: str
     low: float
@@ -387,7 +394,7 @@ class DimensionReport(Struct, frozen=True):
 
 
 class SpaceReport(Struct, frozen=True):
-    """A space as one broker has it, and what clients of this broker want of it."""
+    """A space of one broker, and the subscriptions of its clients in it."""
 
     name: str
     topics: str
@@ -395,17 +402,17 @@ class SpaceReport(Struct, frozen=True):
     texts: tuple[str, ...]
     json_fields: bool
     subscriptions: int
-    """With a where-clause; a group is one."""
+    """Subscriptions with a where-clause; a group counts once."""
     boxes: int
-    """Of their clauses."""
+    """The boxes of their clauses."""
     scheme: str = "mpartition"
     """How matchers share its boxes: mpartition, p2p or full."""
     along: str = ""
     """The one dimension of p2p."""
     policy: str = "adaptive"
-    """Which of the matchers that could answer is asked."""
+    """The rule by which a broker chooses among candidates."""
     engine: str = "live"
-    """Who looks at clauses: live, or spark, a stream that serves the space."""
+    """What evaluates the clauses: live (brokers and matchers), or spark (a stream)."""
 
 
 class SpacesReport(Struct, frozen=True):

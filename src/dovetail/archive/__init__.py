@@ -12,19 +12,20 @@ Writing, in the order of a row:
     columns.py                the columns of the archive; readers need nothing else
     writer.py                 puts a file in its place
     worker_thread.py          runs writes one after the other, outside the event loop
-    archiver.py               a broker's part while it runs
+    archiver.py               archives a broker's rows while it runs
     compaction.py             merges small files of hours that are over: `dovetail compact`
 
 Reading:
 
-    files.py                  which files count, and the list of them
+    files.py                  names of files, and which of them are in effect
     sequences.py              arithmetic on the sequence numbers of rows
-    tail.py                   files by broker and sequence, for readers that continue
-    reader.py                 a running broker's archive: files, then rows that are in no file yet
+    tail.py                   files by broker and sequence, for readers that continue at an offset
+    reader.py                 reads a running broker's archive: files, then rows in no file yet
+    arrow_stream.py           tables as bytes, for HTTP and for Spark's workers
 
 Subscriptions:
 
     subscription_files.py     the table of subscriptions beside the rows
-    subscription_export.py    a broker's part in that table
-    subscription_snapshot.py  a broker's subscriptions now, for streams that ask over HTTP
+    subscription_export.py    writes that table when subscriptions have changed
+    subscription_snapshot.py  a broker's current subscriptions, for streams that ask over HTTP
 """

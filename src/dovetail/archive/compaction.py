@@ -1,15 +1,13 @@
-"""Few files of many: a job for hours that are over. Nothing that reads or writes need stop for it.
+"""Compaction: merge the small files of past hours. Readers and writers continue meanwhile.
 
-1. Files of one broker whose ranges follow each other without a gap are put into one, up to a size.
-   A gap could be of rows that are still to come, from a broker that is down, so nothing is put
-   together over it.
-2. The new file appears whole, under the name of the whole range. From then on it counts, and those
-   that it was made of do not (files.py).
-3. Files that do not count are deleted: at once, or when readers that listed them before have had
-   their time.
+1. Files of one broker whose ranges follow each other without a gap are merged, up to a size. Files
+   around a gap are not: a broker that is down may still have the rows in between.
+2. The merged file appears whole, under the name of the whole range. From then on it is in effect,
+   and its sources are not (files.py).
+3. Sources are deleted at once, or later, to leave time to readers that listed them before.
 
-It may be killed at any moment, and run again: what is half written has no name, and what is to be
-deleted is found by the rule.
+Compaction may be killed at any moment and run again: an unfinished file has no valid name, and the
+rule tells which files to delete.
 """
 
 import fcntl
@@ -26,77 +24,81 @@ import pyarrow.parquet as pq
 from dovetail.archive.files import (
     UNFINISHED,
     ArchiveError,
-    Part,
-    counting,
-    hours_in,
-    parts_in,
+    ArchiveFile,
+    effective_files,
+    files_in,
+    hour_folders,
 )
 from dovetail.archive.limits import COMPACT_ROW_GROUP_BYTES, COMPACT_STALE_SECONDS
-from dovetail.archive.writer import COMPRESSION, settle
+from dovetail.archive.writer import COMPRESSION, publish_file
 from dovetail.broker.store.database import flush
 
 LOCK_FILE = ".compact.lock"
 
 
-class Compacted(NamedTuple):
-    """What was done."""
+class CompactionResult(NamedTuple):
+    """What compaction has done."""
 
     sources: int = 0
-    """Files that were put into others,"""
+    """Files that were merged."""
     files: int = 0
-    """which are so many,"""
+    """Files that they were merged into."""
     rows: int = 0
-    """and have so many rows."""
+    """Rows in these."""
     deleted: int = 0
     kept: int = 0
-    """Files that do not count, and stay until readers have had their time."""
+    """Merged files that stay until readers have had their time."""
 
 
-class Source(NamedTuple):
-    """A file as it is found."""
+class SourceFile(NamedTuple):
+    """A file to merge."""
 
-    part: Part
+    file: ArchiveFile
     size: int
     schema: pa.Schema
 
 
-def compact(folder: Path, now: float, *, file_bytes_max: int, keep_seconds: float = 0) -> Compacted:
-    """All hours that are over at `now`. `keep_seconds`: what does not count is left for so long."""
-    done = Compacted()
+def compact(
+    folder: Path, now: float, *, file_bytes_max: int, keep_seconds: float = 0
+) -> CompactionResult:
+    """Compact all hours that are over at `now`. Sources are deleted after `keep_seconds`."""
+    done = CompactionResult()
     if not folder.is_dir():
         raise ArchiveError(
-            f"{folder} is no folder that is there.", hint="Name the one that archive.folder names."
+            f"there is no folder {folder}.", hint="Name the one that archive.folder names."
         )
-    with _only_one(folder), _explained(folder):
-        for hour in hours_in(folder):
+    with _locked(folder), _compaction_errors(folder):
+        for hour in hour_folders(folder):
             if hour.ends_at <= now:
                 found = _compact_hour(hour.folder, now, file_bytes_max, keep_seconds)
-                done = Compacted(*(sum(pair) for pair in zip(done, found, strict=True)))
+                done = CompactionResult(*(sum(pair) for pair in zip(done, found, strict=True)))
     return done
 
 
-def _compact_hour(folder: Path, now: float, file_bytes_max: int, keep_seconds: float) -> Compacted:
+def _compact_hour(
+    folder: Path, now: float, file_bytes_max: int, keep_seconds: float
+) -> CompactionResult:
     _remove_unfinished(folder, now)
     sources = files = rows = 0
-    found = (_look_at(folder, part) for part in counting(parts_in(folder)))
-    for run in runs(found, file_bytes_max):
-        whole = _put_together(folder, run)
+    found = (_inspect(folder, file) for file in effective_files(files_in(folder)))
+    for run in mergeable_runs(found, file_bytes_max):
+        merged = _merge(folder, run)
         sources += len(run)
         files += 1
-        rows += whole.rows
-    deleted, kept = _sweep(folder, now - keep_seconds if keep_seconds else math.inf)
-    return Compacted(sources, files, rows, deleted, kept)
+        rows += merged.rows
+    deleted, kept = _delete_covered(folder, now - keep_seconds if keep_seconds else math.inf)
+    return CompactionResult(sources, files, rows, deleted, kept)
 
 
-def runs(sources: Iterable[Source], bytes_max: int) -> Iterator[list[Source]]:
-    """Two or more files each that can be one; sources come by broker and sequence."""
-    run: list[Source] = []
+def mergeable_runs(sources: Iterable[SourceFile], bytes_max: int) -> Iterator[list[SourceFile]]:
+    """Yield lists of two or more files to merge. Sources come by broker and sequence."""
+    run: list[SourceFile] = []
     size = 0
     for source in sources:
         follows = (
             run
-            and run[-1].part.broker == source.part.broker
-            and run[-1].part.last + 1 == source.part.first
+            and run[-1].file.broker == source.file.broker
+            and run[-1].file.last + 1 == source.file.first
             and run[-1].schema.equals(source.schema)
             and size + source.size <= bytes_max
         )
@@ -110,31 +112,32 @@ def runs(sources: Iterable[Source], bytes_max: int) -> Iterator[list[Source]]:
         yield run
 
 
-def _look_at(folder: Path, part: Part) -> Source:
-    file = folder / part.file_name
-    with pq.ParquetFile(file) as opened:
-        if opened.metadata.num_rows != part.rows:
+def _inspect(folder: Path, file: ArchiveFile) -> SourceFile:
+    """Return a file's size and schema. An ArchiveError: it lacks rows of its range."""
+    path = folder / file.file_name
+    with pq.ParquetFile(path) as opened:
+        if opened.metadata.num_rows != file.rows:
             raise ArchiveError(
-                f"{file} has {opened.metadata.num_rows:,} rows, and {part.rows:,} by its name.",
+                f"{path} has {opened.metadata.num_rows:,} rows, and {file.rows:,} by its name.",
                 hint="It was changed since a broker wrote it. Move it elsewhere to go on without.",
             )
-        return Source(part, file.stat().st_size, opened.schema_arrow)
+        return SourceFile(file, path.stat().st_size, opened.schema_arrow)
 
 
-def _put_together(folder: Path, run: list[Source]) -> Part:
-    whole = Part(run[0].part.broker, run[0].part.first, run[-1].part.last)
-    unfinished = folder / whole.unfinished_name
+def _merge(folder: Path, run: list[SourceFile]) -> ArchiveFile:
+    merged = ArchiveFile(run[0].file.broker, run[0].file.first, run[-1].file.last)
+    unfinished = folder / merged.unfinished_name
     try:
         rows = _copy(folder, run, unfinished)
-        if rows != whole.rows:  # a file changed under our hands
-            raise ArchiveError(f"{folder}: {rows:,} rows were read of {whole.rows:,}.")
-        settle(unfinished, folder / whole.file_name)
+        if rows != merged.rows:  # a file changed under our hands
+            raise ArchiveError(f"{folder}: {rows:,} rows were read of {merged.rows:,}.")
+        publish_file(unfinished, folder / merged.file_name)
     finally:
         unfinished.unlink(missing_ok=True)
-    return whole
+    return merged
 
 
-def _copy(folder: Path, run: list[Source], target: Path) -> int:
+def _copy(folder: Path, run: list[SourceFile], target: Path) -> int:
     rows = size = 0
     batches: list[pa.RecordBatch] = []
     with pq.ParquetWriter(target, run[0].schema, compression=COMPRESSION) as writer:
@@ -144,7 +147,7 @@ def _copy(folder: Path, run: list[Source], target: Path) -> int:
             writer.write_table(table, row_group_size=max(len(table), 1))
 
         for source in run:
-            with pq.ParquetFile(folder / source.part.file_name) as opened:
+            with pq.ParquetFile(folder / source.file.file_name) as opened:
                 for batch in opened.iter_batches():
                     batches.append(batch)
                     rows += len(batch)
@@ -157,20 +160,26 @@ def _copy(folder: Path, run: list[Source], target: Path) -> int:
     return rows
 
 
-def _sweep(folder: Path, before: float) -> tuple[int, int]:
-    """Delete what does not count since `before`; returns how many went, and how many stay."""
-    parts = parts_in(folder)
-    wholes = counting(parts)
+def _delete_covered(folder: Path, before: float) -> tuple[int, int]:
+    """Delete files that have been covered since `before`.
+
+    Return how many were deleted, and how many stay for now.
+    """
+    files = files_in(folder)
+    effective = effective_files(files)
     covered = {
-        part: whole for part in parts for whole in wholes if part != whole and whole.covers(part)
+        file: merged
+        for file in files
+        for merged in effective
+        if file != merged and merged.covers(file)
     }
     deleted = 0
-    for whole in set(covered.values()):
-        if (folder / whole.file_name).stat().st_mtime > before:
+    for merged in set(covered.values()):
+        if (folder / merged.file_name).stat().st_mtime > before:
             continue
-        _look_at(folder, whole)  # sure that it is whole, or nothing goes
-        for part in (part for part, of in covered.items() if of == whole):
-            (folder / part.file_name).unlink(missing_ok=True)
+        _inspect(folder, merged)  # never delete the sources of a file that is not whole
+        for file in (file for file, by in covered.items() if by == merged):
+            (folder / file.file_name).unlink(missing_ok=True)
             deleted += 1
     if deleted:
         flush(folder)
@@ -178,7 +187,7 @@ def _sweep(folder: Path, before: float) -> tuple[int, int]:
 
 
 def _remove_unfinished(folder: Path, now: float) -> None:
-    """What was being written when its writer was killed. A writer that lives would try again."""
+    """Delete files that a killed writer left unfinished. A live writer would retry."""
     for file in folder.glob(f".*{UNFINISHED}"):
         with suppress(FileNotFoundError):  # its writer has just given it its name
             if file.stat().st_mtime < now - COMPACT_STALE_SECONDS:
@@ -186,8 +195,8 @@ def _remove_unfinished(folder: Path, now: float) -> None:
 
 
 @contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    with _explained(folder):
+def _locked(folder: Path) -> Iterator[None]:
+    with _compaction_errors(folder):
         lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
@@ -200,7 +209,7 @@ def _only_one(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def _compaction_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:

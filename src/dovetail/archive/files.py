@@ -1,17 +1,17 @@
-"""Names of files, and which of them count: all that says which rows the archive has.
+"""File names of the archive, and the rule which files are in effect. Needs no pyarrow.
 
-A file is called `BROKER-FIRST-LAST.parquet`, and has LAST - FIRST + 1 rows: those of that broker
-with each sequence from FIRST to LAST. It lies in the folder of the hour (UTC) in which they were
-published, `day=2026-11-16/hour=17`.
+A file `BROKER-FIRST-LAST.parquet` has LAST - FIRST + 1 rows: that broker's rows with each sequence
+from FIRST to LAST. It lies in the folder of the hour (UTC) in which they were published,
+`day=2026-11-16/hour=17`.
 
-The rule: **a file counts unless another one in the same folder covers it**: one of the same
-broker, with a range that its own lies in. A broker writes ranges that rise and do not overlap, so
-that only happens where files were put together (compaction.py): the new one covers those that it
-was made of from the moment it appears, whether or not they are gone yet. So every row counts once,
-whatever was killed at whatever moment.
+The rule: **a file is in effect unless another file in the same folder covers it**. A file covers
+another one of the same broker if its range includes the other's range. A broker writes ranges that
+rise and do not overlap. So only a file merged by compaction (compaction.py) covers others: its
+sources, from the moment it appears, even before they are deleted. So every row is read once,
+whatever is killed at whatever moment.
 
 A file appears whole: it is written under a name that begins with a dot, and renamed. Other files
-than these are not looked at. Nothing here needs pyarrow.
+are ignored.
 """
 
 import os
@@ -29,15 +29,15 @@ _VERSION = re.compile(r"version=([0-9]{1,18})")
 _HOUR = re.compile(r"hour=([0-9]{2})")
 
 UNFINISHED = ".part"
-"""The end of a name that a file has while it is written; it begins with a dot."""
+"""The end of the name of a file that is being written. Such a name begins with a dot."""
 
 
 class ArchiveError(DovetailError):
-    """The archive cannot be read, or not be put in order."""
+    """The archive cannot be read or compacted."""
 
 
-class Part(NamedTuple):
-    """What the name of a file says."""
+class ArchiveFile(NamedTuple):
+    """A file of the archive, as its name describes it."""
 
     broker: str
     first: int
@@ -55,54 +55,55 @@ class Part(NamedTuple):
     def rows(self) -> int:
         return self.last - self.first + 1
 
-    def covers(self, other: "Part") -> bool:
+    def covers(self, other: "ArchiveFile") -> bool:
         return self.broker == other.broker and self.first <= other.first and other.last <= self.last
 
 
-class Hour(NamedTuple):
-    """A folder of the archive, and when its hour is over, in Unix seconds."""
+class HourFolder(NamedTuple):
+    """The folder of an hour."""
 
     folder: Path
     ends_at: float
+    """When the hour is over, in Unix seconds."""
 
 
-def part_of(name: str) -> Part | None:
-    """What a name of a file says; None if it is none of the archive."""
+def parse_file_name(name: str) -> ArchiveFile | None:
+    """Return the file of this name; None if it is not one of the archive."""
     found = _NAME.fullmatch(name)
     if found is None or name.startswith("."):
         return None
-    part = Part(found[1], int(found[2]), int(found[3]))
-    return part if part.first <= part.last and part.file_name == name else None
+    file = ArchiveFile(found[1], int(found[2]), int(found[3]))
+    return file if file.first <= file.last and file.file_name == name else None
 
 
-def hour_of(time_microseconds: int) -> str:
-    """The folder of a moment, within the archive's."""
+def hour_path(time_microseconds: int) -> str:
+    """Return the folder of a moment's hour, relative to the archive's folder."""
     return datetime.fromtimestamp(time_microseconds // 1_000_000, UTC).strftime(
         "day=%Y-%m-%d/hour=%H"
     )
 
 
-def counting(parts: Iterable[Part]) -> list[Part]:
-    """Those of one folder that no other one covers, by broker and sequence."""
-    kept: list[Part] = []
-    # A part that covers another comes before it.
-    for part in sorted(set(parts), key=lambda one: (one.broker, one.first, -one.last)):
-        if not (kept and kept[-1].covers(part)):
-            kept.append(part)
+def effective_files(files: Iterable[ArchiveFile]) -> list[ArchiveFile]:
+    """Return the files of one folder that no other file covers, by broker and sequence."""
+    kept: list[ArchiveFile] = []
+    # A file that covers another one sorts before it.
+    for file in sorted(set(files), key=lambda one: (one.broker, one.first, -one.last)):
+        if not (kept and kept[-1].covers(file)):
+            kept.append(file)
     return kept
 
 
-def parts_in(folder: Path) -> list[Part]:
-    """All files of the archive in the folder of an hour; of one that is not there, none."""
+def files_in(folder: Path) -> list[ArchiveFile]:
+    """Return all files in the folder of an hour; none if the folder is missing."""
     try:
         names = [one.name for one in folder.iterdir()]
     except FileNotFoundError:
         return []
-    return [part for name in names if (part := part_of(name)) is not None]
+    return [file for name in names if (file := parse_file_name(name)) is not None]
 
 
-def hours_in(folder: Path) -> Iterator[Hour]:
-    """The folders of hours, in their order."""
+def hour_folders(folder: Path) -> Iterator[HourFolder]:
+    """Yield the folders of hours, in the order of time."""
     for day in sorted(_folders(folder)):
         found_day = _DAY.fullmatch(day)
         if found_day is None:
@@ -115,28 +116,28 @@ def hours_in(folder: Path) -> Iterator[Hour]:
                 begins = datetime.fromisoformat(f"{found_day[1]}T{found_hour[1]}:00:00+00:00")
             except ValueError:  # a 31st of February
                 continue
-            yield Hour(folder / day / hour, begins.timestamp() + 3_600)
+            yield HourFolder(folder / day / hour, begins.timestamp() + 3_600)
 
 
 def _folders(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if entry.is_dir()]
-    except FileNotFoundError:  # it went since we heard of it
+    except FileNotFoundError:  # deleted meanwhile
         return []
 
 
 def files_of(folder: str | os.PathLike[str]) -> list[Path]:
-    """The files that count, in the order of hours, brokers and sequences. What jobs read.
+    """Return the files in effect, by hour, broker and sequence, for jobs to read.
 
-    While files are put together a listing can miss one that came and others that went, so it is
-    made until two agree. A file that is put into another one between this and its reading is not
-    found any more: then list again.
+    During compaction a listing can miss both a merged file and its sources, so listings are
+    repeated until two agree. If a listed file is missing when it is read, it was merged since: list
+    again.
     """
     root = Path(folder)
     if not root.is_dir():
         raise ArchiveError(
-            f"{root} is no folder that is there.", hint="Name the one that archive.folder names."
+            f"there is no folder {root}.", hint="Name the one that archive.folder names."
         )
     listed = _listed(root)
     while (again := _listed(root)) != listed:
@@ -146,9 +147,9 @@ def files_of(folder: str | os.PathLike[str]) -> list[Path]:
 
 def _listed(folder: Path) -> list[Path]:
     return [
-        hour.folder / part.file_name
-        for hour in hours_in(folder)
-        for part in counting(parts_in(hour.folder))
+        hour.folder / file.file_name
+        for hour in hour_folders(folder)
+        for file in effective_files(files_in(hour.folder))
     ]
 
 
@@ -156,7 +157,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def subscriptions_of(folder: str | os.PathLike[str], version: int | None = None) -> list[Path]:
-    """The files with the subscriptions of all brokers: of each the newest, up to this version."""
+    """Return each broker's newest file of subscriptions, up to this version."""
     newest: dict[str, Path] = {}
     for number, file in _versions(Path(folder)):
         if version is None or number <= version:
@@ -164,8 +165,8 @@ def subscriptions_of(folder: str | os.PathLike[str], version: int | None = None)
     return [newest[name] for name in sorted(newest)]
 
 
-def versions_of(folder: Path, broker: str) -> list[tuple[int, Path]]:
-    """The files with this broker's subscriptions, by version."""
+def subscription_versions(folder: Path, broker: str) -> list[tuple[int, Path]]:
+    """Return the files of one broker's subscriptions, by version."""
     name = f"{broker}.parquet"
     return [(version, file) for version, file in _versions(folder) if file.name == name]
 

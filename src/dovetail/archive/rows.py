@@ -1,11 +1,9 @@
-"""Rows of the archive as Arrow: what is in their columns (columns.py).
+"""Convert rows of the archive to Arrow columns (columns.py).
 
-`attributes` and `texts` are what the space of the topic reads of a publication, as brokers do when
-they look for clauses that hold: its numbers and its texts, of user properties and, if the space
-says so, of the payload. Both are empty outside of spaces, and where nothing can be read.
-`properties` has the user properties as they came, in their order, whatever a space makes of them.
-`stream` is there for publications whose clauses Spark looks at (`engine = "spark"`): what it has to
-pass on besides.
+`attributes` and `texts` have the numbers and texts that brokers read for where-clauses: from user
+properties and, if the space says so, from the payload. Both are empty outside of spaces, and if the
+values cannot be read. `properties` has the user properties as they came, in order. `stream` is set
+if Spark evaluates the clauses (`engine = "spark"`): it has what subscribers need besides.
 """
 
 import math
@@ -16,8 +14,8 @@ import pyarrow.parquet as pq
 
 from dovetail.archive.columns import SCHEMA
 from dovetail.archive.limits import ARCHIVE_CHUNK_ROWS
-from dovetail.attributes.space_registry import Spaces
-from dovetail.broker.archive_queue import Rows, waiting_decoder
+from dovetail.attributes.space_registry import SpaceRegistry
+from dovetail.broker.archive_queue import Rows, delivery_context_decoder
 from dovetail.broker.publication_point import point_of
 from dovetail.broker.store.journal import ArchiveRow
 from dovetail.codec.properties import user_properties
@@ -25,8 +23,8 @@ from dovetail.errors import ClientError
 from dovetail.messages import Message
 
 
-def table_of(rows: Rows, spaces: Spaces) -> pa.Table:
-    """In chunks, so that the event loop gets its turn in between."""
+def table_of(rows: Rows, spaces: SpaceRegistry) -> pa.Table:
+    """Return rows as a table, converted in chunks, so that the event loop runs in between."""
     chunks = [
         _chunk(rows[start : start + ARCHIVE_CHUNK_ROWS], spaces)
         for start in range(0, len(rows), ARCHIVE_CHUNK_ROWS)
@@ -34,7 +32,7 @@ def table_of(rows: Rows, spaces: Spaces) -> pa.Table:
     return pa.Table.from_batches(chunks, SCHEMA)
 
 
-def _chunk(rows: Rows, spaces: Spaces) -> pa.RecordBatch:
+def _chunk(rows: Rows, spaces: SpaceRegistry) -> pa.RecordBatch:
     read = [attributes_of(row, spaces) for _, row in rows]
     columns: Sequence[Iterable[object]] = (
         [row.time_microseconds for _, row in rows],
@@ -54,16 +52,16 @@ def _chunk(rows: Rows, spaces: Spaces) -> pa.RecordBatch:
 
 
 def warm_up() -> None:
-    """What pyarrow loads when it is first used takes a second: not while rows wait."""
+    """Use pyarrow once: its first use takes a second, and no rows wait for it yet."""
     row = ArchiveRow("", 0, b"", b"", 0, False, b"")
-    pq.write_table(table_of([(0, row)], Spaces()), pa.BufferOutputStream())
+    pq.write_table(table_of([(0, row)], SpaceRegistry()), pa.BufferOutputStream())
 
 
 def attributes_of(
-    row: ArchiveRow, spaces: Spaces
+    row: ArchiveRow, spaces: SpaceRegistry
 ) -> tuple[list[tuple[str, float]], list[tuple[str, str]]]:
-    """Numbers and texts, as a broker reads them."""
-    space = spaces.governing(row.topic)
+    """Return the numbers and the texts of a row, as brokers read them."""
+    space = spaces.space_of_topic(row.topic)
     if space is None:
         return [], []
     message = Message(row.topic, row.payload, properties=row.properties)
@@ -84,7 +82,7 @@ def attributes_of(
 def _stream(row: ArchiveRow) -> dict[str, object] | None:
     if not row.stream:
         return None
-    waiting = waiting_decoder.decode(row.stream)
+    waiting = delivery_context_decoder.decode(row.stream)
     expires = None if waiting.expires_at is None else round(waiting.expires_at * 1e6)
     return {"client": waiting.client, "expires": expires, "properties": row.properties}
 

@@ -1,13 +1,12 @@
-"""Sequences of one broker's rows, and how far a reader is: arithmetic, and nothing else.
+"""Arithmetic on the sequences of a broker's rows, and on the offsets of readers. Pure.
 
-A broker's sequences rise by one with each row while it runs, and go on higher up after a start. So
-its rows are a few **runs** of sequences, from the first to the last, without a gap inside. An
-**offset** is the sequence that a reader has read up to, 0 before anything. What it has not read of
-a run is everything above its offset: reading from one offset to the next, in pieces of any kind,
-gives each row once.
+A broker's sequences rise by one with each row while it runs, and continue higher up after a start.
+So its rows form a few **runs**: ranges from the first to the last sequence without a gap. An
+**offset** is the last sequence that a reader has read, or 0 at first. Reading from one offset to
+the next, in pieces of any size, gives each row once.
 
-Runs are in their order and do not overlap. The distance of two offsets says nothing: between two
-lives of a broker there may be billions of sequences that no row has.
+Runs are sorted and do not overlap. The distance of two offsets means nothing: between two lives of
+a broker there may be billions of unused sequences.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +15,8 @@ Run = tuple[int, int]
 """The first and the last sequence."""
 
 
-def joined(ranges: Iterable[Run]) -> list[Run]:
-    """Ranges in their order, those that follow each other without a gap put together."""
+def merge_runs(ranges: Iterable[Run]) -> list[Run]:
+    """Merge sorted ranges that follow each other without a gap."""
     runs: list[Run] = []
     for first, last in ranges:
         if runs and first <= runs[-1][1] + 1:
@@ -27,8 +26,8 @@ def joined(ranges: Iterable[Run]) -> list[Run]:
     return runs
 
 
-def between(runs: Iterable[Run], after: int, upto: int | None = None) -> list[Run]:
-    """What of them is above an offset, and not above another."""
+def clip_runs(runs: Iterable[Run], after: int, upto: int | None = None) -> list[Run]:
+    """Return the parts of runs above `after` and up to `upto`."""
     found = []
     for first, last in runs:
         low, high = max(first, after + 1), last if upto is None else min(last, upto)
@@ -37,13 +36,13 @@ def between(runs: Iterable[Run], after: int, upto: int | None = None) -> list[Ru
     return found
 
 
-def rows_in(runs: Iterable[Run]) -> int:
+def count_rows(runs: Iterable[Run]) -> int:
     return sum(last - first + 1 for first, last in runs)
 
 
-def advanced(runs: Iterable[Run], offset: int, rows: int) -> int:
-    """The offset that so many rows further on is; the last there is, if there are fewer."""
-    for first, last in between(runs, offset):
+def advance(runs: Iterable[Run], offset: int, rows: int) -> int:
+    """Return the offset this many rows further on, or the last one if there are fewer rows."""
+    for first, last in clip_runs(runs, offset):
         if rows <= 0:
             break
         offset = min(first + rows - 1, last)
@@ -51,10 +50,10 @@ def advanced(runs: Iterable[Run], offset: int, rows: int) -> int:
     return offset
 
 
-def shared_out(waiting: Mapping[str, int], rows_max: int) -> dict[str, int]:
-    """How many rows of each broker are read, of so many in all.
+def share_rows(waiting: Mapping[str, int], rows_max: int) -> dict[str, int]:
+    """Return how many rows to read from each broker, at most `rows_max` in all.
 
-    Each gets the same, and what one does not need is for the others.
+    All brokers get equal shares. What a broker does not need goes to the others.
     """
     shares = {}
     left = rows_max
@@ -65,15 +64,15 @@ def shared_out(waiting: Mapping[str, int], rows_max: int) -> dict[str, int]:
     return shares
 
 
-def cut(runs: Sequence[Run], rows_max: int) -> list[list[Run]]:
-    """In pieces of at most so many rows, as even as that goes."""
-    total = rows_in(runs)
+def split_runs(runs: Sequence[Run], rows_max: int) -> list[list[Run]]:
+    """Split runs into pieces of about equal size, each of at most `rows_max` rows."""
+    total = count_rows(runs)
     pieces = -(-total // rows_max)
     found: list[list[Run]] = []
     offset = 0
     for number in range(pieces):
         rows = total * (number + 1) // pieces - total * number // pieces
-        end = advanced(runs, offset, rows)
-        found.append(between(runs, offset, end))
+        end = advance(runs, offset, rows)
+        found.append(clip_runs(runs, offset, end))
         offset = end
     return found

@@ -1,4 +1,4 @@
-"""A broker's subscriptions to the archive while it runs: when they have changed, piece by piece."""
+"""Writes a running broker's subscriptions to the archive when they have changed."""
 
 import asyncio
 import logging
@@ -8,24 +8,26 @@ from pathlib import Path
 
 from dovetail.archive.limits import ARCHIVE_CHUNK_ROWS
 from dovetail.archive.subscription_files import SubscriptionFile, SubscriptionRow
-from dovetail.archive.worker_thread import Worker
-from dovetail.broker.net.server import Server
-from dovetail.settings import Archive
+from dovetail.archive.worker_thread import WorkerThread
+from dovetail.broker.net.server import BrokerServer
+from dovetail.settings import ArchiveSettings
 
 log = logging.getLogger("dovetail.archive")
 
 
 class SubscriptionExport:
-    """A task of one broker."""
+    """Exports the subscriptions of one broker."""
 
-    def __init__(self, server: Server, settings: Archive, name: str, thread: Worker) -> None:
+    def __init__(
+        self, server: BrokerServer, settings: ArchiveSettings, name: str, thread: WorkerThread
+    ) -> None:
         self._server = server
         self._settings = settings
         self._name = name
         self._thread = thread
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Export until cancelled."""
         router = self._server.broker.router
         known = -1
         is_failing = False
@@ -51,11 +53,11 @@ class SubscriptionExport:
         try:
             folder, now = Path(self._settings.folder), self._server.clock()
             file = await do(lambda: SubscriptionFile(folder, self._name, now))
-            for rows in gathered(self._server):
+            for rows in subscription_batches(self._server):
                 await do(partial(file.add, rows))  # clients are served meanwhile
             await do(file.finish)
             is_whole = True
-        except Exception as error:  # noqa: BLE001 (of a disk or of Arrow: told, and tried again)
+        except Exception as error:  # noqa: BLE001 (of the disk or Arrow: logged, and tried again)
             return error
         finally:
             if file is not None and not is_whole:
@@ -63,8 +65,11 @@ class SubscriptionExport:
         return None
 
 
-def gathered(server: Server) -> Iterator[list[SubscriptionRow]]:
-    """Some at a time. Who comes or goes between two may be among them or not."""
+def subscription_batches(server: BrokerServer) -> Iterator[list[SubscriptionRow]]:
+    """Yield all subscriptions in batches.
+
+    Changes between two batches may be included or not.
+    """
     rows: list[SubscriptionRow] = []
     for session in [*server.broker.sessions.values()]:
         for one in [*session.subscriptions.values()]:

@@ -1,14 +1,15 @@
-"""The subscriptions of a broker as a table beside its publications: what jobs match these with.
+"""A broker's subscriptions as a table beside its publications, for jobs that match both.
 
     FOLDER/subscriptions/version=N/BROKER.parquet
 
 A version is the time of writing in milliseconds, and rises. A file has all subscriptions of one
-broker; those of the cluster are the newest file of each (`files.subscriptions_of`). A broker writes
-one when something has changed, and deletes its own that are old. While it gathers them clients are
-served, so who comes or goes meanwhile may be in it or not, and is in the next.
+broker. The newest file of each broker gives the subscriptions of the cluster
+(`files.subscriptions_of`). A broker writes a file when something has changed, and deletes
+its old ones. It serves clients meanwhile, so a change at that moment may be in this file or in the
+next.
 
-`id` is made of client, filter and clause: it stays when the session follows its client to another
-broker, or the broker starts again.
+`id` is computed from client, filter and clause. It stays the same when the session moves to another
+broker, or the broker restarts.
 """
 
 import hashlib
@@ -20,9 +21,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dovetail.archive.files import UNFINISHED, versions_of
+from dovetail.archive.files import UNFINISHED, subscription_versions
 from dovetail.archive.limits import ARCHIVE_SUBSCRIPTIONS_KEPT
-from dovetail.archive.writer import COMPRESSION, make_folder, settle
+from dovetail.archive.writer import COMPRESSION, make_folder, publish_file
 from dovetail.attributes.clauses import split_key
 from dovetail.broker.clause_log import subscription_id
 from dovetail.broker.limits import HANDLE_PREFIX
@@ -51,12 +52,12 @@ class SubscriptionRow(NamedTuple):
 
 
 class SubscriptionFile:
-    """A table that is being written. Used by one thread at a time."""
+    """Writes one file of subscriptions. Used by one thread at a time."""
 
     def __init__(self, folder: Path, broker: str, now: float) -> None:
         self._root = folder
         self._broker = broker
-        last = max((version for version, _ in versions_of(folder, broker)), default=0)
+        last = max((version for version, _ in subscription_versions(folder, broker)), default=0)
         version = max(int(now * 1_000), last + 1)
         self._remove_unfinished()
         place = folder / "subscriptions" / f"version={version}"
@@ -71,35 +72,37 @@ class SubscriptionFile:
         return f".{self._broker}.parquet{UNFINISHED}"
 
     def _remove_unfinished(self) -> None:
-        """What an earlier life was killed over; of another broker we cannot know."""
+        """Delete files that this broker left unfinished when it was killed."""
         for left in (self._root / "subscriptions").glob(f"version=*/{self._unfinished_name}"):
             left.unlink(missing_ok=True)
             with suppress(OSError):  # another broker has a file there
                 left.parent.rmdir()
 
     def add(self, rows: Sequence[SubscriptionRow]) -> None:
-        self._batches.append(batch_of(rows, self._broker))
+        self._batches.append(subscription_batch(rows, self._broker))
         if len(self._batches) == _BATCHES:
             self._write()
 
     def _write(self) -> None:
-        """One group of rows: readers like them large."""
+        """Write one row group of many batches: large groups are faster to read."""
         if self._batches:
             self._writer.write_table(pa.Table.from_batches(self._batches, SCHEMA))
             self._batches = []
 
     def finish(self) -> None:
-        """It counts from now on; versions that are old go."""
+        """Put the file in effect, and delete old versions."""
         self._write()
         self._writer.close()
-        settle(self._unfinished, self._file)
-        for _, file in versions_of(self._root, self._broker)[:-ARCHIVE_SUBSCRIPTIONS_KEPT]:
+        publish_file(self._unfinished, self._file)
+        for _, file in subscription_versions(self._root, self._broker)[
+            :-ARCHIVE_SUBSCRIPTIONS_KEPT
+        ]:
             file.unlink(missing_ok=True)
             with suppress(OSError):  # another broker has a file there
                 file.parent.rmdir()
 
     def give_up(self) -> None:
-        """Leave nothing behind, as far as that goes."""
+        """Delete the unfinished file, if possible."""
         with suppress(Exception):
             self._writer.close()
         with suppress(OSError):
@@ -107,7 +110,7 @@ class SubscriptionFile:
             self._file.parent.rmdir()
 
 
-def batch_of(rows: Sequence[SubscriptionRow], broker: str) -> pa.RecordBatch:
+def subscription_batch(rows: Sequence[SubscriptionRow], broker: str) -> pa.RecordBatch:
     split = [split_key(row.key) for row in rows]
     columns: Sequence[Sequence[object]] = (
         [id_of(row) for row in rows],
@@ -126,7 +129,7 @@ def id_of(row: SubscriptionRow) -> int:
 
 
 def _shown(client: str) -> str:
-    """Who knows a handle may use it: a table for everybody names it, and does not give it away."""
+    """Return a client's name to show. A handle is a secret, so only its hash is shown."""
     if not client.startswith(HANDLE_PREFIX):
         return client
     return HANDLE_PREFIX + hashlib.blake2b(client.encode(), digest_size=8).hexdigest()

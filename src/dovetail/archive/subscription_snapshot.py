@@ -1,9 +1,9 @@
-"""A broker's subscriptions as they are now, for streams that ask over HTTP and match with them.
+"""A broker's current subscriptions, for streams that fetch them over HTTP.
 
-An answer has a version: the life of the broker, and how often its subscriptions have changed. Who
-names the version that it has is sent nothing unless there is another. All that were acknowledged
-before the question are in the answer. It is gathered some at a time, so that clients are served
-meanwhile, and for one who asks after the other: it is in memory until it has gone.
+An answer has a version: the life of the broker, and the number of changes of its subscriptions. If
+the request names the current version, the answer is empty. It contains all subscriptions that were
+acknowledged before the request. It is collected in batches, so that clients are served meanwhile.
+Requests are answered one after the other, because an answer takes memory.
 """
 
 import asyncio
@@ -11,16 +11,17 @@ from functools import partial
 
 import pyarrow as pa
 
-from dovetail.archive.subscription_export import gathered
-from dovetail.archive.subscription_files import SCHEMA, batch_of
-from dovetail.archive.worker_thread import Worker
-from dovetail.broker.net.server import Server
+from dovetail.archive.arrow_stream import pack
+from dovetail.archive.subscription_export import subscription_batches
+from dovetail.archive.subscription_files import SCHEMA, subscription_batch
+from dovetail.archive.worker_thread import WorkerThread
+from dovetail.broker.net.server import BrokerServer
 
 
-class SubscriptionTelling:
-    """One broker's. Its methods are for the event loop."""
+class SubscriptionSnapshot:
+    """Answers requests for one broker's subscriptions. Call its methods from the event loop."""
 
-    def __init__(self, server: Server, name: str, thread: Worker) -> None:
+    def __init__(self, server: BrokerServer, name: str, thread: WorkerThread) -> None:
         self._server = server
         self._name = name
         self._thread = thread
@@ -31,24 +32,18 @@ class SubscriptionTelling:
     def version(self) -> str:
         return f"{self._life}-{self._server.broker.router.changes}"
 
-    async def tell(self, known: str) -> tuple[bytes | None, str]:
-        """An Arrow stream, or None for who knows all; and the version."""
+    async def read(self, known: str) -> tuple[bytes | None, str]:
+        """Return the subscriptions as an Arrow stream, and their version.
+
+        The stream is None if `known` is the current version.
+        """
         async with self._turn:
             version = self.version
             if known == version:
                 return None, version
             batches = [
-                await self._thread.result_of(partial(batch_of, rows, self._name))
-                for rows in gathered(self._server)
+                await self._thread.result_of(partial(subscription_batch, rows, self._name))
+                for rows in subscription_batches(self._server)
             ]
-            return await self._thread.result_of(partial(_packed, batches)), version
-
-
-def _packed(batches: list[pa.RecordBatch]) -> bytes:
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
+            table = pa.Table.from_batches(batches, SCHEMA)
+            return await self._thread.result_of(partial(pack, table)), version

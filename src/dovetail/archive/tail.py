@@ -1,12 +1,11 @@
-"""The files of an archive by broker and sequence, for readers that go on where they have been.
+"""The files of an archive by broker and sequence, for readers that continue at an offset.
 
-A reader asks for the rows of a broker above its offset (sequences.py), and gets them in their
-order, each once: also while brokers add files, and while small ones are put together. A file has
-the sequences that its name says, in their order, so a row's place in it is known without a search.
+A reader asks for the rows of a broker above its offset (sequences.py). It gets them in order, each
+once, even while brokers add files and compaction merges them. A file has the sequences of its name,
+in order, so the position of a row in it is known without a search.
 
-Which files count says files.py. Folders are listed anew when they have changed; a file that was put
-into another one since is not found, and then everything is listed again, and the reader goes on
-above the last row that it has.
+A folder is listed again when it has changed. If a file is missing because compaction has merged it,
+everything is listed again, and the reader continues above the last row that it has.
 """
 
 import time
@@ -18,48 +17,55 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dovetail.archive.columns import SCHEMA
-from dovetail.archive.files import ArchiveError, Part, counting, hours_in, parts_in
+from dovetail.archive.files import (
+    ArchiveError,
+    ArchiveFile,
+    effective_files,
+    files_in,
+    hour_folders,
+)
 from dovetail.archive.limits import ARCHIVE_LISTINGS_MAX, ARCHIVE_SETTLED_SECONDS
-from dovetail.archive.sequences import Run, between, joined
+from dovetail.archive.sequences import Run, clip_runs, merge_runs
 
 
-class Piece(NamedTuple):
-    """Rows, and the offset that they lead to: nothing is between the last of them and it."""
+class RowChunk(NamedTuple):
+    """Rows of a broker, in order."""
 
     table: pa.Table
     upto: int
+    """The reader's next offset. There are no rows between the last of these and it."""
 
 
-class _File(NamedTuple):
-    part: Part
+class _LocatedFile(NamedTuple):
+    file: ArchiveFile
     folder: Path
 
     @property
     def path(self) -> Path:
-        return self.folder / self.part.file_name
+        return self.folder / self.file.file_name
 
 
-class _Listing(NamedTuple):
-    """What a folder had, and when it had last changed."""
+class _FolderListing(NamedTuple):
+    """The files of a folder, and when it had last changed."""
 
     changed_at: int
     is_settled: bool
-    parts: list[Part]
+    files: list[ArchiveFile]
 
 
-class Tail:
-    """The files of one folder. Used by one thread at a time."""
+class ArchiveTail:
+    """Reads the files of one archive. Used by one thread at a time."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._clock = clock
-        self._hours: dict[Path, _Listing] = {}
-        self._files: dict[str, list[_File]] = {}
+        self._hours: dict[Path, _FolderListing] = {}
+        self._files: dict[str, list[_LocatedFile]] = {}
 
-    def look(self) -> None:
-        """See what there is now; an archive that has no folder yet has nothing."""
+    def refresh(self) -> None:
+        """List the files again. An archive without a folder is empty."""
         try:
-            hours = {hour.folder: self._listed(hour.folder) for hour in hours_in(self._folder)}
+            hours = {hour.folder: self._listed(hour.folder) for hour in hour_folders(self._folder)}
         except OSError as error:
             raise _unreadable(self._folder, error) from error
         if hours == self._hours:
@@ -67,26 +73,26 @@ class Tail:
         self._hours = hours
         self._files = {}
         for folder, listing in hours.items():
-            for part in counting(listing.parts):
-                self._files.setdefault(part.broker, []).append(_File(part, folder))
+            for file in effective_files(listing.files):
+                self._files.setdefault(file.broker, []).append(_LocatedFile(file, folder))
         for files in self._files.values():
-            files.sort(key=lambda file: file.part.first)
+            files.sort(key=lambda located: located.file.first)
 
-    def _listed(self, folder: Path) -> _Listing:
+    def _listed(self, folder: Path) -> _FolderListing:
         try:
             changed_at = folder.stat().st_mtime_ns
         except FileNotFoundError:
-            return _Listing(0, False, [])
+            return _FolderListing(0, False, [])
         known = self._hours.get(folder)
         if known is not None and known.is_settled and known.changed_at == changed_at:
             return known
-        # Clocks of file systems tick some times a second: a change in the tick of another one
-        # cannot be seen.
+        # Clocks of file systems tick only some times a second. Two changes within one tick look
+        # the same.
         is_settled = changed_at / 1e9 < self._clock() - ARCHIVE_SETTLED_SECONDS
-        parts = parts_in(folder)
-        while sorted(again := parts_in(folder)) != sorted(parts):
-            parts = again
-        return _Listing(changed_at, is_settled, sorted(parts))
+        files = files_in(folder)
+        while sorted(again := files_in(folder)) != sorted(files):
+            files = again
+        return _FolderListing(changed_at, is_settled, sorted(files))
 
     @property
     def brokers(self) -> list[str]:
@@ -94,10 +100,10 @@ class Tail:
 
     def runs(self, broker: str) -> list[Run]:
         files = self._files.get(broker, [])
-        return joined((file.part.first, file.part.last) for file in files)
+        return merge_runs((located.file.first, located.file.last) for located in files)
 
-    def read(self, broker: str, after: int, upto: int, rows_max: int, bytes_max: int) -> Piece:
-        """Rows above an offset and up to another one: as many as fit, at least one if there are."""
+    def read(self, broker: str, after: int, upto: int, rows_max: int, bytes_max: int) -> RowChunk:
+        """Return rows above `after` and up to `upto`: as many as fit, and at least one."""
         offset, rows, size = after, 0, 0
         batches: list[pa.RecordBatch] = []
         for _ in range(ARCHIVE_LISTINGS_MAX):
@@ -108,36 +114,37 @@ class Tail:
                     rows += len(batch)
                     size += batch.nbytes
                     if rows >= rows_max or size >= bytes_max:
-                        return Piece(pa.Table.from_batches(batches, SCHEMA), offset)
+                        return RowChunk(pa.Table.from_batches(batches, SCHEMA), offset)
             except FileNotFoundError:
                 self._hours = {}
-                self.look()
+                self.refresh()
             else:
-                return Piece(pa.Table.from_batches(batches, SCHEMA), upto)
-        raise ArchiveError(f"{self._folder}: files go faster than they can be read.")
+                return RowChunk(pa.Table.from_batches(batches, SCHEMA), upto)
+        raise ArchiveError(f"{self._folder}: files disappear faster than they can be read.")
 
     def _batches(
         self, broker: str, after: int, upto: int, rows_max: int, bytes_max: int
     ) -> Iterator[pa.RecordBatch]:
         left = rows_max
-        for file in self._files.get(broker, []):
-            for first, last in between([(file.part.first, file.part.last)], after, upto):
+        for located in self._files.get(broker, []):
+            run = located.file.first, located.file.last
+            for first, last in clip_runs([run], after, upto):
                 wanted = first, min(last, first + left - 1)
                 if wanted[0] <= wanted[1]:
                     left -= wanted[1] - wanted[0] + 1
-                    yield from _rows_of(file, wanted, bytes_max)
+                    yield from _rows_of(located, wanted, bytes_max)
 
 
-def _rows_of(file: _File, wanted: Run, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """Rows with these sequences."""
-    begin, end = wanted[0] - file.part.first, wanted[1] - file.part.first + 1
+def _rows_of(located: _LocatedFile, wanted: Run, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of these sequences."""
+    begin, end = wanted[0] - located.file.first, wanted[1] - located.file.first + 1
     try:
-        with pq.ParquetFile(file.path) as opened:
+        with pq.ParquetFile(located.path) as opened:
             metadata = opened.metadata
-            if metadata.num_rows != file.part.rows:
+            if metadata.num_rows != located.file.rows:
                 raise ArchiveError(
-                    f"{file.path} has {metadata.num_rows:,} rows, and {file.part.rows:,} by its "
-                    "name.",
+                    f"{located.path} has {metadata.num_rows:,} rows, and {located.file.rows:,} by "
+                    "its name.",
                     hint="It was changed since a broker wrote it.",
                 )
             start = 0
@@ -151,17 +158,19 @@ def _rows_of(file: _File, wanted: Run, bytes_max: int) -> Iterator[pa.RecordBatc
                     for batch in opened.iter_batches(at_once, row_groups=[number]):
                         if at + len(batch) > begin and at < end:
                             low = max(begin - at, 0)
-                            yield _as_row(batch.slice(low, min(end - at, len(batch)) - low))
+                            yield _with_current_columns(
+                                batch.slice(low, min(end - at, len(batch)) - low)
+                            )
                         at += len(batch)
                 start = stop
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
-        raise _unreadable(file.path, error) from error
+        raise _unreadable(located.path, error) from error
 
 
-def _as_row(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """In our columns, whichever version wrote it."""
+def _with_current_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows in the current columns, whichever version wrote them."""
     if batch.schema.equals(SCHEMA):
         return batch
     known = {*batch.schema.names}

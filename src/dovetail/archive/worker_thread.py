@@ -1,6 +1,6 @@
-"""A thread that does one thing after the other, for an event loop that must not wait for a disk.
+"""A thread that runs tasks in order, for an event loop that must not wait for a disk.
 
-It is a daemon: a process ends without waiting for a disk that does not answer.
+It is a daemon thread: a process ends without waiting for a disk that does not answer.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Worker:
-    """A thread that does one thing after the other."""
+class WorkerThread:
+    """Runs tasks in order."""
 
     def __init__(self, name: str) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -25,7 +25,7 @@ class Worker:
         self._tasks.put(task)
 
     async def result_of(self, task: Callable[[], T]) -> T:
-        """Of a task, or the error that it ended with."""
+        """Run a task, and return its result or raise its error."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
 
@@ -36,7 +36,7 @@ class Worker:
         def run() -> None:
             try:
                 value = task()
-            except Exception as error:  # noqa: BLE001 (who waits for it gets it)
+            except Exception as error:  # noqa: BLE001 (the caller gets it)
                 act = partial(result.set_exception, error)
             else:
                 act = partial(result.set_result, value)
@@ -47,10 +47,10 @@ class Worker:
         return await result
 
     def stop(self) -> None:
-        """When it has done what it was given."""
+        """End the thread after the tasks that it has."""
         self._tasks.put(None)
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
-            del task  # not to be kept while we wait
+            del task  # free its memory while waiting

@@ -5,25 +5,25 @@ publication becomes a point. `space.matches` is the oracle: every index is teste
 
 Where-clauses, each module importing only those below it:
 
-    space_registry.py  the spaces of a broker: which one governs a topic
-    clauses.py         the clauses of many subscriptions, and which of them a publication satisfies
-    declaration.py     `[spaces.NAME]` in a configuration file to spaces
-    space.py           clauses to boxes, publications to points
-    filter_query.py    a clause behind a topic filter: `sensor/+?location=roomA&value>25`
-    grammar.py         the grammar
+    space_registry.py  the spaces of a broker: finds the one that governs a topic
+    clauses.py         the clauses of many subscriptions: finds those that a publication satisfies
+    declaration.py     makes spaces of `[spaces.NAME]` in a configuration file
+    space.py           makes boxes of clauses, and points of publications
+    filter_query.py    parses a clause behind a topic filter: `sensor/+?location=roomA&value>25`
+    grammar.py         parses where-clauses
     simple_grammar.py  a fast path for clauses without parentheses
-    where_clause.py    what a clause means, its rules and its limits
-    conjunctions.py    conditions that hold together: half-open ranges and sets of texts
+    where_clause.py    a parsed clause, with its rules and limits
+    conjunctions.py    conditions joined by `and`: half-open ranges and sets of texts
     tokens.py          names, numbers, texts and signs
 
-A fault in a clause is a `WhereError`. It shows the clause with a caret below the wrong character.
+An error in a clause is a `WhereError`. It shows the clause with a caret below the wrong character.
 Clauses are checked when a client subscribes, never when one publishes.
 
 Boxes:
 
     box_index.py       finds the boxes that a point falls in, while boxes come and go
     partition.py       mPartition (BlueDove III-A): which matchers hold a box
-    policies.py        which candidate is asked about a point (BlueDove III-B)
-    scheme.py          how matchers share a space, as its settings say
+    policies.py        chooses the candidate that is asked about a point (BlueDove III-B)
+    scheme.py          the settings for how matchers share a space
     kernels/           compiled parts of the index
 """

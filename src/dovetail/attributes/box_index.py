@@ -1,25 +1,26 @@
-"""The boxes that a point falls in, found by bitmaps over leaves of 64 boxes that lie together.
+"""Find the boxes that a point falls in, by bitmaps over leaves of 64 neighbouring boxes.
 
 A box is a half-open range in each dimension, a point a value in each. An infinite border is open.
 A value that is missing (NaN) matches boxes that are open on both sides there. Bounds only say where
-cells and codes are fine; what is outside them is legal and matched by its true values.
+cells and codes are fine; values outside them are valid, and are matched exactly.
 
-    insert  ->  slots, which are the caller's names for boxes until `discard`; then they are reused
-    match   ->  of each point, the slots of the boxes that it falls in, in no order
+    insert  ->  slots, the caller's names for boxes until `discard`; then slots are reused
+    match   ->  for each point the slots of the boxes that it falls in, in no order
 
-How, and why (BlueDove's boxes, one core). A bitmap of boxes for each cell, as first planned, has
-rows as long as there are boxes, and with 64 cells a third of a box's matches lie in its border
-cells and need an exact check. Instead boxes are kept in leaves of up to 64 neighbours, and the
-bitmaps are of leaves, some 50 times shorter: ANDing them costs little even at a million boxes,
-and leaves about 20 of 900 leaves (200 of 21,000) to be looked into. There 64 boxes are compared
-at once by 16-bit codes. Listing the matches is then about a third of the work. Leaves are runs of
-boxes in Morton's order of their centres. Straight runs of 64 had 22 leaves to look into, runs
-that are cut where the highest bit of the key changes 16 to 20, a k-d tree 13, but that cannot be
-changed box by box without becoming lopsided; keys of ranks rather than of values had a fifth
-more.
+Why this design (measured with BlueDove's boxes, one core):
 
-The match kernel is given everything by the caller and keeps nothing: `match` while nobody writes is
-safe from any thread.
+- A bitmap of boxes for each cell would have a bit for each box. With 64 cells, a third of a box's
+  matches lie in its border cells and need an exact check.
+- So boxes lie in leaves of up to 64 neighbours, and the bitmaps are of leaves, some 50 times
+  shorter. ANDing them costs little even at a million boxes, and about 20 of 900 leaves (200 of
+  21,000) remain to be searched. There 64 boxes are compared at once by 16-bit codes. Listing the
+  matches is then about a third of the work.
+- Leaves are runs of boxes in Morton's order of their centres. Plain runs of 64 left 22 leaves to
+  search; runs that are cut where the highest bit of the key changes left 16 to 20. A k-d tree left
+  13, but box by box changes unbalance it. Keys of ranks instead of values left a fifth more.
+
+The match kernel takes everything from the caller and keeps no state: `match` is safe from any
+thread while no thread writes.
 """
 
 from collections.abc import Sequence
@@ -47,12 +48,12 @@ _SLOTS_MIN = LEAVES_MIN * LANES
 
 
 def _room_for(leaf_count: int) -> int:
-    """Whole words of leaves."""
+    """Round up to whole words of leaves."""
     return max(-(-leaf_count // 64) * 64, LEAVES_MIN)
 
 
-class _Given:
-    """Boxes to put in, as the kernel takes them: of each its lower borders, then its upper ones."""
+class _BoxBatch:
+    """Boxes to insert, as the kernel takes them: of each the lower borders, then the upper ones."""
 
     __slots__ = ("boxes", "highs", "kinds", "lows", "sequence")
 
@@ -65,7 +66,7 @@ class _Given:
 
 
 class BoxIndex:
-    """All boxes of a space, or of a matcher's part of it."""
+    """All boxes of a space, or those that a matcher holds."""
 
     def __init__(self, lows: npt.ArrayLike, highs: npt.ArrayLike) -> None:
         low, high = np.array(lows, np.float64), np.array(highs, np.float64)
@@ -80,8 +81,8 @@ class BoxIndex:
         self.dimensions = len(low)
         self._origins, self._scales = low, scales
         self._matches_likely = 0.0
-        # Boxes often come one by one, and then making arrays for each costs more than the rest.
-        self._one = _Given(1, self.dimensions)
+        # Boxes often come one by one. To make arrays for each would cost more than the rest.
+        self._one = _BoxBatch(1, self.dimensions)
         # So do points.
         self._point = np.zeros(self.dimensions)
         self._point_ends: Slots = np.zeros(2, np.int64)
@@ -99,7 +100,7 @@ class BoxIndex:
         self._state[leaves.FREE_LEAVES] -= 1
 
     def _make_leaves(self, count: int) -> None:
-        """Room for so many leaves, all of them free; the first ones are taken first."""
+        """Make room for so many leaves, all free. Leaves with low numbers are used first."""
         dimensions = self.dimensions
         codes = np.empty((count, dimensions, 2, LANES), np.int16)
         codes[:, :, 0], codes[:, :, 1] = OPEN_ABOVE, OPEN_BELOW
@@ -128,20 +129,23 @@ class BoxIndex:
     def _resize_leaves(self, count: int) -> None:
         count = _room_for(count)
         used = int(self._state[leaves.LEAVES])
-        order, firsts = self._order, self._firsts
-        old = (self._codes, self._edges, self._slot_of, self._kinds, self._used, self._cover)
+        old = self._leaf_arrays()
         self._make_leaves(count)
-        leaves.move_leaves(
-            self.dimensions, used, order, *old, self._place_of,
-            self._codes, self._edges, self._slot_of, self._kinds, self._used, self._cover,
-            self._rows,
-        )  # fmt: skip
+        leaves.move_leaves(used, old, self._leaf_arrays())
         self._order[:used] = np.arange(used)
-        self._firsts[:used] = firsts[:used]
+        self._firsts[:used] = old.firsts[:used]
         self._state[leaves.FREE_LEAVES] = count - used
 
+    def _leaf_arrays(self) -> leaves.LeafArrays:
+        """Return the arrays as one, for calls that are rare: to unpack them costs a microsecond."""
+        return leaves.LeafArrays(
+            self._origins, self._scales, self._codes, self._edges, self._slot_of, self._kinds,
+            self._place_of, self._used, self._cover, self._rows, self._order, self._firsts,
+            self._free_leaves, self._state,
+        )  # fmt: skip
+
     def _resize_slots(self, count: int) -> None:
-        """Slots from this number on must be free."""
+        """Change the number of slots. Slots from `count` on must be free."""
         place_of = np.full(count, -1, np.int32)
         kept = min(count, len(self._place_of))
         place_of[:kept] = self._place_of[:kept]
@@ -152,7 +156,7 @@ class BoxIndex:
         self._state[leaves.FREE_SLOTS] = len(free)
 
     def _shrink(self) -> None:
-        """After boxes have left. Rooms follow each other by a factor, so this is seldom."""
+        """Return unused memory. Sizes differ by a factor, so this is rare."""
         room, used = len(self._used), self._state.item(leaves.LEAVES)
         if used >= LEAVES_SHRINK * room:
             return
@@ -171,7 +175,7 @@ class BoxIndex:
     # Boxes ----------------------------------------------------------------------------------------
 
     def insert(self, lows: npt.ArrayLike, highs: npt.ArrayLike, kinds: npt.ArrayLike = 1) -> Slots:
-        """The boxes' slots. A kind is a set of up to 32 bits, for `match` to ask for."""
+        """Insert boxes. Return their slots. A kind is a set of up to 32 bits, for `match`."""
         low, high = np.asarray(lows, np.float64), np.asarray(highs, np.float64)
         shape = low.shape
         if len(shape) != 2 or shape[1] != self.dimensions or shape != high.shape:
@@ -184,7 +188,7 @@ class BoxIndex:
             self._resize_slots(int((boxes_before + count) * LEAVES_GROWTH))
         slots = np.empty(count, np.int64)
         # A copy in any case: the kernel is compiled for arrays that can be written to.
-        given = self._one if count == 1 else _Given(count, self.dimensions)
+        given = self._one if count == 1 else _BoxBatch(count, self.dimensions)
         given.lows[...], given.highs[...], given.kinds[...] = low, high, kinds
         if count > 1:
             given.sequence = np.argsort(keys_of(given.boxes, self._origins, self._scales))
@@ -192,14 +196,14 @@ class BoxIndex:
         if done == leaves.NO_NUMBER:
             raise ValueError("a border is a number")
         while done < count:
-            # What is still to come comes in order, and leaves are about three quarters full then.
+            # The remaining boxes come in order, and leaves are about three quarters full then.
             room = len(self._used)
             likely = (count - done) // (LANES * 3 // 4)
             self._resize_leaves(max(int(room * LEAVES_GROWTH), room + likely))
             done = self._insert(given, done, slots)
         return slots
 
-    def _insert(self, given: _Given, start: int, slots: Slots) -> int:
+    def _insert(self, given: _BoxBatch, start: int, slots: Slots) -> int:
         return leaves.insert(
             self._origins, self._scales, self._codes, self._edges, self._slot_of, self._kinds,
             self._place_of, self._used, self._cover, self._rows, self._order, self._firsts,
@@ -208,7 +212,7 @@ class BoxIndex:
         )  # fmt: skip
 
     def discard(self, slots: npt.ArrayLike) -> None:
-        """A slot without a box is a KeyError; those before it are gone."""
+        """Remove boxes. A slot without a box is a KeyError; the boxes before it are removed."""
         wanted = np.asarray(slots, np.int64).reshape(-1)
         done = leaves.discard(
             self._origins, self._scales, self._codes, self._edges, self._slot_of, self._kinds,
@@ -220,7 +224,7 @@ class BoxIndex:
             raise KeyError(int(wanted[done]))
 
     def boxes(self, slots: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """Their lower and upper borders."""
+        """Return the lower and upper borders of these slots' boxes."""
         edges = self._edges.reshape(-1, 2, self.dimensions)[self._places(slots)]
         return edges[:, 0], edges[:, 1]
 
@@ -235,9 +239,9 @@ class BoxIndex:
     # Points ---------------------------------------------------------------------------------------
 
     def match(self, points: npt.ArrayLike, mask: int | None = None) -> tuple[Slots, Slots]:
-        """Offsets and slots: point i falls in the boxes slots[offsets[i]:offsets[i + 1]].
+        """Return offsets and slots: point i falls in the boxes slots[offsets[i]:offsets[i + 1]].
 
-        With a mask only boxes count that share a bit of their kind with it.
+        With a mask, only boxes match whose kind shares a bit with it.
         """
         flat = self._points(points)
         ends = np.zeros(len(flat) // self.dimensions + 1, np.int64)
@@ -248,12 +252,12 @@ class BoxIndex:
             larger[: ends[done]] = found[: ends[done]]
             found = larger
             done = self._match(flat, done, mask, ends, found, listing=True)
-        # The next search will have about as many: room that is right at once need not be copied.
+        # The next search will have about as many matches: enough room at once saves a copy.
         self._matches_likely = 1.125 * int(ends[-1]) / len(ends)
         return ends, found[: ends[-1]]
 
     def match_one(self, point: Sequence[float]) -> Slots:
-        """The slots of the boxes that one point falls in. They are overwritten by the next call."""
+        """Return the slots of the boxes that a point falls in. The next call overwrites them."""
         self._point[:] = point
         ends = self._point_ends
         while not self._match(self._point, 0, None, ends, self._point_found, listing=True):
@@ -261,7 +265,7 @@ class BoxIndex:
         return self._point_found[: ends[1]]
 
     def count(self, points: npt.ArrayLike, mask: int | None = None) -> Slots:
-        """How many boxes does each point fall in?"""
+        """Return how many boxes each point falls in."""
         flat = self._points(points)
         ends = np.zeros(len(flat) // self.dimensions + 1, np.int64)
         self._match(flat, 0, mask, ends, np.empty(0, np.int64), listing=False)

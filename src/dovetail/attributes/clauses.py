@@ -1,12 +1,12 @@
-"""Where-clauses of subscriptions: what one wants, and which of many a publication satisfies. Pure.
+"""Where-clauses of subscriptions: their keys, and which of many a publication satisfies. Pure.
 
-A subscription with a clause is one of its own, besides one to the same filter without it or with
-another. So the key that a session, the disk and other brokers know it by is its filter and, behind
-a null character, which no filter can have, its clause as `attributes.where` writes it.
+A client may have several subscriptions to one filter: one without a clause, one for each clause. So
+sessions, the disk and other brokers know a subscription by a key: its filter, a null character,
+which no filter can contain, and its clause as `str` of a `WhereClause` writes it.
 
-A `ClauseSet` has all clauses on one filter. A few are looked at one by one; more are in an index
-(box_index.py). Those that came or went since somebody last asked go into it or out of it
-together: after a start, or when a client leaves, they are many.
+A `ClauseSet` has all clauses on one filter. It checks a few one by one; more are in an index
+(box_index.py). The index takes all changes since the last search together: after a start, or when a
+client leaves, there are many.
 """
 
 import re
@@ -20,25 +20,25 @@ from dovetail.attributes.space import Box, Point, Space, has_texts, matches
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import check_filter
 
-_MARK = "\0"
+_SEPARATOR = "\0"
 _OR = " or "
 _QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|`(?:[^`\\]|\\.)*+`", re.DOTALL)
 
 
 def key_of(topic_filter: str, clause: str) -> str:
-    return f"{topic_filter}{_MARK}{clause}" if clause else topic_filter
+    return f"{topic_filter}{_SEPARATOR}{clause}" if clause else topic_filter
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """The filter, and the clause; empty if there is none."""
-    topic_filter, _, clause = key.partition(_MARK)
+    """Return the filter and the clause, which is empty if there is none."""
+    topic_filter, _, clause = key.partition(_SEPARATOR)
     return topic_filter, clause
 
 
 def boxes_of(key: str) -> int:
-    """How many its subscription has, in whatever space: it counts as so many. One without a clause.
+    """Return how many boxes a subscription has in any space: 1 without a clause.
 
-    They are the alternatives of a clause as it is written down, where there are no parentheses.
+    They are the alternatives of the clause in its stored form, which has no parentheses.
     """
     if _OR not in key:
         return 1
@@ -47,15 +47,15 @@ def boxes_of(key: str) -> int:
 
 
 def check_key(key: str) -> None:
-    """A ClientError if no subscription can have it. What its clause says is not looked at."""
-    topic_filter, mark, clause = key.partition(_MARK)
-    if mark and (not clause or _MARK in clause):
+    """Raise a ClientError if no subscription can have this key. The clause is not parsed."""
+    topic_filter, separator, clause = key.partition(_SEPARATOR)
+    if separator and (not clause or _SEPARATOR in clause):
         raise ClientError(ReasonCode.TOPIC_FILTER_INVALID, "a where-clause that is none")
     check_filter(topic_filter)
 
 
-def check_request(topic_filter: str) -> None:
-    """A ClientError if it is no filter, nor one with a query behind it, which spaces decide."""
+def check_requested_filter(topic_filter: str) -> None:
+    """Raise a ClientError if this is no filter, with or without a query. Spaces check the query."""
     try:
         check_filter(topic_filter)
     except ClientError:
@@ -66,7 +66,7 @@ def check_request(topic_filter: str) -> None:
 
 
 class Clause(NamedTuple):
-    """What a subscription wants of publications in a space: that one of these boxes has them."""
+    """The boxes of a subscription in a space: a publication must fall in one of them."""
 
     space: Space
     boxes: tuple[Box, ...]
@@ -79,20 +79,20 @@ Entry = TypeVar("Entry", bound=Hashable)
 
 
 class ClauseSet(Generic[Entry]):
-    """Who wants something of the publications on one filter's topics, and what."""
+    """The clauses of all entries on one filter."""
 
     def __init__(self, topic_filter: str, space: Space) -> None:
         self.filter = topic_filter
         self.space = space
         self.boxes = 0
-        """Of all clauses."""
+        """Boxes of all clauses."""
         self._clauses: dict[Entry, Clause] = {}
-        self._waiting: dict[Entry, None] = {}  # for a place in the index, in their order
+        self._to_insert: dict[Entry, None] = {}  # entries for the index, in order
         self._index: BoxIndex | None = None
-        self._leaving: list[int] = []  # slots of the index whose boxes are nobody's any more
+        self._to_discard: list[int] = []  # slots of entries that are gone
         self._slots: dict[Entry, list[int]] = {}
-        self._at: list[Entry | None] = []  # by slot
-        self._texts: dict[int, Box] = {}  # boxes that ask for some
+        self._entry_of_slot: list[Entry | None] = []
+        self._texts: dict[int, Box] = {}  # by slot, boxes with conditions on texts
 
     def __len__(self) -> int:
         return len(self._clauses)
@@ -100,74 +100,74 @@ class ClauseSet(Generic[Entry]):
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._clauses)
 
-    def put(self, entry: Entry, clause: Clause) -> None:
-        """The entry is new here."""
+    def add(self, entry: Entry, clause: Clause) -> None:
+        """Add an entry, which must be new."""
         self._clauses[entry] = clause
         self.boxes += len(clause.boxes)
-        if self._index is not None or self._waiting:
-            self._waiting[entry] = None
+        if self._index is not None or self._to_insert:
+            self._to_insert[entry] = None
         elif len(self._clauses) > CLAUSES_UNINDEXED_MAX:
-            self._waiting = dict.fromkeys(self._clauses)
+            self._to_insert = dict.fromkeys(self._clauses)
 
-    def take(self, entry: Entry) -> None:
+    def remove(self, entry: Entry) -> None:
         self.boxes -= len(self._clauses.pop(entry).boxes)
-        self._waiting.pop(entry, None)
+        self._to_insert.pop(entry, None)
         slots = self._slots.pop(entry, None)
         if slots is not None:
-            self._leaving += slots
-            self._removed(entry, slots)
+            self._to_discard += slots
+            self._note_removed(entry, slots)
         if not self._clauses:
             self._index = None
-            self._leaving.clear()
+            self._to_discard.clear()
 
     def find(self, point: Point) -> list[Entry]:
-        """Whose clauses hold, each once."""
+        """Return the entries whose clauses hold, each once."""
         slots = self._search(point)
         if slots is None:
             return [entry for entry, clause in self._clauses.items() if clause.holds(point)]
         return list(dict.fromkeys(self._entries(slots.tolist(), point)))
 
     def _search(self, point: Point) -> Slots | None:
-        """The boxes that have its values, whatever texts they ask for; None: there is no index."""
-        self.settle()
+        """Return the boxes that hold the point's values, whatever its texts; None: no index."""
+        self.update_index()
         return None if self._index is None else self._index.match_one(point.values)
 
     def _entries(self, slots: Iterable[int], point: Point) -> Iterator[Entry]:
-        """Whose boxes these are, as often as they are, if the point has their texts."""
-        at, texts = self._at, self._texts
+        """Yield the entry of each box whose texts the point has."""
+        at, texts = self._entry_of_slot, self._texts
         for slot in slots:
             entry = at[slot]
-            assert entry is not None, "there is a box in it"
+            assert entry is not None, "the slot has a box"
             if slot not in texts or has_texts(texts[slot], point):
                 yield entry
 
-    def settle(self) -> None:
-        """Into the index with what waits, out of it with what is gone.
+    def update_index(self) -> None:
+        """Insert new boxes into the index, and discard old ones.
 
-        Who asks for something need not call it before, but is not kept waiting then.
+        `find` does this too. An earlier call makes the next `find` fast.
         """
-        if self._leaving and self._index is not None:
-            self._index.discard(self._leaving)
-            self._leaving.clear()
-        if not self._waiting:
+        if self._to_discard and self._index is not None:
+            self._index.discard(self._to_discard)
+            self._to_discard.clear()
+        if not self._to_insert:
             return
         if self._index is None:
             dimensions = self.space.dimensions
             self._index = BoxIndex(
                 [one.low for one in dimensions], [one.high for one in dimensions]
             )
-        placed = [(entry, box) for entry in self._waiting for box in self._clauses[entry].boxes]
-        self._waiting.clear()
+        placed = [(entry, box) for entry in self._to_insert for box in self._clauses[entry].boxes]
+        self._to_insert.clear()
         slots = self._index.insert(
             [box.lows for _, box in placed], [box.highs for _, box in placed]
         )
-        self._placed(slots.tolist(), placed)
+        self._note_inserted(slots.tolist(), placed)
 
-    def _placed(self, slots: list[int], entries: Sequence[tuple[Entry, Box]]) -> None:
-        """These boxes are in the index now."""
-        self._at += [None] * (max(slots) + 1 - len(self._at))
+    def _note_inserted(self, slots: list[int], entries: Sequence[tuple[Entry, Box]]) -> None:
+        """Note boxes that the index has now."""
+        self._entry_of_slot += [None] * (max(slots) + 1 - len(self._entry_of_slot))
         for slot, (entry, box) in zip(slots, entries, strict=True):
-            self._at[slot] = entry
+            self._entry_of_slot[slot] = entry
             known = self._slots.get(entry)
             if known is None:
                 self._slots[entry] = [slot]
@@ -176,8 +176,8 @@ class ClauseSet(Generic[Entry]):
             if box.texts:
                 self._texts[slot] = box
 
-    def _removed(self, entry: Entry, slots: list[int]) -> None:  # noqa: ARG002
-        """These boxes of an entry are not there any more."""
+    def _note_removed(self, entry: Entry, slots: list[int]) -> None:  # noqa: ARG002
+        """Note boxes of an entry that are gone."""
         for slot in slots:
-            self._at[slot] = None
+            self._entry_of_slot[slot] = None
             self._texts.pop(slot, None)

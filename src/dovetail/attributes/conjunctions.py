@@ -1,11 +1,11 @@
-"""Conditions that hold together: a range for some attributes, a set of texts for others.
+"""Conditions joined by `and`: a range for some attributes, a set of texts for others.
 
-- A range is half-open, [low, high). `<=`, `>` and `==` become so by the next float above: there is
-  none between. All numbers are floats, those of publications too, so nothing is lost by it.
+- A range is half-open, [low, high). `<=`, `>` and `==` use the next float above their number. All
+  numbers are floats, those of publications too, so this is exact.
 - An open end is an infinity. No range has two: a condition on a number has a number in it.
-- An attribute that a publication does not have fails every condition on it.
+- An attribute that a publication lacks fails every condition on it.
 
-`holds` is the oracle: it is written to be read. `str` gives a clause that means exactly the same.
+`holds` is the oracle: it is written to be read. `str` gives a clause with exactly the same meaning.
 """
 
 import math
@@ -17,7 +17,7 @@ from dovetail.attributes.tokens import as_name, as_number, as_text
 
 _EVERY_NUMBER = (-math.inf, math.inf)
 COMPARISONS = ("<", "<=", ">", ">=", "==")
-_DIGITS_FEW = 15  # decimals of so many lie further apart than floats do
+_DIGITS_FEW = 15  # decimals of so many digits are further apart than floats
 _TINY = 1e-300
 
 
@@ -29,7 +29,7 @@ class Range(NamedTuple):
 
 
 def above(value: float) -> float:
-    """The next float; never the zero that has a sign."""
+    """Return the next float above; never -0.0."""
     return math.nextafter(value, math.inf) + 0.0
 
 
@@ -37,8 +37,8 @@ def below(value: float) -> float:
     return math.nextafter(value, -math.inf) + 0.0
 
 
-def narrowed(low: float, high: float, comparison: str, value: float) -> tuple[float, float]:
-    """The numbers x in [low, high) of which `x {comparison} {value}` is true; maybe none."""
+def narrow_range(low: float, high: float, comparison: str, value: float) -> tuple[float, float]:
+    """Return the part of [low, high) where `x {comparison} {value}` is true; it may be empty."""
     if comparison == "<":
         return (low, value) if value < high else (low, high)
     if comparison == ">=":
@@ -52,8 +52,8 @@ def narrowed(low: float, high: float, comparison: str, value: float) -> tuple[fl
 
 
 def range_of(comparison: str, value: float) -> Range:
-    """The numbers x of which `x {comparison} {value}` is true."""
-    return Range(*narrowed(*_EVERY_NUMBER, comparison, value))
+    """Return the range of numbers x for which `x {comparison} {value}` is true."""
+    return Range(*narrow_range(*_EVERY_NUMBER, comparison, value))
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Conjunction:
                 return False
         return all(attributes.get(name) in allowed for name, allowed in self.texts.items())
 
-    def meet(self, other: "Conjunction") -> "Conjunction | None":
-        """Both at once; None if nothing can be."""
+    def intersect(self, other: "Conjunction") -> "Conjunction | None":
+        """Return the conjunction of both; None if nothing can satisfy it."""
         ranges = {**self.ranges}
         for name, (low, high) in other.ranges.items():
             mine = ranges.get(name, Range(-math.inf, math.inf))
@@ -86,7 +86,7 @@ class Conjunction:
         return Conjunction(ranges, texts)
 
     def contains(self, other: "Conjunction") -> bool:
-        """Does everything of which the other holds satisfy this one?"""
+        """Does everything that satisfies the other one satisfy this one?"""
         for name, (low, high) in self.ranges.items():
             inner = other.ranges.get(name)
             if inner is None or inner.low < low or inner.high > high:
@@ -104,8 +104,8 @@ class Conjunction:
         return " and ".join([clause for _, clause in conditions])
 
 
-class Together:
-    """A conjunction while conditions are still coming."""
+class ConjunctionBuilder:
+    """Collects the conditions of a conjunction."""
 
     __slots__ = ("_ranges", "_texts", "is_possible")
 
@@ -117,7 +117,7 @@ class Together:
 
     def compare(self, name: str, comparison: str, value: float) -> None:
         low, high = self._ranges.get(name, _EVERY_NUMBER)
-        low, high = self._ranges[name] = narrowed(low, high, comparison, value)
+        low, high = self._ranges[name] = narrow_range(low, high, comparison, value)
         if low >= high:
             self.is_possible = False
 
@@ -127,8 +127,8 @@ class Together:
         if not allowed:
             self.is_possible = False
 
-    def conjunction(self) -> Conjunction:
-        """Nothing comes any more."""
+    def build(self) -> Conjunction:
+        """Return the conjunction of all conditions so far."""
         ranges = {name: Range(low, high) for name, (low, high) in self._ranges.items()}
         return Conjunction(ranges, self._texts)
 
@@ -149,9 +149,10 @@ def _range_clause(name: str, its: Range) -> str:
 
 
 def _border(value: float) -> tuple[bool, str]:
-    """Of a range, itself or the number below it: what somebody will have written, as in `<= 25`.
+    """Return whether to write a range's border itself or the float below it, and the text.
 
-    That is the shorter one. A float next to one of few digits has many, but for the tiniest.
+    The shorter one is what a client wrote, as in `<= 25`: the neighbour of a float with few digits
+    has many, except near zero.
     """
     text = as_number(value)
     if len(text) <= _DIGITS_FEW and not 0.0 < abs(value) < _TINY:

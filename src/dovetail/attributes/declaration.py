@@ -1,17 +1,17 @@
-"""From `[spaces.NAME]` in a configuration file to spaces.
+"""Make spaces of `[spaces.NAME]` in a configuration file.
 
-Settings have been judged, with lines; what a `Space` refuses beyond that is a bug.
+The settings are already validated, with line numbers. An error of `Space` beyond that is a bug.
 """
 
 from collections.abc import Mapping
 
-from dovetail.attributes.scheme import Scheme, Sharing
+from dovetail.attributes.scheme import Scheme, SpaceSharing
 from dovetail.attributes.space import Dimension, Space
 from dovetail.settings import SpaceSettings
 
 
 def declared_spaces(spaces: Mapping[str, SpaceSettings]) -> tuple[Space, ...]:
-    """In the order of the file, and so are their dimensions."""
+    """Return the spaces, and their dimensions, in the order of the file."""
     return tuple(_space(name, declared) for name, declared in spaces.items())
 
 
@@ -26,6 +26,6 @@ def _space(name: str, declared: SpaceSettings) -> Space:
         dimensions,
         frozenset(declared.texts),
         declared.json_fields,
-        Sharing(Scheme(declared.scheme), declared.along, declared.policy),
+        SpaceSharing(Scheme(declared.scheme), declared.along, declared.policy),
         is_streamed=declared.engine == "spark",
     )

@@ -1,7 +1,7 @@
-"""Where-clauses: which publications a subscription wants, by their attributes.
+"""Parse where-clauses: conditions on the attributes of publications.
 
-    clause      = both {"or" both}
-    both        = factor {"and" factor}
+    clause      = conjunction {"or" conjunction}
+    conjunction = factor {"and" factor}
     factor      = "(" clause ")" | chain | name "in" interval | name "in" set
     chain       = operand comparison operand {comparison operand}     one operand is a name
     operand     = name | number | text
@@ -9,9 +9,8 @@
     interval    = "[" number "," number ("]" | ")")
     set         = "(" number {"," number} ")" | "(" text {"," text} ")"
 
-Keywords may be written in capitals. What is read becomes a `Where`, by the rules of
-`where_clause.py`; most clauses have no parentheses and are read by `simple_grammar.py`, in a
-shorter time.
+Keywords may be written in capitals. The result is a `WhereClause`, by the rules of
+`where_clause.py`. Most clauses have no parentheses; `simple_grammar.py` parses them faster.
 """
 
 import operator
@@ -19,9 +18,9 @@ from typing import NoReturn
 
 from dovetail.attributes.conjunctions import COMPARISONS, Conjunction
 from dovetail.attributes.limits import WHERE_DEPTH_MAX, WHERE_MEMBERS_MAX
-from dovetail.attributes.simple_grammar import read_plain
-from dovetail.attributes.tokens import Kind, Token, shown, tokens
-from dovetail.attributes.where_clause import Draft, Where, settled
+from dovetail.attributes.simple_grammar import parse_simple
+from dovetail.attributes.tokens import Token, TokenKind, shown, tokens
+from dovetail.attributes.where_clause import WhereBuilder, WhereClause, normalized
 from dovetail.limits import WHERE_CHARACTERS_MAX
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
@@ -35,59 +34,59 @@ _COMPARED = {
 _NEVER_NUMBERS = frozenset({"nan", "inf", "infinity"})
 
 
-def parse(text: str, *, characters_max: int = WHERE_CHARACTERS_MAX) -> Where:
-    """What the clause means, or a WhereError that says why it means nothing.
+def parse(text: str, *, characters_max: int = WHERE_CHARACTERS_MAX) -> WhereClause:
+    """Parse a clause. A WhereError says what is wrong.
 
-    `str` of a `Where` may be longer than what it was made of, as parentheses are multiplied out.
+    `str` of the result may be longer than the text, because parentheses are multiplied out.
     """
-    plain = read_plain(text) if len(text) <= characters_max else None
+    plain = parse_simple(text) if len(text) <= characters_max else None
     if plain is not None:
-        return Where(settled(plain.alternatives), text, plain.places)
+        return WhereClause(normalized(plain.alternatives), text, plain.places)
     return parse_fully(text, characters_max=characters_max)
 
 
-def parse_fully(text: str, *, characters_max: int = WHERE_CHARACTERS_MAX) -> Where:
-    """The same, by the grammar alone."""
-    return _Parser(text, Draft(text, characters_max)).whole()
+def parse_fully(text: str, *, characters_max: int = WHERE_CHARACTERS_MAX) -> WhereClause:
+    """Parse a clause without the fast path."""
+    return _Parser(text, WhereBuilder(text, characters_max)).parse()
 
 
 class _Parser:
-    """A function for each line of the grammar gives the conjunctions of what it has read."""
+    """Recursive descent: a method for each line of the grammar returns conjunctions."""
 
-    def __init__(self, text: str, draft: Draft) -> None:
-        self._draft = draft
+    def __init__(self, text: str, builder: WhereBuilder) -> None:
+        self._builder = builder
         self._tokens = list(tokens(text))
         self._index = 0
         self._depth = 0
 
-    def whole(self) -> Where:
-        if self._peek().kind is Kind.END:
-            self._draft.refuse("it is empty; it has at least one comparison", 0)
+    def parse(self) -> WhereClause:
+        if self._peek().kind is TokenKind.END:
+            self._builder.refuse("it is empty; it has at least one comparison", 0)
         conjunctions = self._clause()
-        if self._peek().kind is not Kind.END:
+        if self._peek().kind is not TokenKind.END:
             self._refuse_next("'and', 'or' or the end")
-        return self._draft.whole(conjunctions)
+        return self._builder.build(conjunctions)
 
     def _clause(self) -> list[Conjunction]:
-        alternatives = self._both()
+        alternatives = self._conjunction()
         while self._take("or"):
             position = self._peek().position
-            alternatives = alternatives + self._both()
-            self._draft.check_count(len(alternatives), position)
+            alternatives = alternatives + self._conjunction()
+            self._builder.check_count(len(alternatives), position)
         return alternatives
 
-    def _both(self) -> list[Conjunction]:
+    def _conjunction(self) -> list[Conjunction]:
         factors = [(self._peek().position, self._factor())]
         while self._take("and"):
             factors.append((self._peek().position, self._factor()))
         if len(factors) == 1:
             return factors[0][1]
-        # The narrow ones first: then few are multiplied with many alternatives.
+        # Those with few alternatives first: then products stay small for long.
         factors.sort(key=lambda factor: len(factor[1]))
         furthest, together = factors[0]
         for position, alternatives in factors[1:]:
             furthest = max(furthest, position)
-            together = self._draft.both(together, alternatives, furthest)
+            together = self._builder.conjoin(together, alternatives, furthest)
         return together
 
     def _factor(self) -> list[Conjunction]:
@@ -110,7 +109,7 @@ class _Parser:
         if self._take("in"):
             return self._membership(operands[0])
         comparisons = []
-        while self._peek().kind is Kind.SIGN and self._peek().text in COMPARISONS:
+        while self._peek().kind is TokenKind.SIGN and self._peek().text in COMPARISONS:
             comparisons.append(self._advance().text)
             operands.append(self._operand())
         if not comparisons:
@@ -118,15 +117,15 @@ class _Parser:
         self._check_names(operands)
         together: list[Conjunction] | None = None
         for left, comparison, right in zip(operands, comparisons, operands[1:], strict=False):
-            met = self._comparison(left, comparison, right)
+            joined = self._comparison(left, comparison, right)
             if together is not None:
-                met = self._draft.both(together, met, operands[0].position)
-            together = met
+                joined = self._builder.conjoin(together, joined, operands[0].position)
+            together = joined
         assert together is not None
         return together
 
     def _check_names(self, operands: list[Token]) -> None:
-        names = [operand for operand in operands if operand.kind is Kind.NAME]
+        names = [operand for operand in operands if operand.kind is TokenKind.NAME]
         if not names:
             self._refuse("this compares no attribute", operands[0])
         if len(names) > 1:
@@ -136,17 +135,17 @@ class _Parser:
             self._refuse("a comparison has one attribute, and this is a second one", names[1])
 
     def _comparison(self, left: Token, comparison: str, right: Token) -> list[Conjunction]:
-        if right.kind is Kind.NAME:
+        if right.kind is TokenKind.NAME:
             left, comparison, right = right, _MIRRORED[comparison], left
-        if left.kind is Kind.NAME:
-            value = right.number if right.kind is Kind.NUMBER else right.text
-            return [self._draft.compare(left.text, comparison, value, left.position)]
-        if left.kind is not Kind.NUMBER or right.kind is not Kind.NUMBER:
+        if left.kind is TokenKind.NAME:
+            value = right.number if right.kind is TokenKind.NUMBER else right.text
+            return [self._builder.compare(left.text, comparison, value, left.position)]
+        if left.kind is not TokenKind.NUMBER or right.kind is not TokenKind.NUMBER:
             self._refuse("a text is compared with an attribute, and this is none", right)
         return [Conjunction()] if _COMPARED[comparison](left.number, right.number) else []
 
     def _membership(self, name: Token) -> list[Conjunction]:
-        if name.kind is not Kind.NAME:
+        if name.kind is not TokenKind.NAME:
             self._refuse("'in' has an attribute on its left", name)
         if self._take("["):
             return self._interval(name)
@@ -159,16 +158,16 @@ class _Parser:
         if not self._take(","):
             self._refuse_next("',' and the interval's other end")
         high = self._interval_end()
-        first = [self._draft.compare(name.text, ">=", low, name.position)]
+        first = [self._builder.compare(name.text, ">=", low, name.position)]
         is_closed = self._take("]")
         if not is_closed and not self._take(")"):
             self._refuse_next("')' or ']'")
         comparison = "<=" if is_closed else "<"
-        last = [self._draft.compare(name.text, comparison, high, name.position)]
-        return self._draft.both(first, last, name.position)
+        last = [self._builder.compare(name.text, comparison, high, name.position)]
+        return self._builder.conjoin(first, last, name.position)
 
     def _interval_end(self) -> float:
-        if self._peek().kind is not Kind.NUMBER:
+        if self._peek().kind is not TokenKind.NUMBER:
             self._refuse_next("a number")
         return self._advance().number
 
@@ -184,22 +183,26 @@ class _Parser:
             self._refuse("an interval begins with '['; a set ends with ')'", name)
         if not self._take(")"):
             self._refuse_next("',' or ')'")
-        if members[0].kind is Kind.TEXT:
+        if members[0].kind is TokenKind.TEXT:
             texts = [member.text for member in members]
-            return [self._draft.one_of(name.text, texts, name.position)]
+            return [self._builder.one_of(name.text, texts, name.position)]
         numbers = {member.number for member in members}
-        self._draft.check_count(len(numbers), name.position)
-        return [self._draft.compare(name.text, "==", one, name.position) for one in numbers]
+        self._builder.check_count(len(numbers), name.position)
+        return [self._builder.compare(name.text, "==", one, name.position) for one in numbers]
 
     def _member(self) -> Token:
         kind = self._peek().kind
-        if kind is not Kind.NUMBER and kind is not Kind.TEXT:
+        if kind is not TokenKind.NUMBER and kind is not TokenKind.TEXT:
             self._refuse_next("a number or a text in quotes")
         return self._advance()
 
     def _operand(self) -> Token:
         kind = self._peek().kind
-        if kind is not Kind.NAME and kind is not Kind.NUMBER and kind is not Kind.TEXT:
+        if (
+            kind is not TokenKind.NAME
+            and kind is not TokenKind.NUMBER
+            and kind is not TokenKind.TEXT
+        ):
             self._refuse_next("an attribute, a number or a text in quotes")
         return self._advance()
 
@@ -211,21 +214,23 @@ class _Parser:
         return self._tokens[self._index - 1]
 
     def _take(self, word: str) -> bool:
-        """Is this the next sign or keyword? Then it is behind us."""
+        """Consume the next token if it is this sign or keyword. Return whether it was."""
         is_next = self._is_next(word)
         self._index += is_next
         return is_next
 
     def _is_next(self, word: str) -> bool:
         token = self._tokens[self._index]
-        # Identity, and no set of kinds: their hashes are most of the time that a clause takes.
-        return token.text == word and (token.kind is Kind.SIGN or token.kind is Kind.KEYWORD)
+        # Identity instead of a set of kinds: hashing them took most of the time of a clause.
+        return token.text == word and (
+            token.kind is TokenKind.SIGN or token.kind is TokenKind.KEYWORD
+        )
 
     def _refuse(self, why: str, token: Token | None = None) -> NoReturn:
-        self._draft.refuse(why, (token or self._peek()).position)
+        self._builder.refuse(why, (token or self._peek()).position)
 
     def _refuse_next(self, expected: str) -> NoReturn:
         found = self._peek()
-        if found.kind is Kind.END:
+        if found.kind is TokenKind.END:
             self._refuse(f"it ends where {expected} should stand")
         self._refuse(f"here should stand {expected}, and not {shown(found.text)}")

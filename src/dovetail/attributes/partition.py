@@ -1,33 +1,31 @@
-"""mPartition (BlueDove III-A): which matchers hold a box, and which of them a point may go to.
+"""mPartition (BlueDove III-A): which matchers hold a box, and which of them may answer for a point.
 
 Pure. Each matcher has a token on every searchable dimension of a space. Its segment goes from its
 token to the next one; the lowest segment begins at minus infinity. So the table of segments is a
-function of the tokens of the matchers that are there, and all who know the same matchers have the
-same table:
+function of the tokens, and all nodes that know the same matchers have the same table:
 
     tokens    A 0        C 250      B 500                 D 750
     segments  [-inf, 250) [250, 500) [500, 750)            [750, inf)
 
 Rules:
 
-- A box is *narrow* on a dimension where its range takes up no more than WIDE_SHARE of the bounds,
-  and is not open on both sides, whatever the share is.
-  Along each dimension on which it is narrow it is held by every matcher whose segment its range
-  overlaps; along others by nobody. So no box is copied to all matchers because one of its ranges
-  is open. On which dimensions a box is narrow is its *kind*, a mask of bits, and depends on the
-  space alone: it does not change as matchers come and go.
-- The matcher whose segment a point falls in along a dimension is a *candidate*: it alone finds all
-  matching boxes that are narrow on that dimension, and no other is asked for them.
-- Where all boxes are narrow everywhere, as in the paper, any one candidate is enough. Otherwise a
-  point goes to so many candidates that each kind of box that there is is narrow on the dimension of
-  one of them; each is told the kinds that it answers for, so nothing is found twice.
-- A box that is narrow nowhere is no matcher's: its subscriber's broker checks it.
-- A point that lacks an attribute can only match boxes that leave it open, so kinds that are narrow
+- A box is *narrow* on a dimension if its range takes up at most WIDE_SHARE of the bounds and is not
+  open on both sides. Along such a dimension, every matcher whose segment overlaps the range holds
+  the box. Along its other dimensions no matcher holds it, so an open range does not copy a box to
+  all matchers. The *kind* of a box is the mask of its narrow dimensions. It depends on the space
+  alone, and does not change as matchers come and go.
+- A point's *candidate* along a dimension is the matcher whose segment has the point's value. It has
+  all matching boxes that are narrow on that dimension, and no other matcher is asked for them.
+- If all boxes are narrow everywhere, as in the paper, one candidate is enough. Otherwise a point
+  goes to several candidates, so that each existing kind is narrow on the dimension of one of them.
+  Each is told the kinds that it answers for, so nothing is found twice.
+- A box that is narrow nowhere has no matcher: its subscriber's broker checks it.
+- A point without an attribute can only match boxes that leave it open, so kinds that are narrow
   there are not asked for.
-- Where all copies of a box would be with one matcher, its clockwise neighbours along the other
-  dimensions hold it, too.
-- Who joins takes the upper half of the most loaded matcher's segment on each dimension; who leaves,
-  or dies, leaves its segments to those below it. Tokens of others do not move.
+- If one matcher would have all copies of a box, its clockwise neighbours along the other dimensions
+  hold the box too.
+- A matcher that joins takes the upper half of the most loaded matcher's segment on each dimension.
+  When a matcher leaves or dies, the matchers below it take over its segments. No other token moves.
 """
 
 import bisect
@@ -43,14 +41,14 @@ from dovetail.attributes.conjunctions import Range
 from dovetail.attributes.limits import WIDE_SHARE
 
 Tokens = tuple[float, ...]
-"""A matcher's, one for each searchable dimension."""
+"""The tokens of a matcher, one for each searchable dimension."""
 
 
 OPEN = Range(-math.inf, math.inf)
 
 
 class Bounds(NamedTuple):
-    """Of a searchable dimension."""
+    """The bounds of a searchable dimension."""
 
     low: float
     high: float
@@ -59,7 +57,7 @@ class Bounds(NamedTuple):
 def kind_of(
     ranges: Sequence[Range], bounds: Sequence[Bounds], wide_share: float = WIDE_SHARE
 ) -> int:
-    """On which dimensions a box is narrow: bit i for dimension i."""
+    """Return the dimensions on which a box is narrow: bit i for dimension i."""
     return sum(
         1 << dimension
         for dimension, (one, bound) in enumerate(zip(ranges, bounds, strict=True))
@@ -68,15 +66,15 @@ def kind_of(
 
 
 def _width(one: Range, bound: Bounds) -> float:
-    """Of what lies within the bounds; what lies outside is in one segment at each end."""
+    """Return the width within the bounds. Values outside are in the first or the last segment."""
     return min(one.high, bound.high) - max(one.low, bound.low)
 
 
 class Segments:
-    """One dimension, cut."""
+    """The segments of one dimension."""
 
     def __init__(self, tokens: Mapping[str, float]) -> None:
-        """By matcher. Of two with the same token the one whose name comes last has the segment."""
+        """Take tokens by matcher. Of two equal tokens, the last name has the segment."""
         placed = sorted((token, name) for name, token in tokens.items())
         self.owners = tuple(name for _, name in placed)
         self._starts = [token for token, _ in placed]
@@ -90,11 +88,11 @@ class Segments:
         return max(bisect.bisect_right(self._starts, value) - 1, 0)
 
     def places(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Of many values, their owners' places in `owners`."""
+        """Return for each value the index of its owner in `owners`."""
         return np.maximum(np.searchsorted(self._start_array, values, side="right") - 1, 0)
 
     def segment(self, name: str) -> Range:
-        """What it answers for; empty where another one has its token, too."""
+        """Return a matcher's segment; empty if another matcher has its token and the segment."""
         place = self._place[name]
         is_last = place == len(self._starts) - 1
         return Range(
@@ -103,27 +101,27 @@ class Segments:
         )
 
     def overlapping(self, one: Range) -> tuple[str, ...]:
-        """Whose segments the range overlaps, from low to high."""
+        """Return the matchers whose segments overlap the range, from low to high."""
         if one.low >= one.high:
             return ()
         last = max(bisect.bisect_left(self._starts, one.high) - 1, 0)
         return self.owners[self._at(one.low) : last + 1]
 
     def clockwise(self, name: str) -> str:
-        """Whose segment comes next; after the last the first."""
+        """Return the owner of the next segment; after the last comes the first."""
         return self.owners[(self._place[name] + 1) % len(self.owners)]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A candidate, and what it is asked for."""
+class ChosenCandidate:
+    """A candidate that is asked about a point, and the kinds that it answers for."""
 
     matcher: str
     dimension: int
     kinds: frozenset[int]
 
 
-class Table:
+class SegmentTable:
     """All segments of a space."""
 
     def __init__(self, bounds: Sequence[Bounds], tokens: Mapping[str, Tokens]) -> None:
@@ -137,7 +135,7 @@ class Table:
     # Boxes ----------------------------------------------------------------------------------------
 
     def holders(self, ranges: Sequence[Range], kind: int) -> dict[str, int]:
-        """Matchers that hold a box, and along which dimensions, as a mask."""
+        """Return the matchers that hold a box, and for each the mask of dimensions."""
         holders: dict[str, int] = {}
         for dimension in bits_of(kind):
             for name in self.dimensions[dimension].overlapping(ranges[dimension]):
@@ -147,7 +145,7 @@ class Table:
         return holders
 
     def _add_neighbours(self, holders: dict[str, int], kind: int) -> None:
-        """All copies are with one matcher: others have some, too."""
+        """Give the only holder's clockwise neighbours copies too."""
         (only,) = holders
         _, *others = bits_of(kind)
         for dimension in others:
@@ -157,34 +155,38 @@ class Table:
     # Points ---------------------------------------------------------------------------------------
 
     def candidates(self, point: Sequence[float]) -> tuple[str | None, ...]:
-        """One for each dimension; None where the point has no value."""
+        """Return a candidate for each dimension; None where the point has no value."""
         return tuple(
             None if math.isnan(value) else segments.owner(value)
             for segments, value in zip(self.dimensions, point, strict=True)
         )
 
-    def questions(
+    def choose_candidates(
         self, candidates: Sequence[str | None], kinds: Iterable[int], costs: Sequence[float]
-    ) -> list[Question]:
-        """Whom to ask so that each of these kinds of boxes is answered for once, at little cost."""
+    ) -> list[ChosenCandidate]:
+        """Choose candidates at little cost, so that each of these kinds has one.
+
+        The oracle of matcher/candidate_choice.py, which does this for arrays of points.
+        """
         missing = sum(1 << place for place, name in enumerate(candidates) if name is None)
         open_kinds = {kind for kind in kinds if kind and not kind & missing}
-        questions = []
+        chosen = []
         for dimension in _cover(open_kinds, costs):
             name = candidates[dimension]
             assert name is not None
             answered = frozenset(kind for kind in open_kinds if kind >> dimension & 1)
             open_kinds -= answered
-            questions.append(Question(name, dimension, answered))
-        return questions
+            chosen.append(ChosenCandidate(name, dimension, answered))
+        return chosen
 
     # Matchers come and go -------------------------------------------------------------------------
 
     def half_of(self, name: str) -> Tokens:
-        """Where the upper half of each of a matcher's segments begins.
+        """Return the tokens at which the upper halves of a matcher's segments begin.
 
-        A first segment begins before its token, and that may be its middle, when those below have
-        gone. Then who joins takes the lower half: with the same token it would get nothing.
+        The first segment begins before its token. When matchers below have left, the token may be
+        in the middle. Then the joining matcher takes the lower half: with an equal token it would
+        get nothing.
         """
         return tuple(
             middle if (middle := _middle(segments.segment(name), bound)) != token else bound.low
@@ -194,7 +196,7 @@ class Table:
         )
 
     def widest(self) -> str:
-        """Who has most of the space, for when no load is known."""
+        """Return the matcher with most of the space, for when no load is known."""
         return max(self.tokens, key=lambda name: (self._share(name), name))
 
     def _share(self, name: str) -> float:
@@ -205,7 +207,7 @@ class Table:
 
 
 def even_tokens(names: Sequence[str], bounds: Sequence[Bounds]) -> dict[str, Tokens]:
-    """Segments of the same length, for matchers that begin together."""
+    """Return tokens for segments of equal length, for matchers that start together."""
     return {
         name: tuple(low + (high - low) * place / len(names) for low, high in bounds)
         for place, name in enumerate(names)
@@ -226,9 +228,9 @@ def _middle(segment: Range, bound: Bounds) -> float:
 
 
 def _cover(kinds: set[int], costs: Sequence[float]) -> list[int]:
-    """Dimensions such that each kind has one of them. A greedy choice.
+    """Choose dimensions greedily, so that each kind is narrow on one of them.
 
-    Those come first that a kind has no other for: often they cover all the rest.
+    First come those that are a kind's only one: often they cover all the rest.
     """
     chosen = 0
     for kind in kinds:

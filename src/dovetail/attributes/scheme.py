@@ -1,15 +1,14 @@
-"""How matchers share a space, as its configuration says. Pure.
+"""The settings for how matchers share a space. Pure.
 
-The scheme says who holds a box, and is the same at all nodes: one that has another does not meet
-the others (matcher/layout.py). The policy says which of the matchers that could answer is asked,
-and is each broker's own.
+The scheme says which matchers hold a box, and is the same at all nodes: nodes with different
+schemes have different layouts (matcher/layout.py). The policy says which candidate is asked, and
+may differ from broker to broker.
 
     mpartition    BlueDove's: a box is held along each searchable dimension where it is narrow
-    p2p           the paper's first baseline: along one dimension only, however wide it is there
+    p2p           the paper's first baseline: along one dimension only, however wide the box is
     full          its second one: every matcher has every box, and any of them may be asked
 
-In the baselines there is nothing to choose for a policy: who is asked follows from the value, or is
-drawn.
+The baselines need no policy: the value decides which matcher is asked, or chance does.
 """
 
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from dovetail.errors import ConfigError
 
 
 class Scheme(StrEnum):
-    """Who holds a box."""
+    """Which matchers hold a box."""
 
     MPARTITION = "mpartition"
     P2P = "p2p"
@@ -28,14 +27,14 @@ class Scheme(StrEnum):
 
 
 @dataclass(frozen=True)
-class Sharing:
-    """Of one space."""
+class SpaceSharing:
+    """How matchers share one space."""
 
     scheme: Scheme = Scheme.MPARTITION
     along: str = ""
-    """The one dimension of p2p; empty: the first that is searchable."""
+    """The dimension of p2p; empty: the first searchable one."""
     policy: str = "adaptive"
-    """A key of `forwarding.POLICIES`."""
+    """A key of `policies.POLICIES`."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -46,4 +45,4 @@ class Sharing:
             raise ConfigError("only p2p shares a space along one dimension")
 
 
-AS_USUAL = Sharing()
+DEFAULT_SHARING = SpaceSharing()

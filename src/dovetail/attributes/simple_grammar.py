@@ -1,26 +1,26 @@
-"""Where-clauses without parentheses, read by one regular expression: a short way for `grammar.py`.
+"""Parse where-clauses without parentheses by one regular expression: a fast path of `grammar.py`.
 
-    plain       = alternative {"or" alternative}
+    clause      = alternative {"or" alternative}
     alternative = factor {"and" factor}
     factor      = number comparison name [comparison number] | name comparison number
                 | name "in" interval | name "==" text | name "in" "(" text {"," text} ")"
 
-Most clauses are written so, and all that are stored: it is how clauses are written back. Token by
-token one takes ten times as long, which a start with a million of them would feel.
+Most clauses have this form, and all stored ones do: `str` of a `WhereClause` writes it. Token by
+token, parsing takes ten times as long. A start with a million clauses would be slow.
 
 Rules:
 
-- Nothing is refused here, and nothing is explained. A clause that is not plain, breaks a limit, has
-  a backslash in it, or cannot be satisfied is None, and `grammar.py` reads it from its beginning.
-- Of all others it says what `grammar.py` would. Tests compare the two.
-- The pattern never goes back over what it has read (`*+`, `(?>`): the work is linear in the text.
+- This module raises no error. For a clause that has another form, breaks a limit, has a backslash,
+  or cannot be satisfied the result is None, and `grammar.py` parses it from the beginning.
+- For all others the result is the same as that of `grammar.py`. Tests compare the two.
+- The pattern never backtracks (`*+`, `(?>`): the work is linear in the length of the text.
 """
 
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dovetail.attributes.conjunctions import Conjunction, Together
+from dovetail.attributes.conjunctions import Conjunction, ConjunctionBuilder
 from dovetail.attributes.limits import (
     WHERE_CONJUNCTIONS_MAX,
     WHERE_MEMBERS_MAX,
@@ -55,55 +55,55 @@ _EACH_TEXT = re.compile(_TEXT)
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "=": "=="}
 
 
-class Plain(NamedTuple):
-    """Alternatives that can be satisfied, in their order; where each attribute first stands."""
+class SimpleClause(NamedTuple):
+    """Alternatives that can be satisfied, in order, and the first position of each attribute."""
 
     alternatives: list[Conjunction]
     places: Mapping[str, int]
 
 
-def read_plain(text: str) -> Plain | None:
-    """What a plain clause says; None: it is not one, or not for us."""
-    reader = _Reader()
+def parse_simple(text: str) -> SimpleClause | None:
+    """Parse a simple clause; None if `grammar.py` has to parse it."""
+    parser = _SimpleParser()
     position = 0
     while True:
         found = _FACTOR.match(text, position)
-        if found is None or not reader.take(found):
+        if found is None or not parser.add_factor(found):
             return None
         position = found.end()
         word = found[11]
         if word is None:
-            return reader.whole()
+            return parser.finish()
         if word in _OR:
-            reader.end_alternative()
+            parser.end_alternative()
 
 
-class _Reader:
-    """What has been read, and what of the alternative that is being read."""
+class _SimpleParser:
+    """Collects complete alternatives, and the conditions of the current one."""
 
-    __slots__ = ("_alternatives", "_is_text", "_places", "_together")
+    __slots__ = ("_alternatives", "_conjunction", "_is_text", "_places")
 
     def __init__(self) -> None:
         self._alternatives: list[Conjunction] = []
         self._places: dict[str, int] = {}
         self._is_text: dict[str, bool] = {}
-        self._together = Together()
+        self._conjunction = ConjunctionBuilder()
 
     def end_alternative(self) -> None:
-        if self._together.is_possible:
-            self._alternatives.append(self._together.conjunction())
-        self._together = Together()
+        if self._conjunction.is_possible:
+            self._alternatives.append(self._conjunction.build())
+        self._conjunction = ConjunctionBuilder()
 
-    def whole(self) -> Plain | None:
+    def finish(self) -> SimpleClause | None:
         self.end_alternative()
         if not 0 < len(self._alternatives) <= WHERE_CONJUNCTIONS_MAX:
             return None
         if len(self._places) > WHERE_NAMES_MAX:
             return None
-        return Plain(self._alternatives, self._places)
+        return SimpleClause(self._alternatives, self._places)
 
-    def take(self, found: re.Match[str]) -> bool:
-        """A factor; False if it is not for us."""
+    def add_factor(self, found: re.Match[str]) -> bool:
+        """Add a factor; False if `grammar.py` has to parse the clause."""
         left, left_sign, name, sign, right, text, low, high, close, texts, _ = found.groups()
         if name[0] == "`":
             name = name[1:-1]
@@ -123,12 +123,12 @@ class _Reader:
 
     def _compare(self, name: str, comparison: str, digits: str) -> bool:
         number = float(digits) + 0.0
-        self._together.compare(name, comparison, number)
+        self._conjunction.compare(name, comparison, number)
         is_text = self._is_text.setdefault(name, False)
         return not is_text and -WHERE_NUMBER_MAX <= number <= WHERE_NUMBER_MAX
 
     def _one_of(self, name: str, quoted: str) -> bool:
         texts = [text[1:-1] for text in _EACH_TEXT.findall(quoted)]
-        self._together.one_of(name, texts)
+        self._conjunction.one_of(name, texts)
         is_text = self._is_text.setdefault(name, True)
         return is_text and len(texts) <= WHERE_MEMBERS_MAX

@@ -1,12 +1,11 @@
-"""A space: the attributes of one application, and what where-clauses and publications are in it.
+"""A space: the attributes of one application. It makes boxes of clauses and points of publications.
 
-A clause becomes boxes, a publication a point. Both have a number for each dimension, in the space's
-order, and some texts:
+A box has a range for each dimension, in the space's order, a point a number. Both may have texts:
 
 - A box that leaves a dimension open has -inf and inf there. A point without the attribute has NaN.
-- A point lies in a box if it lies in every range that is not open, and has one of the texts of
-  every attribute that the box asks a text of. So NaN lies in open ranges only.
-- A dimension's bounds are for cutting it into parts. Values beyond them are as good as others.
+- A point lies in a box if it lies in every range that is not open, and has one of the box's texts
+  for every attribute on which the box has a condition. So NaN lies in open ranges only.
+- The bounds of a dimension serve to divide it among matchers. Values beyond them are valid.
 
 `matches` is the oracle that everything faster is tested against.
 """
@@ -21,9 +20,9 @@ from typing import NamedTuple
 import msgspec
 
 from dovetail.attributes.conjunctions import Conjunction
-from dovetail.attributes.scheme import AS_USUAL, Sharing
+from dovetail.attributes.scheme import DEFAULT_SHARING, SpaceSharing
 from dovetail.attributes.tokens import as_number, is_number, shown
-from dovetail.attributes.where_clause import Where
+from dovetail.attributes.where_clause import WhereClause
 from dovetail.errors import ClientError, ConfigError, ReasonCode, WhereError
 from dovetail.limits import ATTRIBUTE_NAME_CHARACTERS_MAX, SPACE_DIMENSIONS_MAX, SPACE_TEXTS_MAX
 
@@ -31,7 +30,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Box(NamedTuple):
-    """What one conjunction wants: low <= value < high in each dimension, and texts by name."""
+    """One conjunction: low <= value < high in each dimension, and allowed texts by name."""
 
     lows: tuple[float, ...]
     highs: tuple[float, ...]
@@ -39,7 +38,7 @@ class Box(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What one publication has."""
+    """The attributes of one publication."""
 
     values: tuple[float, ...]
     texts: Mapping[str, str]
@@ -55,13 +54,13 @@ def matches(box: Box, point: Point) -> bool:
 
 
 def has_texts(box: Box, point: Point) -> bool:
-    """Has the point the texts that the box asks for?"""
+    """Does the point have an allowed text for each attribute on which the box has a condition?"""
     return all(point.texts.get(name) in allowed for name, allowed in box.texts)
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """An attribute that is a number; matchers share those that are searchable among them."""
+    """A number attribute. Matchers divide the searchable ones among them."""
 
     name: str
     low: float
@@ -82,9 +81,9 @@ class Dimension:
 class Space:
     """The attributes of the publications whose topics match `topics`.
 
-    Attributes in `texts` are compared as they are. Where `json_fields` is set, fields of a JSON
-    payload are attributes too. `sharing` decides nothing but who does the work, and so does
-    `is_streamed`: a stream on Spark does, and neither brokers nor matchers.
+    Attributes in `texts` are compared as they are. With `json_fields`, fields of a JSON payload are
+    attributes too. `sharing` and `is_streamed` only decide which process does the work. With
+    `is_streamed` a stream on Spark does it, not brokers and matchers.
     """
 
     name: str
@@ -92,7 +91,7 @@ class Space:
     dimensions: tuple[Dimension, ...]
     texts: frozenset[str] = frozenset()
     json_fields: bool = False
-    sharing: Sharing = AS_USUAL
+    sharing: SpaceSharing = DEFAULT_SHARING
     is_streamed: bool = False
 
     def __post_init__(self) -> None:
@@ -108,19 +107,19 @@ class Space:
         if along and along not in [one.name for one in self.dimensions if one.is_searchable]:
             raise self._unusable(f"it has no searchable dimension {shown(along)} to share along")
 
-    def boxes(self, where: Where) -> tuple[Box, ...]:
-        """One for each conjunction; a WhereError points at what has no meaning in this space."""
+    def boxes(self, where: WhereClause) -> tuple[Box, ...]:
+        """Return a box for each conjunction. A WhereError points at an unknown attribute."""
         for name, position in where.places.items():
             if not self._knows(name):
                 raise WhereError(self._unknown(name), where.text, position)
         return tuple([self._box(conjunction, where) for conjunction in where.conjunctions])
 
     def knows_all(self, names: Iterable[str]) -> bool:
-        """Has it attributes of all these names?"""
+        """Does the space have attributes with all these names?"""
         return all(map(self._knows, names))
 
     def point(self, attributes: Mapping[str, str | float]) -> Point:
-        """Attributes that the space does not know are nobody's concern here."""
+        """Return the point of these attributes. Attributes unknown to the space are ignored."""
         values = []
         for name in self._indexes:
             given = attributes.get(name)
@@ -129,10 +128,10 @@ class Space:
         return Point(tuple(values), texts)
 
     def json_attributes(self, payload: bytes) -> Mapping[str, str]:
-        """The payload's fields that are attributes: its own strings and numbers, as text.
+        """Return the payload's fields that are attributes: top-level strings and numbers, as text.
 
-        Numbers stay as they are written, and are read as user properties are. An empty payload has
-        no attributes: it takes a retained message away.
+        Numbers stay as they are written, and are parsed like user properties. An empty payload has
+        no attributes: it deletes a retained message.
         """
         if not self.json_fields or not payload:
             return {}
@@ -153,7 +152,7 @@ class Space:
     def _knows(self, name: str) -> bool:
         return name in self._indexes or name in self.texts
 
-    def _box(self, conjunction: Conjunction, where: Where) -> Box:
+    def _box(self, conjunction: Conjunction, where: WhereClause) -> Box:
         indexes = self._indexes
         lows = [-math.inf] * len(indexes)
         highs = [math.inf] * len(indexes)
@@ -168,7 +167,7 @@ class Space:
                 raise self._mistaken(name, "a number, and is compared with a text here", where)
         return Box(tuple(lows), tuple(highs), tuple(sorted(conjunction.texts.items())))
 
-    def _mistaken(self, name: str, why: str, where: Where) -> WhereError:
+    def _mistaken(self, name: str, why: str, where: WhereClause) -> WhereError:
         message = f"in space {shown(self.name)}, {shown(name)} is {why}"
         return WhereError(message, where.text, where.places[name])
 
@@ -201,7 +200,7 @@ def _check_name(name: str, noun: str) -> None:
 
 
 def _as_value(name: str, given: str | float) -> float:
-    """Written as in where-clauses, with nothing but space around it."""
+    """Parse a number as in where-clauses; spaces around it are allowed."""
     if not isinstance(given, str) or is_number(given) or is_number(given.strip()):
         value = float(given)
         if math.isfinite(value):
@@ -215,7 +214,7 @@ def _as_text(given: str | float) -> str:
 
 
 def _field_text(field: msgspec.Raw) -> str | None:
-    """Of a string or a number in JSON; nothing else is an attribute."""
+    """Return a JSON string or number as text; None for anything else."""
     written = bytes(field)
     if written.startswith(b'"'):
         return msgspec.json.decode(field, type=str)

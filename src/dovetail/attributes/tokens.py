@@ -1,9 +1,9 @@
-"""A where-clause as tokens: names, numbers, texts, signs and keywords, each with its position.
+"""Split a where-clause into tokens: names, numbers, texts, signs and keywords with positions.
 
-What is valid by itself is decided here, for clauses, queries and publications alike: how a number
-is written, what may stand between quotes. Names that are no plain words stand in backticks; texts
-in double or single quotes. Within any of them a backslash stands before a quote or a backslash.
-`as_name`, `as_number` and `as_text` write what is read here.
+This module decides how numbers, names and texts are written, for clauses, queries and publications
+alike. Names that are not plain words are in backticks, texts in double or single quotes. Within
+them a backslash escapes a quote or a backslash. `as_name`, `as_number` and `as_text` write the same
+forms.
 """
 
 import functools
@@ -34,8 +34,8 @@ _FOREIGN_SIGNS = {
 }
 
 
-class Kind(Enum):
-    """What a token is; the value is what a person calls it."""
+class TokenKind(Enum):
+    """The kind of a token; the value is its name in error messages."""
 
     NAME = "an attribute"
     NUMBER = "a number"
@@ -48,14 +48,14 @@ class Kind(Enum):
 class Token(NamedTuple):
     """`text` is a name, a sign, a text without quotes, or a keyword in lower case."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     position: int
     number: float = 0.0
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The last one is the end, so that there is always a next one to look at."""
+    """Yield the tokens of a clause. The last one is END, so there is always a next token."""
     position = 0
     while position < len(text):
         found = _TOKEN.match(text, position)
@@ -63,21 +63,23 @@ def tokens(text: str) -> Iterator[Token]:
             raise WhereError(_why_it_is_no_token(text, position), text, position)
         match found.lastgroup:
             case "number":
-                yield Token(Kind.NUMBER, found[0], position, number_at(found[0], text, position))
+                yield Token(
+                    TokenKind.NUMBER, found[0], position, number_at(found[0], text, position)
+                )
             case "word":
                 yield _word(found[0], position)
             case "sign":
-                yield Token(Kind.SIGN, "==" if found[0] == "=" else found[0], position)
+                yield Token(TokenKind.SIGN, "==" if found[0] == "=" else found[0], position)
             case "quote":
                 token, position = _quoted(text, position)
                 yield token
                 continue
         position = found.end()
-    yield Token(Kind.END, "", len(text))
+    yield Token(TokenKind.END, "", len(text))
 
 
 def number_at(digits: str, text: str, position: int) -> float:
-    """What `digits`, a number by its form, is as a float; `text` has it at the position."""
+    """Convert `digits`, which `text` has at the position, to a float. A WhereError if too large."""
     number = float(digits) + 0.0
     if abs(number) > WHERE_NUMBER_MAX:
         raise WhereError(
@@ -87,7 +89,7 @@ def number_at(digits: str, text: str, position: int) -> float:
 
 
 def is_number(text: str) -> bool:
-    """By its form: digits, a point, an exponent, a sign. It may still be too large."""
+    """Does the text have the form of a number? It may still be too large."""
     return _WHOLE_NUMBER.fullmatch(text) is not None
 
 
@@ -106,19 +108,19 @@ def as_name(name: str) -> str:
 
 
 def shown(text: str) -> str:
-    """In a sentence."""
+    """Quote a text for an error message; a long one is cut."""
     quoted = repr(text)
     return quoted if len(quoted) <= _SHOWN_MAX else f"{quoted[:_SHOWN_MAX]}…"
 
 
 def _word(word: str, position: int) -> Token:
     if word.lower() in _KEYWORDS:
-        return Token(Kind.KEYWORD, word.lower(), position)
-    return Token(Kind.NAME, word, position)
+        return Token(TokenKind.KEYWORD, word.lower(), position)
+    return Token(TokenKind.NAME, word, position)
 
 
 def _quoted(text: str, first: int) -> tuple[Token, int]:
-    """What stands between quotes, and the position behind them."""
+    """Return the quoted token, and the position behind it."""
     quote = text[first]
     characters: list[str] = []
     position = first + 1
@@ -139,10 +141,10 @@ def _quoted(text: str, first: int) -> tuple[Token, int]:
 
 def _unquoted(inside: str, text: str, first: int) -> Token:
     if text[first] != "`":
-        return Token(Kind.TEXT, inside, first)
+        return Token(TokenKind.TEXT, inside, first)
     if not inside:
         raise WhereError("the name between these backticks is empty", text, first)
-    return Token(Kind.NAME, inside, first)
+    return Token(TokenKind.NAME, inside, first)
 
 
 def _between(text: str, quote: str) -> str:

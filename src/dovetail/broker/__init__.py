@@ -11,17 +11,17 @@ A publication passes through these, in this order:
     route.py              a route: who gets a publication
     matcher_client.py     asks matchers which brokers have matching clauses
     dispatch.py           sends a publication along its route
-    delivery.py           what one session gets of it
+    delivery.py           how one session gets a publication
     session_sender.py     QoS 1 and 2 towards the client
     outlet.py             the outgoing half of a connection
-    encoded_publish.py    a PUBLISH encoded once for each kind of receiver
+    publish_encoder.py    encodes a PUBLISH once for each kind of receiver
 
 Clients and sessions:
 
-    core.py               the broker: its parts put together
-    admission.py          CONNECT to CONNACK: who is let in
-    keep_alive.py         how long a connection may be silent
-    session.py            what the broker remembers of a client
+    core.py               the broker: assembles all parts
+    admission.py          CONNECT to CONNACK: admits or refuses a client
+    keep_alive.py         closes connections that are silent for too long
+    session.py            the state that the broker keeps for a client
     session_lifetime.py   take-over, expiry, wills
     subscribe.py          SUBSCRIBE and UNSUBSCRIBE
     subscription.py       a filter with its options
@@ -42,22 +42,22 @@ Attributes and streams:
 
 Shared by all of them:
 
-    shared_state.py       what sessions and links of one broker share
-    timers.py             what happens later
+    shared_state.py       the state that sessions and links of one broker share
+    timers.py             one action per key, at a later time
     kernel_loader.py      loads kernels before the first client connects
 
-What a broker reports:
+Reports:
 
-    sys_topics.py         `$SYS/broker/...`
+    sys_topics.py         the broker's status under `$SYS/broker/`
     reporter.py           status and routes, for `dovetail status` and `dovetail route`
-    explanation.py        what a publication's attributes lead to
-    standalone_queries.py answers about a cluster of one
+    explanation.py        how the attributes of a publication are matched
+    standalone_queries.py answers about the cluster from a broker without one
 
 Packages:
 
     auth/                 users, passwords, certificates, access rules
     net/                  listeners, sockets, TLS, WebSocket
-    store/                what is on disk
+    store/                the rows on disk
     peering/              other brokers
-    kernels/              compiled: whose boxes a point is in (owners.py)
+    kernels/              compiled: finds the owners of boxes (owners.py)
 """

@@ -18,20 +18,20 @@ from random import Random
 from dovetail import codec
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.auth.session_owner import OTHER_OWNER
-from dovetail.broker.client_link import Link
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.keep_alive import KeepAlive
 from dovetail.broker.limits import HANDLE_PREFIX
-from dovetail.broker.outlet import State
+from dovetail.broker.outlet import LinkState
 from dovetail.broker.peering.roaming.redirect import NEVER_BEGUN
-from dovetail.broker.peering.roaming.session_move import Moving
+from dovetail.broker.peering.roaming.session_move import SessionMoves
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.session_lifetime import Lifetimes
-from dovetail.broker.shared_state import Shared
-from dovetail.broker.subscribe import Subscribing
+from dovetail.broker.session_lifetime import SessionLifetimes
+from dovetail.broker.shared_state import SharedState
+from dovetail.broker.subscribe import SubscribeHandler
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, SESSION_NEVER_EXPIRES, Connack, Connect, Will
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.slices import Slices, Work
+from dovetail.slices import SliceScheduler, Work
 from dovetail.topics.names import SYS_PREFIX
 
 log = logging.getLogger("dovetail.broker")
@@ -44,23 +44,23 @@ class Admission:
 
     def __init__(
         self,
-        shared: Shared,
-        slices: Slices,
+        shared: SharedState,
+        slices: SliceScheduler,
         router: Router,
-        lifetimes: Lifetimes,
-        subscribing: Subscribing,
+        lifetimes: SessionLifetimes,
+        subscribe_handler: SubscribeHandler,
         keep_alive: KeepAlive,
         random: Random,
         rules: AccessRules,
     ) -> None:
         self.rules = rules
-        self.moving: Moving | None = None
+        self.session_moves: SessionMoves | None = None
         """Session moves, in a cluster: another broker may have the client's session."""
         self._shared = shared
         self._slices = slices
         self._router = router
         self._lifetimes = lifetimes
-        self._subscribing = subscribing
+        self._subscribe_handler = subscribe_handler
         self._keep_alive = keep_alive
         self._random = random
 
@@ -87,19 +87,19 @@ class Admission:
             # [MQTT3-3.1.3-8]
             return (
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
-                "a session that is kept needs a client identifier",
+                "a persistent session needs a client identifier",
             )
         return None
 
     def admit(
-        self, link: Link, packet: Connect, user: str | None, stamp: int | None = None
+        self, link: ClientLink, packet: Connect, user: str | None, stamp: int | None = None
     ) -> None:
         """Give an authenticated client its session, or refuse it [MQTT-3.1.4-4].
 
         `stamp` orders this connection among those of all brokers. It is None until the other
         brokers have been asked for the session.
         """
-        if link.state is not State.ASKING:
+        if link.state is not LinkState.ADMITTING:
             return
         assigned = None
         if not packet.client_id:  # [MQTT-3.1.3-6]
@@ -115,18 +115,18 @@ class Admission:
         expiry_seconds = min(wanted, self._shared.limits.session_expiry_max_seconds)
         link.keep_alive_seconds = self._keep_alive_seconds(packet)
         answer = self._connack(packet, expiry_seconds, assigned, link)
-        if not link.takes(codec.encode(packet.version, answer)):  # [MQTT-3.1.2-24]
+        if not link.is_small_enough(codec.encode(packet.version, answer)):  # [MQTT-3.1.2-24]
             link.refuse(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
             return
-        if self.moving is not None and stamp is None and not assigned:
-            self._claim(self.moving, link, packet, user)
+        if self.session_moves is not None and stamp is None and not assigned:
+            self._claim(self.session_moves, link, packet, user)
             return
-        if packet.is_handle and not packet.clean_start and not self._is_kept(packet.client_id):
+        if packet.is_handle and not packet.clean_start and not self._has_begun(packet.client_id):
             link.refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "there is no such session")
             return
-        self._lifetimes.make_way(packet, user)
+        self._lifetimes.end_previous(packet, user)
         session = self._lifetimes.sessions.get(packet.client_id)
-        if self._lifetimes.is_leaving(packet.client_id):
+        if self._lifetimes.is_being_deleted(packet.client_id):
             self._admit_later(link, packet, user, stamp)
         elif session is not None and session.rules is not self.rules:
             self._slices.begin(self._admit_reviewed(session, link, packet, user, stamp))
@@ -135,7 +135,7 @@ class Admission:
 
     def _let_in(
         self,
-        link: Link,
+        link: ClientLink,
         packet: Connect,
         user: str | None,
         expiry_seconds: int,
@@ -143,8 +143,8 @@ class Admission:
         stamp: int,
     ) -> None:
         session, answer.session_present = self._lifetimes.session_for(packet.client_id, user)
-        session.is_news = session.is_news or session.stamp == NEVER_BEGUN
-        if session.is_news:
+        session.is_loss_unconfirmed = session.is_loss_unconfirmed or session.stamp == NEVER_BEGUN
+        if session.is_loss_unconfirmed:
             # The client had another session, and our CONNACK that said so may be lost.
             answer.session_present = False
         if packet.clean_start:
@@ -154,14 +154,19 @@ class Admission:
         self._keep_alive.begin(link)
         self._shared.gauges.clients_connected += 1
         self._shared.counters.connections_accepted += 1
-        log.debug("%r connected from %s", packet.client_id, link.peer.address)
+        log.debug("%r connected from %s", packet.client_id, link.remote.address)
         link.admitted(session, packet, answer)
         window = min(packet.receive_max, self._shared.limits.inflight_max)
         session.resume(link, window, self._shared.now)
         self._slices.begin(self._router.presence_changed(session))
 
     def _admit_reviewed(
-        self, session: Session, link: Link, packet: Connect, user: str | None, stamp: int | None
+        self,
+        session: Session,
+        link: ClientLink,
+        packet: Connect,
+        user: str | None,
+        stamp: int | None,
     ) -> Work:
         """Apply the current access rules to the session, then admit its client.
 
@@ -169,7 +174,7 @@ class Admission:
         """
         yield from self.review(session)
         self.admit(link, packet, user, stamp)
-        link.go_on()
+        link.take_early_bytes()
 
     def review(self, session: Session) -> Generator[None, None, int]:
         """Remove subscriptions, queued messages and a will that the rules now forbid.
@@ -183,54 +188,58 @@ class Admission:
             if session.will is not None and not access.may_publish(session.will.topic):
                 self._lifetimes.drop_will(session)
             # Subscriptions first: a message that still arrives by one is queued, and checked below.
-            dropped = yield from self._subscribing.drop_forbidden(session, access)
+            dropped = yield from self._subscribe_handler.drop_forbidden(session, access)
             yield from session.drop_queued(lambda message: not access.may_read(message.topic))
         session.rules = rules
         return dropped
 
-    def _is_kept(self, client_id: str) -> bool:
+    def _has_begun(self, client_id: str) -> bool:
         """Is there a session that a client began, not only one that holds early messages?"""
         session = self._lifetimes.sessions.get(client_id)
         return session is not None and session.stamp != NEVER_BEGUN
 
-    def _refuse_client(self, link: Link, packet: Connect, user: str | None) -> Refusal | None:
+    def _refuse_client(self, link: ClientLink, packet: Connect, user: str | None) -> Refusal | None:
         owners = self._lifetimes.owners(packet.client_id)
-        if not all(self._shared.ownership.may_come(owner, user) for owner in owners):
+        if not all(self._shared.ownership.may_connect(owner, user) for owner in owners):
             return OTHER_OWNER
         if self._is_full_for(packet.client_id):
-            return ReasonCode.SERVER_BUSY, "there are as many clients as are allowed"
+            return ReasonCode.SERVER_BUSY, "the broker has as many clients as are allowed"
         if not self._lifetimes.has_room_for(packet.client_id):
             # Checked before the claim, so that a session at another broker stays there.
-            return ReasonCode.QUOTA_EXCEEDED, "there are as many sessions as are allowed"
+            return ReasonCode.QUOTA_EXCEEDED, "the broker has as many sessions as are allowed"
         return self._refuse_will(link, packet.will)
 
-    def _claim(self, moving: Moving, link: Link, packet: Connect, user: str | None) -> None:
+    def _claim(
+        self, session_moves: SessionMoves, link: ClientLink, packet: Connect, user: str | None
+    ) -> None:
         def act(stamp: int | ClientError) -> None:
-            if link.state is not State.ASKING:
+            if link.state is not LinkState.ADMITTING:
                 return
             if isinstance(stamp, ClientError):
                 link.refuse(stamp.reason, stamp.message)
             else:
                 self.admit(link, packet, user, stamp)
-                link.go_on()
+                link.take_early_bytes()
 
-        moving.claim(packet.client_id, user, packet.clean_start, act, begins=not packet.is_handle)
+        session_moves.claim(
+            packet.client_id, user, packet.clean_start, act, may_begin=not packet.is_handle
+        )
 
     def _admit_later(
-        self, link: Link, packet: Connect, user: str | None, stamp: int | None
+        self, link: ClientLink, packet: Connect, user: str | None, stamp: int | None
     ) -> None:
         def act(gone: bool) -> None:
-            if link.state is not State.ASKING:
+            if link.state is not LinkState.ADMITTING:
                 return
             if gone:
                 self.admit(link, packet, user, stamp)
-                link.go_on()
+                link.take_early_bytes()
             else:
                 link.refuse(
                     ReasonCode.SERVER_UNAVAILABLE, "the client's last session is still on disk"
                 )
 
-        self._lifetimes.when_gone(packet.client_id, user, act)
+        self._lifetimes.when_deleted(packet.client_id, user, act)
 
     def _is_full_for(self, client_id: str) -> bool:
         """Is the connection limit reached? A take-over needs no additional connection."""
@@ -239,7 +248,7 @@ class Admission:
         session = self._lifetimes.sessions.get(client_id)
         return session is None or session.link is None
 
-    def _refuse_will(self, link: Link, will: Will | None) -> Refusal | None:
+    def _refuse_will(self, link: ClientLink, will: Will | None) -> Refusal | None:
         if will is None:
             return None
         limits = self._shared.limits
@@ -265,7 +274,7 @@ class Admission:
         return packet.keep_alive_seconds
 
     def _connack(
-        self, packet: Connect, expiry_seconds: int, assigned: str | None, link: Link
+        self, packet: Connect, expiry_seconds: int, assigned: str | None, link: ClientLink
     ) -> Connack:
         limits = self._shared.limits
         answer = Connack(session_present=False, reason=ReasonCode.SUCCESS)

@@ -18,7 +18,7 @@ Rules:
   published it, for No Local, and its expiry.
 
 The shell (archive/archiver.py) passes `write`, calls `flush` when a file is due, reports the
-outcome through `written`, and then calls `let_go` until it returns False.
+outcome through `written`, and then calls `delete_written` until it returns False.
 """
 
 import logging
@@ -31,7 +31,7 @@ from typing import NamedTuple
 import msgspec
 
 from dovetail.broker.limits import ARCHIVE_ROW_BYTES, ARCHIVE_TURN_ROWS, ARCHIVE_WRITE_ROWS_MAX
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import ArchiveRow
 from dovetail.topics.names import matches
 
@@ -41,7 +41,7 @@ Rows = list[tuple[int, ArchiveRow]]
 """Rows with their sequences, in ascending order."""
 
 
-class Waiting(msgspec.Struct, frozen=True, array_like=True):
+class DeliveryContext(msgspec.Struct, frozen=True, array_like=True):
     """The part of a row that the stream needs to deliver the publication later."""
 
     client: str
@@ -49,10 +49,10 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True):
     expires_at: float | None = None
 
 
-waiting_decoder = msgspec.msgpack.Decoder(Waiting)
+delivery_context_decoder = msgspec.msgpack.Decoder(DeliveryContext)
 
 
-class Outcome(NamedTuple):
+class WriteOutcome(NamedTuple):
     """The result of writing rows to files."""
 
     last: int
@@ -61,12 +61,12 @@ class Outcome(NamedTuple):
     error: Exception | None = None
 
 
-class Archiving:
+class ArchiveQueue:
     """The archive queue of one broker."""
 
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedState,
         name: str,
         topics: Sequence[str],
         *,
@@ -87,10 +87,10 @@ class Archiving:
         self._written_to = 0
         self._dropped = 0  # since the last log line about it
         self._is_failing = False
-        self.first_of_life = next_sequence
+        self.first_of_process = next_sequence
         self.restored: list[tuple[int, int]] = []
         """First and last sequence of each run of rows that waited at the start under this name."""
-        self._marks: deque[tuple[int, int]] = deque()
+        self._batch_starts: deque[tuple[int, int]] = deque()
         """Numbers of batches that may not be on disk yet, and the first sequence in each."""
 
     @property
@@ -98,11 +98,11 @@ class Archiving:
         return self._bytes
 
     @property
-    def waits_since(self) -> float | None:
+    def oldest_at(self) -> float | None:
         """The time at which the oldest waiting row was published, or None."""
         return self._waiting[0][1].time_microseconds / 1e6 if self._waiting else None
 
-    def waits_for(self, end: int) -> bool:
+    def has_rows_before(self, end: int) -> bool:
         """Does a row below this sequence wait?"""
         return bool(self._waiting) and self._waiting[0][0] < end
 
@@ -114,7 +114,7 @@ class Archiving:
     def is_failing(self) -> bool:
         return self._is_failing
 
-    def wants(self, topic: bytes) -> bool:
+    def archives(self, topic: bytes) -> bool:
         """Are publications of this (valid) topic archived?"""
         name = topic.decode()
         return any(matches(topic_filter, name) for topic_filter in self._topics)
@@ -134,18 +134,18 @@ class Archiving:
                 self.restored[-1] = self.restored[-1][0], sequence
             else:
                 self.restored.append((sequence, sequence))
-        self._count()
+        self._update_gauges()
 
     # Rows in --------------------------------------------------------------------------------------
 
-    def take(
+    def add(
         self,
         topic: bytes,
         payload: bytes,
         qos: int = 0,
         retain: bool = False,
         properties: bytes = b"",
-        stream: Waiting | None = None,
+        stream: DeliveryContext | None = None,
     ) -> int:
         """Add a row and return its sequence, or 0 if there is no room."""
         size = len(topic) + len(payload) + len(properties) + ARCHIVE_ROW_BYTES
@@ -158,13 +158,13 @@ class Archiving:
         row = ArchiveRow(self._name, time, topic, payload, qos, retain, properties, more)
         sequence = self.next_sequence
         self._waiting.append((sequence, row))
-        if not self._marks or self._marks[-1][0] != shared.journal.open.number:
+        if not self._batch_starts or self._batch_starts[-1][0] != shared.journal.open.number:
             self._forget_stored()
-            self._marks.append((shared.journal.open.number, sequence))
+            self._batch_starts.append((shared.journal.open.number, sequence))
         shared.journal.save_archived(sequence, row)
         self.next_sequence += 1
         self._bytes += size
-        self._count()
+        self._update_gauges()
         return sequence
 
     def _drop(self) -> None:
@@ -172,8 +172,8 @@ class Archiving:
         self._dropped += 1
         if self._dropped == 1:
             log.error(
-                "more publications wait for the archive than may (archive.buffer_bytes_max): "
-                "further ones are not archived"
+                "too many publications wait for the archive (archive.buffer_bytes_max): the broker "
+                "does not archive further ones"
             )
 
     # Rows to be read ------------------------------------------------------------------------------
@@ -182,15 +182,15 @@ class Archiving:
     def stored_upto(self) -> int:
         """The last sequence up to which all rows are on disk or in files."""
         self._forget_stored()
-        return (self._marks[0][1] if self._marks else self.next_sequence) - 1
+        return (self._batch_starts[0][1] if self._batch_starts else self.next_sequence) - 1
 
     def _forget_stored(self) -> None:
         journal = self._shared.journal
         if journal.failing:
             return  # the rows of a failed batch are in a later one
         unsure = (journal.outstanding or journal.open).number
-        while self._marks and self._marks[0][0] < unsure:
-            self._marks.popleft()
+        while self._batch_starts and self._batch_starts[0][0] < unsure:
+            self._batch_starts.popleft()
 
     @property
     def first_waiting(self) -> int:
@@ -234,13 +234,13 @@ class Archiving:
 
         self._shared.journal.when_stored(stored)
 
-    def written(self, outcome: Outcome) -> None:
-        """Note the outcome of `write`. The caller has to call `let_go` next."""
+    def written(self, outcome: WriteOutcome) -> None:
+        """Note the outcome of `write`. The caller has to call `delete_written` next."""
         self._written_to = outcome.last
         self._shared.counters.archive_files += outcome.files
-        self._judge(outcome.error)
+        self._note_result(outcome.error)
 
-    def let_go(self) -> bool:
+    def delete_written(self) -> bool:
         """Delete some of the rows that are in files. Return True if more are left.
 
         Deleting all of them in one turn could keep clients waiting.
@@ -255,22 +255,22 @@ class Archiving:
             self._bytes -= size_of(row)
             counters.archive_rows += 1
         else:
-            self._count()
+            self._update_gauges()
             return True
         self._is_writing = False
         if self._dropped and not self._is_failing and self._bytes * 2 <= self._bytes_max:
             log.warning("publications are archived again; %s were not", f"{self._dropped:,}")
             self._dropped = 0
-        self._count()
+        self._update_gauges()
         return False
 
-    def _judge(self, error: Exception | None) -> None:
+    def _note_result(self, error: Exception | None) -> None:
         if error is not None:
             self._shared.counters.archive_failures += 1
             if not self._is_failing:
                 log.error(
-                    "cannot write to the archive, and keep what waits for it on the broker's own "
-                    "disk: %s",
+                    "cannot write to the archive; the waiting rows stay on the broker's own disk: "
+                    "%s",
                     error,
                 )
         elif self._is_failing:
@@ -278,7 +278,7 @@ class Archiving:
         self._is_failing = error is not None
         self._shared.gauges.archive_failing = int(self._is_failing)
 
-    def _count(self) -> None:
+    def _update_gauges(self) -> None:
         gauges = self._shared.gauges
         gauges.archive_rows_waiting = len(self._waiting)
         gauges.archive_bytes_waiting = self._bytes

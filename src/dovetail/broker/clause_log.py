@@ -13,13 +13,13 @@ Rules:
 import hashlib
 from collections.abc import Iterable
 
-from dovetail.api.engine import Entry, Listed
+from dovetail.api.engine import ClauseChanges, ClauseSubscription
 from dovetail.attributes.clauses import Clause, split_key
 from dovetail.broker.limits import ENGINE_LISTED_MAX, ENGINE_LOG_SPARE
 from dovetail.broker.route import Group
 from dovetail.broker.subscription import Subscription
 
-Wanting = Subscription | Group
+AnySubscription = Subscription | Group
 
 
 def subscription_id(client_id: str, key: str) -> int:
@@ -35,66 +35,68 @@ def _number(text: str) -> int:
     return int.from_bytes(digest, signed=True)
 
 
-def id_of(one: Wanting) -> int:
+def id_of(one: AnySubscription) -> int:
     if isinstance(one, Group):
         return group_id(*one.key)
     return subscription_id(one.session.client_id, one.key)
 
 
-class Listing:
+class ClauseLog:
     """The clause log of one space at one broker."""
 
-    def __init__(self, life: int, there: Iterable[tuple[Wanting, Clause]]) -> None:
+    def __init__(self, life: int, entries: Iterable[tuple[AnySubscription, Clause]]) -> None:
         self.life = life
-        self._at: dict[int, list[Wanting]] = {}
+        self._holders: dict[int, list[AnySubscription]] = {}
         self._log: list[int] = []
-        for one, _ in there:
-            self.put(one)
+        for one, _ in entries:
+            self.add(one)
 
-    def put(self, one: Wanting) -> None:
+    def add(self, one: AnySubscription) -> None:
         number = id_of(one)
         # A client that came back may still have a redirected session here under the same id
         # (broker/peering/roaming/redirect.py).
-        self._at.setdefault(number, []).append(one)
+        self._holders.setdefault(number, []).append(one)
         self._note(number)
 
-    def take(self, one: Wanting) -> None:
+    def remove(self, one: AnySubscription) -> None:
         number = id_of(one)
-        known = self._at.get(number, [])
+        known = self._holders.get(number, [])
         if one in known:
             known.remove(one)
         if not known:
-            self._at.pop(number, None)
+            self._holders.pop(number, None)
         self._note(number)
 
     def _note(self, number: int) -> None:
         self._log.append(number)
-        if len(self._log) > 2 * len(self._at) + ENGINE_LOG_SPARE:
+        if len(self._log) > 2 * len(self._holders) + ENGINE_LOG_SPARE:
             self.life += 1
-            self._log = list(self._at)
+            self._log = list(self._holders)
 
-    def find(self, number: int) -> Wanting | None:
+    def find(self, number: int) -> AnySubscription | None:
         """Return the subscription or group with this id, the latest one if there are two."""
-        known = self._at.get(number)
+        known = self._holders.get(number)
         return known[-1] if known else None
 
-    def since(self, broker: str, life: int, version: int, served: int) -> Listed:
+    def changes_since(self, broker: str, life: int, version: int, served: int) -> ClauseChanges:
         """Return the changes since `version`, at most ENGINE_LISTED_MAX of them."""
         is_whole = life != self.life or version > len(self._log)
         start = 0 if is_whole else version
         end = min(start + ENGINE_LISTED_MAX, len(self._log))
-        put: list[Entry] = []
-        gone: list[int] = []
+        added: list[ClauseSubscription] = []
+        removed: list[int] = []
         for number in dict.fromkeys(self._log[start:end]):
             one = self.find(number)
             if one is None:
-                gone.append(number)
+                removed.append(number)
             else:
-                put.append(_entry(number, one))
-        return Listed(broker, self.life, end, is_whole, end < len(self._log), served, put, gone)
+                added.append(_entry(number, one))
+        return ClauseChanges(
+            broker, self.life, end, is_whole, end < len(self._log), served, added, removed
+        )
 
 
-def _entry(number: int, one: Wanting) -> Entry:
+def _entry(number: int, one: AnySubscription) -> ClauseSubscription:
     is_group = isinstance(one, Group)
     topic_filter, where = split_key(one.key[1] if isinstance(one, Group) else one.key)
-    return Entry(number, topic_filter, where, is_group)
+    return ClauseSubscription(number, topic_filter, where, is_group)

@@ -1,8 +1,8 @@
 """One connection as a state machine: bytes from the client go in, bytes for it come out.
 
-    EXPECTING --CONNECT--> ASKING --(who it is)--> CONNECTED --DISCONNECT, error, loss--> CLOSED
-        |                     |                                                             ^
-        +---- anything else --+--------------------- refused --------------------------------+
+    AWAITING_CONNECT --CONNECT--> ADMITTING --admitted--> CONNECTED --DISCONNECT, error--> CLOSED
+           |                          |                                                      ^
+           +---- any other packet ----+--------------------- refused ------------------------+
 
 Pure: nothing here knows sockets. This module turns bytes into packets. intake.py handles
 publications, and outlet.py is the outgoing half. A kernel scans a whole read buffer at once. Plain
@@ -18,14 +18,14 @@ from collections.abc import Callable
 from dovetail import codec
 from dovetail.broker.intake import Intake
 from dovetail.broker.limits import (
+    CHECKED_RUNS_PER_PIECE,
     EARLY_BYTES_MAX,
     EFFORT_PER_PIECE,
     LONG_PACKET_BYTES,
     PACKET_EFFORT,
     RECEIVERS_PER_PIECE,
-    RUNS_ALONE_PER_PIECE,
 )
-from dovetail.broker.outlet import State
+from dovetail.broker.outlet import LinkState
 from dovetail.broker.route import Route
 from dovetail.broker.session import Session
 from dovetail.codec.kernels import scan as kernels
@@ -41,12 +41,12 @@ from dovetail.codec.packets import (
     Packet,
     PacketType,
     Ping,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     Unsubscribe,
 )
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.slices import Work, is_done
+from dovetail.slices import Work, run_slice
 
 SCAN_BYTES_MIN = 1_024
 """Python walks smaller reads, unless they begin with a plain publication. A kernel call costs as
@@ -69,7 +69,7 @@ _PINGRESP = b"\xd0\x00"
 _DOLLAR = 0x24
 
 
-class Link(Intake):
+class ClientLink(Intake):
     """A client's connection, from CONNECT to its end."""
 
     __slots__ = ()
@@ -80,7 +80,7 @@ class Link(Intake):
         """Take the bytes of one read from the client."""
         self.broker.shared.now = self.seen_at = now
         if self.is_busy:
-            self._behind += data
+            self._waiting_data += data
             return
         if self._partial:
             self._partial += data
@@ -89,7 +89,7 @@ class Link(Intake):
             data = bytes(self._partial)
             self._partial.clear()
         try:
-            if self.state is State.CONNECTED:
+            if self.state is LinkState.CONNECTED:
                 self._take(data)
             else:
                 self._take_connect(data)
@@ -150,17 +150,17 @@ class Link(Intake):
         """
         try:
             yield
-            while self.state is State.CONNECTED:
+            while self.state is LinkState.CONNECTED:
                 self.seen_at = self._shared.now  # the client is not silent: we do not read
                 if self._work is not None:
-                    yield from self._go_through()
+                    yield from self._finish_work()
                 elif data:
                     data = self._take_piece(data)
                     yield
-                elif self._behind:
-                    data = bytes(self._partial) + self._behind
+                elif self._waiting_data:
+                    data = bytes(self._partial) + self._waiting_data
                     self._partial.clear()
-                    self._behind = b""
+                    self._waiting_data = b""
                 else:
                     break
         except ClientError as error:
@@ -168,14 +168,14 @@ class Link(Intake):
         finally:
             self.is_busy = False
             self._work = None
-            self._behind = b""
-            self.broker.wake(self)  # the shell may read on
+            self._waiting_data = b""
+            self.broker.mark_dirty(self)  # the shell may read on
 
-    def _go_through(self) -> Work:
+    def _finish_work(self) -> Work:
         """Do the work that has to end before the next packet is taken."""
         work, self._work = self._work, None
         assert work is not None
-        while self.state is State.CONNECTED and not is_done(work):
+        while self.state is LinkState.CONNECTED and not run_slice(work):
             yield
             self.seen_at = self._shared.now
 
@@ -191,7 +191,7 @@ class Link(Intake):
         at = 0
         self._spent = 0
         while at < size:
-            if self.state is not State.CONNECTED:
+            if self.state is not LinkState.CONNECTED:
                 self._take_connect(data[at:])
                 return b""
             if self._work is not None or self._spent >= EFFORT_PER_PIECE:
@@ -246,8 +246,8 @@ class Link(Intake):
                 self._router.prepare(unknown)
             taken = self._take_runs(data, runs)
         else:
-            taken = self._take_runs_alone(data, runs)
-        if self.state is not State.CONNECTED:
+            taken = self._take_checked_runs(data, runs)
+        if self.state is not LinkState.CONNECTED:
             return b""
         if taken < at or self._work is not None:
             return data[taken:]
@@ -288,7 +288,7 @@ class Link(Intake):
                 self._take_packet(data, start, body, end)
                 if (
                     self._work is not None
-                    or self.state is not State.CONNECTED
+                    or self.state is not LinkState.CONNECTED
                     or self._spent >= EFFORT_PER_PIECE
                 ):
                     return end
@@ -323,20 +323,20 @@ class Link(Intake):
         if work is not None:
             yield from work
 
-    def _take_runs_alone(self, data: bytes, runs: list[list[int]]) -> int:
+    def _take_checked_runs(self, data: bytes, runs: list[list[int]]) -> int:
         """Take runs like `_take_runs`, for a client that may not publish to every topic."""
         self._spent = end = 0
-        for start, body, end, count, topic_end in runs[:RUNS_ALONE_PER_PIECE]:
-            self._take_run_alone(data, start, body, end, count, topic_end)
+        for start, body, end, count, topic_end in runs[:CHECKED_RUNS_PER_PIECE]:
+            self._take_checked_run(data, start, body, end, count, topic_end)
             if (
                 self._work is not None
-                or self.state is not State.CONNECTED
+                or self.state is not LinkState.CONNECTED
                 or self._spent >= EFFORT_PER_PIECE
             ):
                 return end
         return end
 
-    def _take_run_alone(
+    def _take_checked_run(
         self, data: bytes, start: int, body: int, end: int, count: int, topic_end: int
     ) -> None:
         """Pass on a run if the client may publish to its topic, else drop it."""
@@ -378,14 +378,14 @@ class Link(Intake):
     # Everything else ----------------------------------------------------------------------------
 
     def _take_connect(self, data: bytes) -> None:
-        if self.state is State.ASKING:
+        if self.state is LinkState.ADMITTING:
             # Nothing counts before authentication. Meanwhile the shell stops reading.
             self._keep(data, 0, EARLY_BYTES_MAX)
             if len(self._partial) > EARLY_BYTES_MAX:
                 self.refuse(
                     ReasonCode.QUOTA_EXCEEDED, "too much came before CONNECT could be answered"
                 )
-        elif self.state is State.EXPECTING:
+        elif self.state is LinkState.AWAITING_CONNECT:
             if data[0] != PacketType.CONNECT << 4:  # [MQTT-3.1.0-1]
                 self._shared.counters.protocol_errors += 1
                 self.close()
@@ -399,16 +399,16 @@ class Link(Intake):
             if len(data) < head_end:
                 self._keep(data, 0, head_end)
             elif codec.is_unknown_version(data[body:head_end]):
-                self._introduce(data, body, end)
+                self._take_whole_connect(data, body, end)
             elif end > self.broker.connect_bytes_max:
                 self.version = codec.connect_version(data[body:head_end])
                 self.refuse(ReasonCode.PACKET_TOO_LARGE, None)
             elif end > len(data):
                 self._keep(data, 0, end)
             else:
-                self._introduce(data, body, end)
+                self._take_whole_connect(data, body, end)
 
-    def _introduce(self, data: bytes, body: int, end: int) -> None:
+    def _take_whole_connect(self, data: bytes, body: int, end: int) -> None:
         """Take a CONNECT and the bytes behind it.
 
         The CONNECT is complete, unless it has a version that we do not support.
@@ -423,9 +423,9 @@ class Link(Intake):
         assert isinstance(packet, Connect)
         self.version = packet.version
         self.packet_bytes_max = packet.packet_bytes_max
-        self._sees_problems = packet.wants_problem_information
-        self.state = State.ASKING
-        self.broker.ask(self, packet)
+        self._wants_reasons = packet.wants_problem_information
+        self.state = LinkState.ADMITTING
+        self.broker.authenticate(self, packet)
         if end < len(data):
             if self.is_connected:
                 self._take(data[end:])
@@ -434,7 +434,7 @@ class Link(Intake):
 
     def admitted(self, session: Session, packet: Connect, answer: Connack) -> None:
         """Connect the authenticated client to its session, and send CONNACK."""
-        self.state = State.CONNECTED
+        self.state = LinkState.CONNECTED
         self.session = session
         limits = self.broker.shared.limits
         self._alias_out_max = min(packet.alias_max, limits.alias_out_max)
@@ -445,9 +445,9 @@ class Link(Intake):
         )
         self.send(codec.encode(self.version, answer))
 
-    def go_on(self) -> None:
+    def take_early_bytes(self) -> None:
         """Take the bytes that came during authentication."""
-        if self._partial and self.state is State.CONNECTED:
+        if self._partial and self.state is LinkState.CONNECTED:
             data = bytes(self._partial)
             self._partial.clear()
             try:
@@ -506,11 +506,11 @@ class Link(Intake):
     def answer_reasons(
         self, kind: PacketType, packet_id: int, reasons: list[int], why: str | None = None
     ) -> None:
-        answer = Reasons(kind, packet_id, reasons)
+        answer = SubscriptionAck(kind, packet_id, reasons)
         data = codec.encode(self.version, answer)
         if why is not None:
-            data = self.explained(answer, why, data)
-        if self.takes(data):
+            data = self.with_reason(answer, why, data)
+        if self.is_small_enough(data):
             self.send(data)
         else:
             self.disconnect(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
@@ -529,18 +529,18 @@ def _count_alike(data: bytes, each: int, head_bytes: int) -> int:
     return count
 
 
-def _refuse_packet(link: Link, packet: Packet) -> None:
+def _refuse_packet(link: ClientLink, packet: Packet) -> None:
     """Refuse a second CONNECT [MQTT-3.1.0-2], or a packet that only servers send."""
     del link
     name = type(packet).__name__.upper()
     raise ClientError(ReasonCode.PROTOCOL_ERROR, f"{name} has no place here")
 
 
-_HANDLERS: dict[type, Callable[[Link, Packet], None]] = {
-    Ack: Link._take_ack_packet,
-    Subscribe: Link._take_subscribe,
-    Unsubscribe: Link._take_unsubscribe,
-    Ping: Link._take_ping,
-    Disconnect: Link._take_disconnect,
-    Auth: Link._take_auth,
+_HANDLERS: dict[type, Callable[[ClientLink, Packet], None]] = {
+    Ack: ClientLink._take_ack_packet,
+    Subscribe: ClientLink._take_subscribe,
+    Unsubscribe: ClientLink._take_unsubscribe,
+    Ping: ClientLink._take_ping,
+    Disconnect: ClientLink._take_disconnect,
+    Auth: ClientLink._take_auth,
 }

@@ -6,7 +6,7 @@ broker/store/recovery.py restores the state of an earlier process.
 
 Two shells drive it: broker/net/server.py with sockets and a disk, and tests with neither. The shell
 passes `schedule`, which the broker calls when `dirty` has links to write, and `authenticate`, which
-finds the user of a CONNECT and then calls `admit` or `Link.refuse`. It calls `tick` every
+finds the user of a CONNECT and then calls `admit` or `ClientLink.refuse`. It calls `tick` every
 TICK_SECONDS_MAX (keep_alive.py).
 """
 
@@ -15,34 +15,34 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from random import Random
 
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.admission import Admission
-from dovetail.broker.archive_queue import Archiving
+from dovetail.broker.archive_queue import ArchiveQueue
 from dovetail.broker.auth.access import AccessRules
-from dovetail.broker.client_link import Link
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.dispatch import Dispatch
-from dovetail.broker.engine_backlog import Streamed
+from dovetail.broker.engine_backlog import EngineBacklog
 from dovetail.broker.keep_alive import KeepAlive
 from dovetail.broker.limits import CONNECT_BYTES_MAX, REVIEWED_PER_PIECE, TIMERS_PER_PIECE
-from dovetail.broker.outlet import Outlet, Peer
+from dovetail.broker.outlet import Outlet, RemoteEnd
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.retained_delivery import Greetings
+from dovetail.broker.retained_delivery import RetainedDeliveries
 from dovetail.broker.route import Group
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.session_lifetime import Lifetimes
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.session_lifetime import SessionLifetimes
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import StoredState
 from dovetail.broker.store.recovery import restore
-from dovetail.broker.subscribe import Subscribing
+from dovetail.broker.subscribe import SubscribeHandler
 from dovetail.broker.timers import Timers
 from dovetail.codec.packets import Connect, Subscribe, Unsubscribe
 from dovetail.codec.scanner import Scanner
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 from dovetail.process.logs import about
-from dovetail.slices import Slices, Work, in_one_go
+from dovetail.slices import SliceScheduler, Work, run_to_end
 
 log = logging.getLogger("dovetail.broker")
 
@@ -52,21 +52,23 @@ class Broker:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedState,
         *,
-        authenticate: Callable[[Link, Connect], None],
+        authenticate: Callable[[ClientLink, Connect], None],
         schedule: Callable[[], None],
         random: Random,
         rules: AccessRules | None = None,
-        spaces: Spaces | None = None,
+        spaces: SpaceRegistry | None = None,
     ) -> None:
         self.shared = shared
         self.router = Router(shared.limits, spaces)
         self.retained = RetainedMessages()
         self.dispatch = Dispatch(shared, self.router, self.retained)
-        self.slices = Slices(schedule)
+        self.slices = SliceScheduler(schedule)
         """Long work, done in pieces so that other clients do not wait for it."""
-        self.greetings = Greetings(shared, self.slices, self.retained, self.dispatch)
+        self.retained_deliveries = RetainedDeliveries(
+            shared, self.slices, self.retained, self.dispatch
+        )
         self.timers = Timers()
         self.scan = Scanner()
         self.links: set[Outlet] = set()
@@ -74,20 +76,22 @@ class Broker:
         """Links with bytes to write, or to close."""
         self.mesh: Mesh | None = None
         """The other brokers, in a cluster."""
-        self.streamed: Streamed | None = None
+        self.engine_backlog: EngineBacklog | None = None
         """The publications that wait for a stream, if there is an archive."""
         self.connect_bytes_max = min(CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
         self._keep_alive = KeepAlive(shared, self.timers)
-        self._lifetimes = Lifetimes(
+        self._lifetimes = SessionLifetimes(
             shared, self.slices, self.router, self.timers, self.dispatch, self.publish
         )
-        self._subscribing = Subscribing(shared, self.slices, self.router, self.greetings)
+        self._subscribe_handler = SubscribeHandler(
+            shared, self.slices, self.router, self.retained_deliveries
+        )
         self._admission = Admission(
             shared,
             self.slices,
             self.router,
             self._lifetimes,
-            self._subscribing,
+            self._subscribe_handler,
             self._keep_alive,
             random,
             rules or AccessRules(()),
@@ -101,22 +105,22 @@ class Broker:
         """By client identifier."""
         return self._lifetimes.sessions
 
-    # The shell's side ---------------------------------------------------------------------------
+    # Called by the shell ------------------------------------------------------------------------
 
-    def accept(self, peer: Peer, now: float) -> Link:
+    def accept(self, remote: RemoteEnd, now: float) -> ClientLink:
         """Return the link of a new connection, which has to send CONNECT in time."""
         self.shared.now = now
-        link = Link(self, peer, now)
-        self.expect(link)
+        link = ClientLink(self, remote, now)
+        self.add_link(link)
         return link
 
-    def expect(self, link: Link) -> None:
+    def add_link(self, link: ClientLink) -> None:
         """Add a link, which has to be admitted in time."""
         self.links.add(link)
-        self._keep_alive.expect(link)
+        self._keep_alive.await_admission(link)
 
     def admit(
-        self, link: Link, packet: Connect, user: str | None, stamp: int | None = None
+        self, link: ClientLink, packet: Connect, user: str | None, stamp: int | None = None
     ) -> None:
         """Admit an authenticated client. With a `stamp` the other brokers are not asked."""
         self._admission.admit(link, packet, user, stamp)
@@ -125,12 +129,12 @@ class Broker:
         self.shared.now = now
         self._keep_alive.tick(now)
         self.slices.begin(self._run_timers())
-        self.shared.expiring.tick(now)
-        self.greetings.go_on_all()
+        self.shared.message_expiry.tick(now)
+        self.retained_deliveries.resume_all()
         if self.mesh is not None:
             self.mesh.stamps.tick()
-        if self.streamed is not None:
-            self.streamed.tick()
+        if self.engine_backlog is not None:
+            self.engine_backlog.tick()
         gauges = self.shared.gauges
         gauges.sessions = len(self.sessions)
         gauges.subscriptions = self.router.count
@@ -150,7 +154,7 @@ class Broker:
                 link.access = rules.for_client(link.session.user, link.session.client_id)
         sessions = [*self.sessions.values()]
         if self.mesh is not None:
-            sessions += chain.from_iterable(self.mesh.moving.ghosts.values())
+            sessions += chain.from_iterable(self.mesh.session_moves.ghosts.values())
         self.slices.begin(self._review(sessions))
 
     def _review(self, sessions: Iterable[Session]) -> Work:
@@ -160,7 +164,7 @@ class Broker:
         for place, session in enumerate(sessions, 1):
             if rules is not self._admission.rules:
                 break
-            if not session.is_over:
+            if not session.has_ended:
                 ended += yield from self._admission.review(session)
             if not place % REVIEWED_PER_PIECE:
                 yield
@@ -168,20 +172,20 @@ class Broker:
             log.warning("ended %s subscriptions that are not allowed any more", f"{ended:,}")
 
     def _review_all(self, sessions: Iterable[Session]) -> None:
-        in_one_go(self._review(sessions))
+        run_to_end(self._review(sessions))
 
-    def change_spaces(self, spaces: Spaces) -> None:
+    def change_spaces(self, spaces: SpaceRegistry) -> None:
         """Replace the spaces. Clauses whose space has gone stay, and match nothing meanwhile."""
         if self.mesh is not None:
-            self.mesh.narrowing.drain()
+            self.mesh.matcher_client.drain()
         self.router.clause_changed = None  # `spaces_changed` announces all clauses anew
         lost = self.router.change_spaces(spaces)
         if self.mesh is not None:
-            self.mesh.narrowing.spaces_changed()
+            self.mesh.matcher_client.spaces_changed()
         if lost:
             log.warning(
-                "%d subscriptions have a where-clause that no space knows now: they stay, and get "
-                "nothing until one does",
+                "no space knows the where-clauses of %d subscriptions now: they stay, and get "
+                "nothing until a space knows them",
                 lost,
             )
         self._schedule()
@@ -216,22 +220,22 @@ class Broker:
             random=self._random,
             wake=self._schedule,
         )
-        self.dispatch.forwarding = mesh.forwarding
+        self.dispatch.forwarder = mesh.forwarder
         self.dispatch.stamps = mesh.stamps
-        self.dispatch.narrowing = mesh.narrowing
-        self.dispatch.lacks_room_for = mesh.walk.lacks_room_for
-        self._subscribing.mesh = mesh
-        self._admission.moving = mesh.moving
-        self.router.search_peers = mesh.exchange.search
-        self.router.search_peer = mesh.exchange.search_peer
-        exchange = mesh.exchange
+        self.dispatch.matcher_client = mesh.matcher_client
+        self.dispatch.lacks_room_for = mesh.retained_sync.lacks_room_for
+        self._subscribe_handler.mesh = mesh
+        self._admission.session_moves = mesh.session_moves
+        self.router.search_peers = mesh.sketch_exchange.search
+        self.router.search_peer = mesh.sketch_exchange.search_peer
+        exchange = mesh.sketch_exchange
 
         def filter_changed(topic_filter: str, is_there: bool) -> None:
             exchange.filter_changed(topic_filter, is_there)
             self._schedule()  # peers hear of it at the end of the turn, and SUBACK waits for that
 
         def group_changed(group: Group) -> None:
-            mesh.roster.group_changed(group)
+            mesh.group_exchange.group_changed(group)
             self._schedule()
 
         self.router.filter_changed = filter_changed
@@ -239,12 +243,12 @@ class Broker:
         self.router.group_changed = group_changed
         return mesh
 
-    def archive_to(self, archive: Archiving) -> None:
+    def archive_to(self, archive: ArchiveQueue) -> None:
         """Archive publications. Called before anything is restored."""
         self.dispatch.archive = archive
-        self.router.is_archived = archive.wants
+        self.router.is_archived = archive.archives
         self.router.may_stream = True
-        self.streamed = self.dispatch.streamed = Streamed(
+        self.engine_backlog = self.dispatch.engine_backlog = EngineBacklog(
             self.shared, self.router, self.dispatch, life=archive.next_sequence
         )
 
@@ -261,8 +265,8 @@ class Broker:
             self._review_all,
             self.mesh,
         )
-        if self.streamed is not None:
-            self.streamed.restore(state.heard)
+        if self.engine_backlog is not None:
+            self.engine_backlog.restore(state.heard)
         self.dispatch.count_retained()
         self.timers.run(now)
 
@@ -270,7 +274,7 @@ class Broker:
         """Disconnect all clients. Persistent sessions and their wills wait for the next start."""
         self.shared.now = now
         if self.mesh is not None:
-            self.mesh.narrowing.drain()
+            self.mesh.matcher_client.drain()
         for link in list(self.links):
             session = link.session
             if session is not None and link.is_connected:
@@ -279,14 +283,15 @@ class Broker:
                 self.shared.gauges.clients_connected -= 1
             link.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
 
-    # A link's side ------------------------------------------------------------------------------
+    # Called by links ----------------------------------------------------------------------------
 
-    def wake(self, link: Outlet) -> None:
+    def mark_dirty(self, link: Outlet) -> None:
+        """Have the shell write to this link, or close it, at the end of the turn."""
         if not self.dirty:
             self._schedule()
         self.dirty.append(link)
 
-    def ask(self, link: Link, packet: Connect) -> None:
+    def authenticate(self, link: ClientLink, packet: Connect) -> None:
         """Refuse a CONNECT that is invalid for every user, else have the shell authenticate."""
         refusal = self._admission.refusal(packet)
         if refusal is None:
@@ -294,24 +299,24 @@ class Broker:
         else:
             link.refuse(*refusal)
 
-    def subscribe(self, link: Link, packet: Subscribe) -> Work:
-        return self._subscribing.subscribe(link, packet)
+    def subscribe(self, link: ClientLink, packet: Subscribe) -> Work:
+        return self._subscribe_handler.subscribe(link, packet)
 
-    def unsubscribe(self, link: Link, packet: Unsubscribe) -> Work:
-        return self._subscribing.unsubscribe(link, packet)
+    def unsubscribe(self, link: ClientLink, packet: Unsubscribe) -> Work:
+        return self._subscribe_handler.unsubscribe(link, packet)
 
-    def closed(self, link: Outlet, *, was_connected: bool, with_will: bool) -> None:
+    def link_closed(self, link: Outlet, *, was_connected: bool, with_will: bool) -> None:
         """Forget a closed link. The link calls this once."""
         self.links.discard(link)
-        self.greetings.end(link)
+        self.retained_deliveries.end(link)
         self._keep_alive.end(link)
         session = link.session
         link.session = None
         if was_connected and session is not None and session.link is link:
             self.shared.gauges.clients_connected -= 1
-            self._lifetimes.leave(session, with_will=with_will)
+            self._lifetimes.disconnected(session, with_will=with_will)
 
-    # Publications that no client's packet brought -----------------------------------------------
+    # Publications of the broker itself ------------------------------------------------------------
 
     def publish(self, message: Message) -> None:
         """Publish a message of the broker itself, or of a client that has gone."""
@@ -347,24 +352,24 @@ class Broker:
                 return ReasonCode.QUOTA_EXCEEDED
         return None
 
-    # What the log says --------------------------------------------------------------------------
+    # Log ------------------------------------------------------------------------------------------
 
-    def note_refusal(self, link: Outlet, reason: ReasonCode, why: str | None) -> None:
+    def log_refusal(self, link: Outlet, reason: ReasonCode, why: str | None) -> None:
         log.warning(
             "refused a client from %s: %s%s",
-            link.peer.address,
+            link.remote.address,
             reason.name.lower().replace("_", " "),
             f" ({why})" if why else "",
             extra=about(reason.name),
         )
 
-    def note_failure(self, link: Outlet, reason: ReasonCode, why: str) -> None:
+    def log_failure(self, link: Outlet, reason: ReasonCode, why: str) -> None:
         # repr: a client chooses its identifier, and could forge log lines with line breaks.
         name = repr(link.session.client_id) if link.session is not None else "a client"
         log.warning(
             "disconnected %s from %s: %s (%s)",
             name,
-            link.peer.address,
+            link.remote.address,
             reason.name.lower().replace("_", " "),
             why,
             extra=about(reason.name),

@@ -95,7 +95,7 @@ def receivers_of(
             own[session.client_id] = others
         if not place % RECEIVERS_PER_PIECE:
             yield
-    return tuple(one for one in deliveries if not one.session.is_over), own
+    return tuple(one for one in deliveries if not one.session.has_ended), own
 
 
 def by_session(subscriptions: Iterable[Subscription]) -> dict[Session, list[Subscription]]:
@@ -105,7 +105,7 @@ def by_session(subscriptions: Iterable[Subscription]) -> dict[Session, list[Subs
     return found
 
 
-class WantedBySubscriptions(ClauseSet[Subscription]):
+class SubscriptionClauses(ClauseSet[Subscription]):
     """Clauses on one filter, of subscriptions without a group."""
 
     def __init__(self, topic_filter: str, space: Space) -> None:
@@ -144,7 +144,7 @@ class WantedBySubscriptions(ClauseSet[Subscription]):
                 subscriptions = dict.fromkeys(self._entries(own, point))
                 yield from self._one_by_one(subscriptions, client_id)
                 continue
-            if self._sessions[owner].is_over:
+            if self._sessions[owner].has_ended:
                 continue
             key = owner << MARKS | marks & _PLAIN
             delivery = made.get(key)
@@ -164,14 +164,14 @@ class WantedBySubscriptions(ClauseSet[Subscription]):
             if not (one.no_local and one.session.client_id == client_id)  # [MQTT-3.8.3-3]
         )
         for session, found in by_session(wanted).items():
-            if not session.is_over:
+            if not session.has_ended:
                 yield Delivery.of(session, found)
 
     # Columns --------------------------------------------------------------------------------------
 
-    def _placed(self, slots: list[int], entries: Sequence[tuple[Subscription, Box]]) -> None:
-        super()._placed(slots, entries)
-        room = len(self._at)
+    def _note_inserted(self, slots: list[int], entries: Sequence[tuple[Subscription, Box]]) -> None:
+        super()._note_inserted(slots, entries)
+        room = len(self._entry_of_slot)
         if room > len(self._owners):
             more = room + room // 4 - len(self._owners)
             self._owners = np.append(self._owners, np.zeros(more, np.int32))
@@ -197,8 +197,8 @@ class WantedBySubscriptions(ClauseSet[Subscription]):
         self._boxes_of[owner] += 1
         return owner
 
-    def _removed(self, entry: Subscription, slots: list[int]) -> None:
-        super()._removed(entry, slots)
+    def _note_removed(self, entry: Subscription, slots: list[int]) -> None:
+        super()._note_removed(entry, slots)
         session = entry.session
         owner = self._owner_of[session]
         self._boxes_of[owner] -= len(slots)

@@ -5,7 +5,7 @@ their bytes on untouched. `publish` takes one decoded message and does everythin
 retained messages, subscription options and identifiers, No Local, and where-clauses.
 
 In a cluster a publication goes to the other brokers that may need it. If matchers are asked at
-which of them a clause holds (matcher_client.py), it continues later, through `go_on`. If a stream
+which of them a clause holds (matcher_client.py), it continues later, through `resume`. If a stream
 evaluates the clauses (engine_backlog.py), it goes to the subscribers without a clause, and into the
 archive for the others.
 
@@ -21,14 +21,14 @@ import numpy as np
 from dovetail.attributes.space import Point
 from dovetail.broker.delivery import Delivery
 from dovetail.broker.limits import RECEIVERS_PER_PIECE
-from dovetail.broker.outgoing_message import Outgoing
+from dovetail.broker.outgoing_message import OutgoingMessage
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.publication_point import point_of
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.route import Group, Key, Route
+from dovetail.broker.route import Group, GroupKey, Route
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.shared_state import GROUP_SOURCE, Shared
+from dovetail.broker.shared_state import GROUP_SOURCE, SharedState
 from dovetail.codec.kernels.scan import transcode
 from dovetail.codec.packets import MQTT_5
 from dovetail.errors import ClientError
@@ -37,39 +37,39 @@ from dovetail.slices import Work
 from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
-    from dovetail.broker.archive_queue import Archiving
-    from dovetail.broker.engine_backlog import Streamed
-    from dovetail.broker.matcher_client import Asked, Narrowing
-    from dovetail.broker.peering.forwarding import Forwarding
-    from dovetail.broker.peering.groups import Pool
+    from dovetail.broker.archive_queue import ArchiveQueue
+    from dovetail.broker.engine_backlog import EngineBacklog
+    from dovetail.broker.matcher_client import MatcherClient, PendingPublication
+    from dovetail.broker.peering.forwarder import Forwarder
+    from dovetail.broker.peering.groups import GroupPool
     from dovetail.broker.peering.stamps import Stamps
 
 _DUPLICATE = 0x08
 
 
-Wanted = frozenset[str] | None
+MatchingBrokers = frozenset[str] | None
 
-Entries = list[tuple[Session, Outgoing]]
+OutgoingMessages = list[tuple[Session, OutgoingMessage]]
 """The QoS 1 and 2 deliveries that a publication began."""
 
 
 class Dispatch:
     """The data plane of one broker."""
 
-    def __init__(self, shared: Shared, router: Router, retained: RetainedMessages) -> None:
+    def __init__(self, shared: SharedState, router: Router, retained: RetainedMessages) -> None:
         self._shared = shared
         self._counters = shared.counters
         self._backlog_bytes_max = shared.limits.backlog_bytes_max
         self._router = router
         self._retained = retained
         # In a cluster:
-        self.forwarding: Forwarding | None = None
+        self.forwarder: Forwarder | None = None
         self.stamps: Stamps | None = None
-        self.narrowing: Narrowing | None = None
+        self.matcher_client: MatcherClient | None = None
         self.lacks_room_for: Callable[[Message], None] | None = None
-        self.archive: Archiving | None = None
+        self.archive: ArchiveQueue | None = None
         """The archive, if there is one. Only the broker that a client published to writes to it."""
-        self.streamed: Streamed | None = None
+        self.engine_backlog: EngineBacklog | None = None
         """With an archive: the publications that wait there for a stream."""
         # The attributes of the last publication: several methods ask for them.
         self._last_read: Message | None = None
@@ -93,19 +93,19 @@ class Dispatch:
         to local receivers only. Return how many packets were handled one by one.
         """
         if origin is not None:
-            if self._take_in(route, data, version, count, origin):
+            if self._accept_packets(route, data, version, count, origin):
                 return count
-            if route.is_special and route.splits(origin.client_id):
-                self._forward_each(route, data, version, origin.client_id)
+            if route.is_special and route.needs_each_packet(origin.client_id):
+                self._publish_packets(route, data, version, origin.client_id)
                 return count
         elif route.is_special and (route.reads_payload or client_id in route.own):
             for topic, payload in packets_of(data, version):
-                self._spread(route, Message(topic, payload, origin=client_id), [], ())
+                self._deliver_here(route, Message(topic, payload, origin=client_id), [], ())
             return count
-        is_each = self._pass_to(route.deliveries, data, version, count)
+        is_each = self._send_packets(route.deliveries, data, version, count)
         return count if is_each or route.archived else 0
 
-    def _take_in(
+    def _accept_packets(
         self, route: Route, data: bytes, version: int, count: int, origin: Session
     ) -> bool:
         """Count, archive and forward a client's packets.
@@ -125,11 +125,11 @@ class Dispatch:
         if route.archived:
             self._archive_plain(data, version)
         goes_each = route.pools or route.reads_payload
-        if route.peers and not goes_each and self.forwarding is not None:
-            self.forwarding.forward(route.peers, data, version, count, origin.client_id)
+        if route.peers and not goes_each and self.forwarder is not None:
+            self.forwarder.forward(route.peers, data, version, count, origin.client_id)
         return False
 
-    def _pass_to(  # noqa: C901
+    def _send_packets(  # noqa: C901
         self, deliveries: Iterable[Delivery], data: bytes, version: int, count: int
     ) -> bool:
         """Send packets to local receivers. Return True if some needed each packet by itself."""
@@ -149,7 +149,7 @@ class Dispatch:
                     each = []
                 each.append(delivery)
                 continue
-            if link.unsent > backlog_bytes_max and not link.relieve():
+            if link.unsent > backlog_bytes_max and not link.flush_backlog():
                 counters.publishes_dropped += count
                 continue
             sent += 1
@@ -189,7 +189,7 @@ class Dispatch:
             return False
         if route.space is not None and self._may_wait(route, origin.client_id):
             return False
-        if route.is_special and route.splits(origin.client_id):
+        if route.is_special and route.needs_each_packet(origin.client_id):
             return False
         if route.space is not None and route.space.json_fields:
             return False  # its attributes are in the payload
@@ -199,7 +199,7 @@ class Dispatch:
             if (
                 delivery.qos < qos
                 or not delivery.plain
-                or not delivery.session.takes_light(version, congestion_bytes)
+                or not delivery.session.can_pass_on(version, congestion_bytes)
             ):
                 return False
         head = data[start:topic_end]
@@ -233,27 +233,27 @@ class Dispatch:
                 done = 0
                 yield
 
-    def _forward_each(self, route: Route, data: bytes, version: int, client_id: str) -> None:
-        forwarding = self.forwarding
+    def _publish_packets(self, route: Route, data: bytes, version: int, client_id: str) -> None:
+        forwarder = self.forwarder
         for topic, payload in packets_of(data, version):
             message = Message(topic, payload, origin=client_id)
             groups: Iterable[Group] = route.groups
-            if forwarding is not None and (route.pools or route.reads_payload):
+            if forwarder is not None and (route.pools or route.reads_payload):
                 # Each packet of a group may go to another broker.
-                groups, marks = forwarding.pick(self._pools(route, message), 0)
-                forwarding.publish(self._peers(route, message), message, marks)
-            self._spread(route, message, [], groups)
+                groups, marks = forwarder.pick(self._pools(route, message), 0)
+                forwarder.publish(self._peers(route, message), message, marks)
+            self._deliver_here(route, message, [], groups)
 
     def _archive_plain(self, data: bytes, version: int) -> None:
         if self.archive is not None:
             for topic, payload in packets_of(data, version):
-                self.archive.take(topic, payload)
+                self.archive.add(topic, payload)
 
     # One message at a time ----------------------------------------------------------------------
 
     def publish(
         self, message: Message, route: Route | None = None
-    ) -> tuple[Entries | None, Ticket | None]:
+    ) -> tuple[OutgoingMessages | None, Ticket | None]:
         """Publish a message to all matching subscriptions, and retain it if its flag says so.
 
         Return the QoS 1 and 2 deliveries, or None if there is no subscriber. The ticket closes when
@@ -261,47 +261,51 @@ class Dispatch:
         """
         if route is None:
             route = self._router.routes.get(message.topic) or self._router.route(message.topic)
-        forwarding = self.forwarding
-        if forwarding is None or message.topic.startswith(SYS_PREFIX):
-            sequence = self._write_down(route, message)
+        forwarder = self.forwarder
+        if forwarder is None or message.topic.startswith(SYS_PREFIX):
+            sequence = self._archive(route, message)
             entries = self.publish_here(route, message, route.groups)
             if sequence:
-                self.note_streamed(route, message, "", sequence)
+                self.note_delivered(route, message, "", sequence)
             return ([] if entries is None and sequence else entries), None
-        asked = self._ask(route, message)
-        if asked is not None:
-            return asked.entries, asked
-        return self._publish(forwarding, route, message)
+        publication = self._submit_to_matchers(route, message)
+        if publication is not None:
+            return publication.entries, publication
+        return self._publish(forwarder, route, message)
 
     def _publish(
         self,
-        forwarding: "Forwarding",
+        forwarder: "Forwarder",
         route: Route,
         message: Message,
-        wanted: Wanted = None,
-    ) -> tuple[Entries | None, Ticket | None]:
+        wanted: MatchingBrokers = None,
+    ) -> tuple[OutgoingMessages | None, Ticket | None]:
         """Publish in a cluster. `wanted` are the brokers at which a clause holds, if known."""
-        sequence = self._write_down(route, message)
+        sequence = self._archive(route, message)
         wanted_by = self._peers(route, message)
         if wanted is not None:
             wanted_by = tuple(name for name in wanted_by if name in route.peers or name in wanted)
-        peers = forwarding.everywhere(message) if message.retain else wanted_by
+        peers = forwarder.everywhere(message) if message.retain else wanted_by
         groups: Iterable[Group] = ()
-        marks: Mapping[str, Sequence[Key]] = {}
+        marks: Mapping[str, Sequence[GroupKey]] = {}
         pools = self._pools(route, message)
         if pools:
-            groups, marks = forwarding.pick(pools, message.qos)
+            groups, marks = forwarder.pick(pools, message.qos)
         ticket = None
         if peers or marks:
-            ticket = forwarding.publish(peers, message, marks, archived=sequence)
-        if wanted is not None and self.narrowing is not None and self.narrowing.name not in wanted:
+            ticket = forwarder.publish(peers, message, marks, archived=sequence)
+        if (
+            wanted is not None
+            and self.matcher_client is not None
+            and self.matcher_client.name not in wanted
+        ):
             self._last_read, self._point = message, None  # no clause holds here
         entries = self.publish_here(route, message, groups)
         if sequence:
-            self.note_streamed(route, message, "", sequence)
+            self.note_delivered(route, message, "", sequence)
         return ([] if entries is None and (wanted_by or marks or sequence) else entries), ticket
 
-    def _write_down(self, route: Route, message: Message) -> int:
+    def _archive(self, route: Route, message: Message) -> int:
         """Archive a message if its route says so.
 
         Return its sequence if a stream evaluates the clauses, else 0. The row is in the batch that
@@ -309,38 +313,42 @@ class Dispatch:
         """
         if self.archive is None:
             return 0
-        if route.streamed and self.streamed is not None and self._read(route, message) is not None:
+        if (
+            route.streamed
+            and self.engine_backlog is not None
+            and self._read(route, message) is not None
+        ):
             assert route.space is not None
-            sequence = self.streamed.write_down(self.archive, route.space.name, message)
+            sequence = self.engine_backlog.archive(self.archive, route.space.name, message)
             if sequence:
-                self.pass_over_clauses(message)
+                self.skip_clauses(message)
                 return sequence
             # The archive has no room: this broker evaluates the clauses itself.
         elif route.archived:
-            self.archive.take(
+            self.archive.add(
                 message.topic, message.payload, message.qos, message.retain, message.properties
             )
         return 0
 
-    def pass_over_clauses(self, message: Message) -> None:
+    def skip_clauses(self, message: Message) -> None:
         """Evaluate no clauses for this message: a stream does."""
         self._last_read, self._point, self._fault = message, None, None
 
-    def note_streamed(self, route: Route, message: Message, broker: str, sequence: int) -> None:
+    def note_delivered(self, route: Route, message: Message, broker: str, sequence: int) -> None:
         """Note the sessions that got a message without a clause, so that the stream skips them.
 
         `broker` is the one that archived it under `sequence`; empty means this one.
         """
-        if route.clauses and self.streamed is not None:
+        if route.clauses and self.engine_backlog is not None:
             for delivery in self._deliveries(route, message):
-                self.streamed.note(delivery, message.qos, broker, sequence)
+                self.engine_backlog.note_delivered(delivery, message.qos, broker, sequence)
 
     def publish_here(
         self,
         route: Route,
         message: Message,
         groups: Iterable[Group] = (),
-    ) -> Entries | None:
+    ) -> OutgoingMessages | None:
         """Publish to the sessions of this broker, and to one member of each of `groups`.
 
         Return the QoS 1 and 2 deliveries, or None if there is no subscriber here.
@@ -349,8 +357,8 @@ class Dispatch:
             self.retain(message)
         if route.is_empty_here:
             return None
-        entries: Entries = []
-        return entries if self._spread(route, message, entries, groups) else None
+        entries: OutgoingMessages = []
+        return entries if self._deliver_here(route, message, entries, groups) else None
 
     def needs_disk(self, message: Message) -> bool:
         """Would `publish` have to wait for the disk?"""
@@ -361,7 +369,7 @@ class Dispatch:
         route = self._router.routes.get(message.topic) or self._router.route(message.topic)
         if route.archived or (route.streamed and self._read(route, message) is not None):
             return True
-        if self.forwarding is not None and self.forwarding.needs_disk(route, message.qos):
+        if self.forwarder is not None and self.forwarder.needs_disk(route, message.qos):
             return True
         if any(
             delivery.qos and delivery.session.persistent
@@ -374,11 +382,11 @@ class Dispatch:
             for member in group.members.values()
         )
 
-    def _spread(
-        self, route: Route, message: Message, entries: Entries, groups: Iterable[Group]
+    def _deliver_here(
+        self, route: Route, message: Message, entries: OutgoingMessages, groups: Iterable[Group]
     ) -> bool:
         """Deliver to the local receivers of a route. Return False if there are none."""
-        if route.asks:
+        if route.reads_attributes:
             groups = self._groups(route, message, groups)
         matched = False
         for delivery in self._deliveries(route, message):
@@ -392,56 +400,60 @@ class Dispatch:
                 matched = True
         return matched
 
-    def _share(self, group: Group, message: Message, entries: Entries) -> bool:
+    def _share(self, group: Group, message: Message, entries: OutgoingMessages) -> bool:
         """Deliver to one member of a group, here or elsewhere. Return False if there is none."""
         if self.share(group, message, entries):
             return True
-        if self.forwarding is None or not group.is_fading:
+        if self.forwarder is None or not group.has_ended_members:
             return False
         # The sessions of its members here are over; other brokers may have members.
-        self.forwarding.share(group.key, message, elsewhere=True)
+        self.forwarder.share(group.key, message, elsewhere=True)
         return True
 
     # With matchers --------------------------------------------------------------------------------
 
     def _may_wait(self, route: Route, client_id: str) -> bool:
         """May a publication wait for matchers, or for an earlier one that does?"""
-        narrowing = self.narrowing
-        return narrowing is not None and (route.reads_payload or narrowing.holds(client_id))
+        matcher_client = self.matcher_client
+        return matcher_client is not None and (
+            route.reads_payload or matcher_client.has_pending(client_id)
+        )
 
-    def _ask(self, route: Route, message: Message) -> "Asked | None":
+    def _submit_to_matchers(self, route: Route, message: Message) -> "PendingPublication | None":
         """Have matchers asked, and return the waiting publication; None if it need not wait."""
-        narrowing = self.narrowing
-        if narrowing is None or route.space is None or not message.origin:
+        matcher_client = self.matcher_client
+        if matcher_client is None or route.space is None or not message.origin:
             return None
-        point = self._read(route, message) if route.asks and not route.streamed else None
-        return narrowing.take(route, message, point)
+        point = (
+            self._read(route, message) if route.reads_attributes and not route.streamed else None
+        )
+        return matcher_client.submit(route, message, point)
 
-    def go_on(self, asked: "Asked") -> None:
+    def resume(self, publication: "PendingPublication") -> None:
         """Publish a message that waited for matchers.
 
         Its route is looked up again, because subscriptions may have changed.
         """
-        message = asked.message
-        forwarding = self.forwarding
-        assert forwarding is not None
+        message = publication.message
+        forwarder = self.forwarder
+        assert forwarder is not None
         journal = self._shared.journal
         rows_before = journal.rows_written
-        if asked.before is not None:
-            asked.before()
-        if asked.point is not None:
-            self._last_read, self._point, self._fault = message, asked.point, None
+        if publication.before_dispatch is not None:
+            publication.before_dispatch()
+        if publication.point is not None:
+            self._last_read, self._point, self._fault = message, publication.point, None
         route = self._router.routes.get(message.topic) or self._router.route(message.topic)
-        entries, ticket = self._publish(forwarding, route, message, asked.wanted)
-        asked.entries += entries or ()
-        everybody = Ticket()
+        entries, ticket = self._publish(forwarder, route, message, publication.matching_brokers)
+        publication.entries += entries or ()
+        combined = Ticket()
         if journal.rows_written != rows_before:
-            journal.when_stored(everybody.expect())
+            journal.when_stored(combined.expect())
         if ticket is not None:
-            ticket.close(everybody.expect())
-        everybody.close(asked.has_gone)
+            ticket.close(combined.expect())
+        combined.close(publication.settle)
 
-    # What depends on attributes ------------------------------------------------------------------
+    # Attributes ----------------------------------------------------------------------------------
 
     def fault_of(self, route: Route, message: Message) -> ClientError | None:
         """Return why the attributes of a publication cannot be read, or None."""
@@ -468,12 +480,12 @@ class Dispatch:
 
     def _groups(self, route: Route, message: Message, groups: Iterable[Group]) -> Iterable[Group]:
         """Add the groups whose clauses hold. In a cluster `groups` has them already."""
-        if self.forwarding is not None or not route.group_clauses:
+        if self.forwarder is not None or not route.group_clauses:
             return groups
         point = self._read(route, message)
         return groups if point is None else (*groups, *route.groups_for(point))
 
-    def _pools(self, route: Route, message: Message) -> "tuple[Pool, ...]":
+    def _pools(self, route: Route, message: Message) -> "tuple[GroupPool, ...]":
         point = self._read(route, message) if route.clause_pools else None
         return route.pools if point is None else route.pools_for(point)
 
@@ -483,7 +495,7 @@ class Dispatch:
             return route.peers
         return route.clause_peers
 
-    def share(self, group: Group, message: Message, entries: Entries) -> bool:
+    def share(self, group: Group, message: Message, entries: OutgoingMessages) -> bool:
         """Deliver to one local member of a group (section 4.8.2). Return False if there is none."""
         member = group.pick(message.qos)
         if member is None:
@@ -497,17 +509,19 @@ class Dispatch:
             entry.group = group
         return True
 
-    def share_again(self, entry: Outgoing) -> None:
+    def redistribute(self, entry: OutgoingMessage) -> None:
         """Give a group's message that an ended session did not get to another member."""
         expires_at = entry.message.expires_at
         if entry.group is None or (expires_at is not None and expires_at <= self._shared.now):
             return
-        if self.forwarding is None:
+        if self.forwarder is None:
             self.share(entry.group, entry.message, [])
         else:
-            self.forwarding.share(entry.group.key, entry.message)
+            self.forwarder.share(entry.group.key, entry.message)
 
-    def deliver(self, delivery: Delivery, message: Message, retain: bool, entries: Entries) -> None:
+    def deliver(
+        self, delivery: Delivery, message: Message, retain: bool, entries: OutgoingMessages
+    ) -> None:
         """Deliver a message to one session, at the lower of both QoS [MQTT-3.8.4-8]."""
         session = delivery.session
         qos = min(message.qos, delivery.qos) or int(session.is_handle)
@@ -519,7 +533,7 @@ class Dispatch:
         link = session.link
         if (
             link is None
-            or (link.unsent > self._backlog_bytes_max and not link.relieve())
+            or (link.unsent > self._backlog_bytes_max and not link.flush_backlog())
             or not link.send_publish(message, 0, retain, 0, delivery.identifiers, False)
         ):
             self._counters.publishes_dropped += 1

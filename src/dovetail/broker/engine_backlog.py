@@ -25,16 +25,16 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from dovetail.api.engine import Listed, Matched, Question
+from dovetail.api.engine import ClauseChanges, ClauseQuery, EngineMatch
 from dovetail.attributes.clauses import Clause
-from dovetail.broker.archive_queue import Archiving, Waiting
-from dovetail.broker.clause_log import Listing, Wanting
+from dovetail.broker.archive_queue import ArchiveQueue, DeliveryContext
+from dovetail.broker.clause_log import AnySubscription, ClauseLog
 from dovetail.broker.delivery import Delivery, by_session
 from dovetail.broker.limits import ENGINE_HISTORIES_MAX, ENGINE_NOTES_MAX, ENGINE_SILENT_SECONDS
 from dovetail.broker.route import Group
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.shared_state import GROUP_SOURCE, Shared
+from dovetail.broker.shared_state import GROUP_SOURCE, SharedState
 from dovetail.broker.subscription import Subscription
 from dovetail.messages import Message
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dovetail.engine")
 
 
-class _Second(NamedTuple):
+class _ArchivedSecond(NamedTuple):
     """The publications that were archived within one second."""
 
     at: float
@@ -52,20 +52,20 @@ class _Second(NamedTuple):
     rows: int
 
 
-class _Backlog:
+class _SpaceBacklog:
     """The publications that wait for the engine of one space."""
 
     def __init__(self) -> None:
         self.served = 0
         """No publication up to this sequence waits; 0 if none was ever archived."""
-        self.seconds: deque[_Second] = deque()
+        self.seconds: deque[_ArchivedSecond] = deque()
 
     def add(self, sequence: int, now: float) -> None:
         last = self.seconds[-1] if self.seconds else None
         if last is not None and now - last.at < 1:
-            self.seconds[-1] = _Second(last.at, sequence, last.rows + 1)
+            self.seconds[-1] = _ArchivedSecond(last.at, sequence, last.rows + 1)
         else:
-            self.seconds.append(_Second(now, sequence, 1))
+            self.seconds.append(_ArchivedSecond(now, sequence, 1))
 
     def serve(self, sequence: int) -> None:
         self.served = max(self.served, sequence)
@@ -73,50 +73,52 @@ class _Backlog:
             self.seconds.popleft()
 
 
-class Streamed:
+class EngineBacklog:
     """The publications of one broker that wait for engines, and their matches."""
 
-    def __init__(self, shared: Shared, router: Router, dispatch: "Dispatch", life: int) -> None:
+    def __init__(
+        self, shared: SharedState, router: Router, dispatch: "Dispatch", life: int
+    ) -> None:
         self.name = ""
         """The broker's name, once it is known."""
         self._shared = shared
         self._router = router
         self._dispatch = dispatch
         self._life = life
-        self._listings: dict[str, Listing] = {}
-        self._backlogs: dict[str, _Backlog] = {}
-        self._taken: dict[int, int] = {}  # by engine and broker, the last sequence taken
-        self._notes: dict[tuple[str, int], dict[Session, int]] = {}
-        self._noted = 0
+        self._clause_logs: dict[str, ClauseLog] = {}
+        self._backlogs: dict[str, _SpaceBacklog] = {}
+        self._progress: dict[int, int] = {}  # by engine and broker, the last sequence taken
+        self._delivered: dict[tuple[str, int], dict[Session, int]] = {}
+        self._delivered_count = 0
         self._asked_at = shared.now
         self._is_silent = False
         router.clause_listed = self._clause_listed
 
-    def restore(self, heard: Mapping[int, int]) -> None:
+    def restore(self, progress: Mapping[int, int]) -> None:
         """Take back the progress that an earlier process stored."""
         self._asked_at = self._shared.now
-        self._taken.update((key, last) for key, last in heard.items() if key < 0)
+        self._progress.update((key, last) for key, last in progress.items() if key < 0)
         for space in self._router.spaces.all:
-            served = self._taken.pop(_key("served", space.name), 0)
-            last = self._taken.pop(_key("last", space.name), 0)
+            served = self._progress.pop(_key("served", space.name), 0)
+            last = self._progress.pop(_key("last", space.name), 0)
             if served:
                 self._backlog(space.name).serve(served)
             if last > served:
                 # Their number is not known. A sequence starts as a time in microseconds.
-                self._backlog(space.name).seconds.append(_Second(last / 1e6, last, 1))
+                self._backlog(space.name).seconds.append(_ArchivedSecond(last / 1e6, last, 1))
 
     # Publications out -----------------------------------------------------------------------------
 
-    def write_down(self, archive: Archiving, space: str, message: Message) -> int:
+    def archive(self, queue: ArchiveQueue, space: str, message: Message) -> int:
         """Archive a publication for the engine. Return its sequence, or 0 if there is no room."""
-        self._listing(space)  # from now on clauses that come and go are logged
-        sequence = archive.take(
+        self._clause_log(space)  # from now on clauses that come and go are logged
+        sequence = queue.add(
             message.topic,
             message.payload,
             message.qos,
             message.retain,
             message.properties,
-            Waiting(message.origin, message.expires_at),
+            DeliveryContext(message.origin, message.expires_at),
         )
         if sequence:
             self._shared.counters.engine_rows += 1
@@ -129,65 +131,67 @@ class Streamed:
             journal.save_heard(_key("last", space), sequence)
         return sequence
 
-    def note(self, delivery: Delivery, qos: int, broker: str, sequence: int) -> None:
+    def note_delivered(self, delivery: Delivery, qos: int, broker: str, sequence: int) -> None:
         """Note that a session got this publication without a clause."""
-        if self._noted < ENGINE_NOTES_MAX:
-            known = self._notes.setdefault((broker or self.name, sequence), {})
+        if self._delivered_count < ENGINE_NOTES_MAX:
+            known = self._delivered.setdefault((broker or self.name, sequence), {})
             known[delivery.session] = min(qos, delivery.qos)
-            self._noted += 1
+            self._delivered_count += 1
 
     # Clauses out ----------------------------------------------------------------------------------
 
-    def tell(self, question: Question) -> Listed:
+    def clauses_since(self, question: ClauseQuery) -> ClauseChanges:
         backlog = self._backlog(question.space)
         self._asked_at = self._shared.now
         if question.served > backlog.served:
             backlog.serve(question.served)
             self._shared.journal.save_heard(_key("served", question.space), question.served)
-        return self._listing(question.space).since(
+        return self._clause_log(question.space).changes_since(
             self.name, question.life, question.version, backlog.served
         )
 
-    def _listing(self, space: str) -> Listing:
-        found = self._listings.get(space)
+    def _clause_log(self, space: str) -> ClauseLog:
+        found = self._clause_logs.get(space)
         if found is None:
-            there = self._router.with_clauses(space)
-            found = self._listings[space] = Listing(self._life, there)
+            entries = self._router.with_clauses(space)
+            found = self._clause_logs[space] = ClauseLog(self._life, entries)
         return found
 
-    def _clause_listed(self, one: Wanting, clause: Clause, is_there: bool) -> None:
-        listing = self._listings.get(clause.space.name)
-        if listing is None:
+    def _clause_listed(self, one: AnySubscription, clause: Clause, is_there: bool) -> None:
+        clauses = self._clause_logs.get(clause.space.name)
+        if clauses is None:
             return  # no engine has asked for this space yet
         if is_there:
-            listing.put(one)
+            clauses.add(one)
         else:
-            listing.take(one)
+            clauses.remove(one)
 
     # Deliveries in --------------------------------------------------------------------------------
 
-    def take(self, engine: str, space: str, matched: Matched, *, is_moved: bool) -> list[int]:
+    def deliver(
+        self, engine: str, space: str, matched: EngineMatch, *, is_moved: bool
+    ) -> list[int]:
         """Deliver a match to its subscriptions. Return the ids that are unknown here."""
         shared = self._shared
         self._asked_at = shared.now
         key = _key("taken", engine, matched.broker)
-        if not is_moved and matched.sequence <= self._taken.get(key, 0):
+        if not is_moved and matched.sequence <= self._progress.get(key, 0):
             shared.counters.engine_repeats += 1
             return []
         rows_before = shared.journal.rows_written
-        listing = self._listing(space)
-        found = {number: listing.find(number) for number in matched.ids}
+        clauses = self._clause_log(space)
+        found = {number: clauses.find(number) for number in matched.ids}
         self._deliver(matched, [one for one in found.values() if one is not None])
         if not is_moved:
             # Moved to the end: `_forget_some` drops the one unused for longest.
-            self._taken.pop(key, None)
-            self._taken[key] = matched.sequence
+            self._progress.pop(key, None)
+            self._progress[key] = matched.sequence
             if shared.journal.rows_written != rows_before:
                 shared.journal.save_heard(key, matched.sequence)
             self._forget_some()
         return [number for number, one in found.items() if one is None]
 
-    def _deliver(self, matched: Matched, wanting: Iterable[Wanting]) -> None:
+    def _deliver(self, matched: EngineMatch, receivers: Iterable[AnySubscription]) -> None:
         shared, dispatch = self._shared, self._dispatch
         if matched.expires_at is not None and matched.expires_at <= shared.now:
             shared.counters.publishes_expired += 1
@@ -201,11 +205,11 @@ class Streamed:
             matched.expires_at,
             matched.client,
         )
-        have = self._notes.get((matched.broker, matched.sequence), {})
-        groups = [one for one in wanting if isinstance(one, Group)]
+        have = self._delivered.get((matched.broker, matched.sequence), {})
+        groups = [one for one in receivers if isinstance(one, Group)]
         subscriptions = [
             one
-            for one in wanting
+            for one in receivers
             if isinstance(one, Subscription)
             and not (one.no_local and one.session.client_id == matched.client)  # [MQTT-3.8.3-3]
         ]
@@ -224,29 +228,29 @@ class Streamed:
             shared.source = source
         for group in groups:
             shared.counters.engine_deliveries += 1
-            if dispatch.forwarding is None:
+            if dispatch.forwarder is None:
                 dispatch.share(group, message, [])
             else:
-                dispatch.forwarding.share(group.key, message)
+                dispatch.forwarder.share(group.key, message)
 
-    def end(self, ends: Mapping[str, int]) -> None:
+    def forget_notes(self, ends: Mapping[str, int]) -> None:
         """Forget notes up to these sequences: the engine has finished them, by broker."""
-        for key in [key for key in self._notes if key[1] <= ends.get(key[0], 0)]:
-            self._noted -= len(self._notes.pop(key))
+        for key in [key for key in self._delivered if key[1] <= ends.get(key[0], 0)]:
+            self._delivered_count -= len(self._delivered.pop(key))
 
     def _forget_some(self) -> None:
         """Forget the progress of engines that have handed over nothing for longest."""
-        while len(self._taken) > ENGINE_HISTORIES_MAX:
-            key = next(iter(self._taken))
-            del self._taken[key]
+        while len(self._progress) > ENGINE_HISTORIES_MAX:
+            key = next(iter(self._progress))
+            del self._progress[key]
             self._shared.journal.save_heard(key, None)
 
-    # What waits -----------------------------------------------------------------------------------
+    # The backlog ----------------------------------------------------------------------------------
 
-    def _backlog(self, space: str) -> _Backlog:
+    def _backlog(self, space: str) -> _SpaceBacklog:
         found = self._backlogs.get(space)
         if found is None:
-            found = self._backlogs[space] = _Backlog()
+            found = self._backlogs[space] = _SpaceBacklog()
         return found
 
     def tick(self) -> None:

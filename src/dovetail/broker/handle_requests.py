@@ -12,12 +12,19 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from dovetail.api.handles import Acknowledged, Order, Polled, PollQuery, Subscription, Wanted
-from dovetail.attributes.clauses import check_request, split_key
+from dovetail.api.handles import (
+    AcknowledgeResult,
+    HandleDefinition,
+    HandleReport,
+    HandleSubscription,
+    PollQuery,
+    PollResult,
+)
+from dovetail.attributes.clauses import check_requested_filter, split_key
 from dovetail.broker.limits import HOLD_SECONDS_MAX
-from dovetail.broker.mailbox import RANDOM_BYTES, Handle, Mailbox, handle_of, new_handle
-from dovetail.broker.net.server import Server
-from dovetail.broker.outlet import Peer
+from dovetail.broker.mailbox import RANDOM_BYTES, Handle, Mailbox, new_handle, parse_handle
+from dovetail.broker.net.server import NOT_STORED, BrokerServer
+from dovetail.broker.outlet import RemoteEnd
 from dovetail.broker.session import Session
 from dovetail.broker.session_sender import PACKET_ID_MAX
 from dovetail.broker.subscribe import WHERE
@@ -25,13 +32,12 @@ from dovetail.codec.packets import Subscribe, SubscriptionRequest
 from dovetail.errors import ClientError, ReasonCode
 
 _FAILURE = 0x80  # reason codes from here on are refusals
-_NOT_STORED = "the data folder does not take what has to be written; try again later"
 
 
-class Polling:
-    """Implements `Handles` (api/handles.py)."""
+class HandleRequests:
+    """Implements `HandleService` (api/handles.py)."""
 
-    def __init__(self, server: Server, polls_max: int) -> None:
+    def __init__(self, server: BrokerServer, polls_max: int) -> None:
         self._server = server
         self._polls_max = polls_max
         self._polls = 0
@@ -41,20 +47,20 @@ class Polling:
         """Refuse further requests. The broker itself ends the polls that wait."""
         self._has_stopped = True
 
-    # What is asked ------------------------------------------------------------------------------
+    # Requests -----------------------------------------------------------------------------------
 
-    async def subscribe(self, user: str | None, order: Order) -> Subscription:
-        filters = tuple(dict.fromkeys(order.filters))
+    async def subscribe(self, user: str | None, definition: HandleDefinition) -> HandleReport:
+        filters = tuple(dict.fromkeys(definition.filters))
         for topic_filter in filters:
-            check_request(topic_filter)
-        where = () if order.where is None else ((WHERE, order.where),)
+            check_requested_filter(topic_filter)
+        where = () if definition.where is None else ((WHERE, definition.where),)
         limit = self._server.shared.limits.session_expiry_max_seconds
         if not limit:
             raise ClientError(
                 ReasonCode.QUOTA_EXCEEDED,
                 "no session outlives its connection here (mqtt.session_expiry_max_seconds is 0)",
             )
-        expiry_seconds = min(order.expiry_seconds, limit)
+        expiry_seconds = min(definition.expiry_seconds, limit)
         handle = new_handle(secrets.token_bytes(RANDOM_BYTES), user, expiry_seconds)
         async with self._open(handle, user, window=0, is_new=True) as request:
             mailbox = request.mailbox
@@ -63,23 +69,23 @@ class Polling:
                 broker = self._server.broker
                 packet = Subscribe(1, requests, user_properties=where)
                 broker.slices.begin(broker.subscribe(mailbox, packet))
-                self._server.rows_may_wait()
+                self._server.schedule_commit()
                 await request.until(lambda: mailbox.reasons is not None)
                 _check(mailbox)
                 # Closing the mailbox would end the delivery of retained messages.
-                greetings = broker.greetings
-                await request.until(lambda: not greetings.is_sending(mailbox))
+                deliveries = broker.retained_deliveries
+                await request.until(lambda: not deliveries.is_sending(mailbox))
             except BaseException:
                 self._end_session(mailbox)
                 raise
             return _subscription(handle, _session_of(mailbox))
 
-    async def describe(self, user: str | None, handle: str) -> Subscription:
+    async def describe(self, user: str | None, handle: str) -> HandleReport:
         found = self._find(handle, user)
         async with self._session(found, user) as session:
             return _subscription(found, session)
 
-    async def poll(self, user: str | None, handle: str, query: PollQuery) -> Polled:
+    async def poll(self, user: str | None, handle: str, query: PollQuery) -> PollResult:
         found = self._find(handle, user)
         if self._polls >= self._polls_max:
             raise ClientError(
@@ -93,10 +99,10 @@ class Polling:
         finally:
             self._polls -= 1
 
-    async def _poll(self, request: "_Request", wait_seconds: float) -> Polled:
+    async def _poll(self, request: "_MailboxRequest", wait_seconds: float) -> PollResult:
         mailbox = request.mailbox
-        detour = _session_of(mailbox).detour
-        if detour is not None and detour.holds:
+        redirect = _session_of(mailbox).redirect
+        if redirect is not None and redirect.holds:
             # Another broker is still sending the queue of this session.
             wait_seconds = max(wait_seconds, HOLD_SECONDS_MAX)
         with suppress(TimeoutError):
@@ -104,32 +110,32 @@ class Polling:
                 await request.until(lambda: bool(mailbox.messages))
         mailbox.shut()
         if mailbox.messages:
-            await self._stored()
-        return Polled(tuple(mailbox.messages))
+            await self._server.wait_until_stored()
+        return PollResult(tuple(mailbox.messages))
 
     async def acknowledge(
         self, user: str | None, handle: str, ids: tuple[int, ...]
-    ) -> Acknowledged:
+    ) -> AcknowledgeResult:
         found = self._find(handle, user)
         async with self._session(found, user) as session:
             now = self._server.shared.now
-            known = tuple(one for one in dict.fromkeys(ids) if session.acknowledged(one, now))
+            known = tuple(one for one in dict.fromkeys(ids) if session.handle_puback(one, now))
         if known:
-            await self._stored()
+            await self._server.wait_until_stored()
         gone = frozenset(known)
         unknown = tuple(one for one in dict.fromkeys(ids) if one not in gone)
-        return Acknowledged(known, unknown)
+        return AcknowledgeResult(known, unknown)
 
     async def unsubscribe(self, user: str | None, handle: str) -> None:
         async with self._open(self._find(handle, user), user) as request:
             self._end_session(request.mailbox)
-        await self._stored()
+        await self._server.wait_until_stored()
 
-    # How it is done -----------------------------------------------------------------------------
+    # Mailboxes ----------------------------------------------------------------------------------
 
     @staticmethod
     def _find(handle: str, user: str | None) -> Handle:
-        found = handle_of(handle, user)
+        found = parse_handle(handle, user)
         if found is None:
             raise _no_such_handle()
         return found
@@ -139,9 +145,9 @@ class Polling:
         """Yield the handle's session, without taking it over from a poll that waits."""
         session = self._server.broker.sessions.get(handle.client_id)
         if session is not None and isinstance(session.link, Mailbox):
-            self._server.now()
+            self._server.update_clock()
             yield session
-            self._server.rows_may_wait()
+            self._server.schedule_commit()
         else:
             async with self._open(handle, user) as request:
                 yield _session_of(request.mailbox)
@@ -149,52 +155,39 @@ class Polling:
     @asynccontextmanager
     async def _open(
         self, handle: Handle, user: str | None, *, window: int | None = None, is_new: bool = False
-    ) -> AsyncIterator["_Request"]:
+    ) -> AsyncIterator["_MailboxRequest"]:
         """Yield a request whose mailbox was admitted. Without a `window` it is shut."""
         if self._has_stopped:
             raise ClientError(ReasonCode.SERVER_SHUTTING_DOWN, "the broker stops")
         server = self._server
-        server.now()
-        request = _Request(server, is_shut=window is None)
+        server.update_clock()
+        request = _MailboxRequest(server, is_shut=window is None)
         try:
             request.mailbox.open(handle, user, 1 if window is None else window, is_new=is_new)
-            server.rows_may_wait()
+            server.schedule_commit()
             await request.until(lambda: request.mailbox.is_connected)
-            server.now()
+            server.update_clock()
             yield request
         finally:
-            server.now()
+            server.update_clock()
             request.mailbox.close(with_will=False)
-            server.rows_may_wait()
+            server.schedule_commit()
 
     def _end_session(self, mailbox: Mailbox) -> None:
-        self._server.now()
+        self._server.update_clock()
         if mailbox.is_connected:
             mailbox.end_session()
-            self._server.rows_may_wait()
-
-    async def _stored(self) -> None:
-        """Wait until everything written so far is on disk, or raise ClientError."""
-        told: asyncio.Future[bool] = self._server.loop.create_future()
-
-        def tell(stored: bool) -> None:
-            if not told.done():
-                told.set_result(stored)
-
-        self._server.shared.journal.when_stored(tell)
-        self._server.rows_may_wait()
-        if not await told:
-            raise ClientError(ReasonCode.SERVER_UNAVAILABLE, _NOT_STORED)
+            self._server.schedule_commit()
 
 
-class _Request:
+class _MailboxRequest:
     """A mailbox, and an event to wait for its changes."""
 
-    def __init__(self, server: Server, *, is_shut: bool) -> None:
+    def __init__(self, server: BrokerServer, *, is_shut: bool) -> None:
         self._changed = asyncio.Event()
         self.mailbox = Mailbox(
             server.broker,
-            Peer("HTTP"),
+            RemoteEnd("HTTP"),
             server.shared.now,
             first_id=secrets.randbelow(PACKET_ID_MAX) + 1,
             changed=self._changed.set,
@@ -223,10 +216,10 @@ def _session_of(mailbox: Mailbox) -> Session:
     return session
 
 
-def _subscription(handle: Handle, session: Session) -> Subscription:
-    return Subscription(
+def _subscription(handle: Handle, session: Session) -> HandleReport:
+    return HandleReport(
         handle.text,
-        tuple(Wanted(*split_key(key)) for key in session.subscriptions),
+        tuple(HandleSubscription(*split_key(key)) for key in session.subscriptions),
         session.expiry_seconds,
         len(session.queue) + len(session.inflight),
     )
@@ -236,4 +229,4 @@ def _check(mailbox: Mailbox) -> None:
     """Raise ClientError for the first filter that was refused."""
     for reason in mailbox.reasons or ():
         if reason >= _FAILURE:
-            raise ClientError(ReasonCode(reason), mailbox.why or _NOT_STORED)
+            raise ClientError(ReasonCode(reason), mailbox.why or NOT_STORED)

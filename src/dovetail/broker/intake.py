@@ -13,15 +13,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dovetail import codec
-from dovetail.broker.dispatch import Entries
-from dovetail.broker.matcher_client import Asked
-from dovetail.broker.outlet import Acknowledgement, Outlet, State
+from dovetail.broker.dispatch import OutgoingMessages
+from dovetail.broker.matcher_client import PendingPublication
+from dovetail.broker.outlet import LinkState, Outlet, PendingAcknowledgement
 from dovetail.broker.route import Route
 from dovetail.broker.session import Session
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, PacketType, Publish
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
-from dovetail.slices import Work, is_done
+from dovetail.slices import Work, run_slice
 from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Intake(Outlet):
             raise ClientError(
                 ReasonCode.PROTOCOL_ERROR, "a client's PUBLISH has no subscription identifiers"
             )
-        topic = self._dealias(packet)
+        topic = self._resolve_alias(packet)
         limits = self.broker.shared.limits
         if packet.retain and not limits.retain_available:  # [MQTT-3.2.2-14]
             raise ClientError(
@@ -122,7 +122,7 @@ class Intake(Outlet):
         )
         return True
 
-    def _dealias(self, packet: Publish) -> bytes:
+    def _resolve_alias(self, packet: Publish) -> bytes:
         alias = packet.alias
         if not alias:
             return packet.topic
@@ -177,7 +177,7 @@ class Intake(Outlet):
 
     def _begin(self, work: Work) -> None:
         """Begin work that has to end before the next packet is taken."""
-        if not is_done(work):
+        if not run_slice(work):
             self._work = work
 
     def _publish_later(self, session: Session, message: Message, packet_id: int) -> Work:
@@ -215,7 +215,9 @@ class Intake(Outlet):
         if not qos:
             return
         if qos == 2:
-            session.hold(packet_id, ticket if isinstance(ticket, Asked) else None)
+            session.hold_later(
+                packet_id, ticket if isinstance(ticket, PendingPublication) else None
+            )
         self._acknowledge(
             PacketType.PUBREC if qos == 2 else PacketType.PUBACK,
             packet_id,
@@ -284,7 +286,7 @@ class Intake(Outlet):
         answer: PacketType,
         packet_id: int,
         reason: int,
-        entries: Entries | None,
+        entries: OutgoingMessages | None,
         *,
         wait: bool,
         ticket: "Ticket | None" = None,
@@ -302,110 +304,112 @@ class Intake(Outlet):
             return
         session = self.session
         assert session is not None
-        owed = Acknowledgement(int(wait) + (ticket is not None))
-        owed.ends = answer != PacketType.PUBREC or reason >= _FAILURE
-        owed.data = codec.encode_ack(self.version, answer, packet_id, reason)
+        pending = PendingAcknowledgement(int(wait) + (ticket is not None))
+        pending.ends = answer != PacketType.PUBREC or reason >= _FAILURE
+        pending.data = codec.encode_ack(self.version, answer, packet_id, reason)
         if why is not None:
-            owed.data = self.explained(Ack(answer, packet_id, reason), why, owed.data)
-        self._acks.append(owed)
+            pending.data = self.with_reason(Ack(answer, packet_id, reason), why, pending.data)
+        self._acks.append(pending)
 
         def settle(taken: bool) -> None:
-            owed.waiting -= 1
-            if not taken and owed.data is not None:
-                self._take_back(owed, session, answer, packet_id, entries)
+            pending.waiting -= 1
+            if not taken and pending.data is not None:
+                self._cancel(pending, session, answer, packet_id, entries)
             self._send_acks()
 
         if wait:
             self.broker.shared.journal.when_stored(settle)
         if ticket is not None:
             ticket.close(_forwarded(session, settle) if answer == PacketType.PUBREC else settle)
-        if not owed.waiting:
+        if not pending.waiting:
             self._send_acks()
 
     def _send_acks(self) -> None:
         """Send the acknowledgements before the first one that still waits."""
         while self._acks and not self._acks[0].waiting:
-            owed = self._acks.pop(0)
-            if self.state is not State.CONNECTED or owed.data is None:
+            pending = self._acks.pop(0)
+            if self.state is not LinkState.CONNECTED or pending.data is None:
                 continue
-            if owed.ends and self._receiving:  # a repeated message counts once
+            if pending.ends and self._receiving:  # a repeated message counts once
                 self._receiving -= 1
-            self.send(owed.data)
+            self.send(pending.data)
 
     def _acknowledge_again(self, session: Session, packet_id: int) -> None:
         """Send PUBREC for a repeated QoS 2 message [MQTT-4.3.3-10].
 
         Its first copy may have come over another connection.
         """
-        asked = session.undecided.get(packet_id)
-        if asked is not None:
-            self._acknowledge_later(session, packet_id, asked)
+        publication = session.awaiting_matchers.get(packet_id)
+        if publication is not None:
+            self._acknowledge_later(session, packet_id, publication)
             return
         if not session.persistent:
             self._acknowledge(PacketType.PUBREC, packet_id, 0, None, wait=False)
             return
         journal = self._shared.journal
-        owed = Acknowledgement(1)
-        owed.data = codec.encode_ack(self.version, PacketType.PUBREC, packet_id)
-        self._acks.append(owed)
+        pending = PendingAcknowledgement(1)
+        pending.data = codec.encode_ack(self.version, PacketType.PUBREC, packet_id)
+        self._acks.append(pending)
 
         def act(stored: bool) -> None:
             known = packet_id in session.incoming
             if known and not stored:
                 journal.wait_on(act)  # the message is on disk, or is settled before this
                 return
-            owed.waiting = 0
+            pending.waiting = 0
             if not known:
-                self._take_back(owed, session, PacketType.PUBREC, packet_id, None)
+                self._cancel(pending, session, PacketType.PUBREC, packet_id, None)
             self._send_acks()
 
         journal.when_stored(act)
 
-    def _acknowledge_later(self, session: Session, packet_id: int, asked: Asked) -> None:
+    def _acknowledge_later(
+        self, session: Session, packet_id: int, publication: PendingPublication
+    ) -> None:
         """Send PUBREC for a repeated message when the matchers have answered for it."""
-        owed = Acknowledgement(1)
-        owed.data = codec.encode_ack(self.version, PacketType.PUBREC, packet_id)
-        self._acks.append(owed)
+        pending = PendingAcknowledgement(1)
+        pending.data = codec.encode_ack(self.version, PacketType.PUBREC, packet_id)
+        self._acks.append(pending)
 
         def settle(taken: bool) -> None:
-            owed.waiting = 0
+            pending.waiting = 0
             if not taken:
-                self._take_back(owed, session, PacketType.PUBREC, packet_id, None)
+                self._cancel(pending, session, PacketType.PUBREC, packet_id, None)
             self._send_acks()
 
-        asked.also(settle)
+        publication.when_settled(settle)
 
-    def _take_back(
+    def _cancel(
         self,
-        owed: Acknowledgement,
+        pending: PendingAcknowledgement,
         own: Session,
         answer: PacketType,
         packet_id: int,
-        entries: Entries | None,
+        entries: OutgoingMessages | None,
     ) -> None:
         """Cancel a publication that could not be stored, as if it had not come."""
         for session, entry in entries or ():
             session.cancel(entry)
         if answer == PacketType.PUBREC:
             own.release_incoming(packet_id)
-        owed.data = None
-        if self.state is not State.CONNECTED:
+        pending.data = None
+        if self.state is not LinkState.CONNECTED:
             return
         if self.version == MQTT_3_1_1 or answer == PacketType.PUBCOMP:
             self.fail(ReasonCode.QUOTA_EXCEEDED, "what cannot be stored is not acknowledged")
             return
-        owed.ends = True
-        owed.data = codec.encode_ack(self.version, answer, packet_id, ReasonCode.QUOTA_EXCEEDED)
+        pending.ends = True
+        pending.data = codec.encode_ack(self.version, answer, packet_id, ReasonCode.QUOTA_EXCEEDED)
 
     def _take_ack(self, kind: PacketType, packet_id: int, reason: int) -> None:
         session = self.session
         assert session is not None
         if kind == PacketType.PUBACK:
-            session.acknowledged(packet_id, self._shared.now)
+            session.handle_puback(packet_id, self._shared.now)
         elif kind == PacketType.PUBREC:
-            session.received(packet_id, reason, self._shared.now)
+            session.handle_pubrec(packet_id, reason, self._shared.now)
         elif kind == PacketType.PUBCOMP:
-            session.completed(packet_id, self._shared.now)
+            session.handle_pubcomp(packet_id, self._shared.now)
         else:
             answer = 0  # [MQTT-4.3.3-11]
             if not session.release_incoming(packet_id):

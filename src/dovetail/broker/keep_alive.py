@@ -12,8 +12,8 @@ The link is the timer's key, so each link has one deadline at a time.
 import logging
 from functools import partial
 
-from dovetail.broker.outlet import Outlet, State
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.outlet import LinkState, Outlet
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.timers import Timers
 from dovetail.errors import ReasonCode
 
@@ -32,7 +32,7 @@ _READ_SECONDS = 0.05
 class KeepAlive:
     """The deadlines of all connections of one broker."""
 
-    def __init__(self, shared: Shared, timers: Timers) -> None:
+    def __init__(self, shared: SharedState, timers: Timers) -> None:
         self._shared = shared
         self._timers = timers
         self._ticked_at = shared.now
@@ -43,7 +43,7 @@ class KeepAlive:
         self._is_late = now - self._ticked_at > TICK_SECONDS_MAX
         self._ticked_at = now
 
-    def expect(self, link: Outlet) -> None:
+    def await_admission(self, link: Outlet) -> None:
         """Give a new connection its time to be admitted."""
         when = self._shared.now + self._shared.limits.connect_timeout_seconds
         self._timers.set(link, when, partial(self._too_slow, link))
@@ -58,10 +58,10 @@ class KeepAlive:
         self._timers.cancel(link)
 
     def _too_slow(self, link: Outlet) -> None:
-        if link.state is State.ASKING:  # the broker is too slow, not the client
+        if link.state is LinkState.ADMITTING:  # the broker is too slow, not the client
             link.refuse(ReasonCode.SERVER_UNAVAILABLE, "the broker could not answer in time")
             return
-        log.debug("%s did not connect in time", link.peer.address)
+        log.debug("%s did not connect in time", link.remote.address)
         link.close()
 
     def _watch(self, link: Outlet) -> None:

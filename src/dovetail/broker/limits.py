@@ -59,13 +59,13 @@ RECEIVERS_PER_PIECE = 256
 """Receivers of publications, or matching subscriptions of one receiver, in one piece. One
 publication goes to all its receivers in one piece: no client may see it half delivered."""
 
-GREETING_LOOKS_PER_PIECE = 64
+RETAINED_LOOKS_PER_PIECE = 64
 """Retained messages that are compared with a new subscription in one piece."""
 
 CHANGES_PER_PIECE = 512
 """Subscriptions of a stored packet that are settled in one piece."""
 
-TOLD_PER_PIECE = 128
+CALLBACKS_PER_PIECE = 128
 """Callbacks that wait for the same batch of the journal and run in one piece."""
 
 EFFORT_PER_PIECE = 256
@@ -75,7 +75,7 @@ and the broker does not read from this client meanwhile."""
 PACKET_EFFORT = 4
 """Effort of a packet by itself."""
 
-RUNS_ALONE_PER_PIECE = 64
+CHECKED_RUNS_PER_PIECE = 64
 """Runs in one piece, of a client that may not publish to every topic."""
 
 LONG_PACKET_BYTES = 4_096

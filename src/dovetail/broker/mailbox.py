@@ -29,10 +29,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.api.handles import PolledMessage
-from dovetail.broker.client_link import Link
-from dovetail.broker.encoded_publish import remaining_seconds
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.limits import HANDLE_ANSWER_BYTES_MAX, HANDLE_PREFIX
-from dovetail.broker.outlet import Peer, State
+from dovetail.broker.outlet import LinkState, RemoteEnd
+from dovetail.broker.publish_encoder import remaining_seconds
 from dovetail.broker.session import Session
 from dovetail.codec.packets import MQTT_5, Connack, Connect, Disconnect, PacketType
 from dovetail.codec.properties import forwarded_properties
@@ -74,7 +74,7 @@ def new_handle(random: bytes, user: str | None, expiry_seconds: int) -> Handle:
     return Handle(text, expiry_seconds)
 
 
-def handle_of(text: str, user: str | None) -> Handle | None:
+def parse_handle(text: str, user: str | None) -> Handle | None:
     """Return the handle, or None if `text` is not a handle of this user."""
     try:
         data = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
@@ -92,7 +92,7 @@ def _digest(said: bytes, user: str | None) -> bytes:
     return hashlib.blake2b(said + name, digest_size=_DIGEST_BYTES).digest()
 
 
-class Mailbox(Link):
+class Mailbox(ClientLink):
     """The link of one request. It calls `changed` whenever it has news."""
 
     __slots__ = ("_changed", "_first_id", "bytes_taken", "error", "messages", "reasons", "why")
@@ -100,7 +100,7 @@ class Mailbox(Link):
     def __init__(
         self,
         broker: "Broker",
-        peer: Peer,
+        remote: RemoteEnd,
         now: float,
         *,
         first_id: int,
@@ -108,8 +108,8 @@ class Mailbox(Link):
         is_shut: bool = False,
     ) -> None:
         """`first_id` is the first packet identifier, if this process has not polled it before."""
-        super().__init__(broker, peer, now)
-        self.state = State.ASKING
+        super().__init__(broker, remote, now)
+        self.state = LinkState.ADMITTING
         self.plain = False  # it takes messages, not bytes
         self.congested = is_shut
         self.messages: list[PolledMessage] = []
@@ -130,7 +130,7 @@ class Mailbox(Link):
         messages for it that came after the session moved, while the brokers were not connected.
         """
         broker = self.broker
-        broker.expect(self)
+        broker.add_link(self)
         packet = Connect(
             MQTT_5,
             handle.client_id,
@@ -143,7 +143,7 @@ class Mailbox(Link):
 
     def admitted(self, session: Session, packet: Connect, answer: Connack) -> None:
         del packet, answer
-        self.state = State.CONNECTED
+        self.state = LinkState.CONNECTED
         self.session = session
         if not session.window:  # the first request since the process began
             session.next_packet_id = self._first_id
@@ -164,7 +164,7 @@ class Mailbox(Link):
         del qos, identifiers
         shared = self._shared
         self.messages.append(
-            polled(message, packet_id, retain=retain, duplicate=duplicate, now=shared.now)
+            polled_message(message, packet_id, retain=retain, duplicate=duplicate, now=shared.now)
         )
         self.bytes_taken += message.size
         if self.bytes_taken >= HANDLE_ANSWER_BYTES_MAX:
@@ -186,7 +186,7 @@ class Mailbox(Link):
         self.why = why
         self._changed()
 
-    def greeted(self) -> None:
+    def retained_delivery_paused(self) -> None:
         self._changed()
 
     def end_session(self) -> None:
@@ -200,7 +200,7 @@ class Mailbox(Link):
         self._end(reason, why)
 
     def _end(self, reason: ReasonCode, why: str | None) -> None:
-        if self.state is State.CLOSED:
+        if self.state is LinkState.CLOSED:
             return
         sentence = why or _WHY.get(reason, reason.name.lower().replace("_", " "))
         self.error = ClientError(reason, sentence)
@@ -208,7 +208,7 @@ class Mailbox(Link):
         self._changed()
 
 
-def polled(
+def polled_message(
     message: Message, packet_id: int, *, retain: bool, duplicate: bool, now: float
 ) -> PolledMessage:
     """Return a message in flight as the HTTP client gets it."""

@@ -1,6 +1,6 @@
 """Asks matchers which brokers have a matching clause before a publication goes there. Pure.
 
-    dispatch ──> take ──> [a line for each publisher] ──> matchers ──> verdict ──> dispatch.go_on
+    dispatch ──> submit ──> [a line for each publisher] ──> matchers ──> verdict ──> dispatch.resume
 
 Sketches say which brokers have where-clauses on a topic, this one among them. Matchers know the
 boxes of all brokers, and say at which of these brokers a clause holds. A broker that gets the
@@ -25,84 +25,90 @@ from random import Random
 
 import numpy as np
 
-from dovetail.api.reports import MatchingReport, Unasked
+from dovetail.api.reports import MatchingReport, SkipReason
 from dovetail.attributes.clauses import Clause
 from dovetail.attributes.policies import POLICIES
 from dovetail.attributes.space import Point
-from dovetail.broker.outgoing_message import Outgoing
+from dovetail.broker.outgoing_message import OutgoingMessage
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.route import Route
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.subscription import Subscription
-from dovetail.matcher.broker_side import Answer, Front
+from dovetail.matcher.broker_side import Answer, BrokerSide
 from dovetail.matcher.layout import layout_of, layouts_of
-from dovetail.matcher.matcher_messages import ANSWERED, BOXES, BOXES_KNOWN, LOADS, TAKEN
-from dovetail.matcher.publisher_order import Lines, Place
+from dovetail.matcher.matcher_messages import (
+    ANNOUNCEMENT,
+    ANNOUNCEMENT_ACK,
+    ANSWER,
+    FEED_REPLY,
+    LOADS,
+)
+from dovetail.matcher.publisher_order import PublisherOrder, QueuedPublication
 from dovetail.matcher.question_batch import Verdict
 from dovetail.matcher.rehearsal import explain
-from dovetail.matcher.segment_tables import View
+from dovetail.matcher.segment_tables import MatcherDirectory
 from dovetail.messages import Message
 
-FRAMES = frozenset({BOXES})
+FRAMES = frozenset({ANNOUNCEMENT})
 """Kinds of frames that other brokers send us."""
 
-ANSWERS = frozenset({ANSWERED, BOXES_KNOWN, LOADS, TAKEN})
+ANSWERS = frozenset({ANSWER, ANNOUNCEMENT_ACK, LOADS, FEED_REPLY})
 """Kinds of frames with which other nodes answer ours."""
 
 
-class Asked(Ticket):
+class PendingPublication(Ticket):
     """A publication that waits for matchers, then for the disk and the brokers that take it."""
 
     __slots__ = (
         "_done",
         "_waiters",
-        "before",
+        "before_dispatch",
         "entries",
+        "matching_brokers",
         "message",
         "point",
-        "wanted",
     )
 
     def __init__(self, message: Message, point: Point | None) -> None:
         super().__init__()
         self.message = message
         self.point = point
-        self.entries: list[tuple[Session, Outgoing]] = []
-        """The local deliveries that it begins when it continues."""
-        self.before: Callable[[], None] | None = None
-        """Called before it continues, to write into the same batch as its deliveries."""
-        self.wanted: frozenset[str] | None = None
-        """The brokers with a matching clause; None: unknown, so all that may have one get it."""
+        self.entries: list[tuple[Session, OutgoingMessage]] = []
+        """The local deliveries that begin when the publication continues."""
+        self.before_dispatch: Callable[[], None] | None = None
+        """Called before the publication continues. It writes into the batch of the deliveries."""
+        self.matching_brokers: frozenset[str] | None = None
+        """The brokers with a matching clause. None: unknown, so all that may have one get it."""
         self._done = self.expect()
         self._waiters: list[Callable[[bool], None]] = []
 
-    def also(self, act: Callable[[bool], None]) -> None:
-        """Call `act` too when it is settled."""
+    def when_settled(self, act: Callable[[bool], None]) -> None:
+        """Also call `act` when the publication is settled."""
         self._waiters.append(act)
 
-    def has_gone(self, taken: bool) -> None:
-        """Settle it: `taken` says whether the disk and all brokers have it."""
+    def settle(self, taken: bool) -> None:
+        """Report the end: `taken` says whether the disk and all brokers have the publication."""
         self._done(taken)
         for act in self._waiters:
             act(taken)
 
 
-class Narrowing:
+class MatcherClient:
     """The matcher client of one broker."""
 
     def __init__(
         self,
         name: str,
-        shared: Shared,
+        shared: SharedState,
         router: Router,
         *,
         life: int,
         send: Callable[[str, int, bytes], bool],
         random: Random,
         wake: Callable[[], None],
-        go_on: Callable[[Asked], None],
+        resume: Callable[[PendingPublication], None],
     ) -> None:
         self.name = name
         self._shared = shared
@@ -111,8 +117,8 @@ class Narrowing:
         self._send = send
         self._random = random
         self._wake = wake
-        self._go_on = go_on
-        self._lines: Lines[Asked] = Lines()
+        self._resume = resume
+        self._order: PublisherOrder[PendingPublication] = PublisherOrder()
         self._numbers: dict[Subscription, list[int]] = {}
         self._free: list[int] = []
         self._next_number = 0
@@ -121,14 +127,14 @@ class Narrowing:
         self._records: dict[str, bytes] = {}
         self._peers_up: set[str] = set()
         self._peers_live: dict[str, bool] = {}
-        self._front, self._ids = self._make()
+        self._side, self._ids = self._make()
         router.clause_changed = self._clause_changed
 
-    def _make(self) -> tuple[Front[Place[Asked]], Mapping[str, str]]:
+    def _make(self) -> tuple[BrokerSide[QueuedPublication[PendingPublication]], Mapping[str, str]]:
         spaces = [space for space in self._router.spaces.all if not space.is_streamed]
         layouts = {space.name: layout_of(space) for space in spaces}
         ids = {name: layout.id for name, layout in layouts.items()}
-        front: Front[Place[Asked]] = Front(
+        side: BrokerSide[QueuedPublication[PendingPublication]] = BrokerSide(
             self.name,
             layouts_of(list(layouts.values())),
             self._life,
@@ -136,12 +142,12 @@ class Narrowing:
             self._random,
             policies={ids[space.name]: POLICIES[space.sharing.policy] for space in spaces},
         )
-        return front, ids
+        return side, ids
 
     def spaces_changed(self) -> None:
         """Begin anew with the router's spaces. The caller has drained what waited."""
-        self._life = max(self._life, self._front.life) + 1
-        self._front, self._ids = self._make()
+        self._life = max(self._life, self._side.life) + 1
+        self._side, self._ids = self._make()
         self._numbers.clear()
         self._free.clear()
         self._next_number = 0
@@ -153,13 +159,13 @@ class Narrowing:
         }
         self._router.clause_changed = self._clause_changed
         for name, is_live in self._peers_live.items():
-            self._front.announcing.peer_is_live(name, is_live)
+            self._side.announcer.peer_is_live(name, is_live)
         for name in self._peers_up:
-            self._front.announcing.peer_is_up(name)
+            self._side.announcer.peer_is_up(name)
         for name, record in self._records.items():
-            self._front.matcher_tells(name, record, self._shared.now)
+            self._side.receive_record(name, record, self._shared.now)
         for name in self._matchers_up:
-            self._front.matcher_is_up(name)
+            self._side.matcher_is_up(name)
         self._wake()
 
     # Our boxes ------------------------------------------------------------------------------------
@@ -172,7 +178,7 @@ class Narrowing:
         elif self._new.pop(subscription, None) is None:
             numbers = self._numbers.pop(subscription)
             for number in numbers:
-                self._front.discard(self._ids[clause.space.name], number)
+                self._side.discard(self._ids[clause.space.name], number)
             self._free += numbers
         self._wake()
 
@@ -190,7 +196,7 @@ class Narrowing:
                 rows.append((number, box.lows, box.highs))
         for space, rows in by_space.items():
             chosen, lows, highs = zip(*rows, strict=True)
-            self._front.put_many(
+            self._side.put_many(
                 space,
                 np.array(chosen, np.int64),
                 np.array(lows, np.float64),
@@ -203,131 +209,135 @@ class Narrowing:
             act()  # no spaces
             return
         self._feed()
-        self._front.when_known(deadline, act)
+        self._side.when_known(deadline, act)
 
     # Publications ---------------------------------------------------------------------------------
 
-    def holds(self, client_id: str) -> bool:
+    def has_pending(self, client_id: str) -> bool:
         """Does a publication of this client wait?"""
-        return not self._lines.is_empty(client_id)
+        return not self._order.is_empty(client_id)
 
-    def take(self, route: Route, message: Message, point: Point | None) -> Asked | None:
+    def submit(
+        self, route: Route, message: Message, point: Point | None
+    ) -> PendingPublication | None:
         """Let a publication wait for an answer, or for an earlier one; None if it need not wait."""
         origin = message.origin
         may_want = () if point is None or message.retain else self._may_want(route)
-        if not may_want and not self.holds(origin):
+        if not may_want and not self.has_pending(origin):
             return None
-        if self._lines.is_full(origin):
+        if self._order.is_full(origin):
             self.drain(origin)
             return None
-        asked = Asked(message, point)
-        place = self._lines.take(origin, asked)
+        publication = PendingPublication(message, point)
+        place = self._order.append(origin, publication)
         if may_want and point is not None and route.space is not None:
             space = self._ids[route.space.name]
-            self._front.asking.submit(space, point.values, may_want, place)
+            self._side.questions.submit(space, point.values, may_want, place)
             self._wake()
         else:
             self._decide(place, None)
-        return asked
+        return publication
 
-    def explain(self, route: Route, point: Point) -> tuple[Unasked, MatchingReport | None]:
-        """Return which matcher `take` would ask and why, or why it would ask none."""
+    def explain(self, route: Route, point: Point) -> tuple[SkipReason, MatchingReport | None]:
+        """Return which matcher `submit` would ask and why, or why it would ask none."""
         assert route.space is not None
         if route.space.name not in self._ids:
             return "spark", None
         space = self._ids[route.space.name]
         may_want = self._may_want(route)
         if may_want:
-            return "", explain(self._front, space, point.values, may_want, self._shared.now)
-        return "here" if self._front.view.now(space).names else "matchers", None
+            return "", explain(self._side, space, point.values, may_want, self._shared.now)
+        return "here" if self._side.directory.now(space).names else "matchers", None
 
     @property
-    def view(self) -> View:
+    def directory(self) -> MatcherDirectory:
         """The matchers and their segments, as this broker knows them."""
-        return self._front.view
+        return self._side.directory
 
     def _may_want(self, route: Route) -> tuple[str, ...]:
         """Return the brokers to ask about; none without matchers, or without peers to ask for."""
         space = route.space
         if space is None or space.name not in self._ids:
             return ()
-        if not self._front.view.now(self._ids[space.name]).names:
+        if not self._side.directory.now(self._ids[space.name]).names:
             return ()
-        if not route.asked_peers:
+        if not route.clause_only_peers:
             return ()  # evaluating local clauses is faster than asking
-        return (*route.asked_peers, self.name) if route.clauses else route.asked_peers
+        return (*route.clause_only_peers, self.name) if route.clauses else route.clause_only_peers
 
-    def _decide(self, place: Place[Asked], wanted: frozenset[str] | None) -> None:
+    def _decide(
+        self, place: QueuedPublication[PendingPublication], wanted: frozenset[str] | None
+    ) -> None:
         """Note the answer. The publication continues when all before it have."""
         if not place.is_done:
-            place.value.wanted = wanted
-        for asked in self._lines.done(place):
-            self._go_on(asked)
+            place.value.matching_brokers = wanted
+        for publication in self._order.complete(place):
+            self._resume(publication)
 
     def drain(self, client_id: str | None = None) -> None:
         """Let the publications of one client, or of all, continue without answers."""
-        for origin in self._lines.origins() if client_id is None else [client_id]:
-            for place in self._lines.those_of(origin):
+        for origin in self._order.origins() if client_id is None else [client_id]:
+            for place in self._order.entries_of(origin):
                 self._decide(place, None)
 
-    def _heed(self, verdicts: Iterable[Verdict[Place[Asked]]]) -> None:
+    def _apply(self, verdicts: Iterable[Verdict[QueuedPublication[PendingPublication]]]) -> None:
         for verdict in verdicts:
-            self._decide(verdict.tag, verdict.wanted)
+            self._decide(verdict.tag, verdict.receivers)
 
     # Other nodes ----------------------------------------------------------------------------------
 
     def matcher_is_up(self, name: str) -> None:
         """Note that a connection to this matcher is open."""
         self._matchers_up.add(name)
-        self._front.matcher_is_up(name)
+        self._side.matcher_is_up(name)
         self._wake()
 
     def matcher_is_down(self, name: str) -> None:
         self._matchers_up.discard(name)
-        self._front.matcher_is_down(name, self._shared.now)
-        self._heed(self._front.asking.take_verdicts())
+        self._side.matcher_is_down(name, self._shared.now)
+        self._apply(self._side.questions.take_verdicts())
 
-    def matcher_tells(self, name: str, record: bytes | None) -> None:
+    def receive_record(self, name: str, record: bytes | None) -> None:
         """Note a matcher's gossip record; None if it is dead, has left, or is no matcher."""
         if record is None:
             self._records.pop(name, None)
         else:
             self._records[name] = record
-        self._front.matcher_tells(name, record, self._shared.now)
-        self._heed(self._front.asking.take_verdicts())
+        self._side.receive_record(name, record, self._shared.now)
+        self._apply(self._side.questions.take_verdicts())
         self._wake()
 
     def matcher_answered(self, name: str, kind: int, body: bytes) -> None:
-        self._front.answered(name, kind, body, self._shared.now)
-        self._heed(self._front.asking.take_verdicts())
+        self._side.answered(name, kind, body, self._shared.now)
+        self._apply(self._side.questions.take_verdicts())
 
     def peer_is_up(self, name: str, is_up: bool) -> None:
         """Note whether a connection to another broker is open."""
-        announcing = self._front.announcing
+        announcer = self._side.announcer
         if is_up:
             self._peers_up.add(name)
-            announcing.peer_is_up(name)
+            announcer.peer_is_up(name)
         else:
             self._peers_up.discard(name)
-            announcing.peer_is_down(name)
+            announcer.peer_is_down(name)
 
     def peer_is_live(self, name: str, is_live: bool) -> None:
         self._peers_live[name] = is_live
-        self._front.announcing.peer_is_live(name, is_live)
+        self._side.announcer.peer_is_live(name, is_live)
 
     def forget(self, name: str) -> None:
         self._peers_up.discard(name)
         self._peers_live.pop(name, None)
-        self._front.forget(name)
+        self._side.forget(name)
 
     def receive(self, name: str, kind: int, body: bytes, answer: Answer) -> None:
         """Take a frame from another broker, over a connection that it opened."""
-        self._front.receive(name, kind, body, answer)
+        self._side.receive(name, kind, body, answer)
 
     def turn(self) -> None:
         """Send what is due. Called at the end of a turn, and periodically."""
         if not self._ids:
             return  # no spaces
         self._feed()
-        self._front.turn(self._shared.now)
-        self._heed(self._front.asking.take_verdicts())
+        self._side.turn(self._shared.now)
+        self._apply(self._side.questions.take_verdicts())

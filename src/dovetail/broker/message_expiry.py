@@ -9,28 +9,28 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dovetail.broker.session_sender import Sending
+    from dovetail.broker.session_sender import SessionSender
 
 _CHECKS_PER_TICK_MAX = 2_000
 """Queue entries, plus sessions without expired messages. A queue is always checked to its end."""
 
 
-class Expiring:
+class MessageExpiry:
     """The sessions whose queues have messages that expire."""
 
     def __init__(self) -> None:
-        self._next: OrderedDict[Sending, float] = OrderedDict()
+        self._next: OrderedDict[SessionSender, float] = OrderedDict()
         """In the order of checks. No message of the session's queue expires before this time."""
 
-    def note(self, session: "Sending", expires_at: float) -> None:
+    def note(self, session: "SessionSender", expires_at: float) -> None:
         """Note that a queued message expires at this time."""
         if expires_at < self._next.get(session, float("inf")):
             self._next[session] = expires_at
 
-    def forget(self, session: "Sending") -> None:
+    def forget(self, session: "SessionSender") -> None:
         self._next.pop(session, None)
 
-    def drop(self, session: "Sending", now: float) -> bool:
+    def drop(self, session: "SessionSender", now: float) -> bool:
         """Drop the expired messages of a session. Return False if there are none."""
         if self._next.get(session, float("inf")) > now:
             return False

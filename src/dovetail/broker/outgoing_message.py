@@ -14,7 +14,7 @@ ARRIVED_SEQUENCES = 1 << 40
 session, and are sent first."""
 
 
-class Outgoing:
+class OutgoingMessage:
     """A QoS 1 or 2 message on its way to a session."""
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Outgoing:
         )
 
 
-class Receiver(Protocol):
+class SubscriberLink(Protocol):
     """A connection as a session uses it."""
 
     version: int
@@ -71,7 +71,7 @@ class Receiver(Protocol):
     unsent: int
     congested: bool
 
-    def relieve(self) -> bool: ...
+    def flush_backlog(self) -> bool: ...
 
     def send(self, data: bytes) -> None: ...
 
@@ -86,7 +86,7 @@ class Receiver(Protocol):
     ) -> bool: ...
 
 
-class Detour(Protocol):
+class SessionRedirect(Protocol):
     """The redirect of a session that another broker had or has (peering/roaming/redirect.py)."""
 
     holds: bool

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail import codec
 from dovetail.broker.auth.access import ClientAccess, ClientFilters
-from dovetail.broker.encoded_publish import remaining_seconds
+from dovetail.broker.publish_encoder import remaining_seconds
 from dovetail.broker.session import Session
-from dovetail.codec.packets import MQTT_5, Ack, Connack, Disconnect, Reasons
+from dovetail.codec.packets import MQTT_5, Ack, Connack, Disconnect, SubscriptionAck
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 from dovetail.slices import Work
@@ -40,14 +40,14 @@ _REFUSALS_3_1_1 = frozenset(
 _NOTHING = ClientAccess(ClientFilters((), ()))
 
 
-class State(Enum):
-    EXPECTING = auto()
-    ASKING = auto()
+class LinkState(Enum):
+    AWAITING_CONNECT = auto()
+    ADMITTING = auto()
     CONNECTED = auto()
     CLOSED = auto()
 
 
-class Peer(NamedTuple):
+class RemoteEnd(NamedTuple):
     """The other end of a connection, as the network sees it."""
 
     address: str = "?"
@@ -57,7 +57,7 @@ class Peer(NamedTuple):
     host: str = "?"
 
 
-class Acknowledgement:
+class PendingAcknowledgement:
     """A pending PUBACK, PUBREC or PUBCOMP. `waiting` counts what it still waits for."""
 
     __slots__ = ("data", "ends", "waiting")
@@ -78,15 +78,15 @@ class Outlet:
         "_alias_out_max",
         "_aliases_in",
         "_aliases_out",
-        "_behind",
         "_dispatch",
         "_partial",
         "_partial_needs",
         "_receiving",
         "_router",
-        "_sees_problems",
         "_shared",
         "_spent",
+        "_waiting_data",
+        "_wants_reasons",
         "_work",
         "access",
         "broker",
@@ -96,8 +96,8 @@ class Outlet:
         "keep_alive_seconds",
         "outgoing",
         "packet_bytes_max",
-        "peer",
         "plain",
+        "remote",
         "seen_at",
         "session",
         "state",
@@ -105,13 +105,13 @@ class Outlet:
         "version",
     )
 
-    def __init__(self, broker: "Broker", peer: Peer, now: float) -> None:
+    def __init__(self, broker: "Broker", remote: RemoteEnd, now: float) -> None:
         self.broker = broker
         self._shared = broker.shared
         self._router = broker.router
         self._dispatch = broker.dispatch
-        self.peer = peer
-        self.state = State.EXPECTING
+        self.remote = remote
+        self.state = LinkState.AWAITING_CONNECT
         self.version = MQTT_5
         self.session: Session | None = None
         self.access = _NOTHING
@@ -129,36 +129,36 @@ class Outlet:
         self._alias_out_max = 0
         self._aliases_out: dict[bytes, int] = {}
         self._aliases_in: dict[int, bytes] = {}
-        self._sees_problems = True
+        self._wants_reasons = True
 
         self.is_busy = False
         """Is its last read still being taken, in slices?"""
         self._work: Work | None = None  # has to end before the next packet is taken
-        self._behind = b""  # bytes that came while the link was busy
+        self._waiting_data = b""  # bytes that came while the link was busy
         self._spent = 0  # effort spent on the current piece
         self._partial = bytearray()
         self._partial_needs = 0
         self._receiving = 0  # QoS 1 and 2 publications of the client that are in flight
-        self._acks: list[Acknowledgement] = []  # an empty deque would be ten times as large
+        self._acks: list[PendingAcknowledgement] = []  # an empty deque would be ten times as large
 
     @property
     def is_connected(self) -> bool:
-        return self.state is State.CONNECTED
+        return self.state is LinkState.CONNECTED
 
     @property
-    def is_deaf(self) -> bool:
+    def is_paused(self) -> bool:
         """Must the shell stop reading from it for now?"""
-        return self.is_busy or self.state is State.ASKING
+        return self.is_busy or self.state is LinkState.ADMITTING
 
     @property
     def is_closed(self) -> bool:
-        return self.state is State.CLOSED
+        return self.state is LinkState.CLOSED
 
     # Out ----------------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
         if not self.outgoing:
-            self.broker.wake(self)
+            self.broker.mark_dirty(self)
         self.outgoing.append(data)
         self.unsent += len(data)
 
@@ -178,7 +178,7 @@ class Outlet:
         if self._alias_out_max and version == MQTT_5:
             data = self._encode_aliased(message, qos, retain, packet_id, identifiers, duplicate)
         else:
-            data = shared.frames.encode(
+            data = shared.publish_encoder.encode(
                 version, message, qos, retain, packet_id, shared.now, identifiers, duplicate
             )
         if self.packet_bytes_max is not None and len(data) > self.packet_bytes_max:
@@ -216,11 +216,11 @@ class Outlet:
             message.properties, left, identifiers, alias,
         )  # fmt: skip
 
-    def takes(self, data: bytes) -> bool:
+    def is_small_enough(self, data: bytes) -> bool:
         """Is the packet within the client's Maximum Packet Size?"""
         return self.packet_bytes_max is None or len(data) <= self.packet_bytes_max
 
-    def relieve(self) -> bool:
+    def flush_backlog(self) -> bool:
         """Have the shell write now. Return True if the backlog is within its bound then."""
         if self.flush is not None and self.outgoing:
             self.flush()
@@ -234,54 +234,54 @@ class Outlet:
             if self.session is not None:
                 self.session.pump(self.broker.shared.now)
         if self._shared.gauges.retained_messages:
-            self.broker.greetings.go_on(self)
+            self.broker.retained_deliveries.resume(self)
 
-    def greeted(self) -> None:
+    def retained_delivery_paused(self) -> None:
         """Called when a delivery of retained messages pauses or ends (retained_delivery.py)."""
 
-    def explained(self, answer: Ack | Reasons, why: str, otherwise: bytes) -> bytes:
+    def with_reason(self, answer: Ack | SubscriptionAck, why: str, otherwise: bytes) -> bytes:
         """Return the answer with a reason string, if the client wants one [MQTT-3.1.2-29].
 
         Return `otherwise` if it does not, or if the packet would be too large.
         """
-        if self.version != MQTT_5 or not self._sees_problems:
+        if self.version != MQTT_5 or not self._wants_reasons:
             return otherwise
         answer.reason_string = why
         data = codec.encode(MQTT_5, answer)
-        return data if self.takes(data) else otherwise  # [MQTT-3.4.2-2], [MQTT-3.9.2-1]
+        return data if self.is_small_enough(data) else otherwise  # [MQTT-3.4.2-2], [MQTT-3.9.2-1]
 
     # The end ------------------------------------------------------------------------------------
 
     def refuse(self, reason: ReasonCode, why: str | None) -> None:
         """Send CONNACK with a reason code, and close the connection [MQTT-3.2.2-7]."""
         self.broker.shared.counters.connections_refused += 1
-        self.broker.note_refusal(self, reason, why)
+        self.broker.log_refusal(self, reason, why)
         if self.version == MQTT_5 or reason in _REFUSALS_3_1_1:  # [MQTT3-3.2.2-6]
             answer = Connack(session_present=False, reason=reason)
-            if self._sees_problems and why:
+            if self._wants_reasons and why:
                 answer.reason_string = why
             data = codec.encode(self.version, answer)
-            if not self.takes(data):  # [MQTT-3.2.2-19]
+            if not self.is_small_enough(data):  # [MQTT-3.2.2-19]
                 answer.reason_string = None
                 data = codec.encode(self.version, answer)
-            if self.takes(data):
+            if self.is_small_enough(data):
                 self.send(data)
         self.close()
 
     def fail(self, reason: ReasonCode, why: str) -> None:
         """Log and count an error of the client, and disconnect it."""
-        if self.state is State.CLOSED:
+        if self.state is LinkState.CLOSED:
             return
         self.broker.shared.counters.protocol_errors += 1
-        self.broker.note_failure(self, reason, why)
+        self.broker.log_failure(self, reason, why)
         self.disconnect(reason, why)
 
     def disconnect(self, reason: ReasonCode, why: str | None = None) -> None:
         """Send DISCONNECT with a reason (MQTT 5 only), and close. The will is published."""
-        if self.state is State.CLOSED:
+        if self.state is LinkState.CLOSED:
             return
-        if self.version == MQTT_5 and self.state is State.CONNECTED:
-            text = why if self._sees_problems else None  # [MQTT-3.1.2-29]
+        if self.version == MQTT_5 and self.state is LinkState.CONNECTED:
+            text = why if self._wants_reasons else None  # [MQTT-3.1.2-29]
             data = codec.encode(MQTT_5, Disconnect(reason, reason_string=text))
             if self.packet_bytes_max is not None and len(data) > self.packet_bytes_max:
                 data = codec.encode(MQTT_5, Disconnect(reason))  # [MQTT-3.14.2-3]
@@ -290,22 +290,22 @@ class Outlet:
 
     def close(self, *, with_will: bool = True) -> None:
         """Close the connection. The shell still writes what is in `outgoing`."""
-        if self.state is State.CLOSED:
+        if self.state is LinkState.CLOSED:
             return
-        was_connected = self.state is State.CONNECTED
-        self.state = State.CLOSED
+        was_connected = self.state is LinkState.CONNECTED
+        self.state = LinkState.CLOSED
         self.access = _NOTHING
         # A timer may hold the link for hours; its buffers need not stay so long.
         self._partial.clear()
         self._aliases_in.clear()
         self._aliases_out.clear()
         if not self.outgoing:
-            self.broker.wake(self)
-        self.broker.closed(self, was_connected=was_connected, with_will=with_will)
+            self.broker.mark_dirty(self)
+        self.broker.link_closed(self, was_connected=was_connected, with_will=with_will)
 
     def lost(self, now: float) -> None:
         """Close after the network has lost the connection."""
         self.broker.shared.now = now
-        if self.state is State.CONNECTED:
+        if self.state is LinkState.CONNECTED:
             self.broker.shared.counters.connections_lost += 1
         self.close()

@@ -8,19 +8,19 @@ from dovetail import __version__
 from dovetail.api.reports import (
     DimensionReport,
     FilterMatch,
-    Matches,
     NodeReport,
     PeerReport,
     SketchReport,
     SpaceReport,
     SpacesReport,
+    TopicMatches,
 )
 from dovetail.attributes.scheme import Scheme
 from dovetail.attributes.space import Point, Space
 from dovetail.attributes.space_registry import point_with
 from dovetail.broker.core import Broker
 from dovetail.broker.limits import MATCHES_SHOWN_MAX
-from dovetail.broker.route import Group, WantedByGroups
+from dovetail.broker.route import Group, GroupClauses
 from dovetail.broker.subscription import Subscription
 from dovetail.errors import ClientError
 from dovetail.matcher.layout import layout_of
@@ -53,7 +53,7 @@ class Reporter:
             http=self.http,
         )
 
-    def matches(self, topic: bytes, attributes: Mapping[str, str] | None = None) -> Matches:
+    def matches(self, topic: bytes, attributes: Mapping[str, str] | None = None) -> TopicMatches:
         """Return the filters that match a valid topic name. No route is cached.
 
         With attributes it also counts the clauses that hold: none, if the attributes are invalid.
@@ -72,14 +72,14 @@ class Reporter:
                 count = 0 if known is None else known.subscribers
                 found[entry.filter] = FilterMatch(entry.filter, count + 1)
             else:
-                of = " of groups" if isinstance(entry, WantedByGroups) else ""
+                of = " of groups" if isinstance(entry, GroupClauses) else ""
                 text = f"{entry.filter} with where-clauses{of}"
                 holding = None
                 if attributes:
                     holding = 0 if point is None else len(entry.find(point))
                 found[text] = FilterMatch(text, len(entry), holding=holding)
         listed = sorted(found.values(), key=lambda match: (-match.subscribers, match.filter))
-        return Matches(
+        return TopicMatches(
             tuple(listed[:MATCHES_SHOWN_MAX]),
             len(listed),
             self.broker.retained.get(topic) is not None,
@@ -91,7 +91,7 @@ class Reporter:
         return archives is not None and archives(topic)
 
     def _point(self, topic: bytes, attributes: Mapping[str, str]) -> Point | None:
-        space = self.broker.router.spaces.governing(topic)
+        space = self.broker.router.spaces.space_of_topic(topic)
         if space is None:
             return None
         with suppress(ClientError):

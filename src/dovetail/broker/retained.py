@@ -15,7 +15,7 @@ from dovetail.messages import Message
 from dovetail.topics.names import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, matches
 
 
-class _Node:
+class _TopicNode:
     """A place where topics branch, or where one topic is the beginning of others."""
 
     __slots__ = ("children", "message", "path")
@@ -34,7 +34,7 @@ class _Node:
         return [] if self.path is None else self.path.split(SEPARATOR)
 
 
-_Children = dict[str, _Node | Message]
+_Children = dict[str, _TopicNode | Message]
 """By level. A message stands alone in its branch, and its topic may have more levels."""
 
 
@@ -59,7 +59,7 @@ class RetainedMessages:
         at = 0
         while True:
             child = children.get(levels[at])
-            if not isinstance(child, _Node):
+            if not isinstance(child, _TopicNode):
                 return child if child is not None and child.topic == topic else None
             path = child.levels()
             at += 1 + len(path)
@@ -98,7 +98,7 @@ class RetainedMessages:
                     return child
                 node = _node_above(child, levels, at)
             else:
-                node = _node_on_the_way(child, levels, at)
+                node = _node_on_path(child, levels, at)
             if node is not child:
                 children[level] = node
             at += len(node.levels())
@@ -112,7 +112,7 @@ class RetainedMessages:
         levels = _levels(topic)
         above: _Children = {}
         children = self._root
-        parent: _Node | None = None
+        parent: _TopicNode | None = None
         parent_level = ""
         at = 0
         while True:
@@ -157,17 +157,21 @@ class RetainedMessages:
         stack: list[tuple[_Children, int]] = [(self._root, 0)]
         while stack:
             children, at = stack.pop()
-            for child in _chosen(children, levels[at], first=not at):
+            for child in _matching_children(children, levels[at], first=not at):
                 if isinstance(child, Message):
                     yield child if matches(topic_filter, child.topic.decode()) else None
                     continue
                 yield None
                 # "#" is the last level, and matches the parent level too.
-                end = at if levels[at] == MULTI_LEVEL else _walk(levels, at + 1, child.levels())
+                end = (
+                    at
+                    if levels[at] == MULTI_LEVEL
+                    else _match_levels(levels, at + 1, child.levels())
+                )
                 if end is None:
                     continue
                 if end < len(levels) and levels[end] == MULTI_LEVEL:
-                    yield from _below(child)
+                    yield from _messages_below(child)
                 elif end < len(levels):
                     stack.append((child.children, end))
                 elif child.message is not None:
@@ -175,7 +179,7 @@ class RetainedMessages:
 
     def __iter__(self) -> Iterator[Message]:
         for child in self._root.values():
-            yield from _below(child)
+            yield from _messages_below(child)
 
 
 def _levels(topic: bytes) -> list[str]:
@@ -200,11 +204,11 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
     return count
 
 
-def _node_above(message: Message, levels: list[str], at: int) -> _Node:
+def _node_above(message: Message, levels: list[str], at: int) -> _TopicNode:
     """Return a node where the message's topic and `levels` branch, from level `at` on."""
     other = _levels(message.topic)
     end = at + _common(other[at:], levels[at:])
-    node = _Node(other[at:end])
+    node = _TopicNode(other[at:end])
     if end == len(other):
         node.message = message
     else:
@@ -212,18 +216,18 @@ def _node_above(message: Message, levels: list[str], at: int) -> _Node:
     return node
 
 
-def _node_on_the_way(node: _Node, levels: list[str], at: int) -> _Node:
+def _node_on_path(node: _TopicNode, levels: list[str], at: int) -> _TopicNode:
     """Return the node itself if `levels` pass through it, or a new one above it."""
     path = node.levels()
     shared = _common(path, levels[at:])
     if shared == len(path):
         return node
-    above = _Node(path[:shared])
-    above.children[path[shared]] = _Node(path[shared + 1 :], node.message, node.children)
+    above = _TopicNode(path[:shared])
+    above.children[path[shared]] = _TopicNode(path[shared + 1 :], node.message, node.children)
     return above
 
 
-def _simplify(children: _Children, level: str, node: _Node) -> None:
+def _simplify(children: _Children, level: str, node: _TopicNode) -> None:
     """Replace a node that lost a message, if it no longer branches."""
     if len(node.children) > 1 or (node.children and node.message is not None):
         return
@@ -231,13 +235,15 @@ def _simplify(children: _Children, level: str, node: _Node) -> None:
         children[level] = node.message
         return
     ((next_level, child),) = node.children.items()
-    if isinstance(child, _Node):
+    if isinstance(child, _TopicNode):
         path = [*node.levels(), next_level, *child.levels()]
-        child = _Node(path, child.message, child.children)
+        child = _TopicNode(path, child.message, child.children)
     children[level] = child
 
 
-def _chosen(children: _Children, level: str, *, first: bool) -> Iterator[_Node | Message]:
+def _matching_children(
+    children: _Children, level: str, *, first: bool
+) -> Iterator[_TopicNode | Message]:
     """Yield the children that a level of a filter matches."""
     if level not in {SINGLE_LEVEL, MULTI_LEVEL}:
         child = children.get(level)
@@ -249,7 +255,7 @@ def _chosen(children: _Children, level: str, *, first: bool) -> Iterator[_Node |
             yield child
 
 
-def _walk(levels: list[str], at: int, path: list[str]) -> int | None:
+def _match_levels(levels: list[str], at: int, path: list[str]) -> int | None:
     """Return the position in a filter's levels behind `path`, or None without a match."""
     for name in path:
         if at == len(levels):
@@ -263,7 +269,7 @@ def _walk(levels: list[str], at: int, path: list[str]) -> int | None:
     return at
 
 
-def _below(top: _Node | Message) -> Iterator[Message]:
+def _messages_below(top: _TopicNode | Message) -> Iterator[Message]:
     """Yield all messages of a branch."""
     stack = [top]
     while stack:

@@ -16,20 +16,20 @@ from collections.abc import Iterator
 
 from dovetail.broker.delivery import Delivery
 from dovetail.broker.dispatch import Dispatch
-from dovetail.broker.limits import GREETING_LOOKS_PER_PIECE
+from dovetail.broker.limits import RETAINED_LOOKS_PER_PIECE
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.publication_point import point_of
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.shared_state import RETAINED_SOURCE, Shared
+from dovetail.broker.shared_state import RETAINED_SOURCE, SharedState
 from dovetail.broker.subscription import Subscription
 from dovetail.errors import ClientError
 from dovetail.messages import Message
-from dovetail.slices import Slices, Work
+from dovetail.slices import SliceScheduler, Work
 
 _STALE_MIN = 100
 
 
-class _Greeting:
+class _RetainedDelivery:
     """The retained delivery of one subscription: messages up to `ordinal`."""
 
     __slots__ = ("changes", "messages", "ordinal", "subscription")
@@ -46,13 +46,13 @@ class _Greeting:
         return subscription.session.subscriptions.get(subscription.key) is not subscription
 
 
-class Greetings:
+class RetainedDeliveries:
     """The retained deliveries under way, by connection."""
 
     def __init__(
         self,
-        shared: Shared,
-        slices: Slices,
+        shared: SharedState,
+        slices: SliceScheduler,
         retained: RetainedMessages,
         dispatch: Dispatch,
     ) -> None:
@@ -60,17 +60,17 @@ class Greetings:
         self._slices = slices
         self._retained = retained
         self._dispatch = dispatch
-        self._waiting: dict[Outlet, OrderedDict[str, _Greeting]] = {}
+        self._waiting: dict[Outlet, OrderedDict[str, _RetainedDelivery]] = {}
         self._sending: dict[Outlet, None] = {}  # links whose slices are under way
 
     def begin(self, link: Outlet, subscription: Subscription) -> None:
-        """Add the retained delivery of a subscription. `go_on` sends it."""
+        """Add the retained delivery of a subscription. `resume` sends it."""
         if not len(self._retained):
             return
-        greeting = _Greeting(subscription, self._retained.ordinal)
+        pending = _RetainedDelivery(subscription, self._retained.ordinal)
         waiting = self._waiting.setdefault(link, OrderedDict())
         # A client that subscribes again before the end gets all of them again.
-        waiting[subscription.key] = greeting
+        waiting[subscription.key] = pending
         if len(waiting) > _STALE_MIN:
             # Checking two for each new one keeps the number of stale ones small.
             for _ in range(2):
@@ -78,7 +78,7 @@ class Greetings:
                 if not oldest.is_stale:
                     waiting[key] = oldest
 
-    def go_on(self, link: Outlet) -> None:
+    def resume(self, link: Outlet) -> None:
         """Continue with a link that may have room again."""
         if link in self._waiting and link not in self._sending:
             self._sending[link] = None
@@ -88,11 +88,11 @@ class Greetings:
         """Is a slice for this link under way?"""
         return link in self._sending
 
-    def go_on_all(self) -> None:
+    def resume_all(self) -> None:
         for link in self._waiting:
             if link not in self._sending:
                 self._sending[link] = None
-                self._slices.put_off(self._send(link))
+                self._slices.defer(self._send(link))
 
     def end(self, link: Outlet) -> None:
         self._waiting.pop(link, None)
@@ -100,28 +100,28 @@ class Greetings:
     def _send(self, link: Outlet) -> Work:
         """Send as much as the client has room for now."""
         try:
-            looks_left = GREETING_LOOKS_PER_PIECE
+            looks_left = RETAINED_LOOKS_PER_PIECE
             while waiting := self._waiting.get(link):
                 if not looks_left:
                     yield
-                    looks_left = GREETING_LOOKS_PER_PIECE
+                    looks_left = RETAINED_LOOKS_PER_PIECE
                     continue
                 looks_left -= 1
-                greeting = next(iter(waiting.values()))
-                if greeting.is_stale:
+                pending = next(iter(waiting.values()))
+                if pending.is_stale:
                     waiting.popitem(last=False)
-                elif not self._has_room(link, greeting):
+                elif not self._has_room(link, pending):
                     return
-                elif not self._send_next(greeting):
+                elif not self._send_next(pending):
                     waiting.popitem(last=False)
             self._waiting.pop(link, None)
         finally:
             self._sending.pop(link, None)
-            link.greeted()
+            link.retained_delivery_paused()
 
-    def _has_room(self, link: Outlet, greeting: _Greeting) -> bool:
+    def _has_room(self, link: Outlet, pending: _RetainedDelivery) -> bool:
         """Do the client's backlog and queue have room for more?"""
-        session = greeting.subscription.session
+        session = pending.subscription.session
         limits = self._shared.limits
         return not (
             link.congested
@@ -130,23 +130,23 @@ class Greetings:
             or len(session.queue) + len(session.inflight) > limits.queue_messages_max // 2
         )
 
-    def _send_next(self, greeting: _Greeting) -> bool:
+    def _send_next(self, pending: _RetainedDelivery) -> bool:
         """Take one step of the walk, and send its message if wanted. Return False at the end."""
-        subscription = greeting.subscription
+        subscription = pending.subscription
         retained = self._retained
-        if greeting.messages is None:
-            greeting.messages = retained.walk(subscription.filter)
-            greeting.changes = retained.changes
+        if pending.messages is None:
+            pending.messages = retained.walk(subscription.filter)
+            pending.changes = retained.changes
         try:
-            message = next(greeting.messages)
+            message = next(pending.messages)
         except StopIteration:
             return False
         if (
             message is not None
-            and message.ordinal <= greeting.ordinal
+            and message.ordinal <= pending.ordinal
             and (message.expires_at is None or message.expires_at > self._shared.now)
             and _is_wanted(subscription, message)
-            and (greeting.changes == retained.changes or retained.get(message.topic) is message)
+            and (pending.changes == retained.changes or retained.get(message.topic) is message)
         ):
             delivery = Delivery.of(subscription.session, (subscription,))
             self._shared.source = RETAINED_SOURCE

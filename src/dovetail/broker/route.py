@@ -10,30 +10,39 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.attributes.clauses import Clause, ClauseSet
 from dovetail.attributes.space import Point, Space
-from dovetail.broker.delivery import Delivery, Receivers, WantedBySubscriptions
+from dovetail.broker.delivery import Delivery, Receivers, SubscriptionClauses
 from dovetail.broker.limits import ROUTE_IDENTIFIERS_MAX
 from dovetail.broker.session import Session
 from dovetail.broker.subscription import Subscription
 
 if TYPE_CHECKING:
-    from dovetail.broker.peering.groups import Pool
+    from dovetail.broker.peering.groups import GroupPool
 
-Key = tuple[str, str]
+GroupKey = tuple[str, str]
 """The key of a group: its name, and its filter with the where-clause (attributes/clauses.py)."""
 
 
 class Group:
     """A shared subscription: each publication goes to one of its members (section 4.8.2)."""
 
-    __slots__ = ("_counted", "_next", "_order", "clause", "connected", "kept", "key", "members")
+    __slots__ = (
+        "_counted",
+        "_next",
+        "_order",
+        "clause",
+        "connected",
+        "key",
+        "members",
+        "persistent",
+    )
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: GroupKey) -> None:
         self.key = key
         self.clause: Clause | None = None
         self.members: dict[int, Subscription] = {}
         self.connected = 0
-        """The number of members that are connected, as of the last `note` of each."""
-        self.kept = 0
+        """The number of members that are connected, as of the last `update` of each."""
+        self.persistent = 0
         """The number of members that can queue: persistent session, QoS 1 or 2."""
         self._counted: dict[int, tuple[bool, bool]] = {}
         self._order: tuple[Subscription, ...] | None = None
@@ -42,7 +51,7 @@ class Group:
     def add(self, subscription: Subscription) -> None:
         self.members[subscription.session.number] = subscription
         self._order = None
-        self.note(subscription.session)
+        self.update(subscription.session)
 
     def remove(self, session: Session) -> None:
         del self.members[session.number]
@@ -50,7 +59,7 @@ class Group:
         self._count(session.number, (False, False))
         del self._counted[session.number]
 
-    def note(self, session: Session) -> None:
+    def update(self, session: Session) -> None:
         """Update the counts with the current state of a member."""
         member = self.members[session.number]
         is_kept = session.persistent and member.qos > 0
@@ -60,12 +69,12 @@ class Group:
         before = self._counted.get(number, (False, False))
         self._counted[number] = now
         self.connected += now[0] - before[0]
-        self.kept += now[1] - before[1]
+        self.persistent += now[1] - before[1]
 
     @property
-    def is_fading(self) -> bool:
+    def has_ended_members(self) -> bool:
         """Are sessions that have ended still among its members?"""
-        return any(member.session.is_over for member in self.members.values())
+        return any(member.session.has_ended for member in self.members.values())
 
     def pick(self, qos: int) -> Subscription | None:
         """Return the next member in turn. Connected, uncongested members come first."""
@@ -77,7 +86,7 @@ class Group:
         later: Subscription | None = None
         for i in range(count):
             member = members[(self._next + i) % count]
-            if member.session.is_over:
+            if member.session.has_ended:
                 continue
             link = member.session.link
             if link is not None and not link.congested:
@@ -92,8 +101,7 @@ class Route:
 
     __slots__ = (
         "archived",
-        "asked_peers",
-        "asks",
+        "clause_only_peers",
         "clause_peers",
         "clause_pools",
         "clauses",
@@ -105,6 +113,7 @@ class Route:
         "own",
         "peers",
         "pools",
+        "reads_attributes",
         "reads_payload",
         "singles",
         "space",
@@ -116,8 +125,8 @@ class Route:
         receivers: Receivers,
         groups: tuple[Group, ...],
         peers: tuple[str, ...] = (),
-        pools: "tuple[Pool, ...]" = (),
-        wants: "Wants | None" = None,
+        pools: "tuple[GroupPool, ...]" = (),
+        wants: "AttributeRoute | None" = None,
         *,
         archived: bool = False,
         streamed: bool = False,
@@ -137,13 +146,15 @@ class Route:
         self.clause_pools = wants.pools
         self.clause_peers = tuple(dict.fromkeys((*peers, *wants.peers)))
         """The brokers that may need a publication with attributes."""
-        self.asked_peers = tuple(name for name in wants.peers if name not in peers)
+        self.clause_only_peers = tuple(name for name in wants.peers if name not in peers)
         """Those of them that need a publication only if a clause holds."""
-        self.asks = bool(wants.clauses or wants.group_clauses or wants.pools or wants.peers)
+        self.reads_attributes = bool(
+            wants.clauses or wants.group_clauses or wants.pools or wants.peers
+        )
         """Do the receivers depend on attributes?"""
         # Packets without properties can have attributes only in their payload.
         has_fields = self.space is not None and self.space.json_fields
-        self.reads_payload = has_fields and (self.asks or streamed)
+        self.reads_payload = has_fields and (self.reads_attributes or streamed)
         # One flag for everything that can keep packets from being passed on as they came.
         self.is_special = bool(groups or pools or self.own or self.reads_payload)
         needing = sum(not one.plain or one.session.is_handle for one in self.deliveries)
@@ -156,7 +167,7 @@ class Route:
     def is_empty_here(self) -> bool:
         return not (self.deliveries or self.groups or self.clauses or self.group_clauses)
 
-    def splits(self, client_id: str) -> bool:
+    def needs_each_packet(self, client_id: str) -> bool:
         """Does each packet of this client have to be handled by itself?"""
         return bool(self.groups or self.pools or self.reads_payload or client_id in self.own)
 
@@ -184,7 +195,7 @@ class Route:
         """Return the groups of this broker whose clauses hold."""
         return [group for clauses in self.group_clauses for group in clauses.find(point)]
 
-    def pools_for(self, point: Point) -> "tuple[Pool, ...]":
+    def pools_for(self, point: Point) -> "tuple[GroupPool, ...]":
         """Return all pools that get a publication with these attributes."""
         return (
             *self.pools,
@@ -192,18 +203,18 @@ class Route:
         )
 
 
-class WantedByGroups(ClauseSet[Group]):
+class GroupClauses(ClauseSet[Group]):
     """Clauses on one filter, of groups."""
 
 
-class Wants(NamedTuple):
+class AttributeRoute(NamedTuple):
     """The part of a route that depends on attributes."""
 
     space: Space | None = None
-    clauses: tuple[WantedBySubscriptions, ...] = ()
-    group_clauses: tuple[WantedByGroups, ...] = ()
-    pools: "tuple[tuple[Clause, Pool], ...]" = ()
+    clauses: tuple[SubscriptionClauses, ...] = ()
+    group_clauses: tuple[GroupClauses, ...] = ()
+    pools: "tuple[tuple[Clause, GroupPool], ...]" = ()
     peers: tuple[str, ...] = ()
 
 
-_NOTHING_WANTED = Wants()
+_NOTHING_WANTED = AttributeRoute()

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.attributes.clauses import Clause, boxes_of, key_of, split_key
 from dovetail.attributes.space import Space
-from dovetail.attributes.space_registry import Spaces
-from dovetail.broker.delivery import Receivers, WantedBySubscriptions, receivers_of
+from dovetail.attributes.space_registry import SpaceRegistry
+from dovetail.broker.delivery import Receivers, SubscriptionClauses, receivers_of
 from dovetail.broker.limits import (
     FILTERS_PER_PIECE,
     GROUPS_PER_PIECE,
@@ -43,36 +43,36 @@ from dovetail.broker.limits import (
     SEARCH_STEPS_MAX,
     SEARCH_STEPS_PER_PIECE,
 )
-from dovetail.broker.route import Group, Key, Route, WantedByGroups, Wants
+from dovetail.broker.route import AttributeRoute, Group, GroupClauses, GroupKey, Route
 from dovetail.broker.session import Session
 from dovetail.broker.subscription import Subscription
 from dovetail.codec.datatypes import check_text
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.settings import Mqtt
-from dovetail.slices import Work, in_one_go
+from dovetail.settings import MqttSettings
+from dovetail.slices import Work, run_to_end
 from dovetail.topics.names import SharedFilter, check_name, split_shared
 from dovetail.topics.trie import FilterTrie
 
 if TYPE_CHECKING:
-    from dovetail.broker.peering.groups import Pool
+    from dovetail.broker.peering.groups import GroupPool
 
 
 CLAUSE_LEVEL = "$where\0"
 """The first level of filters with where-clauses in sketches. No client can subscribe to it."""
 
-_Entry = Subscription | Group | WantedBySubscriptions | WantedByGroups
-_Several = dict[int | str, _Entry]  # by session number, or by the name of a group, or a set's
+_Entry = Subscription | Group | SubscriptionClauses | GroupClauses
+_EntryTable = dict[int | str, _Entry]  # by session number, or by the name of a group, or a set's
 # The parts of a route besides filters: peers, pools, space, peers with clauses, archived or not.
-_Rest = tuple[tuple[str, ...], "tuple[Pool, ...]", Space | None, tuple[str, ...], bool]
-_Found = tuple[
-    tuple[int, ...], tuple[str, ...], "tuple[Pool, ...]", Space | None, tuple[str, ...], bool
+_RouteParts = tuple[tuple[str, ...], "tuple[GroupPool, ...]", Space | None, tuple[str, ...], bool]
+_RouteKey = tuple[
+    tuple[int, ...], tuple[str, ...], "tuple[GroupPool, ...]", Space | None, tuple[str, ...], bool
 ]
 # Names that no group can have.
 _CLAUSES = "\0"
 _GROUP_CLAUSES = "\0\0"
 
 
-class _Entries:
+class _MatchedEntries:
     """The table entries that match a topic, by kind."""
 
     __slots__ = ("clauses", "count", "group_clauses", "groups", "subscriptions")
@@ -81,18 +81,18 @@ class _Entries:
         self.count = 0
         self.subscriptions: dict[Session, list[Subscription]] = {}
         self.groups: list[Group] = []
-        self.clauses: list[WantedBySubscriptions] = []
-        self.group_clauses: list[WantedByGroups] = []
+        self.clauses: list[SubscriptionClauses] = []
+        self.group_clauses: list[GroupClauses] = []
 
     def add(self, entries: Iterable[_Entry]) -> None:
         for entry in entries:
             self.count += 1
             if isinstance(entry, Subscription):
-                if not entry.session.is_over:
+                if not entry.session.has_ended:
                     self.subscriptions.setdefault(entry.session, []).append(entry)
             elif isinstance(entry, Group):
                 self.groups.append(entry)
-            elif isinstance(entry, WantedBySubscriptions):
+            elif isinstance(entry, SubscriptionClauses):
                 self.clauses.append(entry)
             else:
                 self.group_clauses.append(entry)
@@ -101,24 +101,24 @@ class _Entries:
 class Router:
     """The subscriptions of all sessions, and the routes that follow from them."""
 
-    def __init__(self, limits: Mqtt, spaces: Spaces | None = None) -> None:
+    def __init__(self, limits: MqttSettings, spaces: SpaceRegistry | None = None) -> None:
         self.routes: dict[bytes, Route] = {}
         self.count = 0
         self.changes = 0
         """Rises whenever a subscription comes, goes, or gets other options."""
         self.boxes = 0
         """The number of boxes of all subscriptions; one without a clause counts as one."""
-        self.spaces = spaces or Spaces()
-        self.clauses: dict[str, WantedBySubscriptions] = {}
+        self.spaces = spaces or SpaceRegistry()
+        self.clauses: dict[str, SubscriptionClauses] = {}
         """Subscriptions with clauses, by filter."""
-        self._group_clauses: dict[str, WantedByGroups] = {}
+        self._group_clauses: dict[str, GroupClauses] = {}
         self._with_clause: dict[Subscription, None] = {}  # also those without a space now
         self._old_routes: dict[bytes, Route] = {}
-        self._by_filters: dict[_Found, Route] = {}
-        self._refuse: list[dict[Any, Route]] = []  # dropped, and freed a few at a time
+        self._by_filters: dict[_RouteKey, Route] = {}
+        self._dropped_tables: list[dict[Any, Route]] = []  # dropped, and freed a few at a time
         self._limits = limits
-        self._trie: FilterTrie[_Entry | _Several] = FilterTrie()
-        self.groups: dict[Key, Group] = {}
+        self._trie: FilterTrie[_Entry | _EntryTable] = FilterTrie()
+        self.groups: dict[GroupKey, Group] = {}
         self._groups_of: dict[int, dict[str, Group]] = {}  # by session number, and by filter
         self.computed = 0
         self.search_peers: Callable[[Sequence[bytes]], Sequence[tuple[str, ...]]] | None = None
@@ -127,7 +127,9 @@ class Router:
         """In a cluster: says for each topic whether this broker may have a receiver."""
         self.filter_changed: Callable[[str, bool], None] | None = None
         """In a cluster: called for a filter's first plain subscription, and after its last."""
-        self.search_groups: Callable[[Sequence[bytes]], Sequence[tuple[Pool, ...]]] | None = None
+        self.search_groups: Callable[[Sequence[bytes]], Sequence[tuple[GroupPool, ...]]] | None = (
+            None
+        )
         """In a cluster: returns for each topic the matching groups of all brokers."""
         self.group_changed: Callable[[Group], None] | None = None
         """In a cluster: called when a group's members come, go or change."""
@@ -153,9 +155,9 @@ class Router:
             known.options = options
             known.identifier = identifier
             if shared is not None:
-                self._note(self._groups_of[session.number][key], session)
+                self._update_group(self._groups_of[session.number][key], session)
             if not text:
-                self.changed(inner)
+                self.invalidate(inner)
             elif shared is None and known.clause is not None:
                 self.clauses[inner].options_changed(known)
             return known
@@ -172,7 +174,7 @@ class Router:
             self._put_clause(inner, subscription)
         else:
             self._put(inner, session.number, subscription)
-            self.changed(inner)
+            self.invalidate(inner)
         return subscription
 
     def unsubscribe(self, session: Session, key: str) -> bool:
@@ -182,7 +184,7 @@ class Router:
             return False
         inner = self._remove(session, subscription)
         if inner:
-            self.changed(inner)
+            self.invalidate(inner)
         return True
 
     def _remove(self, session: Session, subscription: Subscription) -> str:
@@ -217,7 +219,7 @@ class Router:
                 _, subscription = subscriptions.popitem()
                 inner = self._remove(session, subscription)
                 if inner and not is_long:
-                    self.changed(inner)
+                    self.invalidate(inner)
             if subscriptions:
                 yield
 
@@ -227,7 +229,7 @@ class Router:
         self.boxes += boxes
         self.count += sign
 
-    def change_spaces(self, spaces: Spaces) -> int:
+    def change_spaces(self, spaces: SpaceRegistry) -> int:
         """Replace the spaces, and return how many subscriptions have no valid clause now.
 
         They stay in the tables until their space is back.
@@ -241,7 +243,7 @@ class Router:
             shared = split_shared(subscription.filter)
             inner = subscription.filter if shared is None else shared.filter
             clause = subscription.clause
-            if clause is None or clause.space != spaces.around(inner):
+            if clause is None or clause.space != spaces.space_of_filter(inner):
                 clause = spaces.clause(inner, split_key(subscription.key)[1])
             lost += clause is None
             if clause is subscription.clause:
@@ -270,9 +272,9 @@ class Router:
     def settle(self) -> None:
         """Build the indexes after many changes, so that the next publication does not wait."""
         for of_subscriptions in self.clauses.values():
-            of_subscriptions.settle()
+            of_subscriptions.update_index()
         for of_groups in self._group_clauses.values():
-            of_groups.settle()
+            of_groups.update_index()
 
     def _put_clause(self, inner: str, subscription: Subscription) -> None:
         clause = subscription.clause
@@ -280,13 +282,13 @@ class Router:
             return
         known = self.clauses.get(inner)
         if known is None:
-            known = self.clauses[inner] = WantedBySubscriptions(inner, clause.space)
+            known = self.clauses[inner] = SubscriptionClauses(inner, clause.space)
             self._put(inner, _CLAUSES, known)
             if self.filter_changed is not None:
                 self.filter_changed(f"{CLAUSE_LEVEL}/{inner}", True)
-            self.changed(inner)
+            self.invalidate(inner)
         subscription.filter = known.filter  # one text for all of them
-        known.put(subscription, clause)
+        known.add(subscription, clause)
         if self.clause_changed is not None:
             self.clause_changed(subscription, clause, True)
         if self.clause_listed is not None:
@@ -297,7 +299,7 @@ class Router:
         if subscription.clause is None:
             return False
         known = self.clauses[inner]
-        known.take(subscription)
+        known.remove(subscription)
         if self.clause_changed is not None:
             self.clause_changed(subscription, subscription.clause, False)
         if self.clause_listed is not None:
@@ -315,10 +317,10 @@ class Router:
             return
         known = self._group_clauses.get(inner)
         if known is None:
-            known = self._group_clauses[inner] = WantedByGroups(inner, group.clause.space)
+            known = self._group_clauses[inner] = GroupClauses(inner, group.clause.space)
             self._put(inner, _GROUP_CLAUSES, known)
-            self.changed(inner)
-        known.put(group, group.clause)
+            self.invalidate(inner)
+        known.add(group, group.clause)
         if self.clause_listed is not None:
             self.clause_listed(group, group.clause, True)
 
@@ -326,7 +328,7 @@ class Router:
         if group.clause is None:
             return
         known = self._group_clauses[inner]
-        known.take(group)
+        known.remove(group)
         if self.clause_listed is not None:
             self.clause_listed(group, group.clause, False)
         if not len(known):
@@ -345,7 +347,7 @@ class Router:
 
     def _take(self, inner: str, key: int | str) -> None:
         at = self._trie[inner]
-        rest: _Several | None = None
+        rest: _EntryTable | None = None
         if isinstance(at, dict) and len(at) > 1:
             del at[key]
             rest = at
@@ -366,7 +368,7 @@ class Router:
                 self._put(shared.filter, shared.group, group)
         group.add(subscription)
         self._groups_of.setdefault(subscription.session.number, {})[subscription.key] = group
-        self.changed(shared.filter)
+        self.invalidate(shared.filter)
         if self.group_changed is not None:
             self.group_changed(group)
 
@@ -392,13 +394,13 @@ class Router:
         for place, key in enumerate([*joined], 1):
             group = joined.get(key)
             if group is not None:  # the session may have left the group meanwhile
-                self._note(group, session)
+                self._update_group(group, session)
             if not place % GROUPS_PER_PIECE:
                 yield
 
-    def _note(self, group: Group, session: Session) -> None:
+    def _update_group(self, group: Group, session: Session) -> None:
         """Update a group with the current state of a member."""
-        group.note(session)
+        group.update(session)
         if self.group_changed is not None:
             self.group_changed(group)
 
@@ -424,35 +426,35 @@ class Router:
                 ):
                     del routes[topic]
 
-    def changed(self, inner: str) -> None:
+    def invalidate(self, inner: str) -> None:
         """Drop the routes that may depend on this filter."""
         if "+" in inner or "#" in inner:
             self._forget_routes()
             return
-        self._throw_away(self._by_filters)
+        self._drop_later(self._by_filters)
         self._by_filters = {}
         topic = inner.encode()
         self.routes.pop(topic, None)
         self._old_routes.pop(topic, None)
 
     def _forget_routes(self) -> None:
-        self._throw_away(self.routes, self._old_routes, self._by_filters)
+        self._drop_later(self.routes, self._old_routes, self._by_filters)
         self.routes = {}
         self._old_routes = {}
         self._by_filters = {}
 
-    def _throw_away(self, *routes: dict[Any, Route]) -> None:
-        self._refuse += [some for some in routes if len(some) > ROUTES_FREED_AT_ONCE]
+    def _drop_later(self, *routes: dict[Any, Route]) -> None:
+        self._dropped_tables += [some for some in routes if len(some) > ROUTES_FREED_AT_ONCE]
 
     def _free(self, count: int) -> None:
         """Free this many dropped routes."""
-        while self._refuse and count > 0:
-            some = self._refuse[-1]
+        while self._dropped_tables and count > 0:
+            some = self._dropped_tables[-1]
             for _ in range(min(count, len(some))):
                 some.popitem()
                 count -= 1
             if not some:
-                self._refuse.pop()
+                self._dropped_tables.pop()
 
     # Routes -------------------------------------------------------------------------------------
 
@@ -467,7 +469,7 @@ class Router:
     def route(self, topic: bytes) -> Route:
         """Return the route of a topic without checking it, however long it takes to find."""
         route = self._resolve((topic,), SEARCH_STEPS_PER_PIECE).get(topic)
-        return in_one_go(self.search(topic)) if route is None else route
+        return run_to_end(self.search(topic)) if route is None else route
 
     def look_up(self, topic: bytes) -> Route | None:
         """Return the route like `find`, or None if it takes long: then use `search`."""
@@ -506,14 +508,14 @@ class Router:
                 key = (numbers, *rest)
                 route = by_filters.get(key)
                 if route is None:
-                    entries = _Entries()
+                    entries = _MatchedEntries()
                     entries.add(self._entries(numbers))
-                    receivers = in_one_go(receivers_of(entries.subscriptions))
+                    receivers = run_to_end(receivers_of(entries.subscriptions))
                     route = self._build(entries, receivers, *rest)
                     if not route.is_heavy:
                         by_filters[key] = route
                 found[topic] = route
-        self._keep(found)
+        self._cache(found)
         return found
 
     def _are_many(self, numbers: Iterable[int]) -> bool:
@@ -524,14 +526,14 @@ class Router:
             for number in numbers
         )
 
-    def search(self, topic: bytes, *, is_kept: bool = True) -> Generator[None, None, Route]:
+    def search(self, topic: bytes, *, is_cached: bool = True) -> Generator[None, None, Route]:
         """Find the route of a (valid) topic in pieces, however many filters match it.
 
         It has every subscription that exists during the whole search, and maybe some that come or
         go meanwhile. If any did, the route serves only this publication and is not cached.
         """
         changes = self.changes
-        entries = _Entries()
+        entries = _MatchedEntries()
         for numbers in self._trie.search(topic, SEARCH_STEPS_PER_PIECE):
             for entry in list(self._entries(numbers)):
                 entries.add((entry,))
@@ -541,36 +543,36 @@ class Router:
         receivers = yield from receivers_of(entries.subscriptions)
         (rest,) = self._search((topic,))
         route = self._build(entries, receivers, *rest)
-        if is_kept and changes == self.changes:
-            self._keep({topic: route})
+        if is_cached and changes == self.changes:
+            self._cache({topic: route})
         return route
 
-    def rehearse(self, topic: bytes) -> Route:
+    def route_for_report(self, topic: bytes) -> Route:
         """Return the route of a (valid) topic for a report, without caching it."""
-        return in_one_go(self.search(topic, is_kept=False))
+        return run_to_end(self.search(topic, is_cached=False))
 
-    def _search(self, topics: Sequence[bytes]) -> Iterator[_Rest]:
+    def _search(self, topics: Sequence[bytes]) -> Iterator[_RouteParts]:
         """Return the parts of these topics' routes that do not come from filters."""
         search = self.search_peers
         peers = [()] * len(topics) if search is None else search(topics)
         pools = [()] * len(topics) if self.search_groups is None else self.search_groups(topics)
-        spaces = [self.spaces.governing(topic) for topic in topics]
+        spaces = [self.spaces.space_of_topic(topic) for topic in topics]
         with_clauses = self._peers_with_clauses(topics, spaces)
         archives = self.is_archived
         archived = [False] * len(topics) if archives is None else [*map(archives, topics)]
         return zip(peers, pools, spaces, with_clauses, archived, strict=True)
 
-    def _keep(self, found: dict[bytes, Route]) -> None:
+    def _cache(self, found: dict[bytes, Route]) -> None:
         half = max(self._limits.routes_max // 2, 1)
         if len(self.routes) + len(found) > half:
-            self._throw_away(self._old_routes)
+            self._drop_later(self._old_routes)
             self._old_routes = self.routes
             self.routes = {}
         # Checked always: topics too long for the cache add routes here, too.
         if len(self._by_filters) > half:
-            self._throw_away(self._by_filters)
+            self._drop_later(self._by_filters)
             self._by_filters = {}
-        if self._refuse:
+        if self._dropped_tables:
             self._free(len(found) * ROUTES_FREED_PER_ROUTE)
         self.routes.update(
             (topic, route)
@@ -590,16 +592,16 @@ class Router:
 
     def _build(
         self,
-        entries: "_Entries",
+        entries: "_MatchedEntries",
         receivers: Receivers,
         peers: tuple[str, ...],
-        pools: "tuple[Pool, ...]",
+        pools: "tuple[GroupPool, ...]",
         space: Space | None,
         peers_with_clauses: tuple[str, ...],
         archived: bool,
     ) -> Route:
         with_clause = self._clauses_of(pools)
-        wants = Wants(
+        wants = AttributeRoute(
             space,
             tuple(entries.clauses),
             tuple(entries.group_clauses),
@@ -618,7 +620,7 @@ class Router:
             streamed=is_streamed,
         )
 
-    def _clauses_of(self, pools: "tuple[Pool, ...]") -> "tuple[tuple[Clause, Pool], ...]":
+    def _clauses_of(self, pools: "tuple[GroupPool, ...]") -> "tuple[tuple[Clause, GroupPool], ...]":
         """Return the pools that have a clause in a known space, with that clause."""
         found = []
         for pool in pools:
@@ -646,7 +648,9 @@ class Router:
         found: list[_Entry] = []
         for at in self._trie.match(topic):
             found += at.values() if isinstance(at, dict) else (at,)
-        return [one for one in found if not (isinstance(one, Subscription) and one.session.is_over)]
+        return [
+            one for one in found if not (isinstance(one, Subscription) and one.session.has_ended)
+        ]
 
     def check(self, topic: bytes) -> None:
         """Raise ClientError if the topic is invalid or too long."""
@@ -685,10 +689,10 @@ def _key_of(entry: _Entry) -> int | str:
         return entry.session.number
     if isinstance(entry, Group):
         return entry.key[0]
-    return _CLAUSES if isinstance(entry, WantedBySubscriptions) else _GROUP_CLAUSES
+    return _CLAUSES if isinstance(entry, SubscriptionClauses) else _GROUP_CLAUSES
 
 
-def _has_plain(at: _Entry | _Several | None) -> bool:
+def _has_plain(at: _Entry | _EntryTable | None) -> bool:
     """Is there a subscription without a group and without a clause?"""
     if isinstance(at, dict):
         return any(isinstance(key, int) for key in at)

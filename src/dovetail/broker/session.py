@@ -13,8 +13,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dovetail.broker.limits import HANDLE_PREFIX
-from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, Outgoing
-from dovetail.broker.session_sender import PACKET_ID_MAX, Sending
+from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, OutgoingMessage
+from dovetail.broker.session_sender import PACKET_ID_MAX, SessionSender
 from dovetail.broker.store.journal import SessionRow
 from dovetail.broker.subscription import Subscription
 from dovetail.codec.packets import SESSION_NEVER_EXPIRES, Will
@@ -22,14 +22,15 @@ from dovetail.messages import Message
 
 if TYPE_CHECKING:
     from dovetail.broker.auth.access import AccessRules
-    from dovetail.broker.matcher_client import Asked
-    from dovetail.broker.shared_state import Shared
+    from dovetail.broker.matcher_client import PendingPublication
+    from dovetail.broker.shared_state import SharedState
 
 
-class Session(Sending):
+class Session(SessionSender):
     """A session (section 4.1). It outlives its connection if it has an expiry interval."""
 
     __slots__ = (
+        "awaiting_matchers",
         "boxes",
         "client_id",
         "ended_at",
@@ -37,19 +38,18 @@ class Session(Sending):
         "forwarding",
         "incoming",
         "is_handle",
-        "is_news",
+        "is_loss_unconfirmed",
         "rules",
         "stamp",
         "stored",
         "subscriptions",
-        "undecided",
         "user",
         "void_before",
-        "was_kept",
+        "was_persistent",
         "will",
     )
 
-    def __init__(self, shared: "Shared", number: int, client_id: str) -> None:
+    def __init__(self, shared: "SharedState", number: int, client_id: str) -> None:
         super().__init__(shared, number)
         self.client_id = client_id
         self.is_handle = client_id.startswith(HANDLE_PREFIX)  # it queues QoS 0 messages too
@@ -58,15 +58,15 @@ class Session(Sending):
         self.ended_at: float | None = None
         self.will: Will | None = None
         self.stamp = 0  # of its last connection, among those of all brokers
-        self.is_news = False  # its client may not know yet that the earlier session is lost
+        self.is_loss_unconfirmed = False  # its client may not know that the earlier session is lost
         self.void_before = 0  # the stamp of its last clean start, if any
         self.stored = False  # it has a row on disk
-        self.was_kept = False  # it had a row as a persistent session
+        self.was_persistent = False  # it had a row as a persistent session
         self.subscriptions: dict[str, Subscription] = {}  # by key
         self.filter_bytes = 0  # of all keys
         self.boxes = 0  # of all clauses; a subscription without a clause counts as one
         self.incoming: set[int] = set()
-        self.undecided: dict[int, Asked] = {}
+        self.awaiting_matchers: dict[int, PendingPublication] = {}
         """By packet identifier, the QoS 2 publications that wait for matchers."""
         self.forwarding = 0
         """The number of its QoS 2 publications that other brokers have not acknowledged."""
@@ -83,26 +83,26 @@ class Session(Sending):
 
     def offer(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
-    ) -> Outgoing | None:
+    ) -> OutgoingMessage | None:
         """Send or queue a QoS 1 or 2 message. Return its entry, or None if it is not queued here.
 
         The session drops the message if it has expired or the queue is full. Expired messages in
         the queue make room first. A redirect may send the message to another broker instead.
         """
-        detour = self.detour
-        if detour is not None and not detour.takes(self, message, qos, retain, identifiers):
+        redirect = self.redirect
+        if redirect is not None and not redirect.takes(self, message, qos, retain, identifiers):
             return None
-        if self.is_over:
+        if self.has_ended:
             return None
         return self._offer(message, qos, retain, identifiers)
 
-    def arrive_late(
+    def offer_late(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
     ) -> None:
         """Send or queue a message that another broker still had for this session."""
         self._offer(message, qos, retain, identifiers)
 
-    def restore(self, entry: Outgoing) -> None:
+    def restore(self, entry: OutgoingMessage) -> None:
         """Take back an entry from disk. Entries come in the order of their sequences."""
         if entry.packet_id:
             entry.sent = True
@@ -117,7 +117,7 @@ class Session(Sending):
         self.shared.gauges.queued_messages += 1
         self.shared.gauges.queued_bytes += size
 
-    def arrive(
+    def add_handed_over(
         self,
         message: Message,
         qos: int,
@@ -132,7 +132,7 @@ class Session(Sending):
 
         Limits do not apply: the other broker has accepted it.
         """
-        entry = Outgoing(message, qos, retain, identifiers, sequence)
+        entry = OutgoingMessage(message, qos, retain, identifiers, sequence)
         self.queued_bytes += message.size
         self.shared.gauges.queued_messages += 1
         self.shared.gauges.queued_bytes += message.size
@@ -147,7 +147,7 @@ class Session(Sending):
                 at -= 1
             self.queue.insert(at, entry)
             if message.expires_at is not None:
-                self.shared.expiring.note(self, message.expires_at)
+                self.shared.message_expiry.note(self, message.expires_at)
         if self.persistent:
             entry.first_batch = self.shared.journal.open.number
             self.shared.journal.keep(message)
@@ -177,29 +177,29 @@ class Session(Sending):
 
     def hold_incoming(self, packet_id: int) -> None:
         """Hold the identifier of a QoS 2 PUBLISH, so that its repetition is a duplicate."""
-        self.is_used()
+        self.note_use()
         self.incoming.add(packet_id)
         if self.expiry_seconds:
             self.shared.journal.save_incoming(self.number, packet_id, held=True)
 
-    def hold(self, packet_id: int, asked: "Asked | None") -> None:
+    def hold_later(self, packet_id: int, publication: "PendingPublication | None") -> None:
         """Hold the identifier like `hold_incoming`, but store it when `asked` continues."""
-        if asked is None:
+        if publication is None:
             self.hold_incoming(packet_id)
             return
         self.incoming.add(packet_id)
-        self.undecided[packet_id] = asked
+        self.awaiting_matchers[packet_id] = publication
 
         def before() -> None:
-            if self.undecided.get(packet_id) is asked:
+            if self.awaiting_matchers.get(packet_id) is publication:
                 self.hold_incoming(packet_id)
 
         def after(_taken: bool) -> None:
-            if self.undecided.get(packet_id) is asked:
-                del self.undecided[packet_id]
+            if self.awaiting_matchers.get(packet_id) is publication:
+                del self.awaiting_matchers[packet_id]
 
-        asked.before = before
-        asked.also(after)
+        publication.before_dispatch = before
+        publication.when_settled(after)
 
     def release_incoming(self, packet_id: int) -> bool:
         """Release the identifier after PUBREL. Return False if it is unknown."""
@@ -212,10 +212,10 @@ class Session(Sending):
 
     # On disk -----------------------------------------------------------------------------------
 
-    def is_used(self) -> None:
+    def note_use(self) -> None:
         """Note that the client uses this session, and so knows that it is new."""
-        if self.is_news:
-            self.is_news = False
+        if self.is_loss_unconfirmed:
+            self.is_loss_unconfirmed = False
             if self.stored:
                 self.save()
 
@@ -229,7 +229,7 @@ class Session(Sending):
                 self.shared.journal.drop_session(self.number)
             return
         self.stored = True
-        self.was_kept = self.was_kept or self.persistent
+        self.was_persistent = self.was_persistent or self.persistent
         self.shared.journal.save_session(
             self.number,
             SessionRow(
@@ -238,8 +238,8 @@ class Session(Sending):
                 self.ended_at,
                 self.user,
                 None if self.will is None else self.shared.encode_will(self.will),
-                stamp_to_row(self.stamp, is_news=self.is_news),
-                b"" if self.detour is None else self.detour.row(),
+                stamp_to_row(self.stamp, is_loss_unconfirmed=self.is_loss_unconfirmed),
+                b"" if self.redirect is None else self.redirect.row(),
                 self.void_before,
             ),
         )
@@ -253,7 +253,7 @@ class Session(Sending):
                 journal.release(entry.message)
                 entry.first_batch = 0
 
-    def empty(self, but: Collection[Outgoing] = ()) -> None:
+    def clear_messages(self, but: Collection[OutgoingMessage] = ()) -> None:
         """Forget all messages and held identifiers, except the entries in `but`."""
         kept = set(but)
         for entry in (*self.inflight.values(), *self.queue):
@@ -263,48 +263,48 @@ class Session(Sending):
         self.light.clear()
         self.queue = deque(but)
         self.resending.clear()
-        self.undecided.clear()
+        self.awaiting_matchers.clear()
         for packet_id in list(self.incoming):
             self.release_incoming(packet_id)
-        self.shared.expiring.forget(self)
+        self.shared.message_expiry.forget(self)
 
-    def end(self) -> deque[Outgoing]:
+    def end(self) -> deque[OutgoingMessage]:
         """End the session, and return its undelivered entries for the caller to forget.
 
-        The caller calls `leave_disk` after it has given entries of groups to other members.
+        The caller calls `delete_rows` after it has given entries of groups to other members.
         """
-        self.is_over = True
+        self.has_ended = True
         left = deque((*self.inflight.values(), *self.queue))
         self.inflight.clear()
         self.queue.clear()
         self.light.clear()
         self.resending.clear()
-        self.undecided.clear()
+        self.awaiting_matchers.clear()
         self.incoming.clear()
-        self.shared.expiring.forget(self)
+        self.shared.message_expiry.forget(self)
         return left
 
-    def give_up(self, entry: Outgoing) -> None:
+    def drop_row_of(self, entry: OutgoingMessage) -> None:
         """Delete the row of an entry from `end` that another session has now."""
         if entry.first_batch:
             self.shared.journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
 
-    def leave_disk(self) -> None:
+    def delete_rows(self) -> None:
         """Delete the session's row, and all that belongs to it."""
         if self.stored:
             self.stored = False
             self.shared.journal.drop_session(self.number)
 
-    def forget(self, entry: Outgoing) -> None:
+    def forget(self, entry: OutgoingMessage) -> None:
         """Forget an entry from `end`."""
         self._forget(entry)
 
 
-def stamp_to_row(stamp: int, *, is_news: bool) -> int:
-    """Encode both in one number. Stamps are at least -1, so lower numbers mean `is_news`."""
-    return -2 - stamp if is_news else stamp
+def stamp_to_row(stamp: int, *, is_loss_unconfirmed: bool) -> int:
+    """Encode both in one number. Stamps are at least -1; lower numbers mean an unconfirmed loss."""
+    return -2 - stamp if is_loss_unconfirmed else stamp
 
 
 def stamp_from_row(row: int) -> tuple[int, bool]:
-    """Return the stamp and `is_news`."""
+    """Return the stamp and `is_loss_unconfirmed`."""
     return (-2 - row, True) if row < -1 else (row, False)

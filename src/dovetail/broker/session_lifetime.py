@@ -8,8 +8,8 @@
   new connection takes over from the old one.
 - A session without an expiry interval ends with its connection. A persistent session ends when its
   expiry interval is over.
-- An ended session is gone only when the disk has forgotten it (`is_leaving`). A client that comes
-  back waits for that, because a crash could still restore the session.
+- An ended session is gone only when the disk has forgotten it (`is_being_deleted`). A client that
+  comes back waits for that, because a crash could still restore the session.
 - Undelivered group messages of an ended session go to other members. Each moves from row to row in
   one batch, and the session's own row goes last. So after a crash every message has a session.
 - An ended session may leave many subscriptions and messages. It stops receiving at once, and is
@@ -26,34 +26,34 @@ from typing import NamedTuple
 
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.limits import ENTRIES_PER_PIECE
-from dovetail.broker.outgoing_message import Outgoing
+from dovetail.broker.outgoing_message import OutgoingMessage
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.timers import Timers
 from dovetail.codec.packets import Connect, Will
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
-from dovetail.slices import Slices, Work, is_done
+from dovetail.slices import SliceScheduler, Work, run_slice
 
 log = logging.getLogger("dovetail.broker")
 
 
-class _Waiter(NamedTuple):
+class _WaitingClient(NamedTuple):
     """A client that waits until its last session is deleted on disk."""
 
     user: str | None
     act: Callable[[bool], None]
 
 
-class Lifetimes:
+class SessionLifetimes:
     """The sessions of one broker. It publishes their wills with `publish`."""
 
     def __init__(
         self,
-        shared: Shared,
-        slices: Slices,
+        shared: SharedState,
+        slices: SliceScheduler,
         router: Router,
         timers: Timers,
         dispatch: Dispatch,
@@ -61,20 +61,20 @@ class Lifetimes:
     ) -> None:
         self.sessions: dict[str, Session] = {}
         """By client identifier."""
-        self._leaving: dict[str, _Waiter | None] = {}
+        self._being_deleted: dict[str, _WaitingClient | None] = {}
         """Clients whose ended session is still on disk, and the connection that waits for it."""
         self._ends: Counter[str] = Counter()
         """The number of ended sessions of each of these clients."""
-        self.kept: Callable[[str, bool], None] | None = None
+        self.persistence_changed: Callable[[str, bool], None] | None = None
         """Called when a client gets a session that is persistent or not, and when it ends."""
         self.ended: Callable[[Session], None] | None = None
         """Called when a session ends, once it has begun to be cleared."""
         self.will_changed: Callable[[Session], None] | None = None
         """Called when a session's will may have changed, or its client has come or gone."""
         self.wills_restored_seconds = 0.0
-        """How long restored wills wait: other brokers may have published them already."""
-        self._last_wills: dict[str, Session] = {}
-        """Restored sessions that have ended, except that their will still waits."""
+        """Restored wills wait this long, because other brokers may have published them already."""
+        self._waiting_wills: dict[str, Session] = {}
+        """Restored sessions that have ended but whose will still waits."""
         self._shared = shared
         self._slices = slices
         self._router = router
@@ -84,14 +84,14 @@ class Lifetimes:
 
     # A client comes -----------------------------------------------------------------------------
 
-    def make_way(self, packet: Connect, user: str | None) -> None:
+    def end_previous(self, packet: Connect, user: str | None) -> None:
         """Close the client's other connection, and end its session on a clean start.
 
         The session also ends if this user may not resume it: its messages are not for them.
         """
         session = self.sessions.get(packet.client_id)
         if session is not None and session.link is not None:
-            # [MQTT-3.1.4-3]; one that does not persist ends here.
+            # [MQTT-3.1.4-3]; a session that is not persistent ends here.
             assert isinstance(session.link, Outlet)
             session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
             session = self.sessions.get(packet.client_id)
@@ -116,9 +116,9 @@ class Lifetimes:
         return self._new(client_id, user), False
 
     def _new(self, client_id: str, user: str | None) -> Session:
-        last = self._last_wills.get(client_id)
+        last = self._waiting_wills.get(client_id)
         if last is not None and self._shared.ownership.may_resume(last.user, user):
-            self._drop_last_will(client_id)  # its client is back
+            self._drop_waiting_will(client_id)  # its client is back
         elif last is not None:
             self._publish_will(last)
         number = self._shared.journal.new_session_number()
@@ -141,30 +141,33 @@ class Lifetimes:
         session.will = will
         if session.persistent or session.stored or will is not None:
             session.save()
-        self._note(session)
-        self._note_will(session)
+        self._report_persistence(session)
+        self._report_will(session)
 
-    def _note_will(self, session: Session) -> None:
+    def _report_will(self, session: Session) -> None:
         if self.will_changed is not None:
             self.will_changed(session)
 
-    def _note(self, session: Session) -> None:
-        if self.kept is not None:
-            self.kept(session.client_id, session.persistent)
+    def _report_persistence(self, session: Session) -> None:
+        if self.persistence_changed is not None:
+            self.persistence_changed(session.client_id, session.persistent)
 
     # From and to other brokers --------------------------------------------------------------------
 
-    def arrive(self, client_id: str, user: str | None, expiry_seconds: int) -> Session:
-        """Return a new session for a hand-over from another broker, whose client will come."""
+    def begin_handed_over(self, client_id: str, user: str | None, expiry_seconds: int) -> Session:
+        """Begin and return a session for the hand-over from another broker.
+
+        Its client connects later.
+        """
         session = self._new(client_id, user)
         session.user = user
         session.expiry_seconds = expiry_seconds
         session.ended_at = self._shared.now
         self._expire_later(session)
-        self._note(session)
+        self._report_persistence(session)
         return session
 
-    def depart(self, session: Session, held: Collection[Outgoing]) -> None:
+    def hand_over(self, session: Session, held: Collection[OutgoingMessage]) -> None:
         """Give up a session that another broker has taken over, except the entries in `held`.
 
         Its subscriptions stay for a while.
@@ -173,8 +176,8 @@ class Lifetimes:
         self._timers.cancel(("will", session.number))  # [MQTT-3.1.3-9]
         del self.sessions[session.client_id]
         session.will = None
-        session.empty(held)
-        self._note_will(session)
+        session.clear_messages(held)
+        self._report_will(session)
 
     def unsubscribe_all(self, session: Session) -> None:
         """Remove all subscriptions of a session that continues."""
@@ -183,23 +186,23 @@ class Lifetimes:
             if session.stored:
                 self._shared.journal.save_subscription(session.number, topic_filter, None)
 
-    def bury(self, session: Session) -> None:
-        """Clear the rest of a session that is no longer in `sessions`."""
-        self._clear_away(session)
+    def clear(self, session: Session) -> None:
+        """Clear a session that is no longer in `sessions`."""
+        self._end_and_clear(session)
 
     # A client goes ------------------------------------------------------------------------------
 
-    def leave(self, session: Session, *, with_will: bool) -> None:
+    def disconnected(self, session: Session, *, with_will: bool) -> None:
         """Detach a session from its closed connection; end it if it is not persistent."""
         session.link = None
         now = self._shared.now
-        log.debug("%r is gone", session.client_id)
+        log.debug("%r disconnected", session.client_id)
         if not with_will:
             session.will = None  # [MQTT-3.1.2-10]
         if not session.persistent:
             self.end(session)
             return
-        self._note_will(session)
+        self._report_will(session)
         self._slices.begin(self._router.presence_changed(session))
         if session.will is not None:
             delay = session.will.delay_seconds
@@ -220,7 +223,7 @@ class Lifetimes:
         session.ended_at = self._shared.now
         session.save()
 
-    def restored(self, session: Session) -> None:
+    def restore(self, session: Session) -> None:
         """Take a session from disk, as if its connection had just been lost."""
         if session.ended_at is None:
             session.ended_at = self._shared.now
@@ -231,10 +234,10 @@ class Lifetimes:
                 self.end(session)
                 return
             del self.sessions[session.client_id]
-            self._last_wills[session.client_id] = session
+            self._waiting_wills[session.client_id] = session
             self._publish_will_at(session, not_before)
             return
-        self._note(session)
+        self._report_persistence(session)
         if session.will is not None:
             due = session.ended_at + session.will.delay_seconds
             self._publish_will_at(session, max(due, not_before))
@@ -258,38 +261,38 @@ class Lifetimes:
         self._timers.cancel(("will", session.number))
         del self.sessions[session.client_id]
         will, session.will = session.will, None
-        if session.was_kept:
-            self._leaving.setdefault(session.client_id, None)
+        if session.was_persistent:
+            self._being_deleted.setdefault(session.client_id, None)
             self._ends[session.client_id] += 1
-        self._clear_away(session, is_awaited=session.was_kept)
-        if self.kept is not None:
-            self.kept(session.client_id, False)
+        self._end_and_clear(session, is_awaited=session.was_persistent)
+        if self.persistence_changed is not None:
+            self.persistence_changed(session.client_id, False)
         if self.ended is not None:
             self.ended(session)
         if will is not None:
             self._publish(will_message(will, session.client_id, self._shared.now))
-        self._note_will(session)
+        self._report_will(session)
 
-    def _clear_away(self, session: Session, *, is_awaited: bool = False) -> None:
+    def _end_and_clear(self, session: Session, *, is_awaited: bool = False) -> None:
         """End a session at once, and clear its subscriptions and entries in slices.
 
-        `is_awaited`: its client may wait until the disk has forgotten it.
+        With `is_awaited` its client may wait until the disk has forgotten it.
         """
         left = session.end()
         self._slices.begin(self._clear(session, left, is_awaited=is_awaited))
 
-    def _clear(self, session: Session, left: deque[Outgoing], *, is_awaited: bool) -> Work:
+    def _clear(self, session: Session, left: deque[OutgoingMessage], *, is_awaited: bool) -> Work:
         retiring = self._router.retire(session)
-        is_done(retiring)
+        run_slice(retiring)
         shared = [entry for entry in left if entry.may_be_shared]
         for place, entry in enumerate(shared, 1):
-            self._dispatch.share_again(entry)
-            session.give_up(entry)
+            self._dispatch.redistribute(entry)
+            session.drop_row_of(entry)
             if not place % ENTRIES_PER_PIECE:
                 yield
-        session.leave_disk()
+        session.delete_rows()
         if is_awaited:
-            self._tell_when_gone(session.client_id)
+            self._note_when_deleted(session.client_id)
         while left:
             for _ in range(min(len(left), ENTRIES_PER_PIECE)):
                 session.forget(left.popleft())
@@ -297,42 +300,42 @@ class Lifetimes:
                 yield
         yield from retiring
 
-    def is_leaving(self, client_id: str) -> bool:
+    def is_being_deleted(self, client_id: str) -> bool:
         """Is an ended session of this client still on disk?"""
-        return client_id in self._leaving
+        return client_id in self._being_deleted
 
-    def when_gone(self, client_id: str, user: str | None, act: Callable[[bool], None]) -> None:
-        """Call `act` with True when the ended session is off the disk, with False if that fails.
+    def when_deleted(self, client_id: str, user: str | None, act: Callable[[bool], None]) -> None:
+        """Call `act` with True when the disk has forgotten the session, with False if that fails.
 
-        An earlier waiter of the same client gets False at once.
+        If another connection of this client waits already, it gets False at once.
         """
-        before = self._leaving[client_id]
-        self._leaving[client_id] = _Waiter(user, act)
+        before = self._being_deleted[client_id]
+        self._being_deleted[client_id] = _WaitingClient(user, act)
         if before is not None:
             before.act(False)
 
     def owners(self, client_id: str) -> set[str | None]:
         """Return the users that have a session under this identifier, or wait for one."""
-        session, waiter = self.sessions.get(client_id), self._leaving.get(client_id)
+        session, waiter = self.sessions.get(client_id), self._being_deleted.get(client_id)
         return {one.user for one in (session, waiter) if one is not None}
 
-    def _tell_when_gone(self, client_id: str) -> None:
+    def _note_when_deleted(self, client_id: str) -> None:
         """Call the waiter when everything written so far is on disk."""
 
-        def told(stored: bool) -> None:
-            waiter = self._leaving[client_id]
+        def settle(stored: bool) -> None:
+            waiter = self._being_deleted[client_id]
             if not stored:
-                self._leaving[client_id] = None
-                self._shared.journal.wait_on(told)
+                self._being_deleted[client_id] = None
+                self._shared.journal.wait_on(settle)
             else:
                 self._ends[client_id] -= 1
                 if self._ends[client_id]:
                     return  # another of its sessions has ended since
-                del self._ends[client_id], self._leaving[client_id]
+                del self._ends[client_id], self._being_deleted[client_id]
             if waiter is not None:
                 waiter.act(stored)
 
-        self._shared.journal.when_stored(told)
+        self._shared.journal.when_stored(settle)
 
     # Wills --------------------------------------------------------------------------------------
 
@@ -343,25 +346,25 @@ class Lifetimes:
         will, session.will = session.will, None
         if will is None:
             return
-        if self._last_wills.get(session.client_id) is session:
-            self._drop_last_will(session.client_id)
+        if self._waiting_wills.get(session.client_id) is session:
+            self._drop_waiting_will(session.client_id)
         elif session.stored:
             session.save()
         self._publish(will_message(will, session.client_id, self._shared.now))
-        self._note_will(session)
+        self._report_will(session)
 
     def drop_will(self, session: Session) -> None:
         """Discard a will without publishing it."""
         session.will = None
         if session.stored:
             session.save()
-        self._note_will(session)
+        self._report_will(session)
 
     def will_is_done(self, client_id: str, stamp: int) -> None:
         """Discard a will that another broker has published, or whose client is back there."""
-        last = self._last_wills.get(client_id)
+        last = self._waiting_wills.get(client_id)
         if last is not None and last.stamp == stamp:
-            self._drop_last_will(client_id)
+            self._drop_waiting_will(client_id)
         session = self.sessions.get(client_id)
         if session is not None and session.stamp == stamp and session.link is None:
             self._timers.cancel(("will", session.number))
@@ -369,11 +372,11 @@ class Lifetimes:
             if session.stored:
                 session.save()
 
-    def _drop_last_will(self, client_id: str) -> None:
-        session = self._last_wills.pop(client_id, None)
+    def _drop_waiting_will(self, client_id: str) -> None:
+        session = self._waiting_wills.pop(client_id, None)
         if session is not None:
             self._timers.cancel(("will", session.number))
-            self.bury(session)
+            self.clear(session)
 
 
 def will_message(will: Will, client_id: str, now: float) -> Message:

@@ -1,10 +1,10 @@
 """The outgoing half of a session: QoS 1 and 2 from the server to its client. Pure.
 
-Messages go through three states, each a place:
+A message goes through three states:
 
-    queue     waits for a packet identifier: the window is full, or nobody is connected
-    inflight  has one; PUBLISH was sent (or will be, when the journal has it), or PUBREL was
-    gone      acknowledged
+    queue     it waits for a packet identifier: the window is full, or no client is connected
+    inflight  it has an identifier; PUBLISH is sent or waits for the journal, or PUBREL is sent
+    gone      it is acknowledged
 
     offer -> queue -> [window] -> PUBLISH -> PUBACK  -> gone        QoS 1
                                   PUBLISH -> PUBREC -> PUBREL -> PUBCOMP -> gone    QoS 2
@@ -12,8 +12,8 @@ Messages go through three states, each a place:
 An acknowledgement that is not the next one of its exchange ends the connection; a PUBREC may be
 repeated. An acknowledgement of an identifier that the client cannot know changes nothing.
 
-A session that ends with its connection never sends a message twice. So for a message that is passed
-on at once it keeps only the packet identifier and the state of the exchange (`light`).
+A session that ends with its connection never sends a message twice. So if it can send a message at
+once, it keeps only the packet identifier and the state of the exchange (`light`).
 
 Rules for persistent sessions:
 - A QoS 2 PUBLISH goes out only when its packet identifier is on disk, and PUBREL only when the
@@ -26,7 +26,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dovetail.broker.limits import REVIEWED_PER_PIECE
-from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, Detour, Outgoing, Receiver
+from dovetail.broker.outgoing_message import (
+    ARRIVED_SEQUENCES,
+    OutgoingMessage,
+    SessionRedirect,
+    SubscriberLink,
+)
 from dovetail.codec import encode_ack
 from dovetail.codec.packets import PacketType
 from dovetail.errors import ClientError, ReasonCode
@@ -34,13 +39,13 @@ from dovetail.messages import Message
 from dovetail.slices import Work
 
 if TYPE_CHECKING:
-    from dovetail.broker.shared_state import Shared
+    from dovetail.broker.shared_state import SharedState
 
 PACKET_ID_MAX = 65_535
 
 _FAILURE = 0x80  # reason codes from here on are refusals
 _PUBREL = b"\x62\x02"
-# What a light exchange waits for. The first two are its QoS.
+# The acknowledgement that a light exchange waits for. The first two values are its QoS.
 _LIGHT_PUBACK, _LIGHT_PUBREC, _LIGHT_PUBCOMP = 1, 2, 3
 _AWAITED = {
     _LIGHT_PUBACK: PacketType.PUBACK,
@@ -49,17 +54,16 @@ _AWAITED = {
 }
 
 
-class Sending:
+class SessionSender:
     """The base class of `Session` (session.py): queue, window and messages in flight.
 
     It is a base class, because a separate object would cost time for every message.
     """
 
     __slots__ = (
-        "detour",
         "expiry_seconds",
+        "has_ended",
         "inflight",
-        "is_over",
         "light",
         "link",
         "next_packet_id",
@@ -68,22 +72,23 @@ class Sending:
         "outstanding",
         "queue",
         "queued_bytes",
+        "redirect",
         "resending",
         "shared",
         "window",
     )
 
-    def __init__(self, shared: "Shared", number: int) -> None:
+    def __init__(self, shared: "SharedState", number: int) -> None:
         self.shared = shared
         self.number = number
         self.expiry_seconds = 0
-        self.is_over = False  # it has ended and receives nothing
-        self.detour: Detour | None = None
-        self.link: Receiver | None = None
-        self.queue: deque[Outgoing] = deque()
-        self.inflight: dict[int, Outgoing] = {}
+        self.has_ended = False  # it has ended and receives nothing
+        self.redirect: SessionRedirect | None = None
+        self.link: SubscriberLink | None = None
+        self.queue: deque[OutgoingMessage] = deque()
+        self.inflight: dict[int, OutgoingMessage] = {}
         self.light: dict[int, int] = {}  # packet identifier -> the acknowledgement awaited
-        self.resending: deque[Outgoing] = deque()
+        self.resending: deque[OutgoingMessage] = deque()
         self.outstanding = 0  # sent over this connection, and not acknowledged
         self.window = 0
         self.queued_bytes = 0
@@ -92,7 +97,7 @@ class Sending:
 
     def _offer(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
-    ) -> Outgoing | None:
+    ) -> OutgoingMessage | None:
         shared = self.shared
         if message.expires_at is not None and message.expires_at < shared.now:  # [MQTT-3.3.2-5]
             shared.counters.publishes_expired += 1
@@ -105,11 +110,11 @@ class Sending:
             or self.queued_bytes + size > limits.queue_bytes_max
             or shared.gauges.queued_bytes + size > limits.queued_bytes_total_max
         ):
-            if shared.expiring.drop(self, shared.now):
+            if shared.message_expiry.drop(self, shared.now):
                 return self._offer(message, qos, retain, identifiers)
             shared.counters.publishes_dropped += 1
             return None
-        entry = Outgoing(message, qos, retain, identifiers, self.next_sequence)
+        entry = OutgoingMessage(message, qos, retain, identifiers, self.next_sequence)
         self.next_sequence += 1
         self.queued_bytes += size
         gauges = shared.gauges
@@ -125,7 +130,7 @@ class Sending:
             and not self.queue
             and not self.resending
             and not link.congested
-            and not (self.detour is not None and self.detour.holds)
+            and not (self.redirect is not None and self.redirect.holds)
         ):
             self._start(entry, link)
         else:
@@ -134,12 +139,12 @@ class Sending:
             self._enqueue(entry)
         return entry
 
-    def _enqueue(self, entry: Outgoing) -> None:
+    def _enqueue(self, entry: OutgoingMessage) -> None:
         self.queue.append(entry)
         if entry.message.expires_at is not None:
-            self.shared.expiring.note(self, entry.message.expires_at)
+            self.shared.message_expiry.note(self, entry.message.expires_at)
 
-    def _start(self, entry: Outgoing, link: Receiver) -> None:
+    def _start(self, entry: OutgoingMessage, link: SubscriberLink) -> None:
         packet_id = self.next_packet_id
         inflight = self.inflight
         while packet_id in inflight or packet_id in self.light:
@@ -152,11 +157,13 @@ class Sending:
             journal = self.shared.journal
             journal.save_delivery(self.number, entry.sequence, entry.row())
             if entry.qos == 2:
-                journal.when_stored(self._sender(entry, link))
+                journal.when_stored(self._send_when_stored(entry, link))
                 return
         self._send(entry, link)
 
-    def _sender(self, entry: Outgoing, link: Receiver) -> Callable[[bool], None]:
+    def _send_when_stored(
+        self, entry: OutgoingMessage, link: SubscriberLink
+    ) -> Callable[[bool], None]:
         """Return a callback that sends a QoS 2 message when its identifier is on disk."""
 
         def send(stored: bool) -> None:
@@ -172,7 +179,7 @@ class Sending:
 
         return send
 
-    def _send(self, entry: Outgoing, link: Receiver) -> None:
+    def _send(self, entry: OutgoingMessage, link: SubscriberLink) -> None:
         again = entry.sent  # [MQTT-3.3.1-1]
         entry.sent = True
         if not link.send_publish(
@@ -195,13 +202,13 @@ class Sending:
                     continue
                 self.outstanding += 1
                 if entry.qos == 2 and entry.first_batch:
-                    self.shared.journal.when_stored(self._sender(entry, link))
+                    self.shared.journal.when_stored(self._send_when_stored(entry, link))
                 else:
                     self._send(entry, link)
             elif self.queue:
                 if (
-                    self.detour is not None
-                    and self.detour.holds
+                    self.redirect is not None
+                    and self.redirect.holds
                     and self.queue[0].sequence >= ARRIVED_SEQUENCES
                 ):
                     return
@@ -218,7 +225,7 @@ class Sending:
     def drop_expired(self, now: float) -> float | None:
         """Drop expired messages from the queue. Return the next expiry time, if any."""
         expires_next: float | None = None
-        kept: deque[Outgoing] = deque()
+        kept: deque[OutgoingMessage] = deque()
         for entry in self.queue:
             expires_at = entry.message.expires_at
             if expires_at is not None and expires_at <= now:
@@ -233,7 +240,7 @@ class Sending:
 
     def drop_queued(self, is_unwanted: Callable[[Message], bool]) -> Work:
         """Drop unwanted messages from the queue, in pieces."""
-        found: set[Outgoing] = set()
+        found: set[OutgoingMessage] = set()
         for place, entry in enumerate([*self.queue], 1):
             if is_unwanted(entry.message):
                 found.add(entry)
@@ -249,7 +256,7 @@ class Sending:
             if not place % REVIEWED_PER_PIECE:
                 yield
 
-    def takes_light(self, version: int, congestion_bytes: int) -> bool:
+    def can_pass_on(self, version: int, congestion_bytes: int) -> bool:
         """Can a plain packet be passed on at once, with only its identifier kept?"""
         link = self.link
         return (
@@ -257,7 +264,7 @@ class Sending:
             and self.outstanding < self.window
             and not self.queue
             and not self.expiry_seconds
-            and self.detour is None
+            and self.redirect is None
             and link.plain
             and link.version == version
             and link.unsent <= congestion_bytes
@@ -265,7 +272,7 @@ class Sending:
         )
 
     def pass_on(self, head: bytes, tail: bytes, qos: int) -> None:
-        """Send a packet that `takes_light` accepted, with a new packet identifier."""
+        """Send a packet that `can_pass_on` accepted, with a new packet identifier."""
         packet_id = self.next_packet_id
         light = self.light
         while packet_id in light or packet_id in self.inflight:
@@ -283,19 +290,19 @@ class Sending:
         if self.queue:
             self.pump(now)
 
-    def acknowledged(self, packet_id: int, now: float) -> bool:
+    def handle_puback(self, packet_id: int, now: float) -> bool:
         """Handle PUBACK. Return False if the packet identifier is unknown."""
         if self.light.get(packet_id) == _LIGHT_PUBACK:
             self._finish_light(packet_id, now)
             return True
         entry = self.inflight.get(packet_id)
         if entry is None or entry.qos != 1:
-            self._refuse_of_known(PacketType.PUBACK, packet_id)
+            self._refuse_unexpected(PacketType.PUBACK, packet_id)
             return False
         self._finish(entry, now)
         return True
 
-    def received(self, packet_id: int, reason: int, now: float) -> None:
+    def handle_pubrec(self, packet_id: int, reason: int, now: float) -> None:
         """Handle PUBREC: answer with PUBREL, unless it has a failure code."""
         link = self.link
         assert link is not None
@@ -308,7 +315,7 @@ class Sending:
             return
         entry = self.inflight.get(packet_id)
         if entry is None or entry.qos != 2 or not entry.sent:
-            self._refuse_of_known(PacketType.PUBREC, packet_id)
+            self._refuse_unexpected(PacketType.PUBREC, packet_id)
             # [MQTT-4.3.3-4] is about messages we sent; this one is unknown.
             if reason < _FAILURE:
                 link.send(
@@ -331,7 +338,7 @@ class Sending:
             self.shared.journal.save_delivery(self.number, entry.sequence, entry.row())
         self._release(entry, link)
 
-    def _release(self, entry: Outgoing, link: Receiver) -> None:
+    def _release(self, entry: OutgoingMessage, link: SubscriberLink) -> None:
         """Send PUBREL when the PUBREC is on disk."""
         data = encode_ack(link.version, PacketType.PUBREL, entry.packet_id)
         if not entry.first_batch:
@@ -348,7 +355,7 @@ class Sending:
 
         journal.when_stored(send)
 
-    def completed(self, packet_id: int, now: float) -> None:
+    def handle_pubcomp(self, packet_id: int, now: float) -> None:
         """Handle PUBCOMP."""
         if self.light.get(packet_id) == _LIGHT_PUBCOMP:
             self._finish_light(packet_id, now)
@@ -357,9 +364,9 @@ class Sending:
         if entry is not None and entry.released:
             self._finish(entry, now)
         else:
-            self._refuse_of_known(PacketType.PUBCOMP, packet_id)
+            self._refuse_unexpected(PacketType.PUBCOMP, packet_id)
 
-    def _refuse_of_known(self, kind: PacketType, packet_id: int) -> None:
+    def _refuse_unexpected(self, kind: PacketType, packet_id: int) -> None:
         """Raise ClientError if this message awaits another acknowledgement [MQTT-4.13.1-1].
 
         Otherwise it would occupy the window until the connection ends.
@@ -375,7 +382,7 @@ class Sending:
                 f"which waits for {_AWAITED[awaited].name}",
             )
 
-    def _finish(self, entry: Outgoing, now: float) -> None:
+    def _finish(self, entry: OutgoingMessage, now: float) -> None:
         """Forget an acknowledged message, and send the next one."""
         del self.inflight[entry.packet_id]
         if self.resending and entry in self.resending:
@@ -386,7 +393,7 @@ class Sending:
         if self.queue or self.resending:
             self.pump(now)
 
-    def cancel(self, entry: Outgoing) -> None:
+    def cancel(self, entry: OutgoingMessage) -> None:
         """Cancel a message that could not be stored, if it has not been sent."""
         if entry.packet_id:
             if not entry.sent and self.inflight.get(entry.packet_id) is entry:
@@ -395,7 +402,7 @@ class Sending:
             self.queue.remove(entry)
             self._forget(entry)
 
-    def resume(self, link: Receiver, window: int, now: float) -> None:
+    def resume(self, link: SubscriberLink, window: int, now: float) -> None:
         """Begin on a new connection: resend unacknowledged messages in order [MQTT-4.4.0-1]."""
         self.link = link
         self.window = window
@@ -409,7 +416,7 @@ class Sending:
                 self.resending.append(entry)
         self.pump(now)
 
-    def _forget(self, entry: Outgoing) -> None:
+    def _forget(self, entry: OutgoingMessage) -> None:
         message = entry.message
         size = message.size
         self.queued_bytes -= size
@@ -417,6 +424,6 @@ class Sending:
         shared.gauges.queued_messages -= 1
         shared.gauges.queued_bytes -= size
         if entry.first_batch:
-            if not self.is_over:  # otherwise its row goes with the session's
+            if not self.has_ended:  # otherwise its row goes with the session's
                 shared.journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
             shared.journal.release(message)

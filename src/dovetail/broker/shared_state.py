@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from dovetail.broker.auth.session_owner import Ownership
-from dovetail.broker.encoded_publish import Frames
-from dovetail.broker.message_expiry import Expiring
+from dovetail.broker.auth.session_owner import OwnershipRules
+from dovetail.broker.message_expiry import MessageExpiry
+from dovetail.broker.publish_encoder import PublishEncoder
 from dovetail.broker.store.journal import Journal
 from dovetail.codec.packets import Will
-from dovetail.settings import Mqtt
+from dovetail.settings import MqttSettings
 from dovetail.stats import Counters, Gauges
 
 RETAINED_SOURCE = "\0"
@@ -20,16 +20,19 @@ GROUP_SOURCE = "\1"
 
 
 @dataclass(slots=True)
-class Shared:
-    """`now` is Unix seconds as of the event that is being handled."""
+class SharedState:
+    """Limits, journal, counters and clock of one broker.
 
-    limits: Mqtt
+    `now` is in Unix seconds, as of the event that is being handled.
+    """
+
+    limits: MqttSettings
     journal: Journal = field(default_factory=Journal)
     counters: Counters = field(default_factory=Counters)
     gauges: Gauges = field(default_factory=Gauges)
-    frames: Frames = field(default_factory=Frames)
-    expiring: Expiring = field(default_factory=Expiring)
-    ownership: Ownership = field(default_factory=Ownership)
+    publish_encoder: PublishEncoder = field(default_factory=PublishEncoder)
+    message_expiry: MessageExpiry = field(default_factory=MessageExpiry)
+    ownership: OwnershipRules = field(default_factory=OwnershipRules)
     now: float = 0.0
     source: str = ""
     """The broker at which the current message was published; empty for this one."""

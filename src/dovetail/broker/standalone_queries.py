@@ -10,8 +10,8 @@ from dovetail.api.reports import (
     DrainReport,
     NodeEntry,
     PeerReport,
-    PlanOrder,
     PlanReport,
+    PlanRequest,
     RouteReport,
 )
 from dovetail.broker.explanation import explain_attributes
@@ -50,5 +50,5 @@ class StandaloneQueries:
     async def drain(self, name: str) -> DrainReport:
         return DrainReport(name, "broker" if name == self._reporter.name else "unknown", ())
 
-    async def move(self, _planned: PlanOrder) -> PlanReport:
+    async def move(self, _planned: PlanRequest) -> PlanReport:
         raise no_matchers()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from dovetail.attributes.clauses import boxes_of, key_of, split_key
 from dovetail.broker.auth.access import ClientAccess
-from dovetail.broker.client_link import Link
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.limits import (
     CHANGES_PER_PIECE,
     CLAUSE_CHARACTERS_PER_FILTER,
@@ -30,10 +30,10 @@ from dovetail.broker.limits import (
     SUBACK_WAIT_SECONDS,
 )
 from dovetail.broker.peering.mesh import Mesh
-from dovetail.broker.retained_delivery import Greetings
+from dovetail.broker.retained_delivery import RetainedDeliveries
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import SubscriptionRow
 from dovetail.broker.subscription import Subscription
 from dovetail.codec.packets import (
@@ -45,21 +45,21 @@ from dovetail.codec.packets import (
     UserProperties,
 )
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.slices import Slices, Work
+from dovetail.slices import SliceScheduler, Work
 from dovetail.topics.names import split_shared
 
 WHERE = "where"
 """The name of the user property that holds a where-clause."""
 
 
-class _Change(NamedTuple):
+class _PendingChange(NamedTuple):
     """A change on its way to disk: its last packet's revision, and the row before it."""
 
     revision: int
     before: SubscriptionRow | None
 
 
-class _Piece:
+class _FilterBudget:
     """Counts the filters that are handled in one piece."""
 
     __slots__ = ("_room",)
@@ -78,36 +78,40 @@ class _Piece:
         return False
 
 
-class Subscribing:
+class SubscribeHandler:
     """Handles SUBSCRIBE and UNSUBSCRIBE for all sessions of one broker."""
 
     def __init__(
-        self, shared: Shared, slices: Slices, router: Router, greetings: Greetings
+        self,
+        shared: SharedState,
+        slices: SliceScheduler,
+        router: Router,
+        retained_deliveries: RetainedDeliveries,
     ) -> None:
         self._shared = shared
         self._slices = slices
         self._router = router
-        self._greetings = greetings
+        self._retained_deliveries = retained_deliveries
         self.mesh: Mesh | None = None
         """The other brokers, in a cluster."""
-        self._changing: dict[int, dict[str, _Change]] = {}
+        self._changing: dict[int, dict[str, _PendingChange]] = {}
         self._revisions = count(1)
 
-    # A client asks ------------------------------------------------------------------------------
+    # Requests -----------------------------------------------------------------------------------
 
-    def subscribe(self, link: Link, packet: Subscribe) -> Work:
+    def subscribe(self, link: ClientLink, packet: Subscribe) -> Work:
         session = link.session
         assert session is not None
-        session.is_used()
+        session.note_use()
         reasons: list[int] = []
         changed: dict[str, SubscriptionRow] = {}
-        greet: list[Subscription] = []
+        retained_for: list[Subscription] = []
         why: dict[str, None] = {}
         revision = next(self._revisions)
         where = _where(packet.user_properties)
-        piece = _Piece()
+        budget = _FilterBudget()
         for position, request in enumerate(packet.requests):
-            if piece.is_full(request.filter, where):
+            if budget.is_full(request.filter, where):
                 yield
                 if link.session is not session:
                     break
@@ -124,7 +128,7 @@ class Subscribing:
             changed[key] = subscription.row()
             reasons.append(subscription.qos)
             if _wants_retained(request, is_new=is_new):
-                greet.append(subscription)
+                retained_for.append(subscription)
 
         def answer(stored: bool) -> Work:
             yield from self._end_changes(session, changed, revision, stored)
@@ -132,10 +136,12 @@ class Subscribing:
                 reasons[:] = [
                     reason if reason >= 0x80 else ReasonCode.QUOTA_EXCEEDED for reason in reasons
                 ]
-            to_greet = greet if stored else []
-            said = "\n".join(why) if why else None
-            acknowledge = self._acknowledge(link, packet.packet_id, reasons, said, to_greet)
-            self._when_known(lambda: self._slices.begin(acknowledge))
+            to_deliver = retained_for if stored else []
+            explanation = "\n".join(why) if why else None
+            acknowledge = self._acknowledge(
+                link, packet.packet_id, reasons, explanation, to_deliver
+            )
+            self._when_peers_know(lambda: self._slices.begin(acknowledge))
 
         if session.persistent:
             self._shared.journal.when_stored(answer)
@@ -144,31 +150,31 @@ class Subscribing:
 
     def _acknowledge(
         self,
-        link: Link,
+        link: ClientLink,
         packet_id: int,
         reasons: list[int],
         why: str | None,
-        greet: list[Subscription],
+        retained_for: list[Subscription],
     ) -> Work:
         if not link.is_connected:
             return
         link.answer_reasons(PacketType.SUBACK, packet_id, reasons, why)  # [MQTT-3.8.4-1]
-        for place, subscription in enumerate(greet, 1):
-            self._greetings.begin(link, subscription)
+        for place, subscription in enumerate(retained_for, 1):
+            self._retained_deliveries.begin(link, subscription)
             if not place % CHANGES_PER_PIECE:
                 yield
                 if link.is_closed:
                     return
-        self._greetings.go_on(link)
+        self._retained_deliveries.resume(link)
 
-    def _when_known(self, act: Callable[[], None]) -> None:
+    def _when_peers_know(self, act: Callable[[], None]) -> None:
         """Call `act` when the other brokers know all subscriptions here, or after a while."""
         if self.mesh is None:
             act()
         else:
             self.mesh.when_known(self._shared.now + SUBACK_WAIT_SECONDS, act)
 
-    def unsubscribe(self, link: Link, packet: Unsubscribe) -> Work:
+    def unsubscribe(self, link: ClientLink, packet: Unsubscribe) -> Work:
         session = link.session
         assert session is not None
         reasons: list[int] = []
@@ -176,9 +182,9 @@ class Subscribing:
         changed: dict[str, None] = {}
         revision = next(self._revisions)
         where = _where(packet.user_properties)
-        piece = _Piece()
+        budget = _FilterBudget()
         for topic_filter in packet.filters:
-            if piece.is_full(topic_filter, where):
+            if budget.is_full(topic_filter, where):
                 yield
                 if link.session is not session:
                     break
@@ -231,9 +237,11 @@ class Subscribing:
                 f"{len(where)} user properties `where` in one SUBSCRIBE; it takes one, and "
                 "conditions are joined by `and` or `or`",
             )
-        return key_of(*self._router.spaces.read(topic_filter, where[0] if where else None))
+        return key_of(
+            *self._router.spaces.parse_subscription(topic_filter, where[0] if where else None)
+        )
 
-    def _check(self, link: Link, session: Session, key: str, position: int) -> None:
+    def _check(self, link: ClientLink, session: Session, key: str, position: int) -> None:
         """Raise ClientError if the session may not have this subscription."""
         limits = self._shared.limits
         topic_filter, _ = split_key(key)
@@ -307,7 +315,7 @@ class Subscribing:
             self._shared.journal.save_subscription(session.number, key, None)
         return known
 
-    # Until it is on disk ------------------------------------------------------------------------
+    # Changes until stored -----------------------------------------------------------------------
 
     def _begin_change(self, session: Session, name: str, revision: int) -> None:
         """Remember the stored row of a subscription until its change is on disk."""
@@ -319,7 +327,7 @@ class Subscribing:
         else:
             known = session.subscriptions.get(name)
             before = None if known is None else known.row()
-        changing[name] = _Change(revision, before)
+        changing[name] = _PendingChange(revision, before)
 
     def _forget_change(self, session: Session, name: str) -> None:
         changing = self._changing.get(session.number)
@@ -357,7 +365,7 @@ class Subscribing:
             if not stored:
                 self._restore(session, name, change.before)
         elif stored:
-            changing[name] = _Change(change.revision, row)
+            changing[name] = _PendingChange(change.revision, row)
 
     def _restore(self, session: Session, name: str, before: SubscriptionRow | None) -> None:
         """Restore a subscription as it is on disk, unless its session has ended."""

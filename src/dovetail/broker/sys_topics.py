@@ -21,7 +21,7 @@ AVERAGED_SECONDS: Mapping[str, float] = {"1min": 60.0, "5min": 300.0, "15min": 9
 _MINUTE_SECONDS = 60.0
 
 
-class Reading(NamedTuple):
+class StatusValues(NamedTuple):
     """The values from which payloads are made."""
 
     counters: Counters
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
     connected_max: int
 
 
-TOPICS: Mapping[str, Callable[[Reading], object]] = {
+TOPICS: Mapping[str, Callable[[StatusValues], object]] = {
     "version": lambda now: f"dovetail version {now.version}",
     "uptime": lambda now: f"{int(now.uptime_seconds)} seconds",
     "clients/total": lambda now: now.gauges.sessions,
@@ -123,7 +123,7 @@ class SysTopics:
         self._average(counters, now)
         # Sampled at each call, as in Mosquitto: a peak between two calls is not seen.
         self._connected_max = max(self._connected_max, gauges.clients_connected)
-        reading = Reading(
+        reading = StatusValues(
             counters, gauges, self._version, now - self._started_at, self._connected_max
         )
         changed: list[tuple[bytes, bytes]] = []
@@ -133,7 +133,7 @@ class SysTopics:
                 changed.append((f"{PREFIX}{name}".encode(), payload))
         return changed
 
-    def _payloads(self, reading: Reading) -> Iterator[tuple[str, bytes]]:
+    def _payloads(self, reading: StatusValues) -> Iterator[tuple[str, bytes]]:
         for name, value in TOPICS.items():
             yield name, str(value(reading)).encode()
         for (name, span), average in self._averages.items():

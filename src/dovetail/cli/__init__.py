@@ -1,8 +1,8 @@
 """The command line. A command reads its options, calls one function and prints the result.
 
-What a command needs is imported when it runs: `dovetail --help` waits for neither Numba nor Spark.
+A command imports its modules when it runs, so `dovetail --help` waits for neither Numba nor Spark.
 
-    command.py             the `dovetail` command: all commands together, and how errors are shown
+    command.py             the `dovetail` command: joins all commands, and prints their errors
     up.py                  up, node
     inspection.py          status, route, spaces, drain
     maintenance.py         config, passwd, backup, repair, compact
@@ -12,7 +12,7 @@ What a command needs is imported when it runs: `dovetail --help` waits for neith
     stream.py              stream
     plan.py                plan
     sketch.py              sketch ...
-    option_types.py        kinds of options with their bounds
+    option_types.py        types of options with their bounds
 
 `reproduce` is in `papers/reproduce.py`.
 """

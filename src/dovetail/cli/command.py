@@ -1,4 +1,4 @@
-"""The `dovetail` command: all commands together, and what is said when one fails."""
+"""The `dovetail` command: joins all commands, and prints their errors."""
 
 import os
 import signal
@@ -32,14 +32,14 @@ EXIT_TERMINATED = 143  # 128 + SIGTERM
 
 
 @dataclass
-class Settings:
-    """What holds for every command."""
+class GlobalOptions:
+    """The options that stand before the name of a command."""
 
     debug: bool = False
 
 
 app = typer.Typer(
-    help="Dovetail: publish/subscribe that joins MQTT topics and attribute ranges.",
+    help="Dovetail: publish/subscribe by MQTT topics and by ranges of attributes.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -66,21 +66,21 @@ def show_version(wanted: bool) -> None:
 @app.callback(epilog="Example: dovetail reproduce wildcard --figure 6 --trials 3")
 def global_options(
     context: typer.Context,
-    debug: Annotated[
-        bool, option_types.flag("--debug", "Show the traceback of an expected error.")
-    ] = False,
+    debug: Annotated[bool, option_types.flag("--debug", "Show the traceback of an error.")] = False,
     _version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version.", callback=show_version, is_eager=True),
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=show_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     context.obj.debug = debug
 
 
 def main() -> None:
-    """Run the command line, and end the process."""
-    settings = Settings()
-    # So that commands put away what they have begun. Those that run brokers have their own way.
+    """Run the command line and exit the process."""
+    settings = GlobalOptions()
+    # So that commands clean up on SIGTERM. Commands that run brokers install their own handler.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     try:
@@ -99,8 +99,8 @@ def main() -> None:
         sys.exit(EXIT_INTERRUPTED)
     except (OSError, UnicodeEncodeError) as error:
         if getattr(error, "filename", None) is not None:
-            raise  # a file is a command's business, and this a bug of it
-        # Standard output. A reader that has gone (`dovetail ... | head`) is no error to speak of.
+            raise  # commands handle errors of their files: this is a bug
+        # Standard output failed. A reader that has gone (`dovetail ... | head`) is not reported.
         if settings.debug:
             complain(traceback.format_exc().rstrip())
         elif not isinstance(error, BrokenPipeError):

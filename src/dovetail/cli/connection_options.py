@@ -1,7 +1,7 @@
-"""The options that `pub` and `sub` have in common: which server, as whom, and how.
+"""The connection options that `pub` and `sub` share.
 
-They are the parameters of a function that is read and never called, so that both commands show
-them alike and get them as one `ConnectionOptions`.
+They are the parameters of a function that is only inspected, never called. So both commands show
+the same help, and get the options as one `ConnectionOptions`.
 """
 
 import functools
@@ -23,48 +23,52 @@ class MqttVersion(StrEnum):
 
 def _connection(
     *,
-    host: Annotated[str, option_types.value("The server.", "HOST")] = "localhost",
+    host: Annotated[str, option_types.value("The MQTT server.", "HOST")] = "localhost",
     port: Annotated[
         int | None,
-        option_types.port("Its port. Default: 1883; 8883 with TLS; 8083 or 8084 with --websocket."),
+        option_types.port(
+            "The server's port. Default: 1883; 8883 with TLS; 8083 or 8084 with --websocket."
+        ),
     ] = None,
-    user: Annotated[str | None, option_types.value("Who we are.", "NAME")] = None,
+    user: Annotated[str | None, option_types.value("Your user name.", "NAME")] = None,
     password: Annotated[
         str | None,
         option_types.value(
-            "The user's password. Other users of this machine can see it; "
-            "better --password-file, or the variable DOVETAIL_PASSWORD."
+            "The user's password. Other users of this machine can see it: prefer --password-file "
+            "or the environment variable DOVETAIL_PASSWORD."
         ),
     ] = None,
     password_file: Annotated[
-        Path | None, option_types.file("A file whose first line is the password.")
+        Path | None, option_types.file("A file with the password in its first line.")
     ] = None,
     client_id: Annotated[
-        str | None, option_types.value("The client's name. Default: one by chance.")
+        str | None, option_types.value("The client identifier. Default: a random one.")
     ] = None,
     keep_alive_seconds: Annotated[
         int,
         option_types.seconds(
-            "--keep-alive", "How often to make sure of the server; 0: never.", most=65_535
+            "--keep-alive", "The MQTT keep-alive interval. 0: none.", maximum=65_535
         ),
     ] = 60,
     tls: Annotated[
-        bool, option_types.flag("--tls", "Use TLS. The four options below ask for it too.")
+        bool, option_types.flag("--tls", "Use TLS. Each of the next four options implies it.")
     ] = False,
     ca: Annotated[
-        Path | None, option_types.file("Whom to trust, in PEM form. Default: as the system.")
+        Path | None,
+        option_types.file("Trusted CA certificates (PEM). Default: those of the system."),
     ] = None,
     certificate: Annotated[
-        Path | None, option_types.file("Our own certificate, in PEM form.")
+        Path | None, option_types.file("The client's certificate (PEM).")
     ] = None,
     key: Annotated[
-        Path | None, option_types.file("Its key. Default: in the certificate's file.")
+        Path | None,
+        option_types.file("The certificate's key (PEM). Default: in the certificate's file."),
     ] = None,
     insecure: Annotated[
-        bool, option_types.flag("--insecure", "Trust whatever certificate the server has.")
+        bool, option_types.flag("--insecure", "Do not check the server's certificate.")
     ] = False,
     websocket: Annotated[
-        bool, option_types.flag("--websocket", "Use a websocket, with the path /mqtt.")
+        bool, option_types.flag("--websocket", "Connect by websocket, with the path /mqtt.")
     ] = False,
     version: Annotated[
         MqttVersion, option_types.value("The version of MQTT.", "5|3.1.1", "--mqtt")
@@ -72,25 +76,26 @@ def _connection(
     session_expiry_seconds: Annotated[
         int | None,
         option_types.expiry(
-            "--session-expiry", "How long the server keeps the session when we are gone."
+            "--session-expiry", "How long the server keeps the session after a disconnect."
         ),
     ] = None,
     will_topic: Annotated[
-        str | None, option_types.value("Where the server publishes our will if we vanish.", "TOPIC")
+        str | None,
+        option_types.value(
+            "Let the server publish a will to this topic if the client vanishes.", "TOPIC"
+        ),
     ] = None,
     will_payload: Annotated[
         str | None, option_types.value("The will's payload. Default: empty.")
     ] = None,
     will_qos: Annotated[int, option_types.qos("The will's QoS.")] = 0,
-    will_retain: Annotated[
-        bool, option_types.flag("--will-retain", "The will is to be retained.")
-    ] = False,
+    will_retain: Annotated[bool, option_types.flag("--will-retain", "Retain the will.")] = False,
 ) -> None:
-    """Read, and never called."""
+    """Hold the options as parameters; `with_connection` inspects them."""
 
 
 def with_connection(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with these options too, which get them as its argument `options`."""
+    """Add these options to a command, which gets them as its argument `options`."""
     own = inspect.signature(command).parameters
     shared = inspect.signature(_connection).parameters
 

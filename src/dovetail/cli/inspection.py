@@ -1,4 +1,4 @@
-"""`status`, `route` and `spaces`: what a running cluster says of itself; `drain` changes it."""
+"""`status`, `route` and `spaces`: show a running cluster. `drain`: remove a matcher from it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,42 +10,53 @@ from dovetail.cli.limits import HTTP_URL
 
 app = typer.Typer()
 
-Url = Annotated[
-    str, option_types.value("Where a node serves HTTP; any one of the cluster will do.", "URL")
+NodeUrl = Annotated[str, option_types.value("The HTTP address of any node of the cluster.", "URL")]
+BrokerUrl = Annotated[
+    str, option_types.value("The HTTP address of any broker of the cluster.", "URL")
 ]
 
-User = Annotated[str | None, option_types.value("Who we are, where that has to be proven.", "NAME")]
+User = Annotated[
+    str | None, option_types.value("Your user name, if the broker asks for one.", "NAME")
+]
 PasswordFile = Annotated[Path | None, option_types.password_file()]
 
 
 @app.command(epilog="Example: dovetail status --url http://127.0.0.1:8081 --once")
 def status(
-    url: Url = HTTP_URL,
+    url: NodeUrl = HTTP_URL,
     once: Annotated[
-        bool, option_types.flag("--once", "Show it once, measured for a second, and end.")
+        bool, option_types.flag("--once", "Measure for one second, print once and exit.")
     ] = False,
     json: Annotated[
-        bool, option_types.flag("--json", "Print it once, as JSON, with all that nodes told.")
+        bool, option_types.flag("--json", "Print the full report once, as JSON.")
     ] = False,
     matchers: Annotated[
         bool,
         option_types.flag(
-            "--matchers", "Show each matcher's part of each dimension, however many there are."
+            "--matchers", "Show the segments of all matchers, however many there are."
         ),
     ] = False,
     interval_seconds: Annotated[
-        float, option_types.seconds("--interval", "How often it is renewed.", least=0.1, most=3_600)
+        float,
+        option_types.seconds(
+            "--interval", "The time between refreshes.", minimum=0.1, maximum=3_600
+        ),
     ] = 2.0,
 ) -> None:
     """Show the nodes of a running cluster and their load.
 
-    Ctrl-C ends it. sketch: the share of its bits that are set; false+: the rate of false positives
-    of a look-up in it; fwd: publications forwarded to other nodes; vain: those that came from
-    others although no client here had subscribed; lag: messages of QoS 1 and 2 that the others
-    still have to send to it. Of matchers: boxes that they hold; points: publications that they
-    answered for; unsure: those that brokers had to look at themselves; queue: points that wait. Of
-    their segments: the values of a dimension that each answers for; arrive: points a second that
-    come there; match: points a second that it could answer for.
+    The tables refresh until Ctrl-C.
+
+    Brokers. sketch: share of the sketch's bits that are set. false+: false-positive rate of a
+    look-up in the sketch. fwd: publications that the broker forwards to other nodes, per second.
+    vain: publications that others forward to it needlessly, per second. lag: messages of QoS 1 and
+    2 that other brokers still have to send to it.
+
+    Matchers. boxes: boxes that the matcher holds. points: publications that it answers for, per
+    second. unsure: those of them that brokers had to check themselves. queue: points that wait.
+
+    Segments. The values of a dimension that each matcher answers for. arrive: points that come, per
+    second. match: points that the matcher could answer for, per second.
     """
     from dovetail.inspect.status import show_status
 
@@ -54,24 +65,23 @@ def status(
 
 @app.command(epilog="Example: dovetail route traffic/A1 --attr lat=40.5 --attr speed=20")
 def route(
-    topic: Annotated[str, typer.Argument(help="The topic of a publication.")],
+    topic: Annotated[str, typer.Argument(help="The topic of the publication.")],
     attributes: Annotated[
         list[str] | None,
-        option_types.value("An attribute of it; may be repeated.", "NAME=VALUE", "--attr"),
+        option_types.value(
+            "An attribute of the publication; may be repeated.", "NAME=VALUE", "--attr"
+        ),
     ] = None,
-    url: Annotated[
-        str,
-        option_types.value("Where a broker serves HTTP; any one of the cluster will do.", "URL"),
-    ] = HTTP_URL,
+    url: BrokerUrl = HTTP_URL,
     user: User = None,
     password_file: PasswordFile = None,
-    json: Annotated[bool, option_types.flag("--json", "Print it as JSON.")] = False,
+    json: Annotated[bool, option_types.flag("--json", "Print JSON.")] = False,
 ) -> None:
-    """Say where a publication would go in a running cluster, and why.
+    """Explain where a publication would go in a running cluster.
 
-    With attributes also which clauses hold, and which matchers are asked. Nothing is published.
-    Where there are users, rules or certificates, a broker tells this to a user that
-    access.administrators in its configuration names (--user).
+    Nothing is published. With attributes, it also shows which clauses match and which matchers the
+    broker would ask. If the broker has users, rules or certificates, --user must be one of
+    access.administrators in its configuration.
     """
     from dovetail.inspect.route import show_route
 
@@ -81,8 +91,8 @@ def route(
 
 @app.command(epilog="Example: dovetail spaces --url http://127.0.0.1:8081")
 def spaces(
-    url: Annotated[str, option_types.value("Where a node serves HTTP.", "URL")] = HTTP_URL,
-    json: Annotated[bool, option_types.flag("--json", "Print it as JSON.")] = False,
+    url: Annotated[str, option_types.value("The HTTP address of the node.", "URL")] = HTTP_URL,
+    json: Annotated[bool, option_types.flag("--json", "Print JSON.")] = False,
 ) -> None:
     """Show the spaces of a running node and count their clauses."""
     from dovetail.inspect.spaces import show_spaces
@@ -92,20 +102,18 @@ def spaces(
 
 @app.command(epilog="Example: dovetail drain east-matcher-2")
 def drain(
-    name: Annotated[str, typer.Argument(help="The matcher, as `dovetail status` names it.")],
-    url: Annotated[
-        str,
-        option_types.value("Where a broker serves HTTP; any one of the cluster will do.", "URL"),
-    ] = HTTP_URL,
+    name: Annotated[str, typer.Argument(help="The matcher's name, as in `dovetail status`.")],
+    url: BrokerUrl = HTTP_URL,
     user: User = None,
     password_file: PasswordFile = None,
 ) -> None:
     """Drain a matcher and wait until it has left.
 
-    No publication is missed or doubled: it answers until others have what it holds, and brokers
-    look through where-clauses themselves if it was the last one. `dovetail up` does not start it
-    again. A broker takes this from a user that access.administrators in its configuration names
-    (--user), or from its own machine if it has no users, rules or certificates.
+    No publication is missed or doubled: the matcher answers until others have its boxes. If it was
+    the last one, brokers evaluate where-clauses themselves. `dovetail up` does not start it again.
+
+    If the broker has users, rules or certificates, --user must be one of access.administrators in
+    its configuration. Otherwise the command must run on the broker's machine.
     """
     from dovetail.inspect.drain import drain as run
 

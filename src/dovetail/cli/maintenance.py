@@ -1,4 +1,4 @@
-"""`config`, `passwd`, `backup` and `compact`: the files that a broker lives on, and writes."""
+"""`config`, `passwd`, `backup`, `repair` and `compact`: commands for a broker's files."""
 
 import sys
 import time
@@ -19,13 +19,13 @@ app = typer.Typer()
 @app.command(epilog="Example: dovetail config --check dovetail.toml")
 def config(
     explain: Annotated[
-        bool, option_types.flag("--explain", "Show every setting with its default, as TOML.")
+        bool, option_types.flag("--explain", "Print every setting with its default, as TOML.")
     ] = False,
     check: Annotated[
-        Path | None, option_types.file("Say whether a node could start with this file.")
+        Path | None, option_types.file("Check that a node can start with this file.")
     ] = None,
 ) -> None:
-    """Explain the settings, or check a configuration file."""
+    """Explain all settings, or check a configuration file."""
     from dovetail import settings
     from dovetail.broker.auth.passwords import PasswordFile
     from dovetail.cluster.secret import read_secret
@@ -46,18 +46,21 @@ def config(
 
 @app.command(epilog="Example: dovetail passwd users.txt alice")
 def passwd(
-    file: Annotated[Path, typer.Argument(help="The file that `access.password_file` names.")],
+    file: Annotated[
+        Path, typer.Argument(help="The password file; the setting access.password_file names it.")
+    ],
     user: Annotated[
-        str | None, typer.Argument(help="Whose password to set. Without: the users are listed.")
+        str | None, typer.Argument(help="The user. Without it, the command lists all users.")
     ] = None,
     stdin: Annotated[
-        bool, option_types.flag("--stdin", "Take the first line of standard input, and do not ask.")
+        bool,
+        option_types.flag("--stdin", "Read the password from the first line of standard input."),
     ] = False,
     delete: Annotated[
-        bool, option_types.flag("--delete", "Take the user out of the file.")
+        bool, option_types.flag("--delete", "Delete the user from the file.")
     ] = False,
 ) -> None:
-    """Set the passwords of users."""
+    """Set a user's password, delete a user, or list all users."""
     from dovetail.broker.auth import passwords
 
     if user is None:
@@ -91,17 +94,19 @@ def _ask_password(user: str) -> bytes:
 
 @app.command(epilog="Example: dovetail backup --data /var/lib/dovetail monday.db")
 def backup(
-    target: Annotated[Path, typer.Argument(help="The file to write; it must not be there yet.")],
+    target: Annotated[Path, typer.Argument(help="The file to write. It must not exist.")],
     data: Annotated[
         Path,
         option_types.folder(
-            "What `up` was given. Default: dovetail-data, in this folder.", show_default=False
+            "The broker's data folder. Default: dovetail-data in the current folder.",
+            show_default=False,
         ),
     ] = Path("dovetail-data"),
 ) -> None:
-    """Copy a data folder to a file, also while a broker uses it.
+    """Back up a data folder to a file, even while a broker uses it.
 
-    To go back to it, put the file into an empty folder as dovetail.db, and start with that folder.
+    To restore it, put the file into an empty folder under the name dovetail.db, and start the
+    broker with that folder.
     """
     from dovetail.broker.store import sqlite
 
@@ -114,14 +119,15 @@ def repair(
     data: Annotated[
         Path,
         option_types.folder(
-            "What `up` was given. Default: dovetail-data, in this folder.", show_default=False
+            "The broker's data folder. Default: dovetail-data in the current folder.",
+            show_default=False,
         ),
     ] = Path("dovetail-data"),
 ) -> None:
-    """Set a damaged database aside, and keep what is whole. No broker may use the folder.
+    """Rescue the undamaged rows of a damaged database.
 
-    A broker does not start with a database that is damaged. What is lost by then stays lost: this
-    command is how you agree to that.
+    Stop the broker first. A broker does not start with a damaged database. This command moves the
+    database aside and copies its undamaged rows to a new one; damaged rows are lost.
     """
     from dovetail.broker.store.repair import repair as repair_folder
 
@@ -138,24 +144,28 @@ def repair(
 
 @app.command(epilog="Example: dovetail compact /srv/archive")
 def compact(
-    folder: Annotated[Path, typer.Argument(help="The archive: what `archive.folder` names.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The archive; the setting archive.folder names it.")
+    ],
     file_bytes: Annotated[
         int,
-        option_types.number("The largest file that is made of several.", least=1_024, most=1 << 40),
+        option_types.number(
+            "The size of the largest merged file, in bytes.", minimum=1_024, maximum=1 << 40
+        ),
     ] = COMPACT_FILE_BYTES_MAX,
     keep: Annotated[
         int,
         option_types.number(
-            "Seconds that files which were put into others stay, for jobs that are reading them. "
-            "The next run deletes them.",
-            least=0,
-            most=31_536_000,
+            "Seconds to keep the source files of a merge, for jobs that still read them. A later "
+            "run deletes them.",
+            minimum=0,
+            maximum=31_536_000,
         ),
     ] = 0,
 ) -> None:
-    """Merge the small files of an archive, in hours that are over.
+    """Merge the small files of each past hour in an archive.
 
-    Brokers and readers need not stop for it, and it may be killed at any moment.
+    Brokers and readers may run meanwhile. You may kill the command at any time.
     """
     require(Extra.ARCHIVE)
     from dovetail.archive.compaction import compact as compact_files

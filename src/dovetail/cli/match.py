@@ -1,4 +1,4 @@
-"""`match`: who would have got which message, computed on Spark."""
+"""`match`: match a table of messages with a table of subscriptions on Spark."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,35 +18,47 @@ def match(
     messages: Annotated[
         str,
         option_types.value(
-            "Parquet, JSON lines or CSV: id, topic, attributes, maybe texts.", "PATH"
+            "The messages, as Parquet, JSON lines or CSV. Columns: id, topic, attributes and, if "
+            "needed, texts.",
+            "PATH",
         ),
     ],
     subscriptions: Annotated[
-        str, option_types.value("The same kinds of file: id, filter, maybe where.", "PATH")
+        str,
+        option_types.value(
+            "The subscriptions, in the same formats. Columns: id, filter and, if needed, where.",
+            "PATH",
+        ),
     ],
     out: Annotated[
         str,
         option_types.value(
-            "A new folder for the answer, as Parquet: message, subscriptions.", "PATH"
+            "A new folder for the result, as Parquet. Columns: message, subscriptions.", "PATH"
         ),
     ],
     pairs: Annotated[
-        bool, option_types.flag("--pairs", "A row for each message and subscription that match.")
+        bool,
+        option_types.flag(
+            "--pairs", "Write one row for each matching pair of message and subscription."
+        ),
     ] = False,
     config: Annotated[
         Path | None,
-        option_types.file("The configuration that declares the spaces of where-clauses."),
+        option_types.file("The configuration file that declares the spaces of where-clauses."),
     ] = None,
     master: Annotated[
         str | None,
         option_types.value(
-            "The Spark master, such as spark://host:7077, or a Connect server, sc://host:15002. "
-            "Default: this machine.",
+            "The Spark master, such as spark://host:7077, or a Spark Connect server, such as "
+            "sc://host:15002. Default: this machine.",
             "URL",
         ),
     ] = None,
 ) -> None:
-    """Match a table of messages with one of subscriptions, on Spark."""
+    """Match a table of messages with a table of subscriptions.
+
+    It runs on Spark.
+    """
     require(Extra.SPARK)
     from dovetail.pipeline.match import job
 

@@ -1,6 +1,6 @@
-"""Kinds of options: those that are alike have the same bounds, and look the same in `--help`.
+"""Types of options with their bounds: options of one type look the same in `--help`.
 
-Each is what `Annotated` takes besides the type. `says` is the option's line of help.
+Each function returns the metadata for `Annotated`. `help_text` is the help of the option.
 """
 
 from pathlib import Path
@@ -10,56 +10,59 @@ import typer
 from dovetail.errors import ConfigError
 
 
-def flag(name: str, says: str, *other_names: str) -> object:
-    return typer.Option(name, *other_names, help=says)
+def flag(name: str, help_text: str, *other_names: str) -> object:
+    return typer.Option(name, *other_names, help=help_text)
 
 
-def value(says: str, metavar: str = "TEXT", *names: str) -> object:
-    return typer.Option(*names, metavar=metavar, help=says)
+def value(help_text: str, metavar: str = "TEXT", *names: str) -> object:
+    return typer.Option(*names, metavar=metavar, help=help_text)
 
 
-def file(says: str) -> object:
-    return typer.Option(metavar="FILE", help=says)
+def file(help_text: str) -> object:
+    return typer.Option(metavar="FILE", help=help_text)
 
 
-def folder(says: str, *, show_default: bool = True) -> object:
-    return typer.Option(metavar="FOLDER", show_default=show_default, help=says)
+def folder(help_text: str, *, show_default: bool = True) -> object:
+    return typer.Option(metavar="FOLDER", show_default=show_default, help=help_text)
 
 
-def node_address(says: str) -> object:
-    """Of a broker's links."""
-    return typer.Option(metavar="HOST[:PORT]", help=says)
+def node_address(help_text: str) -> object:
+    """The address at which a node accepts connections from other nodes."""
+    return typer.Option(metavar="HOST[:PORT]", help=help_text)
 
 
-def number(says: str, *, least: int | None = None, most: int | None = None) -> object:
-    return typer.Option(min=least, max=most, metavar="N", help=says)
+def number(help_text: str, *, minimum: int | None = None, maximum: int | None = None) -> object:
+    return typer.Option(min=minimum, max=maximum, metavar="N", help=help_text)
 
 
-def port(says: str, *, least: int = 1) -> object:
-    return number(says, least=least, most=65_535)
+def port(help_text: str, *, minimum: int = 1) -> object:
+    return number(help_text, minimum=minimum, maximum=65_535)
 
 
-def qos(says: str) -> object:
-    return typer.Option(min=0, max=2, metavar="0|1|2", help=says)
+def qos(help_text: str) -> object:
+    return typer.Option(min=0, max=2, metavar="0|1|2", help=help_text)
 
 
-def seconds(name: str, says: str, *, least: float | None = 0, most: float | None = None) -> object:
-    return typer.Option(name, min=least, max=most, metavar="SECONDS", help=says)
+def seconds(
+    name: str, help_text: str, *, minimum: float | None = 0, maximum: float | None = None
+) -> object:
+    return typer.Option(name, min=minimum, max=maximum, metavar="SECONDS", help=help_text)
 
 
-def expiry(name: str, says: str) -> object:
-    """An interval that MQTT sends as four bytes."""
-    return seconds(name, says, most=2**32 - 1)
+def expiry(name: str, help_text: str) -> object:
+    """An interval that MQTT sends in four bytes."""
+    return seconds(name, help_text, maximum=2**32 - 1)
 
 
 def password_file() -> object:
     return file(
-        "A file whose first line is the user's password. Default: the variable DOVETAIL_PASSWORD."
+        "A file with the user's password in its first line. Default: the environment variable "
+        "DOVETAIL_PASSWORD."
     )
 
 
 def login(user: str | None, password_file: Path | None) -> tuple[str, str] | None:
-    """The name and its password, as both options and the environment say; None: nobody's."""
+    """Return the user's name and password from the options or the environment, or None."""
     from dovetail.client.endpoint import ConnectionOptions
 
     options = ConnectionOptions(user=user, password_file=password_file)
@@ -72,10 +75,10 @@ def master() -> object:
 
 
 def pairs(name: str, texts: list[str] | None, example: str) -> tuple[tuple[str, str], ...]:
-    """Of an option that takes NAME=VALUE, as often as it comes."""
-    found = [text.partition("=") for text in texts or ()]
-    for key, equals, given in found:
+    """Split the values of an option that takes NAME=VALUE and may be repeated."""
+    split = [text.partition("=") for text in texts or ()]
+    for key, equals, text in split:
         if not equals or (name == "--attr" and not key):
-            said = f"{name} {key}{equals}{given}"
-            raise ConfigError(f"{said}: it takes a name and a value, as in {example}.")
-    return tuple((key, given) for key, _, given in found)
+            option = f"{name} {key}{equals}{text}"
+            raise ConfigError(f"{option}: it takes a name and a value, as in {example}.")
+    return tuple((key, text) for key, _, text in split)

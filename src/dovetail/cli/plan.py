@@ -1,4 +1,4 @@
-"""`plan`: what archive and subscriptions say about matchers and sketches, computed on Spark."""
+"""`plan`: plan sketches, dimensions and segments from an archive, on Spark."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,54 +20,62 @@ def plan(
     messages: Annotated[
         str | None,
         option_types.value(
-            "A broker's archive; or Parquet, JSON lines or CSV, as `match` takes.", "PATH"
+            "An archive; or messages as Parquet, JSON lines or CSV, as for `dovetail match`.",
+            "PATH",
         ),
     ] = None,
     subscriptions: Annotated[
         str | None,
         option_types.value(
-            "The same kinds of file: id, filter, maybe where. Default: the archive's.", "PATH"
+            "The subscriptions, in the same formats. Columns: id, filter and, if needed, where. "
+            "Default: the archive's subscriptions.",
+            "PATH",
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        option_types.file("The configuration that declares the spaces, as brokers have it."),
+        option_types.file("The configuration file of the brokers, which declares the spaces."),
     ] = None,
     matchers: Annotated[
         int | None,
         option_types.number(
-            "Matchers to plan for. Default: as many as the cluster has, or 4.", least=1, most=1_000
+            "The number of matchers to plan for. Default: as many as the cluster has, or 4.",
+            minimum=1,
+            maximum=1_000,
         ),
     ] = None,
     rate: Annotated[
         float | None,
         typer.Option(
-            min=0.001, metavar="N", help="Say how many matchers so many messages a second need."
+            min=0.001,
+            metavar="N",
+            help="Compute how many matchers are needed for N messages per second.",
         ),
     ] = None,
     out: Annotated[
-        Path, option_types.file("The page to write; the same as JSON is written beside it.")
+        Path, option_types.file("The HTML report to write. The plan is written beside it as JSON.")
     ] = Path("plan.html"),
     url: Annotated[
         str | None,
         option_types.value(
-            "Where a node serves HTTP: how matchers are now is in the report too.", "URL"
+            "The HTTP address of a node. The report then also shows the matchers' current state.",
+            "URL",
         ),
     ] = None,
     apply: Annotated[
         str | None,
         option_types.value(
-            "Where a broker serves HTTP: its cluster's matchers move by the plan.", "URL"
+            "The HTTP address of a broker. The cluster's matchers then move to the plan.", "URL"
         ),
     ] = None,
     use: Annotated[
         Path | None,
         option_types.file(
-            "A plan (.json) that was made before, to be applied instead of a new one."
+            "Apply this earlier plan (.json) instead of making a new one. Needs --apply."
         ),
     ] = None,
     user: Annotated[
-        str | None, option_types.value("Who we are, where --apply has to have that proven.", "NAME")
+        str | None, option_types.value("Your user name, if --apply needs one.", "NAME")
     ] = None,
     password_file: Annotated[
         Path | None,
@@ -80,12 +88,13 @@ def plan(
 ) -> None:
     """Plan sketches, dimensions and segments from an archive.
 
-    It runs on Spark. The report says where to cut segments so that all matchers have the same load,
-    and what that gains over even segments. It says which dimensions to search and why, how many
-    matchers a rate needs, and how large sketches get. With --apply the matchers move there while
-    publications flow; none is missed or doubled. A broker takes that from a user that
-    access.administrators in its configuration names (--user), or from its own machine if it has no
-    users, rules or certificates.
+    It runs on Spark. The report shows segment borders that give all matchers the same load, and
+    their gain over even segments. It recommends the dimensions to search, and shows how many
+    matchers a rate needs and how large sketches get.
+
+    With --apply the matchers move to the plan while publications flow. None is missed or doubled.
+    If the broker has users, rules or certificates, --user must be one of access.administrators in
+    its configuration. Otherwise the command must run on the broker's machine.
     """
     from dovetail.api.http_client import fetch
     from dovetail.api.reports import ClusterReport
@@ -96,19 +105,19 @@ def plan(
     if use is not None:
         if apply is None or messages is not None:
             raise ConfigError(
-                "--use takes a plan that is there, and needs --apply, and no --messages."
+                "--use applies an earlier plan: it needs --apply, and excludes --messages."
             )
         apply_plan(apply, order_of(read_document(use)), login)
         return
     if messages is None:
         raise ConfigError(
-            "--messages is missing: an archive, or a file of messages.",
+            "--messages is missing: give an archive or a file of messages.",
             hint="`dovetail plan --help` has an example.",
         )
     require(Extra.SPARK)
     from dovetail.pipeline.plan import job
 
-    asked = apply or url
+    cluster_url = apply or url
     order = job.plan_files(
         messages=messages,
         subscriptions=subscriptions,
@@ -116,7 +125,7 @@ def plan(
         matchers=matchers,
         rate=rate,
         out=out,
-        cluster=None if asked is None else fetch(asked, "/cluster", ClusterReport),
+        cluster=None if cluster_url is None else fetch(cluster_url, "/cluster", ClusterReport),
         is_applied=apply is not None,
         master=master,
     )

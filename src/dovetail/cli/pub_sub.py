@@ -1,4 +1,4 @@
-"""`pub` and `sub`: clients of any MQTT server."""
+"""`pub` and `sub`: publish and subscribe at any MQTT server."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +17,7 @@ app = typer.Typer()
 
 
 class PayloadFormat(StrEnum):
-    """How `sub` prints payloads."""
+    """The values of `sub --format`."""
 
     TEXT = "text"
     HEX = "hex"
@@ -32,26 +32,33 @@ def pub(
     payload: Annotated[
         str | None,
         typer.Argument(
-            help="The message; - reads standard input to its end. One that begins with - goes "
-            "behind --, as in: dovetail pub room/temperature -- -5"
+            help="The payload of the message. - reads standard input to its end. Put a payload "
+            "that begins with - behind --, as in: dovetail pub room/temperature -- -5"
         ),
     ] = None,
     *,
     options: "ConnectionOptions",
-    file: Annotated[Path | None, option_types.file("The message is what is in this file.")] = None,
+    file: Annotated[Path | None, option_types.file("Publish the content of this file.")] = None,
     stdin: Annotated[
-        bool, option_types.flag("--stdin", "The message is standard input, to its end.")
+        bool, option_types.flag("--stdin", "Publish standard input, to its end, as one message.")
     ] = False,
     lines: Annotated[
         bool,
-        option_types.flag("--lines", "A message for each line of standard input, as it comes."),
+        option_types.flag("--lines", "Publish each line of standard input as a message."),
     ] = False,
     null: Annotated[
-        bool, option_types.flag("--null", "An empty message; with --retain it clears the topic.")
+        bool,
+        option_types.flag(
+            "--null",
+            "Publish an empty message. With --retain it clears the topic's retained message.",
+        ),
     ] = False,
-    qos: Annotated[int, option_types.qos("At most once, at least once, exactly once.")] = 0,
+    qos: Annotated[
+        int, option_types.qos("Deliver at most once (0), at least once (1) or exactly once (2).")
+    ] = 0,
     retain: Annotated[
-        bool, option_types.flag("--retain", "The server keeps it for subscribers to come.")
+        bool,
+        option_types.flag("--retain", "Let the server keep the message for later subscribers."),
     ] = False,
     attributes: Annotated[
         list[str] | None,
@@ -66,34 +73,37 @@ def pub(
         option_types.value("A user property; may be repeated.", "NAME=VALUE", "--property"),
     ] = None,
     content_type: Annotated[
-        str | None, option_types.value("What the message is, such as text/csv.")
+        str | None, option_types.value("The type of the payload, such as text/csv.")
     ] = None,
     response_topic: Annotated[
-        str | None, option_types.value("Where an answer is expected.", "TOPIC")
+        str | None, option_types.value("The topic for an answer.", "TOPIC")
     ] = None,
     correlation_data: Annotated[
-        str | None, option_types.value("What an answer has to bring back.")
+        str | None, option_types.value("Data that the answer must repeat.")
     ] = None,
     expiry_seconds: Annotated[
-        int | None, option_types.expiry("--expiry", "After this time it is not delivered any more.")
+        int | None,
+        option_types.expiry(
+            "--expiry", "The server drops the message if it is not delivered in time."
+        ),
     ] = None,
-    repeat: Annotated[int, option_types.number("Publish it so many times.", least=1)] = 1,
+    repeat: Annotated[int, option_types.number("Publish the message N times.", minimum=1)] = 1,
     interval_seconds: Annotated[
-        float, option_types.seconds("--interval", "Between one message and the next.")
+        float, option_types.seconds("--interval", "The time between two messages.")
     ] = 0.0,
     verbose: Annotated[
-        bool, option_types.flag("--verbose", "Say so when nobody has subscribed to it.", "-v")
+        bool, option_types.flag("--verbose", "Print a note if the message has no subscriber.", "-v")
     ] = False,
 ) -> None:
-    """Publish a message.
+    """Publish a message to an MQTT server.
 
-    Success is that the server has acknowledged it, or at QoS 0 that it was sent.
+    The command succeeds when the server has acknowledged the message; at QoS 0, when it is sent.
     """
-    from dovetail.client import Publication, Source, publish
+    from dovetail.client import PayloadSource, PublishRequest, publish
 
     publish(
         options,
-        Publication(
+        PublishRequest(
             topic=topic,
             qos=qos,
             retain=retain,
@@ -104,7 +114,7 @@ def pub(
             correlation_data=correlation_data,
             expiry_seconds=expiry_seconds,
         ),
-        Source(payload=payload, file=file, stdin=stdin, lines=lines, null=null),
+        PayloadSource(payload=payload, file=file, stdin=stdin, lines=lines, null=null),
         repeat=repeat,
         interval_seconds=interval_seconds,
         verbose=verbose,
@@ -114,76 +124,82 @@ def pub(
 @app.command(epilog="Example: dovetail sub 'building3/+/temperature' -v")
 @with_connection
 def sub(
-    filters: Annotated[list[str], typer.Argument(help="Topic filters, with wildcards + and #.")],
+    filters: Annotated[
+        list[str], typer.Argument(help="Topic filters; they may have wildcards + and #.")
+    ],
     *,
     options: "ConnectionOptions",
     verbose: Annotated[
-        bool, option_types.flag("--verbose", "Print the topic before the message.", "-v")
+        bool, option_types.flag("--verbose", "Print the topic before each message.", "-v")
     ] = False,
     json: Annotated[
-        bool, option_types.flag("--json", "Print a JSON object for each message, with all it has.")
+        bool,
+        option_types.flag("--json", "Print each message with all its properties as a JSON object."),
     ] = False,
     payload_format: Annotated[
         PayloadFormat,
         option_types.value(
-            "How messages are printed. text escapes what is not UTF-8 and, on a terminal, "
-            "control characters; raw is the bytes alone, without a line's end.",
+            "How to print payloads. text escapes bytes that are not UTF-8 and, on a terminal, "
+            "control characters. raw prints only the bytes, without line breaks.",
             "text|hex|base64|raw",
             "--format",
         ),
     ] = PayloadFormat.TEXT,
-    count: Annotated[
-        int | None, option_types.number("End after so many messages.", least=1)
-    ] = None,
+    count: Annotated[int | None, option_types.number("Exit after N messages.", minimum=1)] = None,
     timeout_seconds: Annotated[
         float | None,
         option_types.seconds(
-            "--timeout", "End after this time; an error if --count was not reached."
+            "--timeout", "Exit after this time. It is an error if --count was not reached."
         ),
     ] = None,
     where: Annotated[
         str | None,
         option_types.value(
-            "Only messages whose attributes satisfy it, as in 'lat < 41 and road == \"A1\"'. It "
-            "goes with all filters. A server that knows no attributes may send everything.",
+            "Receive only messages whose attributes match, as in 'lat < 41 and road == \"A1\"'. "
+            "The clause applies to all filters. A server other than Dovetail may ignore it.",
             "CLAUSE",
         ),
     ] = None,
-    qos: Annotated[int, option_types.qos("The highest QoS of deliveries.")] = 0,
+    qos: Annotated[int, option_types.qos("The highest QoS for deliveries.")] = 0,
     no_retained: Annotated[
-        bool, option_types.flag("--no-retained", "Leave out what was retained before.")
+        bool, option_types.flag("--no-retained", "Do not receive retained messages at the start.")
     ] = False,
     no_local: Annotated[
-        bool, option_types.flag("--no-local", "Leave out what this client published.")
+        bool, option_types.flag("--no-local", "Do not receive messages that this client published.")
     ] = False,
     retain_as_published: Annotated[
-        bool, option_types.flag("--retain-as-published", "Show retain as the publisher set it.")
+        bool,
+        option_types.flag("--retain-as-published", "Keep the retain flag as the publisher set it."),
     ] = False,
     identifier: Annotated[
         int | None,
-        option_types.number("A number that --json shows with messages.", least=1, most=268_435_455),
+        option_types.number(
+            "The subscription identifier, which --json prints with each message.",
+            minimum=1,
+            maximum=268_435_455,
+        ),
     ] = None,
     keep_session: Annotated[
         bool,
         option_types.flag(
             "--keep-session/--clean",
-            "The server keeps the subscriptions, and messages of QoS 1 and 2, while we are "
-            "away: for ever, or as --session-expiry says. Needs --client-id.",
+            "Use a persistent session: the server keeps subscriptions and messages of QoS 1 and 2 "
+            "while this client is away, for ever or for --session-expiry. Needs --client-id.",
         ),
     ] = False,
 ) -> None:
-    """Subscribe, and print messages as they come.
+    """Subscribe at an MQTT server and print messages as they come.
 
-    It connects again when it has to. Ctrl-C ends it, and is no error, unless --count was not
-    reached.
+    The command reconnects when the connection breaks. Stop it with Ctrl-C: that is no error, unless
+    --count was not reached.
     """
-    from dovetail.client import Format, Subscription, subscribe
+    from dovetail.client import Format, SubscribeRequest, subscribe
 
     if json and payload_format is not PayloadFormat.TEXT:
         raise ConfigError("give --json or --format.")
     subscribe(
         options,
-        Subscription(
+        SubscribeRequest(
             filters=tuple(filters),
             where=where,
             qos=qos,
@@ -195,6 +211,6 @@ def sub(
         keep_session=keep_session,
         count=count,
         timeout_seconds=timeout_seconds,
-        how=Format.JSON if json else Format(payload_format),
+        format_=Format.JSON if json else Format(payload_format),
         verbose=verbose,
     )

@@ -1,4 +1,4 @@
-"""`sketch`: sketches of topic filters, in files."""
+"""`sketch`: build, show and search sketches of topic filters in files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from dovetail.process.terminal import say
 from dovetail.topics.limits import SKETCH_FALSE_POSITIVE_RATE
 
 app = typer.Typer(
-    help="Build, look at and search sketches of topic filters.",
+    help="Build, show and search sketches of topic filters.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -21,18 +21,22 @@ SketchFile = Annotated[Path, typer.Argument(help="A file that `sketch build` wro
 @app.command(epilog="Example: dovetail sketch build filters.txt --out broker.sketch")
 def build(
     filters: Annotated[
-        str, typer.Argument(help="A file with one topic filter a line; - reads standard input.")
+        str, typer.Argument(help="A file with one topic filter per line. - reads standard input.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", dir_okay=False, help="The sketch's file.")],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", dir_okay=False, help="The sketch file to write.")
+    ],
     method: Annotated[
-        str, option_types.value("How filters are kept.", "bf|bfp|prefix|lines")
+        str, option_types.value("The method: how the sketch stores filters.", "bf|bfp|prefix|lines")
     ] = "lines",
     false_positive_rate: Annotated[
-        float, option_types.value("Wrong answers per query that are allowed.", "RATE")
+        float, option_types.value("The share of queries that may give a false positive.", "RATE")
     ] = SKETCH_FALSE_POSITIVE_RATE,
-    seed: Annotated[int, option_types.number("The hashes' seed.", least=0, most=2**64 - 1)] = 0,
+    seed: Annotated[
+        int, option_types.number("The seed of the hash functions.", minimum=0, maximum=2**64 - 1)
+    ] = 0,
 ) -> None:
-    """Sketch a list of filters as a broker would, and say what it costs."""
+    """Sketch a list of filters as a broker would, and print its size."""
     from dovetail.inspect import sketch_files
 
     _show_table(
@@ -54,10 +58,10 @@ def info(file: SketchFile) -> None:
 def search(
     file: SketchFile,
     topics: Annotated[
-        list[str], typer.Argument(help="Topic names; - reads them from standard input.")
+        list[str], typer.Argument(help="Topic names. - reads them from standard input.")
     ],
 ) -> None:
-    """Say for each topic whether a filter in the sketch may match it."""
+    """Tell for each topic whether a filter in the sketch may match it."""
     from dovetail.inspect import sketch_files
 
     for topic, found, queries in sketch_files.search(file, topics):

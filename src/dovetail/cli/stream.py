@@ -1,4 +1,4 @@
-"""`stream`: who gets which message, on Spark, as messages come."""
+"""`stream`: match archived messages with subscriptions continuously on Spark."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -12,8 +12,8 @@ from dovetail.process.extras import Extra, require
 app = typer.Typer()
 
 
-class Start(StrEnum):
-    """Where a new stream begins."""
+class StartPosition(StrEnum):
+    """The values of `--from`."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -23,88 +23,99 @@ class Start(StrEnum):
 def stream(
     url: Annotated[
         str | None,
-        option_types.value(
-            "Where a node of a running cluster serves HTTP; any one will do.", "URL"
-        ),
+        option_types.value("Read from a running cluster: the HTTP address of any node.", "URL"),
     ] = None,
     archive: Annotated[
         str | None,
-        option_types.value("Or the folder of an archive, read without a broker.", "FOLDER"),
+        option_types.value("Or read the folder of an archive, without a broker.", "FOLDER"),
     ] = None,
     topics: Annotated[
         str,
-        option_types.value("Read messages on these topics only: filters, with commas.", "FILTERS"),
+        option_types.value(
+            "Read only messages of these topics: filters, separated by commas.", "FILTERS"
+        ),
     ] = "",
     subscriptions: Annotated[
         str | None,
         option_types.value(
-            "A file or folder: id, filter, maybe where; read again when it changes. Default: the "
-            "cluster's, or the archive's.",
+            "A file or folder with subscriptions (columns: id, filter and, if needed, where), read "
+            "again when it changes. Default: the subscriptions of the cluster or archive.",
             "PATH",
         ),
     ] = None,
     config: Annotated[
         Path | None,
         option_types.file(
-            "The configuration that declares spaces. Default, with --url: the cluster's."
+            "The configuration file that declares the spaces. Default with --url: the cluster's "
+            "spaces."
         ),
     ] = None,
     out: Annotated[
-        str | None, option_types.value("A folder for a table of matches, as Parquet.", "FOLDER")
+        str | None,
+        option_types.value("Write matches to a table in this folder, as Parquet.", "FOLDER"),
     ] = None,
     pairs: Annotated[
-        bool, option_types.flag("--pairs", "A row for each message and subscription that match.")
+        bool,
+        option_types.flag(
+            "--pairs", "Write one row for each matching pair of message and subscription."
+        ),
     ] = False,
     publish: Annotated[
         str | None,
         option_types.value(
-            "Publish matches to this server, as mqtt://HOST:PORT or mqtts://.", "URL"
+            "Publish matches to this MQTT server: mqtt://HOST:PORT or mqtts://HOST:PORT.", "URL"
         ),
     ] = None,
     topic: Annotated[
         str | None,
         option_types.value(
-            "With --publish: a match goes to TOPIC/<id of the subscription>.", "TOPIC"
+            "With --publish: publish a match to TOPIC/ID, where ID is the subscription's.", "TOPIC"
         ),
     ] = None,
     serve: Annotated[
         bool,
         option_types.flag(
             "--serve",
-            'Look at the where-clauses of spaces with engine = "spark" in the brokers\' stead, and '
-            "hand their clients what they want.",
+            'Serve spaces with engine = "spark": evaluate their where-clauses for the brokers, and '
+            "deliver the matches to the brokers' clients.",
         ),
     ] = False,
     checkpoint: Annotated[
         Path | None,
         option_types.folder(
-            "Where the stream notes how far it is. Default: beside --out, OUT.checkpoint."
+            "The folder in which the stream stores its progress. Default: OUT.checkpoint, beside "
+            "--out."
         ),
     ] = None,
     available_now: Annotated[
-        bool, option_types.flag("--available-now", "Read what is there now, and end.")
+        bool, option_types.flag("--available-now", "Read all messages that exist now, then exit.")
     ] = False,
     interval_seconds: Annotated[
         float | None,
         option_types.seconds(
             "--interval",
-            "Between batches of --out and --publish. Default: 10 for a table, 1 to publish.",
-            least=0,
-            most=86_400,
+            "The time between batches. Default: 10 with --out, 1 with --publish.",
+            minimum=0,
+            maximum=86_400,
         ),
     ] = None,
     rows_per_batch: Annotated[
-        int, option_types.number("Read at most so many messages in one batch.", least=1)
+        int, option_types.number("The largest number of messages in one batch.", minimum=1)
     ] = 1_000_000,
     start: Annotated[
-        Start, option_types.value("Where a new stream begins.", "earliest|latest", "--from")
-    ] = Start.EARLIEST,
+        StartPosition,
+        option_types.value(
+            "The position at which a new stream starts.", "earliest|latest", "--from"
+        ),
+    ] = StartPosition.EARLIEST,
     skip_lost: Annotated[
         bool,
-        option_types.flag("--skip-lost", "Go on where messages are gone that have not been read."),
+        option_types.flag(
+            "--skip-lost", "Continue if unread messages have been deleted from the archive."
+        ),
     ] = False,
     user: Annotated[
-        str | None, option_types.value("Who we are, to brokers and to the server.", "NAME")
+        str | None, option_types.value("Your user name, for the brokers and for --publish.", "NAME")
     ] = None,
     password_file: Annotated[
         Path | None,
@@ -117,10 +128,12 @@ def stream(
 ) -> None:
     """Match archived messages with subscriptions as they come.
 
-    The stream runs on Spark until Ctrl-C. It writes matches to a table, each exactly once even if
-    it is killed; or publishes them, each at least once; or serves them to the clients that wait for
-    them. With the same --checkpoint it continues where it stopped. If brokers have users, rules or
-    certificates, --user must be one of access.administrators in their configuration.
+    The stream runs on Spark until Ctrl-C. With --out it writes matches to a table, each exactly
+    once even if it is killed. With --publish it publishes them, each at least once. With --serve it
+    delivers them to the brokers' clients. With the same --checkpoint it continues where it stopped.
+
+    If brokers have users, rules or certificates, --user must be one of access.administrators in
+    their configuration.
     """
     require(Extra.SPARK)
     from dovetail.pipeline.stream import job

@@ -1,4 +1,4 @@
-"""`up` and `node`: brokers and matchers that run until they are stopped."""
+"""`up` and `node`: run brokers and matchers until they are stopped."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -13,33 +13,37 @@ from dovetail.process.extras import Extra, require
 app = typer.Typer()
 
 
-class Role(StrEnum):
+class NodeRole(StrEnum):
     BROKER = "broker"
     MATCHER = "matcher"
     BOTH = "both"
 
 
 Host = Annotated[
-    str | None, option_types.value("Where to listen. Default: 127.0.0.1, this machine.", "ADDRESS")
+    str | None,
+    option_types.value(
+        "The address to listen on. Default: 127.0.0.1, so only this machine can connect.", "ADDRESS"
+    ),
 ]
 Port = Annotated[
     int | None,
     option_types.port(
-        "The MQTT port. Default: 1883, or the next that is free; 0 takes any.", least=0
+        "The MQTT port. Default: 1883, or the next free port. 0: any free port.", minimum=0
     ),
 ]
 ConfigFile = Annotated[
-    Path | None, option_types.file("A configuration file; see `dovetail config --explain`.")
+    Path | None,
+    option_types.file("A configuration file. `dovetail config --explain` lists all settings."),
 ]
 Quiet = Annotated[
-    bool, option_types.flag("--quiet", "Say nothing at the start; warnings still come.")
+    bool, option_types.flag("--quiet", "Print nothing at the start, except warnings.")
 ]
 Workers = Annotated[
     int | None,
     option_types.number(
-        "Run N brokers behind the same ports, to use so many cores. Default: 1.",
-        least=1,
-        most=WORKERS_MAX,
+        "Run N brokers that share the same ports, to use N cores. Default: 1.",
+        minimum=1,
+        maximum=WORKERS_MAX,
     ),
 ]
 
@@ -51,17 +55,17 @@ def up(
     brokers: Annotated[
         int | None,
         option_types.number(
-            "Run a cluster of N brokers, on --port and the ports after it.",
-            least=1,
-            most=WORKERS_MAX,
+            "Run a cluster of N brokers on --port and the next ports.",
+            minimum=1,
+            maximum=WORKERS_MAX,
         ),
     ] = None,
     workers: Workers = None,
     matchers: Annotated[
         str | None,
         option_types.value(
-            "Run N matchers besides, which find out at which brokers a publication is wanted in "
-            "the spaces of --config. MIN:MAX: as many as it takes, by how busy they are.",
+            "Also run N matchers, which find the subscribers of publications in the spaces of "
+            "--config. MIN:MAX: start and stop matchers within these bounds, by their load.",
             "N|MIN:MAX",
         ),
     ] = None,
@@ -69,24 +73,24 @@ def up(
         bool,
         option_types.flag(
             "--pipeline",
-            "Run all of it: two brokers and, for the spaces of --config, two matchers, unless "
-            "others are asked for; an archive of all topics, unless the file names some; and a "
-            "stream on a Spark of this machine, which matches what is archived into a table and "
-            'serves spaces with engine = "spark".',
+            "Run everything: 2 brokers; 2 matchers if --config has spaces; an archive of all "
+            "topics; and a Spark stream on this machine, which writes the matches of archived "
+            'messages to a table and serves spaces with engine = "spark". --brokers and '
+            "--matchers change the numbers; --config may limit the archive's topics.",
         ),
     ] = False,
     data: Annotated[
         Path | None,
         option_types.folder(
-            "Where sessions and messages are kept. Default: dovetail-data, in this folder."
+            "The folder for sessions and messages. Default: dovetail-data in the current folder."
         ),
     ] = None,
     config: ConfigFile = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run the service: an MQTT broker, or several nodes.
+    """Run the service: a broker, or a cluster on this machine.
 
-    Ctrl-C or SIGTERM stops it.
+    Stop it with Ctrl-C or SIGTERM.
     """
     if pipeline:
         require(Extra.SPARK)
@@ -110,24 +114,24 @@ def node(
     join: Annotated[
         list[str] | None,
         option_types.node_address(
-            f"A broker of the cluster, by the address of its links (port {CLUSTER_PORT} if "
-            "none is given); may be repeated. Without it, a cluster begins here."
+            f"The --listen or --advertise address of a broker of the cluster (default port "
+            f"{CLUSTER_PORT}); may be repeated. Without --join, the node starts a new cluster."
         ),
     ] = None,
     role: Annotated[
-        Role,
+        NodeRole,
         option_types.value(
-            "What the node is for. A matcher has no clients and no data: it takes --join, "
-            "--name, --listen, --advertise, --secret-file, and --config with its brokers' spaces. "
-            "both: a broker that has a matcher, NAME-matcher, in its process.",
+            "The role of the node. A matcher has no clients and no data: it takes only --join, "
+            "--name, --listen, --advertise, --secret-file, and --config with the brokers' spaces. "
+            "both: a broker and a matcher, named NAME-matcher, in one process.",
             "broker|matcher|both",
         ),
-    ] = Role.BROKER,
+    ] = NodeRole.BROKER,
     name: Annotated[
         str | None,
         option_types.value(
-            "The node's name, which no other has. Default: the name of this machine, for a "
-            "matcher with -matcher behind it."
+            "The unique name of the node. Default: this machine's name; for a matcher, that name "
+            "and -matcher."
         ),
     ] = None,
     host: Host = None,
@@ -136,36 +140,37 @@ def node(
     listen: Annotated[
         str | None,
         option_types.node_address(
-            "Where other brokers reach this one. Default: 127.0.0.1, so only from this "
-            f"machine, and port {CLUSTER_PORT} or the next that is free."
+            "The address for connections from other nodes. Default: 127.0.0.1, so only from this "
+            f"machine, and port {CLUSTER_PORT} or the next free port."
         ),
     ] = None,
     advertise: Annotated[
         str | None,
         option_types.node_address(
-            "What they are told instead, where --listen is 0.0.0.0 or behind a translation of "
-            "addresses."
+            "The address that other nodes connect to, if it is not --listen: for example behind "
+            "NAT, or if --listen is 0.0.0.0."
         ),
     ] = None,
     secret_file: Annotated[
         Path | None,
         option_types.file(
-            "The secret that the cluster's brokers share. Default: cluster.secret, in "
-            "dovetail-data or in the folder of --data."
+            "The file with the secret that all nodes of the cluster share. Default: "
+            "cluster.secret in dovetail-data or in the folder of --data."
         ),
     ] = None,
     data: Annotated[
         Path | None,
         option_types.folder(
-            "Where sessions and messages are kept. Default: dovetail-data/NAME, in this folder."
+            "The folder for sessions and messages. Default: dovetail-data/NAME in the current "
+            "folder."
         ),
     ] = None,
     config: ConfigFile = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run a broker, a matcher or both as a node of a cluster.
+    """Run a broker, a matcher or both as one node of a cluster.
 
-    Ctrl-C or SIGTERM stops it.
+    Stop it with Ctrl-C or SIGTERM.
     """
     from dovetail.fleet.launch import up as run
     from dovetail.settings import Options

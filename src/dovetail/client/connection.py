@@ -1,9 +1,9 @@
-"""One connection to an MQTT server, driven by whoever waits for something.
+"""One connection to an MQTT server. It has no thread: the caller drives it.
 
-- Nothing happens behind the caller's back: there is no thread, and `pump` does what is due,
-  keep-alive included. What the server says is kept until somebody asks.
-- A refusal names its reason code in words. A connection that was lost raises `LostError`, from any
-  call; `passing` says whether it is any use to try again.
+- `pump` reads, writes and keeps alive; nothing happens outside it. The server's answers are kept
+  until a caller asks for them.
+- `RequestRefusedError` names the server's reason code in words. Any call may raise
+  `ConnectionLostError`. `is_transient` tells whether a retry may help.
 """
 
 import select
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from paho.mqtt.client import SocketLike
 
 CONNECT_SECONDS_MAX = 10.0
-"""To reach the server, and again for its answer to CONNECT."""
+"""To open the connection, and again for the answer to CONNECT."""
 
 ANSWER_SECONDS_MAX = 30.0
-"""For any other answer. A server that is alive and does not give it never will."""
+"""For any other answer. A live server that has not answered by then never will."""
 
 CLOSE_SECONDS_MAX = 5.0
-"""To get rid of what was written, and of DISCONNECT, and again for the server to close."""
+"""To send the rest of the data and DISCONNECT, and again for the server to close."""
 
 PACKET_BYTES_MAX = 268_435_455
-"""MQTT 5.0 section 2.1.4, the first bytes left out."""
+"""The largest remaining length (MQTT 5.0 section 2.1.4)."""
 
 _READ_BYTES = 65_536
 _TICK_SECONDS = 1.0  # keep-alive is in whole seconds
 
-PASSING = frozenset(
+TRANSIENT_REASONS = frozenset(
     {
         ReasonCode.SERVER_UNAVAILABLE,
         ReasonCode.SERVER_BUSY,
@@ -57,39 +57,39 @@ PASSING = frozenset(
         ReasonCode.MAXIMUM_CONNECT_TIME,
     }
 )
-"""Reasons that are gone in a while. Any other would only be given again: who was taken over would
-take over in turn, for ever."""
+"""Reasons that go away by themselves. A retry after any other gets the same refusal; after a
+take-over, two clients would take over from each other for ever."""
 
 
 Answer = TypeVar("Answer")
 
 
 class ConnectError(DovetailError):
-    """There is no connection: nobody there, no trust, or no MQTT."""
+    """No connection could be opened: no server, no trusted certificate, or no MQTT."""
 
 
-class RefusedError(DovetailError):
-    """The server said no."""
+class RequestRefusedError(DovetailError):
+    """The server refused a request."""
 
     def __init__(self, reason: int, message: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.reason = reason
 
     @property
-    def passing(self) -> bool:
-        return self.reason in PASSING
+    def is_transient(self) -> bool:
+        return self.reason in TRANSIENT_REASONS
 
 
-class LostError(DovetailError):
-    """There was a connection. `passing`: it may be better next time."""
+class ConnectionLostError(DovetailError):
+    """An open connection was lost. `is_transient`: a retry may help."""
 
-    def __init__(self, message: str, *, passing: bool) -> None:
+    def __init__(self, message: str, *, is_transient: bool) -> None:
         super().__init__(message)
-        self.passing = passing
+        self.is_transient = is_transient
 
 
-def in_words(reason: int, said: str | None = None) -> str:
-    """A reason code, and what the server had to say about it: `not authorised (0x87)`."""
+def describe_reason(reason: int, said: str | None = None) -> str:
+    """Return a reason code and the server's reason string as text: `not authorised (0x87)`."""
     try:
         words = ReasonCode(reason).name.lower().replace("_", " ").replace("authoriz", "authoris")
     except ValueError:
@@ -97,8 +97,8 @@ def in_words(reason: int, said: str | None = None) -> str:
     return f"{words} (0x{reason:02X})" + (f": {said}" if said else "")
 
 
-class Connection:
-    """Made once, opened as often as needed."""
+class MqttConnection:
+    """A connection that can be opened again after it was lost."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Connection:
         self.retain_available = True
         self.on_message: Callable[[MQTTMessage], None] | None = None
         self.on_published: Callable[[int, str | None], None] | None = None
-        """Called with reason code and the server's words; at QoS 0, when it is sent."""
+        """Called with the reason code and the reason string; at QoS 0, when the message is sent."""
         self._options = options
         self._keep_session = keep_session
         self._receive_max = receive_max
@@ -127,7 +127,7 @@ class Connection:
         self._client = self._make_client()
 
     def open(self) -> None:
-        """Connect, or connect again, and have the server's yes."""
+        """Connect or reconnect, and wait until the server has accepted."""
         self._connected = self._ended = None
         try:
             self._reach()
@@ -157,7 +157,7 @@ class Connection:
         options = self._options
         clean_start, properties = MQTT_CLEAN_START_FIRST_ONLY, None
         if options.version == MQTT_5:
-            # Clean only the first time: a session that outlives its connection is found again.
+            # Only the first connection starts clean: a reconnect resumes the session.
             clean_start = MQTT_CLEAN_START_FIRST_ONLY if not self._keep_session else False
             properties = make_properties(
                 PacketTypes.CONNECT,
@@ -176,7 +176,7 @@ class Connection:
     def _await_answer(self) -> None:
         try:
             reason, said = self.wait(lambda: self._connected, CONNECT_SECONDS_MAX)
-        except LostError as error:
+        except ConnectionLostError as error:
             raise ConnectError(
                 f"no answer of MQTT from {self.address}: {error.message}",
                 hint="Does it want --tls, --websocket or another --mqtt version?",
@@ -188,19 +188,19 @@ class Connection:
                 ReasonCode.BAD_USER_NAME_OR_PASSWORD: "--user and --password-file say who you are.",
                 ReasonCode.NOT_AUTHORIZED: "--user and --password-file say who you are.",
             }
-            raise RefusedError(
+            raise RequestRefusedError(
                 reason,
-                f"{self.address} refused the connection: {in_words(reason, said)}",
+                f"{self.address} refused the connection: {describe_reason(reason, said)}",
                 hint=hints.get(reason),
             )
 
     def pump(
         self, seconds: float, *, readable: int | None = None, reader: int | None = None
     ) -> bool:
-        """Wait for something to do, for so long at most, and do it.
+        """Wait at most `seconds` for network events, and handle them.
 
-        Returns True as soon as the file `readable` can be read. When nobody reads the pipe `reader`
-        any more, BrokenPipeError is raised: the next write would do that, but may never come.
+        Return whether the file `readable` can be read. Raise BrokenPipeError when the pipe
+        `reader` has lost its reader: the next write would raise it too, but may never come.
         """
         connected = self._client.socket()
         if connected is None:
@@ -211,7 +211,9 @@ class Connection:
             poll.register(readable, select.POLLIN)
         if reader is not None:
             poll.register(reader, 0)
-        hidden = bool(getattr(connected, "pending", lambda: 0)())  # decrypted, out of poll's sight
+        hidden = bool(
+            getattr(connected, "pending", lambda: 0)()
+        )  # decrypted already: poll does not see it
         number = connected.fileno()
         ready = dict(poll.poll(0 if hidden else min(seconds, _TICK_SECONDS) * 1_000))
         if reader is not None and ready.get(reader, 0) & (select.POLLERR | select.POLLHUP):
@@ -229,34 +231,34 @@ class Connection:
         return select.POLLOUT if self._client.want_write() else 0
 
     def wait(self, answer: Callable[[], Answer | None], seconds: float) -> Answer:
-        """What `answer` returns once it is not None; LostError when that takes too long."""
+        """Return the first value of `answer` that is not None. Raise after `seconds`."""
         deadline = time.monotonic() + seconds
         while (answered := answer()) is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 self._drop()
-                raise LostError(
+                raise ConnectionLostError(
                     f"{self.address} has not answered for {round(seconds, 1):g} seconds.",
-                    passing=True,
+                    is_transient=True,
                 )
             try:
                 self.pump(left)
-            except LostError:
+            except ConnectionLostError:
                 if (answered := answer()) is None:
                     raise
-                return answered  # its last word
+                return answered  # it came just before the connection was lost
         return answered
 
     def publish(
         self, topic: str, payload: bytes, *, qos: int, retain: bool, properties: Properties | None
     ) -> None:
-        """Send it off; `on_published` says what became of it."""
+        """Send a message. `on_published` gets the result."""
         self._client.publish(topic, payload, qos, retain, properties)
 
     def subscribe(
         self, requests: list[tuple[str, Any]], properties: Properties | None
     ) -> list[int]:
-        """The server's reason code for each filter."""
+        """Subscribe, and return the server's reason code for each filter."""
         self._granted = None
         self._client.subscribe(requests, properties=properties)
         granted, said = self.wait(lambda: self._granted, ANSWER_SECONDS_MAX)
@@ -267,18 +269,19 @@ class Connection:
                     more = (
                         "MQTT 3.1.1 has no words for the reason; with --mqtt 5 there may be some."
                     )
-                raise RefusedError(
+                raise RequestRefusedError(
                     reason,
                     f"{self.address} refused the subscription to {topic_filter}: "
-                    f"{in_words(reason, first)}",
+                    f"{describe_reason(reason, first)}",
                     hint=more or None,
                 )
         return granted
 
     def close(self) -> None:
-        """Send what is still to be sent, then DISCONNECT: the will is not published.
+        """Send the rest of the data, then DISCONNECT, so that the will is not published.
 
-        Nothing is read on the way: a message that nobody asked for must not be acknowledged.
+        Nothing is read meanwhile: a message that the caller no longer handles must not be
+        acknowledged.
         """
         self._closing = True
         if self._client.is_connected():
@@ -290,29 +293,29 @@ class Connection:
         self._drop()
 
     def _drop(self) -> None:
-        """Close the socket, whatever is left to send."""
+        """Close the socket without sending the rest."""
         connected = self._client.socket()
         if connected is not None:
             connected.close()
 
-    def _lost(self) -> LostError:
+    def _lost(self) -> ConnectionLostError:
         by_server, reason, said = self._ended or (False, 0, None)
         if by_server:
-            return LostError(
-                f"{self.address} ended the connection: {in_words(reason, said)}",
-                passing=reason in PASSING,
+            return ConnectionLostError(
+                f"{self.address} ended the connection: {describe_reason(reason, said)}",
+                is_transient=reason in TRANSIENT_REASONS,
             )
         if reason == ReasonCode.PROTOCOL_ERROR:
-            return LostError(f"{self.address} sent what is not MQTT.", passing=False)
+            return ConnectionLostError(f"{self.address} sent what is not MQTT.", is_transient=False)
         if reason == ReasonCode.KEEP_ALIVE_TIMEOUT:
-            return LostError(f"{self.address} gives no sign of life.", passing=True)
-        return LostError(f"the connection to {self.address} was lost.", passing=True)
+            return ConnectionLostError(f"{self.address} gives no sign of life.", is_transient=True)
+        return ConnectionLostError(f"the connection to {self.address} was lost.", is_transient=True)
 
     def _make_client(self) -> "_Client":
         options = self._options
         client = _Client(
             CallbackAPIVersion.VERSION2,
-            client_id=options.own_client_id(),
+            client_id=options.client_id_or_random(),
             clean_session=None if options.version == MQTT_5 else not self._keep_session,
             protocol=MQTTProtocolVersion.MQTTv5
             if options.version == MQTT_5
@@ -321,7 +324,7 @@ class Connection:
             reconnect_on_failure=False,
         )
         client.connect_timeout = CONNECT_SECONDS_MAX
-        client.max_inflight_messages = 0  # whoever publishes keeps to the server's limit
+        client.max_inflight_messages = 0  # callers keep to the server's limit
         client.ws_set_options(WEBSOCKET_PATH)
         context = options.make_tls_context()
         if context is not None:
@@ -351,7 +354,7 @@ class Connection:
         self.packet_bytes_max = getattr(properties, "MaximumPacketSize", PACKET_BYTES_MAX)
         self.qos_max = getattr(properties, "MaximumQoS", 2)
         self.retain_available = bool(getattr(properties, "RetainAvailable", 1))
-        self._connected = reason.value, _said(properties)
+        self._connected = reason.value, _reason_string(properties)
 
     def _on_disconnect(
         self,
@@ -361,7 +364,11 @@ class Connection:
         reason: PahoReasonCode,
         properties: Properties | None,
     ) -> None:
-        self._ended = flags.is_disconnect_packet_from_server, reason.value, _said(properties)
+        self._ended = (
+            flags.is_disconnect_packet_from_server,
+            reason.value,
+            _reason_string(properties),
+        )
 
     def _on_subscribe(
         self,
@@ -371,7 +378,7 @@ class Connection:
         reasons: list[PahoReasonCode],
         properties: Properties | None,
     ) -> None:
-        self._granted = [reason.value for reason in reasons], _said(properties)
+        self._granted = [reason.value for reason in reasons], _reason_string(properties)
 
     def _on_publish(
         self,
@@ -382,17 +389,17 @@ class Connection:
         properties: Properties | None,
     ) -> None:
         if self.on_published is not None:
-            self.on_published(reason.value, _said(properties))
+            self.on_published(reason.value, _reason_string(properties))
 
     def _on_message(self, _client: Client, _userdata: object, message: MQTTMessage) -> None:
         if self.on_message is not None:
             self.on_message(message)
 
     def _on_socket_close(self, _client: Client, _userdata: object, connected: "SocketLike") -> None:
-        """After DISCONNECT the server closes: then it has read all that we sent.
+        """Wait until the server closes after DISCONNECT: then it has read all that we sent.
 
-        To close first, with something of the server's unread, would reset the connection, and throw
-        away what is on the way.
+        If we closed first, with unread data from the server, TCP would reset the connection and
+        drop what is on the way.
         """
         if not self._closing:
             return
@@ -408,7 +415,7 @@ class Connection:
 
 
 def make_properties(packet_type: int, **values: object) -> Properties:
-    """Those that are not None, by paho's names."""
+    """Return paho properties with the values that are not None."""
     properties = Properties(packet_type)  # type: ignore[no-untyped-call]
     for name, value in values.items():
         if value is not None:
@@ -422,17 +429,17 @@ def _poll(connected: "SocketLike", events: int, seconds: float) -> None:
     poll.poll(max(0.0, seconds) * 1_000)
 
 
-def _said(properties: Properties | None) -> str | None:
-    """The server's own words; maybe several lines."""
-    said: str | None = getattr(properties, "ReasonString", None)
-    return said
+def _reason_string(properties: Properties | None) -> str | None:
+    """Return the server's reason string, which may have several lines."""
+    text: str | None = getattr(properties, "ReasonString", None)
+    return text
 
 
 class _Client(Client):
-    """paho's client, but for a refusal at QoS 2, which paho takes for a yes, and for filters.
+    """paho's client with two corrections.
 
-    Whether a filter can be meant was decided before (subscriber.py): paho knows none with a
-    where-clause behind a wildcard.
+    paho takes a refusal at QoS 2 for success. And it refuses filters with a where-clause behind a
+    wildcard: here subscriber.py has already checked the filters.
     """
 
     @staticmethod
@@ -444,7 +451,7 @@ class _Client(Client):
         packet_id = int.from_bytes(packet[:2], "big")
         if len(packet) < 3 or packet[2] < ReasonCode.UNSPECIFIED_ERROR:
             return super()._handle_pubrec()
-        # Nothing follows, neither PUBREL nor PUBCOMP [MQTT-4.3.3-4].
+        # Neither PUBREL nor PUBCOMP follows [MQTT-4.3.3-4].
         try:
             reason = PahoReasonCode(PacketTypes.PUBREC, identifier=packet[2])
             properties = make_properties(PacketTypes.PUBREC)

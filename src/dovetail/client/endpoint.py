@@ -1,6 +1,7 @@
-"""Where to connect and as whom, checked before anything is sent.
+"""The connection options of `pub` and `sub`: address, credentials, TLS and will.
 
-Messages name the options of the command line, since that is where a mistake is mended.
+They are checked before anything is sent. Error messages name the options of the command line,
+because the user corrects them there.
 """
 
 import os
@@ -18,7 +19,7 @@ MQTT_3_1_1 = "3.1.1"
 
 PASSWORD_VARIABLE = "DOVETAIL_PASSWORD"  # noqa: S105
 TEXT_BYTES_MAX = 65_535
-"""What a text or binary field of MQTT can hold (section 1.5.4): its length has two bytes."""
+"""The largest text or binary field of MQTT (section 1.5.4): its length has two bytes."""
 
 WEBSOCKET_PATH = "/mqtt"
 
@@ -28,15 +29,15 @@ PORTS = {
     ("websocket", "plain"): 8083,
     ("websocket", "tls"): 8084,
 }
-"""Where listeners are by default. A test compares them with the settings, which take a tenth of a
-second to import."""
+"""The default ports of listeners, copied from the settings, whose import takes 0.1 s. A test
+compares them."""
 
 _PASSWORD_FILE_BYTES_MAX = TEXT_BYTES_MAX + 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """What `pub` and `sub` have in common. `check` says whether it can be meant."""
+    """The options that `pub` and `sub` share. `check` raises if they contradict each other."""
 
     host: str = "localhost"
     port: int | None = None
@@ -59,8 +60,8 @@ class ConnectionOptions:
     will_retain: bool = False
 
     @property
-    def secure(self) -> bool:
-        """Whatever is of use with TLS only asks for it."""
+    def uses_tls(self) -> bool:
+        """Each option that only makes sense with TLS implies it."""
         return self.tls or self.insecure or any((self.ca, self.certificate, self.key))
 
     @property
@@ -68,11 +69,11 @@ class ConnectionOptions:
         if self.port is not None:
             return self.port
         transport = "websocket" if self.websocket else "tcp"
-        return PORTS[transport, "tls" if self.secure else "plain"]
+        return PORTS[transport, "tls" if self.uses_tls else "plain"]
 
     @property
     def address(self) -> str:
-        """As people write it."""
+        """HOST:PORT, with an IPv6 address in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.chosen_port}"
 
@@ -91,7 +92,7 @@ class ConnectionOptions:
             raise ConfigError("a password goes with a name: give --user too.")
         if self.key is not None and self.certificate is None:
             raise ConfigError("--key goes with --certificate.")
-        self.need_mqtt_5({"--session-expiry": self.session_expiry_seconds})
+        self.require_mqtt_5({"--session-expiry": self.session_expiry_seconds})
         self._check_will()
 
     def _check_will(self) -> None:
@@ -102,18 +103,18 @@ class ConnectionOptions:
         elif self.will_payload is not None or self.will_qos or self.will_retain:
             raise ConfigError("a will needs --will-topic.")
 
-    def need_mqtt_5(self, options: Mapping[str, object]) -> None:
-        """Refuse an option that was given and that MQTT 3.1.1 has no words for."""
+    def require_mqtt_5(self, options: Mapping[str, object]) -> None:
+        """Raise if one of these options is set and the version is not MQTT 5."""
         given = [option for option, value in options.items() if value]
         if given and self.version != MQTT_5:
             raise ConfigError(f"{given[0]} needs MQTT 5, and this is MQTT {self.version}.")
 
-    def own_client_id(self) -> str:
-        """As given, or one that nobody else has and every server takes [MQTT-3.1.3-5]."""
+    def client_id_or_random(self) -> str:
+        """Return the given identifier, or a random one that every server accepts [MQTT-3.1.3-5]."""
         return self.client_id or f"dovetail{secrets.token_hex(6)}"
 
     def read_password(self) -> str | None:
-        """From the option, the file or the environment. Without a user there is none."""
+        """Read the password from the file, the option or the environment; None without a user."""
         if self.user is None:
             return None
         if self.password_file is not None:
@@ -125,22 +126,22 @@ class ConnectionOptions:
         return password
 
     def make_tls_context(self) -> ssl.SSLContext | None:
-        if not self.secure:
+        if not self.uses_tls:
             return None
-        # Each in its turn, so that an error names its file.
+        # One file after the other, so that an error names its file.
         context = ssl.create_default_context()
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         elif self.ca is not None:
-            context = _context_that_trusts(self.ca)
+            context = _make_trusting_context(self.ca)
         if self.certificate is not None:
             _load_certificate(context, self.certificate, self.key)
         return context
 
 
 def check_text(option: str, text: str | None) -> None:
-    """May it be a text on the wire?"""
+    """Raise if the text cannot be an MQTT string."""
     if text is None:
         return
     try:
@@ -153,11 +154,11 @@ def check_text(option: str, text: str | None) -> None:
         raise ConfigError(f"{option} holds the null character.")
 
 
-def check_topic(what: str, topic: str) -> None:
+def check_topic(error_prefix: str, topic: str) -> None:
     try:
         check_name(topic)
     except ClientError as error:
-        raise ConfigError(f"{what}: {error.message}.") from None
+        raise ConfigError(f"{error_prefix}: {error.message}.") from None
 
 
 def read_failure(path: Path, error: OSError) -> ConfigError:
@@ -178,7 +179,7 @@ def _read_password_file(path: Path) -> str:
     return password
 
 
-def _context_that_trusts(authority: Path) -> ssl.SSLContext:
+def _make_trusting_context(authority: Path) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=authority)
     except ssl.SSLError:

@@ -1,8 +1,8 @@
-"""What `dovetail sub` prints for a message: bytes for standard output, in one piece.
+"""Formats a message as the bytes that `dovetail sub` prints.
 
-Into a file or a pipe text goes as it came, byte by byte; what is no text is escaped. On a terminal
-unsafe characters are escaped too (process/terminal.py), in a payload all but line breaks and tabs:
-a message is written by strangers, and a terminal obeys what it is told. `raw` is raw everywhere.
+In a file or a pipe, text stays as it came; bytes that are no text are escaped. On a terminal unsafe
+characters are escaped too (process/terminal.py), because strangers write the messages and a
+terminal obeys control characters. Line breaks and tabs of a payload stay. `raw` escapes nothing.
 """
 
 import base64
@@ -19,7 +19,7 @@ from dovetail.process.terminal import printable, printable_json
 
 
 class Format(StrEnum):
-    """How a payload is shown."""
+    """How `sub` prints messages."""
 
     TEXT = "text"
     HEX = "hex"
@@ -29,8 +29,8 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Received:
-    """A message as it arrived."""
+class ReceivedMessage:
+    """A message with its properties and the time of its arrival."""
 
     topic: str
     payload: bytes
@@ -45,7 +45,7 @@ class Received:
     expiry_seconds: int | None = None
 
     @classmethod
-    def of(cls, message: MQTTMessage, now: float) -> "Received":
+    def from_paho(cls, message: MQTTMessage, now: float) -> "ReceivedMessage":
         try:
             topic = message.topic
         except UnicodeDecodeError:
@@ -66,14 +66,14 @@ class Received:
         )
 
 
-def render(message: Received, how: Format, *, verbose: bool, terminal: bool) -> bytes:
-    """The line of a message, or its bare bytes. `verbose` puts the topic in front of a payload."""
-    if how is Format.RAW:
+def render(message: ReceivedMessage, format_: Format, *, verbose: bool, terminal: bool) -> bytes:
+    """Return the line for a message, or its bare payload. `verbose` puts the topic first."""
+    if format_ is Format.RAW:
         return message.payload
-    if how is Format.JSON:
+    if format_ is Format.JSON:
         text = _as_json(message)
         return (printable_json(text) if terminal else text).encode() + b"\n"
-    topic, text = message.topic, _PAYLOADS[how](message.payload)
+    topic, text = message.topic, _PAYLOADS[format_](message.payload)
     if terminal:
         topic, text = printable(topic), printable(text, keep="\n\t")
     if verbose:
@@ -88,8 +88,8 @@ _PAYLOADS: Mapping[Format, Callable[[bytes], str]] = {
 }
 
 
-def _as_json(message: Received) -> str:
-    """One object; what a message does not have is left out."""
+def _as_json(message: ReceivedMessage) -> str:
+    """Return a JSON object, without the properties that the message does not have."""
     optional = {
         "user_properties": list(map(list, message.user_properties)) or None,
         "content_type": message.content_type,

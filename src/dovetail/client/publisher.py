@@ -1,7 +1,7 @@
 """`dovetail pub`: one message, the same one many times, or one for each line of standard input.
 
-Success means that the server has every message: acknowledged at QoS 1 and 2, handed to the network
-at QoS 0, which knows no more. The first refusal ends it.
+It succeeds when the server has acknowledged every message; at QoS 0, when the network has taken
+them. The first refusal ends it.
 """
 
 import itertools
@@ -18,10 +18,10 @@ from paho.mqtt.properties import Properties
 from dovetail.client.connection import (
     ANSWER_SECONDS_MAX,
     PACKET_BYTES_MAX,
-    Connection,
-    LostError,
-    RefusedError,
-    in_words,
+    ConnectionLostError,
+    MqttConnection,
+    RequestRefusedError,
+    describe_reason,
     make_properties,
 )
 from dovetail.client.endpoint import (
@@ -36,10 +36,10 @@ from dovetail.errors import ConfigError, ReasonCode
 from dovetail.process.terminal import complain
 
 WINDOW_MESSAGES_MAX = 100
-"""Sent and not acknowledged: enough to hide the way to the server and back."""
+"""Messages in flight at most: enough to hide the round-trip time."""
 
 LINE_BYTES_PER_SECOND_MIN = 16_384
-"""A line so slow is no fault of the server's."""
+"""The slowest network that gets no time-out."""
 
 STANDARD_INPUT = "-"
 
@@ -47,8 +47,8 @@ _READ_BYTES = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where payloads come from: exactly one of these."""
+class PayloadSource:
+    """Where payloads come from. Exactly one field is set."""
 
     payload: str | None = None
     file: Path | None = None
@@ -69,22 +69,22 @@ class Source:
             raise ConfigError("standard input is closed.")
 
     def read(self) -> bytes:
-        """The one payload of everything but `lines`."""
+        """Return the payload. Not for `lines`, which has many."""
         if self.stdin or self.payload == STANDARD_INPUT:
             data = sys.stdin.buffer.read(PACKET_BYTES_MAX + 1)
-            named = "standard input"
+            source = "standard input"
         elif self.file is not None:
-            data, named = _read_file(self.file), str(self.file)
+            data, source = _read_file(self.file), str(self.file)
         else:
-            data, named = os.fsencode(self.payload or ""), "the payload"
+            data, source = os.fsencode(self.payload or ""), "the payload"
         if len(data) > PACKET_BYTES_MAX:
-            raise _too_large(named)
+            raise _too_large(source)
         return data
 
 
 @dataclass(frozen=True, kw_only=True)
-class Publication:
-    """What every message has besides its payload."""
+class PublishRequest:
+    """The topic and properties that all messages of the command share."""
 
     topic: str
     qos: int = 0
@@ -103,7 +103,7 @@ class Publication:
                 f"--attr needs MQTT 5, and this is MQTT {options.version}.",
                 hint="There attributes are fields of a JSON payload, in a space with json_fields.",
             )
-        options.need_mqtt_5(
+        options.require_mqtt_5(
             {
                 "--property": self.user_properties,
                 "--content-type": self.content_type is not None,
@@ -135,8 +135,8 @@ class Publication:
 
 def publish(
     options: ConnectionOptions,
-    publication: Publication,
-    source: Source,
+    publication: PublishRequest,
+    source: PayloadSource,
     *,
     repeat: int = 1,
     interval_seconds: float = 0.0,
@@ -147,9 +147,9 @@ def publish(
     source.check()
     if source.lines and repeat > 1:
         raise ConfigError("--repeat sends one message again and again; --lines has many.")
-    # Before the connection, so that a file which is not there costs the server nothing.
+    # Before the connection, so that a missing file costs the server nothing.
     payload = b"" if source.lines else source.read()
-    connection = Connection(options)
+    connection = MqttConnection(options)
     try:
         connection.open()
         publisher = _Publisher(connection, publication, options.version == MQTT_5, verbose)
@@ -160,10 +160,14 @@ def publish(
 
 
 class _Publisher:
-    """Counts what was sent and what the server said to it."""
+    """Sends messages and counts the server's answers."""
 
     def __init__(
-        self, connection: Connection, publication: Publication, properties: bool, verbose: bool
+        self,
+        connection: MqttConnection,
+        publication: PublishRequest,
+        properties: bool,
+        verbose: bool,
     ) -> None:
         self._connection = connection
         self._publication = publication
@@ -173,15 +177,15 @@ class _Publisher:
         self._sent = 0
         self._answered = 0
         self._payload_bytes_max = 0
-        self._refusal: RefusedError | None = None
+        self._refusal: RequestRefusedError | None = None
         connection.on_published = self._on_published
         if publication.qos > connection.qos_max:  # [MQTT-3.2.2-11]
-            raise RefusedError(
+            raise RequestRefusedError(
                 ReasonCode.QOS_NOT_SUPPORTED,
                 f"{connection.address} takes QoS {connection.qos_max} at most.",
             )
         if publication.retain and not connection.retain_available:  # [MQTT-3.2.2-14]
-            raise RefusedError(
+            raise RequestRefusedError(
                 ReasonCode.RETAIN_NOT_SUPPORTED, f"{connection.address} retains no messages."
             )
 
@@ -191,15 +195,15 @@ class _Publisher:
                 if number and interval_seconds:
                     self._pause(interval_seconds)
                 self._send(payload)
-            self._settle(0)
-        except LostError as error:
+            self._await_answers(0)
+        except ConnectionLostError as error:
             if self._sent > 1:
                 message = f"{error.message} {self._answered:,} of {self._sent:,} messages arrived."
-                raise LostError(message, passing=error.passing) from None
+                raise ConnectionLostError(message, is_transient=error.is_transient) from None
             raise
 
     def lines(self) -> Iterator[bytes]:
-        """Lines of standard input as they come, blank ones left out."""
+        """Yield the lines of standard input as they come, without blank ones."""
         number = sys.stdin.fileno()
         begun = bytearray()
         while True:
@@ -220,10 +224,10 @@ class _Publisher:
                 raise _too_large("a line")
 
     def _send(self, payload: bytes) -> None:
-        self._settle(self._window - 1)
+        self._await_answers(self._window - 1)
         publication, connection = self._publication, self._connection
         if len(payload) > connection.packet_bytes_max:  # [MQTT-3.2.2-15]
-            raise RefusedError(
+            raise RequestRefusedError(
                 ReasonCode.PACKET_TOO_LARGE,
                 f"{connection.address} takes packets of {connection.packet_bytes_max:,} bytes "
                 "at most.",
@@ -238,17 +242,17 @@ class _Publisher:
                 retain=publication.retain,
                 properties=self._properties,
             )
-        except ValueError:  # its head did not fit in any more
+        except ValueError:  # the payload fits, but not with the packet's header
             raise _too_large("the message") from None
 
-    def _settle(self, outstanding: int) -> None:
-        """Wait until no more than so many messages are without an answer."""
+    def _await_answers(self, outstanding: int) -> None:
+        """Wait until at most `outstanding` messages have no answer."""
         while self._sent - self._answered > outstanding:
             answered = self._answered
-            on_the_way_bytes = (self._sent - answered) * self._payload_bytes_max
+            unanswered_bytes = (self._sent - answered) * self._payload_bytes_max
             self._connection.wait(
                 lambda: self._answered > answered or None,  # noqa: B023
-                answer_seconds_max(on_the_way_bytes),
+                answer_seconds_max(unanswered_bytes),
             )
         self._raise_refusal()
 
@@ -262,31 +266,31 @@ class _Publisher:
         if self._refusal is not None:
             raise self._refusal
 
-    def _on_published(self, reason: int, said: str | None) -> None:
+    def _on_published(self, reason: int, reason_string: str | None) -> None:
         self._answered += 1
         if reason >= ReasonCode.UNSPECIFIED_ERROR:
-            self._refusal = self._refusal or RefusedError(
+            self._refusal = self._refusal or RequestRefusedError(
                 reason,
                 f"{self._connection.address} refused the publication to "
-                f"{self._publication.topic}: {in_words(reason, said)}",
+                f"{self._publication.topic}: {describe_reason(reason, reason_string)}",
             )
         elif reason == ReasonCode.NO_MATCHING_SUBSCRIBERS and self._verbose:
-            complain(f"dovetail: note: {in_words(reason, said)}")
+            complain(f"dovetail: note: {describe_reason(reason, reason_string)}")
 
 
-def answer_seconds_max(on_the_way_bytes: int) -> float:
-    """How long the server may take: what we sent has to get there first."""
-    return ANSWER_SECONDS_MAX + on_the_way_bytes / LINE_BYTES_PER_SECOND_MIN
+def answer_seconds_max(unanswered_bytes: int) -> float:
+    """Return how long the server may take to answer after it got these bytes."""
+    return ANSWER_SECONDS_MAX + unanswered_bytes / LINE_BYTES_PER_SECOND_MIN
 
 
 def _read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            # Not by its size: a device or a pipe has none, and may have no end.
+            # Bounded: a device or a pipe has no size, and may have no end.
             return file.read(PACKET_BYTES_MAX + 1)
     except OSError as error:
         raise read_failure(path, error) from None
 
 
-def _too_large(what: str) -> ConfigError:
-    return ConfigError(f"{what} does not fit into a packet of {PACKET_BYTES_MAX:,} bytes.")
+def _too_large(subject: str) -> ConfigError:
+    return ConfigError(f"{subject} does not fit into a packet of {PACKET_BYTES_MAX:,} bytes.")

@@ -1,12 +1,11 @@
-"""Many messages to an MQTT server, in their order, each at least once: for programs, not people.
+"""Sends many messages to an MQTT server in order, each at least once. For use by programs.
 
-- Some are on the way at a time, as many as the server takes. `finish` returns when all of them are
-  acknowledged.
-- A connection that is lost is made again, and what was not acknowledged is sent again, from the
-  oldest on. A server that is away is waited for, so long and no longer.
-- A message that is refused ends it: the error has its topic and the server's reason.
-- Servers acknowledge in the order of messages of one QoS [MQTT-4.6.0-2], so the answer that comes
-  is for the oldest. Before one of another QoS goes all others are in.
+- Up to a window of messages is in flight. `finish` returns when all are acknowledged.
+- After a lost connection it reconnects and resends unacknowledged messages, the oldest first. It
+  waits at most `wait_seconds` for a server that is away.
+- The first refused message ends it: the error has the topic and the server's reason.
+- A server acknowledges messages of one QoS in order [MQTT-4.6.0-2], so each answer is for the
+  oldest message. Before the QoS changes, all answers must be in.
 """
 
 import logging
@@ -19,10 +18,10 @@ from paho.mqtt.packettypes import PacketTypes
 
 from dovetail.client.connection import (
     ConnectError,
-    Connection,
-    LostError,
-    RefusedError,
-    in_words,
+    ConnectionLostError,
+    MqttConnection,
+    RequestRefusedError,
+    describe_reason,
     make_properties,
 )
 from dovetail.client.endpoint import ConnectionOptions
@@ -33,10 +32,10 @@ from dovetail.process.logs import about
 log = logging.getLogger("dovetail.client")
 
 WINDOW_MESSAGES_MAX = 1_000
-_AGAIN_SECONDS = 0.5
+_RETRY_SECONDS = 0.5
 
 
-class Outgoing(NamedTuple):
+class MqttMessage(NamedTuple):
     topic: str
     payload: bytes
     qos: int = 1
@@ -45,7 +44,7 @@ class Outgoing(NamedTuple):
 
 
 class Sender:
-    """One connection at a time, made when there is something to send."""
+    """Sends messages on a connection that it opens at the first message."""
 
     def __init__(
         self,
@@ -53,31 +52,31 @@ class Sender:
         *,
         wait_seconds: float,
         clock: Callable[[], float] = time.monotonic,
-        rest: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
         self._wait_seconds = wait_seconds
         self._clock = clock
-        self._rest = rest
-        self._connection: Connection | None = None
-        self._unanswered: deque[Outgoing] = deque()
+        self._sleep = sleep
+        self._connection: MqttConnection | None = None
+        self._unanswered: deque[MqttMessage] = deque()
         self._bytes = 0
-        self._refusal: RefusedError | None = None
+        self._refusal: RequestRefusedError | None = None
 
-    def send(self, message: Outgoing) -> None:
+    def send(self, message: MqttMessage) -> None:
         if self._unanswered and self._unanswered[0].qos != message.qos:
             self.finish()
-        self._settle(self._window - 1)
+        self._await_answers(self._window - 1)
         self._unanswered.append(message)
         self._bytes += len(message.payload)
         try:
-            self._publish(self._opened(), message)
-        except LostError as error:
-            self._again(error)
+            self._publish(self._ready_connection(), message)
+        except ConnectionLostError as error:
+            self._reconnect(error)
 
     def finish(self) -> None:
-        """Everything was taken by the server."""
-        self._settle(0)
+        """Wait until the server has acknowledged every message."""
+        self._await_answers(0)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -86,50 +85,50 @@ class Sender:
 
     @property
     def _window(self) -> int:
-        return min(WINDOW_MESSAGES_MAX, self._opened().receive_max)
+        return min(WINDOW_MESSAGES_MAX, self._ready_connection().receive_max)
 
-    def _settle(self, left: int) -> None:
-        """Until no more than so many are without an answer."""
-        while len(self._unanswered) > left:
+    def _await_answers(self, outstanding: int) -> None:
+        """Wait until at most `outstanding` messages have no answer."""
+        while len(self._unanswered) > outstanding:
             before = len(self._unanswered)
             try:
-                self._opened().wait(
+                self._ready_connection().wait(
                     lambda: len(self._unanswered) < before or None,  # noqa: B023
                     answer_seconds_max(self._bytes),
                 )
-            except LostError as error:
-                self._again(error)
+            except ConnectionLostError as error:
+                self._reconnect(error)
             if self._refusal is not None:
                 raise self._refusal
 
-    def _opened(self) -> Connection:
+    def _ready_connection(self) -> MqttConnection:
         if self._connection is None:
-            self._again(None)
+            self._reconnect(None)
         assert self._connection is not None
         return self._connection
 
-    def _again(self, lost: LostError | None) -> None:
-        """A new connection, and on it what was not acknowledged."""
+    def _reconnect(self, lost: ConnectionLostError | None) -> None:
+        """Open a new connection and resend what was not acknowledged."""
         since = self._clock()
         while True:
-            if lost is not None and not lost.passing:
+            if lost is not None and not lost.is_transient:
                 raise lost
             self.close()
             try:
-                connection = Connection(self._options)
+                connection = MqttConnection(self._options)
                 connection.on_published = self._on_published
                 connection.open()
                 self._connection = connection
                 for message in [*self._unanswered]:
                     self._publish(connection, message)
-            except LostError as error:
+            except ConnectionLostError as error:
                 lost = error
-            except (ConnectError, RefusedError) as error:
-                is_passing = not isinstance(error, RefusedError) or error.passing
-                if not is_passing or self._clock() - since >= self._wait_seconds:
+            except (ConnectError, RequestRefusedError) as error:
+                is_transient = not isinstance(error, RequestRefusedError) or error.is_transient
+                if not is_transient or self._clock() - since >= self._wait_seconds:
                     raise
                 log.warning(
-                    "%s is waited for: %s",
+                    "waiting for %s: %s",
                     self._options.address,
                     error.message,
                     extra=about(self._options.address),
@@ -139,20 +138,20 @@ class Sender:
             if self._clock() - since >= self._wait_seconds:
                 assert lost is not None
                 raise lost
-            self._rest(_AGAIN_SECONDS)
+            self._sleep(_RETRY_SECONDS)
 
-    def _publish(self, connection: Connection, message: Outgoing) -> None:
+    def _publish(self, connection: MqttConnection, message: MqttMessage) -> None:
         if message.qos > connection.qos_max:  # [MQTT-3.2.2-11]
-            raise RefusedError(
+            raise RequestRefusedError(
                 ReasonCode.QOS_NOT_SUPPORTED,
                 f"{connection.address} takes QoS {connection.qos_max} at most.",
             )
         if message.retain and not connection.retain_available:  # [MQTT-3.2.2-14]
-            raise RefusedError(
+            raise RequestRefusedError(
                 ReasonCode.RETAIN_NOT_SUPPORTED, f"{connection.address} retains no messages."
             )
         if len(message.payload) > connection.packet_bytes_max:  # [MQTT-3.2.2-15]
-            raise RefusedError(
+            raise RequestRefusedError(
                 ReasonCode.PACKET_TOO_LARGE,
                 f"{connection.address} takes packets of {connection.packet_bytes_max:,} bytes at "
                 f"most, and one to {message.topic} has more.",
@@ -170,14 +169,14 @@ class Sender:
             properties=properties,
         )
 
-    def _on_published(self, reason: int, said: str | None) -> None:
+    def _on_published(self, reason: int, reason_string: str | None) -> None:
         if not self._unanswered:
             return
         message = self._unanswered.popleft()
         self._bytes -= len(message.payload)
         if reason >= ReasonCode.UNSPECIFIED_ERROR and self._refusal is None:
-            self._refusal = RefusedError(
+            self._refusal = RequestRefusedError(
                 reason,
                 f"{self._options.address} refused the publication to {message.topic}: "
-                f"{in_words(reason, said)}",
+                f"{describe_reason(reason, reason_string)}",
             )

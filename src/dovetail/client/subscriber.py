@@ -1,8 +1,8 @@
-"""`dovetail sub`: prints messages until it has enough, its time is up, or somebody ends it.
+"""`dovetail sub`: prints messages until a count, a time-out or Ctrl-C.
 
-A connection that was lost is made again, with a line on standard error, and the subscriptions with
-it unless the server still has the session. A message is acknowledged when it is printed: what could
-not be printed, a session that is kept delivers again.
+After a lost connection it reconnects, notes that on standard error, and subscribes again unless the
+server still has the session. A message is acknowledged after it is printed: a persistent session
+delivers it again if printing failed.
 """
 
 import math
@@ -24,31 +24,31 @@ from dovetail.attributes.filter_query import split_query
 from dovetail.attributes.grammar import parse
 from dovetail.client.connection import (
     ConnectError,
-    Connection,
-    LostError,
-    RefusedError,
+    ConnectionLostError,
+    MqttConnection,
+    RequestRefusedError,
     make_properties,
 )
 from dovetail.client.endpoint import MQTT_5, ConnectionOptions, check_text
-from dovetail.client.message_format import Format, Received, render
+from dovetail.client.message_format import Format, ReceivedMessage, render
 from dovetail.errors import ClientError, ConfigError, DovetailError, WhereError
 from dovetail.process.terminal import complain
 from dovetail.topics.names import check_filter, split_shared
 
 RETRY_SECONDS_MIN = 1.0
 RETRY_SECONDS_MAX = 30.0
-"""Between attempts to connect again: doubled each time, and shaken lest clients come in step."""
+"""The pause between attempts to reconnect: it doubles each time, with jitter."""
 
 SESSION_NEVER_EXPIRES = 0xFFFF_FFFF
-"""MQTT 5.0 section 3.1.2.11.2. What a kept session of MQTT 3.1.1 is."""
+"""MQTT 5.0 section 3.1.2.11.2. A persistent session of MQTT 3.1.1 never expires either."""
 
 WHERE_PROPERTY = "where"
-"""The user property of SUBSCRIBE that is a where-clause."""
+"""The user property of SUBSCRIBE that holds a where-clause."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subscription:
-    """What is asked for, the same for all filters."""
+class SubscribeRequest:
+    """The filters of the command, and the options that apply to all of them."""
 
     filters: tuple[str, ...]
     where: str | None = None
@@ -62,8 +62,10 @@ class Subscription:
         for topic_filter in self.filters:
             _check_filter(topic_filter)
             if self.no_local and split_shared(topic_filter) is not None:  # [MQTT-3.8.3-4]
-                raise ConfigError(f"--no-local does not go with {topic_filter}: it is shared.")
-        options.need_mqtt_5(
+                raise ConfigError(
+                    f"--no-local does not go with {topic_filter}: it is a shared subscription."
+                )
+        options.require_mqtt_5(
             {
                 "--no-local": self.no_local,
                 "--no-retained": not self.retained,
@@ -75,7 +77,7 @@ class Subscription:
             self._check_where(self.where, options)
 
     def _check_where(self, where: str, options: ConnectionOptions) -> None:
-        """What a space makes of it the server knows; what no space could, we."""
+        """Check the grammar. Only the server knows the spaces that the clause must fit."""
         if options.version != MQTT_5:
             raise ConfigError(
                 f"--where needs MQTT 5, and this is MQTT {options.version}.",
@@ -91,7 +93,7 @@ class Subscription:
     def requests(self, version: str) -> list[tuple[str, Any]]:
         if version != MQTT_5:
             return [(topic_filter, self.qos) for topic_filter in self.filters]
-        wanted = SubscribeOptions(
+        paho_options = SubscribeOptions(
             qos=self.qos,
             noLocal=self.no_local,
             retainAsPublished=self.retain_as_published,
@@ -99,7 +101,7 @@ class Subscription:
             if self.retained
             else SubscribeOptions.RETAIN_DO_NOT_SEND,
         )
-        return [(topic_filter, wanted) for topic_filter in self.filters]
+        return [(topic_filter, paho_options) for topic_filter in self.filters]
 
     def properties(self, version: str) -> Properties | None:
         if version != MQTT_5:
@@ -112,7 +114,7 @@ class Subscription:
 
 
 def _check_filter(topic_filter: str) -> None:
-    """A filter, or one with a where-clause behind it: the server knows where that may be."""
+    """Check a filter that may end with a where-clause; the server knows whether it may."""
     plain, query = split_query(topic_filter)
     for candidate in (topic_filter,) if query is None else (topic_filter, plain):
         try:
@@ -126,25 +128,25 @@ def _check_filter(topic_filter: str) -> None:
 
 def subscribe(
     options: ConnectionOptions,
-    subscription: Subscription,
+    subscription: SubscribeRequest,
     *,
     keep_session: bool = False,
     count: int | None = None,
     timeout_seconds: float | None = None,
-    how: Format = Format.TEXT,
+    format_: Format = Format.TEXT,
     verbose: bool = False,
 ) -> None:
-    """Print messages until there is no more to do.
+    """Print messages until the count or the time-out is reached.
 
-    An interrupt is the usual end of it, and no error unless there is a count to reach.
+    An interrupt is the usual end, and no error unless there is a count.
     """
     options.check()
     subscription.check(options)
     if keep_session and options.client_id is None:
         raise ConfigError("--keep-session needs --client-id: the server finds a session by it.")
-    if verbose and how in {Format.RAW, Format.JSON}:
-        raise ConfigError(f"--verbose does not go with {how}: there is no place for a topic.")
-    output = _Output(how, verbose)
+    if verbose and format_ in {Format.RAW, Format.JSON}:
+        raise ConfigError(f"--verbose does not go with {format_}, which cannot show the topic.")
+    output = _MessagePrinter(format_, verbose)
     subscriber = _Subscriber(
         options, subscription, keep_session, count, timeout_seconds, output.write, output.reader
     )
@@ -157,27 +159,27 @@ def subscribe(
         subscriber.close()
 
 
-class _Output:
-    """Standard output, message by message."""
+class _MessagePrinter:
+    """Writes messages to standard output, one by one."""
 
-    def __init__(self, how: Format, verbose: bool) -> None:
+    def __init__(self, format_: Format, verbose: bool) -> None:
         if sys.stdout is None:
             raise ConfigError("standard output is closed.")
-        self._how = how
+        self._format = format_
         self._verbose = verbose
         self._terminal = sys.stdout.isatty()
         self.reader = _pipe_number()
 
     def write(self, message: MQTTMessage) -> None:
-        received = Received.of(message, time.time())
+        received = ReceivedMessage.from_paho(message, time.time())
         sys.stdout.buffer.write(
-            render(received, self._how, verbose=self._verbose, terminal=self._terminal)
+            render(received, self._format, verbose=self._verbose, terminal=self._terminal)
         )
         sys.stdout.buffer.flush()
 
 
 def _pipe_number() -> int | None:
-    """Standard output, if it is a pipe that its reader may close."""
+    """Return the descriptor of standard output if it is a pipe, whose reader may leave."""
     try:
         number = sys.stdout.fileno()
         mode = os.fstat(number).st_mode
@@ -186,15 +188,15 @@ def _pipe_number() -> int | None:
     return number if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else None
 
 
-class _EnoughError(Exception):
-    """A message came after the last that was wanted: it is not ours to acknowledge."""
+class _CountReachedError(Exception):
+    """A message came after the last one of the count: it must not be acknowledged."""
 
 
 class _Subscriber:
     def __init__(
         self,
         options: ConnectionOptions,
-        subscription: Subscription,
+        subscription: SubscribeRequest,
         keep_session: bool,
         count: int | None,
         timeout_seconds: float | None,
@@ -211,10 +213,10 @@ class _Subscriber:
         self._show = show
         self._reader = reader
         self._shown = 0
-        # One at a time, so that none is half delivered when we leave a session that goes on.
-        one_by_one = keep_session and count is not None
-        self._connection = Connection(
-            options, keep_session=keep_session, receive_max=1 if one_by_one else None
+        # One at a time, so that no message is half delivered when we leave a persistent session.
+        is_one_by_one = keep_session and count is not None
+        self._connection = MqttConnection(
+            options, keep_session=keep_session, receive_max=1 if is_one_by_one else None
         )
         self._connection.on_message = self._on_message
 
@@ -224,14 +226,14 @@ class _Subscriber:
             self._subscribe()
             while not self._finished():
                 self._pump()
-        except _EnoughError:
+        except _CountReachedError:
             pass
 
     def _pump(self) -> None:
         try:
             self._connection.pump(self._left(), reader=self._reader)
-        except LostError as error:
-            if not error.passing:
+        except ConnectionLostError as error:
+            if not error.is_transient:
                 raise
             _note(f"{error.message} Connecting again.")
             self._reopen()
@@ -264,7 +266,7 @@ class _Subscriber:
                 _note(f"{self._connection.address} grants {topic_filter} QoS {qos} only.")
 
     def _reopen(self) -> None:
-        """Until there is a connection again, or no time left."""
+        """Retry until the connection is open again or the time is up."""
         pause_seconds = RETRY_SECONDS_MIN
         while self._left() > 0:
             time.sleep(min(pause_seconds * random.uniform(0.5, 1.0), self._left()))
@@ -275,8 +277,8 @@ class _Subscriber:
                     self._subscribe()
             except ConnectError:
                 continue
-            except (LostError, RefusedError) as error:
-                if not error.passing:
+            except (ConnectionLostError, RequestRefusedError) as error:
+                if not error.is_transient:
                     raise
             else:
                 _note(f"connected to {self._connection.address} again.")
@@ -284,7 +286,7 @@ class _Subscriber:
 
     def _on_message(self, message: MQTTMessage) -> None:
         if self._count is not None and self._shown >= self._count:
-            raise _EnoughError
+            raise _CountReachedError
         self._show(message)
         self._shown += 1
 

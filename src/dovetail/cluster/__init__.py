@@ -2,12 +2,12 @@
 
 Gossip, pure:
 
-    gossip.py            how every node learns what every node has to tell
+    gossip.py            spreads every node's records to every node
     membership.py        what a node knows of all nodes: versioned records
-    detector.py          phi-accrual failure detection: dead, or only late?
-    dialer.py            whom a node dials, and when it tries again
+    detector.py          phi-accrual failure detection
+    dialer.py            the nodes to dial, and the pauses between attempts
     addresses.py         host and port of a node
-    replicated_state.py  a node's own state at its peers: versions, and what waits for them
+    replicated_state.py  which version of a node's state each peer has, and what waits for that
 
 Connections:
 
@@ -16,15 +16,15 @@ Connections:
     acceptor.py          accepts connections of other nodes
     peer_link.py         one connection: frames, handshake, pings
     handshake.py         both nodes prove that they have the cluster's secret (pure)
-    secret.py            the file with that secret
+    secret.py            the file with that secret, and the keys made of it
     tls.py               TLS between nodes
     frames.py            length, kind and body (pure)
     frame_body.py        bodies to and from MessagePack (pure)
 
-Settings and questions:
+Settings and queries:
 
-    link_settings.py     what a node must be told before it has links
-    node_settings.py     a node's part in its cluster, from its settings
-    node_queries.py      questions of people, passed on to other nodes
-    query_messages.py    these questions as frames (pure)
+    link_settings.py     the settings of a node's links
+    node_settings.py     link settings, seeds and secret, from a node's settings
+    node_queries.py      queries of other nodes, for HTTP and commands
+    query_messages.py    these queries as frames (pure)
 """

@@ -1,10 +1,10 @@
-"""The door of a node: other nodes' connections, from TCP through TLS to a proof.
+"""Accepts connections of other nodes, from TCP through TLS to a proof.
 
-Everything that a stranger can hold here is bounded: so many connections
-(process/connection_slots.py says which one gives way to a newcomer), each for
-`handshake_seconds_max`, each with a frame of `HANDSHAKE_BYTES_MAX` at most. Addresses of members
-have slots of their own, which strangers cannot take. asyncio's own server would do TLS with any
-number of them before we hear of one; so we accept by ourselves.
+Everything that a stranger can use here is bounded: the number of connections
+(process/connection_slots.py says which one gives way to a newcomer), their time
+(`handshake_seconds_max`) and the size of a frame (`HANDSHAKE_BYTES_MAX`). Addresses of members have
+their own slots, which strangers cannot take. asyncio's server would do TLS with any number of
+strangers before we hear of one, so this module accepts connections itself.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ import ssl
 from collections.abc import Callable
 
 from dovetail.cluster.addresses import Address, network_of
-from dovetail.cluster.link_settings import ClusterLinks
-from dovetail.cluster.peer_link import Link, explain
+from dovetail.cluster.link_settings import LinkSettings
+from dovetail.cluster.peer_link import PeerLink, explain
 from dovetail.errors import ConfigError
 from dovetail.limits import PORTS_TRIED_MAX
-from dovetail.process.connection_slots import Slots
-from dovetail.process.descriptors import limit_now, shares_of
+from dovetail.process.connection_slots import ConnectionSlots
+from dovetail.process.descriptors import descriptor_limit, shares_of
 from dovetail.process.ports import advice
 
 _BACKLOG = 128
@@ -28,35 +28,35 @@ _PAUSE_SECONDS = 1.0
 _EVICTED = "newer connections needed its slot"
 
 
-class Door:
-    """One socket that listens."""
+class Acceptor:
+    """One listening socket, and the handshakes of its connections."""
 
     def __init__(
         self,
-        links: ClusterLinks,
+        links: LinkSettings,
         context: ssl.SSLContext | None,
-        make_link: Callable[[], Link],
+        make_link: Callable[[], PeerLink],
         is_member: Callable[[str], bool],
-        complain: Callable[[str, Link | None, str], None],
+        report_rejection: Callable[[str, PeerLink | None, str], None],
     ) -> None:
-        """`complain` is told who has not come in, the link if there is one, and why.
+        """`report_rejection` gets the host, the link if there is one, and the reason.
 
-        `is_member`: is a node of the cluster at this address, of IPv6 at this /64 prefix?
+        `is_member` tells whether a node of the cluster is at this address (IPv6: this /64 prefix).
         """
         self._links = links
         self._context = context
         self._make_link = make_link
         self._is_member = is_member
-        self._complain = complain
+        self._report_rejection = report_rejection
         self._loop = asyncio.get_running_loop()
         self._socket = _listen(links)
         members_max, strangers_max = links.member_handshakes_max, links.stranger_handshakes_max
         # Members may share one address, and so do those who flood it on one machine.
-        self._members: Slots[Link] = Slots(members_max, members_max)
-        self._strangers: Slots[Link] = Slots(
+        self._members: ConnectionSlots[PeerLink] = ConnectionSlots(members_max, members_max)
+        self._strangers: ConnectionSlots[PeerLink] = ConnectionSlots(
             strangers_max, links.stranger_handshakes_per_address_max
         )
-        self._guests: dict[Link, asyncio.Task[None]] = {}
+        self._handshakes: dict[PeerLink, asyncio.Task[None]] = {}
         self._task = self._loop.create_task(self._accept())
 
     @property
@@ -65,12 +65,12 @@ class Door:
         return Address(self._links.host or host, port)
 
     def renew(self, context: ssl.SSLContext) -> None:
-        """Connections from now on get this certificate."""
+        """Use this certificate for connections from now on."""
         self._context = context
 
     async def close(self) -> None:
-        """Who has not proven itself yet is gone when this returns."""
-        tasks = [self._task, *self._guests.values()]
+        """Stop listening, and close all connections that are not authenticated yet."""
+        tasks = [self._task, *self._handshakes.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -81,45 +81,47 @@ class Door:
             try:
                 connection, address = await self._loop.sock_accept(self._socket)
             except OSError as error:  # too many files, mostly
-                self._complain("anybody", None, f"no connection can be taken: {explain(error)}")
+                self._report_rejection(
+                    "anybody", None, f"no connection can be taken: {explain(error)}"
+                )
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             host = str(address[0])
-            if connection.fileno() >= shares_of(limit_now()).links:
+            if connection.fileno() >= shares_of(descriptor_limit()).links:
                 connection.close()
-                self._complain(host, None, "too many file descriptors are in use")
+                self._report_rejection(host, None, "too many file descriptors are in use")
                 continue
             self._take(connection, host)
-            # More may wait already: those who are in go on with their handshakes meanwhile.
+            # More connections may wait already: let accepted ones continue their handshakes.
             await asyncio.sleep(0)
 
     def _take(self, connection: socket.socket, host: str) -> None:
         network = network_of(host)
         slots = self._members if self._is_member(network) else self._strangers
-        for known in self._guests:
-            if known.has_spoken:
-                slots.speak(known)
+        for other in self._handshakes:
+            if other.has_spoken:
+                slots.speak(other)
         link = self._make_link()
         evicted = slots.enter(link, network)
         assert evicted is not link, "nobody is held here, so somebody always gives way"
         # One that has proven itself just now leaves its slot by itself.
         if evicted is not None and not evicted.is_ready:
             evicted.abort(_EVICTED)
-            self._guests[evicted].cancel()
+            self._handshakes[evicted].cancel()
         task = self._loop.create_task(self._admit(link, connection, host))
-        self._guests[link] = task
+        self._handshakes[link] = task
 
-        def left(done: asyncio.Task[None]) -> None:
-            del self._guests[link]
+        def on_end(done: asyncio.Task[None]) -> None:
+            del self._handshakes[link]
             slots.leave(link)
             if done.cancelled():
                 connection.close()  # it may not even have begun
             if link.why_gone == _EVICTED:
-                self._complain(host, link, _EVICTED)
+                self._report_rejection(host, link, _EVICTED)
 
-        task.add_done_callback(left)
+        task.add_done_callback(on_end)
 
-    async def _admit(self, link: Link, connection: socket.socket, host: str) -> None:
+    async def _admit(self, link: PeerLink, connection: socket.socket, host: str) -> None:
         seconds = self._links.handshake_seconds_max
         try:
             async with asyncio.timeout(seconds):
@@ -135,10 +137,10 @@ class Door:
             if not link.is_ready:
                 link.give_up("we stop")
         if not link.is_ready:
-            self._complain(host, link, link.why_gone)
+            self._report_rejection(host, link, link.why_gone)
 
 
-def _listen(links: ClusterLinks) -> socket.socket:
+def _listen(links: LinkSettings) -> socket.socket:
     host, port = links.host, links.port
     is_dual = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if is_dual or ":" in host else socket.AF_INET

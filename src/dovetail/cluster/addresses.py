@@ -1,4 +1,4 @@
-"""Where a node listens for others: a host and a port, and what they look like in text. Pure."""
+"""Addresses of nodes, host and port, and their text form. Pure."""
 
 import ipaddress
 import re
@@ -8,7 +8,7 @@ from dovetail.errors import ConfigError
 from dovetail.limits import CLUSTER_PORT, HOST_BYTES_MAX
 
 HOST_PATTERN = rf"\A[A-Za-z0-9._:%-]{{1,{HOST_BYTES_MAX}}}\Z"
-"""Names, IPv4 and IPv6 addresses. Whether one leads anywhere only the network knows."""
+"""Names, IPv4 and IPv6 addresses, whether or not they can be reached."""
 
 _HOST = re.compile(HOST_PATTERN)
 _TEXT = re.compile(r"(?:\[(?P<literal>[^\[\]]+)\]|(?P<name>[^:\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
@@ -24,7 +24,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """`host:port`, `[IPv6 address]:port`, or either without a port."""
+    """Parse `host:port`, `[IPv6 address]:port`, or either without a port."""
     found = _TEXT.fullmatch(text)
     host = (found["literal"] or found["name"]) if found is not None else ""
     port = int(found["port"] or CLUSTER_PORT) if found is not None else 0
@@ -38,16 +38,16 @@ def parse_address(text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Is this address one that only this machine can have? A name never is."""
+    """Is this a loopback address? A name never is."""
     address = _literal(host)
     mapped = getattr(address, "ipv4_mapped", None) or address
     return mapped is not None and mapped.is_loopback
 
 
 def network_of(host: str) -> str:
-    """The part of an address that one party has to itself: of IPv6 the /64 prefix.
+    """Return the part of an address that belongs to one party: for IPv6, the /64 prefix.
 
-    An IPv4 address is itself, however it is written; so is what is no address.
+    For IPv4 it is the whole address in normal form. A name is returned as it is.
     """
     address = _literal(host)
     mapped = getattr(address, "ipv4_mapped", None) or address
@@ -57,7 +57,7 @@ def network_of(host: str) -> str:
 
 
 def is_unspecified(host: str) -> bool:
-    """Is it every address of this machine, and so none that others could dial?"""
+    """Does it stand for every address of this machine, so that others cannot dial it?"""
     address = _literal(host)
     return not host or (address is not None and address.is_unspecified)
 

@@ -1,18 +1,18 @@
-"""A node's place in a live cluster, whatever its role: gossip, driven by real connections.
+"""A node of any role in a live cluster: drives gossip with real connections.
 
-    transport                  gossip                    the role, which builds on this
-      who is connected   ->      who is met        ->      _came_up, _went_down
-      frames             ->      GOSSIP            ->      _take: all others
-                                 who is alive      ->      _is_live, _has_left, _is_forgotten
+    transport                  gossip                    the subclass for a role
+      connections        ->      introductions     ->      _came_up, _went_down
+      frames             ->      GOSSIP            ->      _handle_frame: all other frames
+                                 presence          ->      _is_live, _has_left, _is_forgotten
 
 Rules:
 
-- A node is told some addresses (`join`). It dials them and whoever it hears of, of any role.
-- A node says its role when it is met, and by gossip before it says where it is. One whose role is
-  not known yet is left alone.
-- A node that is connected is alive, whatever gossip has heard.
-- One that has left and keeps nothing is forgotten after a while, so that one that is only started
-  anew stays known.
+- A node starts with some addresses (`join`). It dials them and every node it hears of.
+- A node tells its role in the handshake, and gossips it before its address. A node whose role is
+  not known yet is ignored.
+- A connected node counts as alive, whatever gossip says.
+- A node that has left and keeps nothing is forgotten after LEFT_FORGET_SECONDS, so that a node
+  that only restarts stays known.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from math import inf
 from random import Random
 from typing import get_args
 
-from dovetail.api.reports import NodeRole, State
+from dovetail.api.reports import NodeRole, NodeStatus
 from dovetail.cluster import gossip
 from dovetail.cluster.addresses import Address, parse_address
-from dovetail.cluster.gossip import Event, Gossip, Presence
+from dovetail.cluster.gossip import Gossip, Presence, PresenceEvent
 from dovetail.cluster.handshake import Hello
 from dovetail.cluster.limits import LEFT_FORGET_SECONDS, PHI_SUSPECT
-from dovetail.cluster.link_settings import ClusterLinks
-from dovetail.cluster.node_settings import ClusterPart
-from dovetail.cluster.peer_link import Link
+from dovetail.cluster.link_settings import LinkSettings
+from dovetail.cluster.node_settings import NodeSettings
+from dovetail.cluster.peer_link import PeerLink
 from dovetail.cluster.transport import Transport
 from dovetail.errors import ConfigError
 from dovetail.process.logs import about
@@ -39,11 +39,11 @@ from dovetail.process.logs import about
 log = logging.getLogger("dovetail.cluster")
 
 GOSSIP = 48
-"""The kind of frame."""
+"""The kind of frames with gossip."""
 
 ROLE = "role"
 ADDRESS = "address"
-"""Records of gossip."""
+"""Keys of gossip records."""
 
 _ROLES: dict[bytes, NodeRole] = {role.encode(): role for role in get_args(NodeRole)}
 _WORDS = {
@@ -58,10 +58,10 @@ class NodeAgent(ABC):
     """One life of a node."""
 
     def __init__(
-        self, part: ClusterPart, links: ClusterLinks, *, incarnation: int, random: Random
+        self, settings: NodeSettings, links: LinkSettings, *, incarnation: int, random: Random
     ) -> None:
-        """`links`: those of the part, or with more room."""
-        self._part = part
+        """`links` are those of the settings, perhaps with larger bounds."""
+        self._settings = settings
         self._random = random
         self._loop = asyncio.get_running_loop()
         self.gossip = Gossip(
@@ -69,7 +69,7 @@ class NodeAgent(ABC):
             incarnation,
             self._loop.time(),
             random,
-            forget_seconds=part.forget_seconds,
+            forget_seconds=settings.forget_seconds,
         )
         self.transport = Transport(
             links,
@@ -81,37 +81,37 @@ class NodeAgent(ABC):
             check=self._check,
             random=random,
         )
-        self._met: dict[str, tuple[int, NodeRole]] = {}
-        """The roles of those who were met, and in which life."""
-        self._unnamed: set[str] = set()
-        """Those whose role is not known yet."""
+        self._introduced: dict[str, tuple[int, NodeRole]] = {}
+        """By name: the incarnation and role in the last handshake."""
+        self._without_role: set[str] = set()
+        """Nodes whose role is not known yet."""
         self._refused: dict[str, tuple[bytes, str]] = {}
-        """Nodes that are not taken: which process that was, and why."""
+        """Nodes that are refused: the process's instance, and the reason."""
         self._bad_addresses: dict[str, str] = {}
-        """What the log has said of them."""
+        """Invalid addresses that were logged, by name."""
         self._left_at: dict[str, float] = {}
         self._silent: set[str] = set()
-        """Those of whom the log says that they are not heard any more."""
+        """Nodes that were logged as not heard any more."""
         self._timer: asyncio.TimerHandle | None = None
         self._gossip_at = 0.0
 
-    # What a role does about others ----------------------------------------------------------------
+    # For the subclass of a role -------------------------------------------------------------------
 
     @abstractmethod
-    def _take(self, link: Link, kind: int, body: bytes) -> None:
-        """A frame that is not gossip."""
+    def _handle_frame(self, link: PeerLink, kind: int, body: bytes) -> None:
+        """Handle a frame that is not gossip."""
 
     @abstractmethod
     def _came_up(self, name: str, role: NodeRole, address: Address) -> None:
-        """There is a connection to it."""
+        """A connection to the node came up."""
 
     @abstractmethod
     def _went_down(self, name: str, role: NodeRole, *, is_alive: bool) -> None:
-        """The connection is lost. `is_alive`: as far as gossip knows."""
+        """The connection was lost. `is_alive` is what gossip says."""
 
     @abstractmethod
     def _is_live(self, name: str, role: NodeRole, is_alive: bool) -> None:
-        """What gossip says, or that it has told something new."""
+        """The node's presence or its records have changed."""
 
     @abstractmethod
     def _has_left(self, name: str, role: NodeRole) -> None: ...
@@ -119,45 +119,45 @@ class NodeAgent(ABC):
     @abstractmethod
     def _is_forgotten(self, name: str) -> None: ...
 
-    def _heeds(self, name: str, role: NodeRole) -> bool:  # noqa: ARG002
-        """Or is it nobody to us?"""
+    def _is_relevant(self, name: str, role: NodeRole) -> bool:  # noqa: ARG002
+        """Does this node matter to us?"""
         return True
 
     @abstractmethod
-    def _is_at(self, name: str, role: NodeRole, address: Address) -> None:
-        """It may be dialed there."""
+    def _address_known(self, name: str, role: NodeRole, address: Address) -> None:
+        """Gossip has the node's address; it is dialed there next."""
 
     def _may_be_forgotten(self) -> Iterable[str]:
-        """Those who have left, and whom nobody has to remember."""
+        """Return the nodes that have left and need not be remembered."""
         return [name for name in self._left_at if self.gossip.keeps_nothing(name)]
 
     @abstractmethod
-    def _has_been_told(self, role: NodeRole) -> None:
-        """Somebody of this role has told what it knows of all nodes."""
+    def _gossip_answered(self, role: NodeRole) -> None:
+        """A node of this role has sent what it knows of all nodes."""
 
     # Its life -------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
         await self.transport.start()
-        # In this order: whoever knows the address knows the role.
+        # In this order: a node that knows the address knows the role.
         self.gossip.put(ROLE, self.transport.links.role.encode())
         self.gossip.put(ADDRESS, str(self.transport.address).encode())
 
-    def _seek(self) -> bool:
-        """Dial those whom we were told of. False: there is nobody."""
-        seeds = [address for address in self._part.join if address != self.transport.address]
+    def _dial_seeds(self) -> bool:
+        """Dial the seeds of the settings. False: there are none."""
+        seeds = [address for address in self._settings.join if address != self.transport.address]
         for address in seeds:
             self.transport.connect_to(None, address)
         return bool(seeds)
 
     async def _await_others(self, ready: asyncio.Event) -> bool:
-        """False after a while.
+        """Wait until ready. False: the time is over.
 
-        But a node that is refused by whoever answers does not begin at all: it would be taken for
-        the cluster.
+        A ConfigError if a node of the cluster refuses us and no other lets us in. If this node
+        started alone, clients would take it for the cluster.
         """
         try:
-            async with asyncio.timeout(self._part.join_seconds_max):
+            async with asyncio.timeout(self._settings.join_seconds_max):
                 await ready.wait()
         except TimeoutError:
             refusal = self.transport.refusal
@@ -167,7 +167,7 @@ class NodeAgent(ABC):
         return True
 
     async def _say_goodbye(self, *, keeps: bool) -> None:
-        """So that nobody has to find out by our silence."""
+        """Leave, so that others need not detect it by our silence."""
         if self._timer is not None:
             self._timer.cancel()
         for name, message in self.gossip.leave(keeps=keeps):
@@ -181,15 +181,15 @@ class NodeAgent(ABC):
         return self.gossip.name
 
     def role_of(self, name: str) -> NodeRole | None:
-        """None: it is not known yet."""
+        """Return the node's role; None: it is not known yet."""
         state = self.gossip.state(name)
-        told = None if state is None else state.value(ROLE)
-        if told is not None:
-            return _ROLES.get(told)
-        incarnation, role = self._met.get(name, (-1, None))
+        value = None if state is None else state.value(ROLE)
+        if value is not None:
+            return _ROLES.get(value)
+        incarnation, role = self._introduced.get(name, (-1, None))
         return role if state is None or incarnation >= state.incarnation else None
 
-    def state_of(self, name: str) -> State:
+    def state_of(self, name: str) -> NodeStatus:
         presence = self.gossip.presence(name)
         if presence is Presence.LEFT:
             return "left"
@@ -209,12 +209,12 @@ class NodeAgent(ABC):
             self._forget_those_who_left()
             for name, message in self.gossip.tick(now):
                 self.transport.send(name, GOSSIP, gossip.encode(message))
-            self._heed()
+            self._handle_events()
 
-    def _heed(self) -> None:
-        """What gossip has found out."""
+    def _handle_events(self) -> None:
+        """Handle what gossip has found out."""
         for event in self.gossip.take_events():
-            self._heed_one(event)
+            self._handle_event(event)
         incarnation = self.gossip.table.own.incarnation
         if incarnation != self.transport.incarnation:
             self.transport.incarnation = incarnation
@@ -222,41 +222,41 @@ class NodeAgent(ABC):
     def _forget_those_who_left(self) -> None:
         now = self._loop.time()
         for name in [*self._may_be_forgotten()]:
-            waited = now - self._left_at.get(name, -inf)  # or it was in our last life
+            waited = now - self._left_at.get(name, -inf)  # -inf: it left in our last life
             if waited > LEFT_FORGET_SECONDS:
                 self._left_at.pop(name, None)
                 self.gossip.forget(name, now)
-        self._heed()
+        self._handle_events()
 
-    def _heed_one(self, event: Event) -> None:
+    def _handle_event(self, event: PresenceEvent) -> None:
         name = event.name
         if event.presence is None:
             self.transport.forget(name)
             self._silent.discard(name)
-            self._unnamed.discard(name)
+            self._without_role.discard(name)
             self._left_at.pop(name, None)
             self._bad_addresses.pop(name, None)
             self._is_forgotten(name)
-            self._met.pop(name, None)
+            self._introduced.pop(name, None)
             return
-        # Gossip goes by chance, and may not have heard of a node that talks to us all the time.
+        # Gossip picks nodes at random, and may miss one that is connected to us all the time.
         is_heard = event.presence is Presence.DEAD and name in self.transport.connected
         is_alive = event.presence is Presence.ALIVE or is_heard
         if name in self._refused:
-            return  # to us it is not there, and so cannot go
+            return  # we treat it as absent
         role = self.role_of(name)
         if role is None:
-            self._unnamed.add(name)
+            self._without_role.add(name)
             return
-        if not self._heeds(name, role):
+        if not self._is_relevant(name, role):
             return
-        is_new = event.is_new or name in self._unnamed
-        self._unnamed.discard(name)
+        is_new = event.is_new or name in self._without_role
+        self._without_role.discard(name)
         if is_new or not is_alive:
             log.info("%s %s", name, _WORDS[event.presence], extra=about(name))
             self._silent.discard(name)
         if is_alive:
-            self._is_heard(name)
+            self._log_heard_again(name)
         elif event.presence is Presence.DEAD:
             self._silent.add(name)
         self._is_live(name, role, is_alive)
@@ -268,7 +268,7 @@ class NodeAgent(ABC):
             self._left_at[name] = self._loop.time()
             self._has_left(name, role)
 
-    def _is_heard(self, name: str) -> None:
+    def _log_heard_again(self, name: str) -> None:
         if name in self._silent:
             self._silent.discard(name)
             log.info("%s is heard again", name, extra=about(name))
@@ -278,13 +278,13 @@ class NodeAgent(ABC):
         text = None if state is None else state.value(ADDRESS)
         address = None if text is None else self._address(name, text.decode(errors="replace"))
         if address is not None:
-            self._is_at(name, role, address)
+            self._address_known(name, role, address)
             self.transport.connect_to(name, address)
 
     def _address(self, name: str, text: str) -> Address | None:
-        """None, and a line in the log, for what is none: whoever told us may have it from others.
+        """Parse an address from gossip. None, and a log line, if it is invalid.
 
-        The node itself may still come to us, and then says where it is.
+        The node itself may still dial us, and then tells its address in the handshake.
         """
         try:
             return parse_address(text)
@@ -292,71 +292,71 @@ class NodeAgent(ABC):
             if self._bad_addresses.get(name) != text:
                 self._bad_addresses[name] = text
                 log.warning(
-                    "ignored what is said of where %s is: %s",
+                    "ignored an invalid address of %s: %s",
                     name,
                     error.message,
                     extra=about(name),
                 )
             return None
 
-    # The transport's side -------------------------------------------------------------------------
+    # Callbacks of the transport -------------------------------------------------------------------
 
     def _check(self, hello: Hello) -> str | None:
-        """Why this node is not taken. Another process of that name has another chance."""
+        """Return why this process is refused, or None. A restarted process gets another chance."""
         instance, why = self._refused.get(hello.name, (b"", ""))
         return why if instance == hello.instance else None
 
-    def _refuse(self, link: Link, why: str) -> None:
-        """A node that would be taken for another one."""
+    def _refuse(self, link: PeerLink, why: str) -> None:
+        """Refuse a node that would be mistaken for another one."""
         name = link.name
         log.error("%s is refused: %s", name, why, extra=about(name))
         self._refused[name] = (link.hello.instance, why)
         self.transport.forget(name)
-        # What it says of itself must not come back through others either.
+        # Its records must not come back through other nodes either.
         self.gossip.disown(name, self._loop.time())
-        self._met.pop(name, None)
+        self._introduced.pop(name, None)
 
-    def _meet(self, hello: Hello) -> None:
+    def _introduce(self, hello: Hello) -> None:
         self._refused.pop(hello.name, None)
-        self._met[hello.name] = (hello.incarnation, hello.role)
+        self._introduced[hello.name] = (hello.incarnation, hello.role)
         self.gossip.introduce(hello.name, hello.incarnation, self._loop.time())
-        self._heed()
+        self._handle_events()
 
     def _connected(self, name: str, hello: Hello) -> None:
-        self._is_heard(name)
-        self._meet(hello)
+        self._log_heard_again(name)
+        self._introduce(hello)
         self._came_up(name, hello.role, hello.address)
         digests = self.gossip.table.digests()
-        self.transport.send(name, GOSSIP, gossip.encode(gossip.Ask(digests)))
+        self.transport.send(name, GOSSIP, gossip.encode(gossip.GossipSyn(digests)))
 
     def _accepted(self, hello: Hello) -> None:
-        self._meet(hello)
+        self._introduce(hello)
         self.transport.connect_to(hello.name, hello.address)
 
     def _lost(self, name: str) -> None:
-        # The connection was a sign of life; what remains is what others say.
+        # The connection was a sign of life. From now on only gossip counts.
         presence = self.gossip.presence(name)
         if presence is Presence.DEAD and name not in self._silent:
             self._silent.add(name)
             log.info("%s %s", name, _WORDS[presence], extra=about(name))
-        _, role = self._met[name]
+        _, role = self._introduced[name]
         self._went_down(name, role, is_alive=presence is Presence.ALIVE)
 
-    def _received(self, link: Link, kind: int, body: bytes) -> None:
+    def _received(self, link: PeerLink, kind: int, body: bytes) -> None:
         if kind == GOSSIP:
-            self._take_gossip(link, body)
+            self._handle_gossip(link, body)
         else:
-            self._take(link, kind, body)
+            self._handle_frame(link, kind, body)
 
-    def _take_gossip(self, link: Link, body: bytes) -> None:
+    def _handle_gossip(self, link: PeerLink, body: bytes) -> None:
         message = gossip.decode(body)
         answer = self.gossip.receive(message, self._loop.time())
-        self._heed()
+        self._handle_events()
         if answer is not None:
             encoded = gossip.encode(answer)
             if link.is_dialed:
                 self.transport.send(link.name, GOSSIP, encoded)
             else:
                 link.answer(GOSSIP, encoded)
-        if isinstance(message, gossip.Tell):
-            self._has_been_told(link.hello.role)
+        if isinstance(message, gossip.GossipAck):
+            self._gossip_answered(link.hello.role)

@@ -1,37 +1,37 @@
-"""Is it dead, or only late? Phi-accrual failure detection (Hayashibara et al., 2004). Pure.
+"""The phi-accrual failure detector (Hayashibara et al., 2004). Pure.
 
 Instead of a timeout there is a suspicion that grows with silence: phi = -log10 of the probability
 that a sign of life comes as late as this, judged by the intervals between the last ones. Phi 1 is
-wrong once in ten times, phi 8 once in a hundred million; a network that is always late is expected
-to be late. Intervals are taken as normally distributed, with a floor under their deviation, so that
-a very regular peer is not given up for a small hiccup. An interval that is many times what was
-expected was an outage, of the peer or of us, and is no rhythm to get used to.
+wrong once in ten times, phi 8 once in a hundred million. In a network that is always late, lateness
+is expected. Intervals are taken as normally distributed. Their deviation has a minimum, so that a
+small delay of a very regular peer is no suspicion. An interval of many times the expected length
+was an outage, of the peer or of us. The detector does not learn from it.
 """
 
 import math
 from collections import deque
 
 _OUTAGE = 4.0
-"""In expected intervals."""
+"""An interval longer than this many expected ones is an outage."""
 _PHI_MAX = 300.0
-"""Where probabilities end in floating point."""
+"""The largest phi: beyond it the probability is zero in floating point."""
 
 
-class Detector:
-    """Signs of life of one node, and the suspicion when they stop."""
+class FailureDetector:
+    """The signs of life of one node, and the suspicion when they stop."""
 
     __slots__ = ("_deviation_min", "_heard_at", "_interval_max", "_intervals", "_squares", "_total")
 
     def __init__(
         self, now: float, interval_seconds: float, *, window: int, deviation_min_seconds: float
     ) -> None:
-        """`interval_seconds` is expected until some have been seen."""
+        """Expect `interval_seconds` until some intervals have been seen."""
         self._heard_at = now
         self._deviation_min = deviation_min_seconds
         self._interval_max = interval_seconds * _OUTAGE
         self._intervals: deque[float] = deque(maxlen=window)
         self._total = self._squares = 0.0
-        # Two made-up ones, apart enough to allow for what a first estimate is worth.
+        # Two made-up intervals, with a deviation that fits a first estimate.
         self._learn(interval_seconds * 0.5)
         self._learn(interval_seconds * 1.5)
 
@@ -40,14 +40,14 @@ class Detector:
         return self._heard_at
 
     def heard(self, now: float) -> None:
-        """A sign of life. A clock that went back counts as no time."""
+        """Record a sign of life. If the clock went back, the interval is zero."""
         interval = max(now - self._heard_at, 0.0)
         if interval <= self._interval_max:
             self._learn(interval)
         self._heard_at = now
 
     def excuse(self, now: float) -> None:
-        """It is heard, and the silence before it tells nothing of the next one."""
+        """Record a sign of life without learning from the silence before it."""
         self._heard_at = now
 
     def _learn(self, interval: float) -> None:

@@ -1,7 +1,7 @@
-"""Whom a node dials, and how long it waits before it tries again. Pure.
+"""The nodes that a node dials, and the pauses between attempts. Pure.
 
-A `Dial` lasts until it is forgotten, through as many connections as it takes. It has the name of a
-node, or it is a seed: an address that somebody answers, whoever it is.
+A `DialTarget` lasts until it is forgotten, through any number of connections. It has the name of a
+node, or it is a seed: an address whose node is not known yet.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from dovetail.cluster.addresses import Address
 
 
 @dataclass(slots=True, eq=False)
-class Dial:
+class DialTarget:
     name: str | None
     address: Address
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    """Try now, and do not wait any longer."""
+    """Set it to end the pause before the next attempt."""
     failures: int = 0
-    """Since the last good connection."""
+    """Failed attempts since the last good connection."""
     task: "asyncio.Task[None] | None" = None
 
     def __str__(self) -> str:
@@ -26,13 +26,13 @@ class Dial:
 
 
 def pause_seconds(failures: int, seconds_min: float, seconds_max: float, random: Random) -> float:
-    """Doubles with each failure; drawn from its upper half, so that nodes do not march in step."""
+    """Return a pause that doubles with each failure, times a random 0.5 to 1 against lockstep."""
     longest = min(seconds_max, seconds_min * 2.0 ** min(failures, 32))
     return longest * random.uniform(0.5, 1.0)
 
 
-class Grievances:
-    """What was logged of late, so that who tries for ever is not a line of the log each time."""
+class RefusalLog:
+    """Remembers logged refusals, so that the same one is not logged at each attempt."""
 
     def __init__(self, count_max: int, seconds: float) -> None:
         self._count_max = count_max
@@ -40,7 +40,7 @@ class Grievances:
         self._logged_at: dict[tuple[str, str], float] = {}
 
     def is_news(self, who: str, what: str, now: float) -> bool:
-        """Is it to be logged? Then it will not be for a while."""
+        """Return whether to log it. If so, the same is no news for a while."""
         key = (who, what)
         logged_at = self._logged_at.get(key)
         if logged_at is not None and now - logged_at < self._seconds:

@@ -1,6 +1,6 @@
-"""What is in a frame, to and from bytes: MessagePack, and an error for what cannot be read. Pure.
+"""Encodes and decodes the bodies of frames as MessagePack. Pure.
 
-Each kind of frame has its struct, with bounds, and a decoder of it, where it is understood.
+The module that handles a kind of frame has its struct, with bounds, and a decoder of it.
 """
 
 from typing import TypeVar
@@ -15,7 +15,7 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def decoded(decoder: msgspec.msgpack.Decoder[Body], body: bytes) -> Body:
-    """A frame's body, or a PeerError."""
+    """Decode a frame's body. A PeerError if it cannot be read."""
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -2,10 +2,10 @@
 
 Rules:
 
-- A length is judged as soon as its header is there, before anything of its size exists.
-- What is kept of an unfinished frame is what has come of it. Every byte is copied a few times at
-  most, however a stream is cut into reads.
-- Kinds below `KIND_FIRST` are the links' own. The others mean what their users agree on.
+- A length is checked as soon as its header is there, before memory of that size is allocated.
+- Only the received bytes of an unfinished frame are kept. Every byte is copied a few times at most,
+  however a stream is cut into reads.
+- Kinds below `KIND_FIRST` belong to the links. The others belong to the users of links.
 """
 
 from struct import Struct
@@ -30,12 +30,12 @@ def encode(kind: int, body: bytes) -> bytes:
 
 
 def header(kind: int, body_bytes: int) -> bytes:
-    """What stands before a body that is too large to be copied."""
+    """Return the header alone, for a body that is too large to be copied."""
     return _HEADER.pack(body_bytes, kind)
 
 
 class FrameReader:
-    """A stream of bytes, cut into frames."""
+    """Cuts a stream of bytes into frames."""
 
     __slots__ = ("_missing", "_partial", "frame_bytes_max")
 
@@ -43,17 +43,17 @@ class FrameReader:
         """`frame_bytes_max` counts headers too, and may be changed between frames."""
         self.frame_bytes_max = frame_bytes_max
         self._partial = bytearray()
-        self._missing = 0  # bytes until there is something new to be known about it
+        self._missing = 0  # bytes until the header or the frame is complete
 
     @property
     def kept_bytes(self) -> int:
-        """Of a frame that has not come to its end."""
+        """Bytes that are kept of an unfinished frame."""
         return len(self._partial)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The frames that end in `data`, as kinds and bodies.
+        """Return the frames that end in `data`, as kinds and bodies.
 
-        A PeerError means that the stream cannot be read any further; frames that ended in the same
+        After a PeerError the stream cannot be read any further. Frames that ended in the same
         `data` are lost with it.
         """
         if len(data) < self._missing:

@@ -32,7 +32,7 @@ PHI_DEAD = 8.0
 PHI_SUSPECT = 3.0
 """The suspicion at which reports show a node as late; it has no other effect."""
 
-QUESTION_SECONDS_MAX = 1.0
+QUERY_SECONDS_MAX = 1.0
 """A report waits this long for the answers of other brokers, then goes without them."""
 
 LEFT_FORGET_SECONDS = 60.0
@@ -97,8 +97,8 @@ DIAL_FAILURES_QUIET = 5
 """Failed attempts, some three seconds of them, before the log reports them: nodes that start
 together are not ready at the same moment."""
 
-GRIEVANCES_MAX = 1_000
+LOGGED_REFUSALS_MAX = 1_000
 """Refusals that are remembered, so that a peer's next attempt does not log the same line."""
 
-GRIEVANCE_SECONDS = 60.0
+LOGGED_REFUSAL_SECONDS = 60.0
 """The same refusal is logged again after this time."""

@@ -1,4 +1,4 @@
-"""What a node has to be told before it can have links with others, checked as it is made."""
+"""The settings of a node's links with others. They are checked when they are made."""
 
 import re
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ from dovetail.limits import CLUSTER_PORT, LINK_SILENCE_SECONDS_MAX, NODE_NAME_BY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterLinks:
-    """One node's part of its cluster's links. Who is dialed is not in it."""
+class LinkSettings:
+    """Name, addresses, secret, TLS and limits of a node's links; not the nodes that it dials."""
 
     name: str
-    """The node's; no two nodes of a cluster have the same."""
+    """The node's name, unique in the cluster."""
 
     role: NodeRole = "broker"
-    """What it is for."""
+    """The node's role."""
 
     cluster: str = "dovetail"
     """Nodes of different clusters refuse each other."""
@@ -44,16 +44,16 @@ class ClusterLinks:
     """0 takes any free one."""
 
     may_move: bool = False
-    """To a port behind this one if it is taken."""
+    """Take a later port if this one is in use."""
 
     shares_port: bool = False
-    """With who started this node, and holds the port for it."""
+    """Share the port with the process that started this node and holds it."""
 
     advertise: Address | None = None
     """Where others dial it. None: where it listens, which then has to be one address."""
 
     secret: bytes = b""
-    """What the nodes of the cluster share. Empty: only nodes on this machine are linked."""
+    """The cluster's secret. Empty: only nodes on this machine are linked."""
 
     certificate: str = ""
     """A PEM file with the node's certificate chain. Empty: no TLS, on either side."""

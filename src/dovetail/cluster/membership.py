@@ -2,15 +2,14 @@
 
 Rules:
 
-- A node writes its own records only, and each write takes the next number of its one counter. So
-  (node, incarnation, version) names a content, and two tables that have it have the same.
-- A higher incarnation of a node replaces a lower one whole; within an incarnation the higher
+- A node writes its own records only, and each write takes the next version of its one counter. So
+  (node, incarnation, version) identifies the content in all tables.
+- A higher incarnation of a node replaces a lower one as a whole. Within an incarnation, the higher
   version of a key wins. Merging is commutative, associative and idempotent.
 - A heartbeat is a version without content.
-- A delta has what came after a version, in order, and may be cut anywhere. It is taken only by a
-  table that has all that came before, so what is known of a node is its history up to a version,
-  without holes.
-- Values are bytes that nothing here looks into.
+- A delta has the records after a version, in order, and may be cut anywhere. A table accepts it
+  only if it has all earlier ones. So it knows a node's history up to a version, without holes.
+- Values are opaque bytes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +28,7 @@ _DELTA_OVERHEAD_BYTES = 40
 
 
 class Record(Struct, frozen=True, array_like=True):
-    """One thing that a node tells of itself."""
+    """A key and value that a node publishes about itself."""
 
     key: Annotated[str, Meta(max_length=RECORD_KEY_BYTES_MAX)]
     version: Number
@@ -37,7 +36,7 @@ class Record(Struct, frozen=True, array_like=True):
 
 
 class Digest(Struct, frozen=True, array_like=True):
-    """How much of a node's history somebody has."""
+    """How much of a node's history a table has."""
 
     name: Name
     incarnation: Number
@@ -45,7 +44,7 @@ class Digest(Struct, frozen=True, array_like=True):
 
 
 class Delta(Struct, frozen=True, array_like=True):
-    """A part of a node's history: what came after `since`, up to `version`."""
+    """A part of a node's history: the records after `since`, up to `version`."""
 
     name: Name
     incarnation: Number
@@ -79,17 +78,17 @@ class NodeState:
     __hash__ = None  # type: ignore[assignment]
 
 
-class Change(Struct, frozen=True):
-    """What a delta brought."""
+class MembershipChange(Struct, frozen=True):
+    """What a delta has changed."""
 
     name: str
     is_new: bool
-    """A node or an incarnation that was not known."""
+    """The node or its incarnation was not known."""
     keys: tuple[str, ...]
 
 
-class Table:
-    """All nodes, as one of them knows them."""
+class MembershipTable:
+    """All nodes and their records, as one node knows them."""
 
     def __init__(self, name: str, incarnation: int) -> None:
         self.name = name
@@ -108,7 +107,7 @@ class Table:
         self.own.version += 1
 
     def put(self, key: str, value: bytes) -> None:
-        """Tell everybody. Unchanged values are no news."""
+        """Publish a value. An unchanged value is not published again."""
         own = self.own
         if own.value(key) == value:
             return
@@ -117,11 +116,11 @@ class Table:
         if key not in own.records and len(own.records) >= NODE_RECORDS_MAX:
             raise ValueError(f"more than {NODE_RECORDS_MAX} records of one node")
         own.version += 1
-        own.records.pop(key, None)  # records stand in the order of their versions
+        own.records.pop(key, None)  # records stay in the order of their versions
         own.records[key] = Record(key, own.version, value)
 
     def outlive(self, incarnation: int) -> None:
-        """Others know a later life of us: our clock went back, or the disk was lost. Go beyond."""
+        """Become later than `incarnation`, which others know: our clock or disk went back."""
         own = self.own
         renewed = NodeState(incarnation + 1, own.version)
         renewed.records = own.records
@@ -135,9 +134,9 @@ class Table:
         ]
 
     def compare(self, theirs: Iterable[Digest]) -> tuple[list[Digest], list[Digest]]:
-        """What they lack, as the digests that they have; and what we lack, as those that we have.
+        """Return digests: what they lack, as they have it, and what we lack, as we have it.
 
-        Of a node that one side has never heard of, the digest is all zeros but for the name.
+        If one side has never heard of a node, its digest is all zeros but for the name.
         """
         they_lack: list[Digest] = []
         we_lack: list[Digest] = []
@@ -154,7 +153,7 @@ class Table:
         return they_lack, we_lack
 
     def deltas(self, lacking: Iterable[Digest], bytes_max: int) -> list[Delta]:
-        """For somebody who has this much. What does not fit comes another time."""
+        """Return deltas for a table with these digests, as many as fit."""
         found = []
         room = bytes_max
         for digest in lacking:
@@ -174,8 +173,8 @@ class Table:
                 found.append(Delta(digest.name, state.incarnation, since, version, tuple(records)))
         return found
 
-    def apply(self, delta: Delta) -> Change | None:
-        """None if it brings nothing, or does not follow on what is known."""
+    def apply(self, delta: Delta) -> MembershipChange | None:
+        """Apply a delta. Return None if it has nothing new, or does not follow our history."""
         if delta.name == self.name:
             if delta.incarnation > self.own.incarnation or (
                 delta.incarnation == self.own.incarnation and delta.version > self.own.version
@@ -203,10 +202,10 @@ class Table:
             state.records[record.key] = record
         state.version = delta.version
         self.nodes[delta.name] = state
-        return Change(delta.name, is_new, tuple(record.key for record in news))
+        return MembershipChange(delta.name, is_new, tuple(record.key for record in news))
 
     def introduce(self, name: str, incarnation: int) -> bool:
-        """Somebody was met; what it has to tell is not known yet. False if that is no news."""
+        """Add a node that has connected, without its records. False: it is known already."""
         known = self.nodes.get(name)
         if known is not None and known.incarnation >= incarnation:
             return False
@@ -221,7 +220,7 @@ class Table:
 
 
 def _after(records: dict[str, Record], since: int, bytes_max: int) -> tuple[list[Record], bool]:
-    """The records after this version, oldest first, as many as fit; and whether these are all."""
+    """Return the records after a version, oldest first, as many as fit, and whether all do."""
     found: list[Record] = []
     newest_first = []
     for record in reversed(records.values()):

@@ -1,15 +1,15 @@
-"""Questions of people, passed on by the node that they asked to the others: how are you?
+"""Queries other nodes for their reports, for HTTP pages and commands.
 
-    here                                            another node
-      | -- QUESTION: number, about what ----------> |   when a person asks, and never by itself
-      | <- ANSWER: the same number, a report ------ |
+    this node                                       another node
+      | -- QUERY: number, topic, attributes ------> |   only on request of a person or program
+      | <- QUERY_REPLY: the same number, a report - |
 
 Rules:
 
-- Nothing hangs on an answer but what a person sees. Who does not answer within a second is shown
-  without one.
-- People who ask at the same time get the same answers: others are asked once.
-- A node of any role answers a node of any role.
+- Replies are for display only. A node that does not reply within QUERY_SECONDS_MAX is shown without
+  a report.
+- Requests at the same time share one query of the cluster.
+- A node of any role replies to a node of any role.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ import msgspec
 from dovetail.api.reports import ClusterReport, NodeEntry, NodeReport
 from dovetail.cluster.agent import ADDRESS, NodeAgent
 from dovetail.cluster.frame_body import decoded, encode
-from dovetail.cluster.limits import QUESTION_SECONDS_MAX
-from dovetail.cluster.peer_link import Link
+from dovetail.cluster.limits import QUERY_SECONDS_MAX
+from dovetail.cluster.peer_link import PeerLink
 from dovetail.cluster.query_messages import (
-    ANSWER,
-    QUESTION,
-    Answer,
-    Question,
-    answer_decoder,
-    question_decoder,
+    QUERY,
+    QUERY_REPLY,
+    NodeQuery,
+    QueryReply,
+    query_decoder,
+    query_reply_decoder,
 )
 
 Report = TypeVar("Report")
@@ -39,8 +39,8 @@ Report = TypeVar("Report")
 _node_decoder = msgspec.msgpack.Decoder(NodeReport)
 
 
-class NodeAsking(ABC):
-    """One node's questions to others, and its answers to theirs."""
+class NodeQueries(ABC):
+    """One node's queries to others, and its replies to theirs."""
 
     def __init__(self, agent: NodeAgent) -> None:
         self._agent = agent
@@ -49,26 +49,26 @@ class NodeAsking(ABC):
         self._waiting: dict[int, tuple[str, asyncio.Future[bytes]]] = {}
         self._gathering: asyncio.Task[ClusterReport] | None = None
 
-    # What a role knows ----------------------------------------------------------------------------
+    # For the subclass of a role -------------------------------------------------------------------
 
     @abstractmethod
     def node(self) -> NodeReport:
-        """Of ourselves."""
+        """Return this node's report."""
 
     def _names(self) -> Iterable[str]:
-        """All others."""
+        """Return the names of all other nodes."""
         return {*self._agent.gossip.table} - {self._agent.name}
 
     def _address(self, name: str) -> str:
         state = self._agent.gossip.state(name)
-        told = None if state is None else state.value(ADDRESS)
-        return "" if told is None else told.decode(errors="replace")
+        value = None if state is None else state.value(ADDRESS)
+        return "" if value is None else value.decode(errors="replace")
 
-    def _answer(self, question: Question) -> bytes:  # noqa: ARG002
-        """A report."""
+    def _answer(self, question: NodeQuery) -> bytes:  # noqa: ARG002
+        """Return the report that a query asks for, encoded."""
         return encode(self.node())
 
-    # Of all ---------------------------------------------------------------------------------------
+    # Queries --------------------------------------------------------------------------------------
 
     async def cluster(self) -> ClusterReport:
         if self._gathering is None:
@@ -101,41 +101,41 @@ class NodeAsking(ABC):
         self,
         topic: bytes,
         names: Iterable[str],
-        kind: int = QUESTION,
+        kind: int = QUERY,
         attributes: Mapping[str, str] | None = None,
     ) -> dict[str, bytes]:
-        """Answers by name. Without a topic it is about how they are."""
+        """Send a query to these nodes. Return the encoded reports by name, of those that reply."""
         asked: list[int] = []
         for name in names:
             number = next(self._numbers)
-            body = encode(Question(number, topic, {**(attributes or {})}))
+            body = encode(NodeQuery(number, topic, {**(attributes or {})}))
             if self._agent.transport.send(name, kind, body):
                 self._waiting[number] = (name, self._loop.create_future())
                 asked.append(number)
         try:
             if asked:
                 futures = [self._waiting[number][1] for number in asked]
-                await asyncio.wait(futures, timeout=QUESTION_SECONDS_MAX)
+                await asyncio.wait(futures, timeout=QUERY_SECONDS_MAX)
         finally:
             waited = [self._waiting.pop(number) for number in asked]
         return {name: future.result() for name, future in waited if future.done()}
 
     # Frames ---------------------------------------------------------------------------------------
 
-    def takes(self, link: Link, kind: int, body: bytes) -> bool:
-        """Was it a question or an answer? What is asked is answered on the same connection."""
-        if kind == QUESTION and not link.is_dialed:
-            question = decoded(question_decoder, body)
-            link.answer(ANSWER, encode(Answer(question.number, self._answer(question))))
-        elif kind == ANSWER and link.is_dialed:
+    def takes(self, link: PeerLink, kind: int, body: bytes) -> bool:
+        """Handle a query or a reply. Return False for other frames."""
+        if kind == QUERY and not link.is_dialed:
+            question = decoded(query_decoder, body)
+            link.answer(QUERY_REPLY, encode(QueryReply(question.number, self._answer(question))))
+        elif kind == QUERY_REPLY and link.is_dialed:
             self.answered(link.name, body)
         else:
             return False
         return True
 
     def answered(self, name: str, body: bytes) -> None:
-        """An ANSWER, maybe too late."""
-        answer = decoded(answer_decoder, body)
+        """Take a QUERY_REPLY, maybe too late."""
+        answer = decoded(query_reply_decoder, body)
         asked, future = self._waiting.get(answer.number, ("", None))
         if future is not None and asked == name and not future.done():
             future.set_result(answer.report)
@@ -144,7 +144,7 @@ class NodeAsking(ABC):
 def read(
     decoder: msgspec.msgpack.Decoder[Report], answers: dict[str, bytes], name: str
 ) -> Report | None:
-    """None for what another version says that this one cannot read."""
+    """Decode a node's report. None if it is missing, or another version's and unreadable."""
     report = answers.get(name)
     if report is None:
         return None

@@ -1,7 +1,7 @@
-"""A node's part in its cluster, made of its settings: links, whom to look for, the sketches' seed.
+"""Makes a node's cluster settings from its settings file: links, seeds, secret and sketch seed.
 
-The secret is in the file that the settings name. Where they name none it is in the data folder: a
-node that joins nobody makes one there, and one that joins others has to have theirs.
+The secret is in the file that the settings name, or else in the data folder. A node that joins no
+others makes one there. A node that joins others needs a copy of theirs.
 """
 
 from dataclasses import dataclass, replace
@@ -10,42 +10,45 @@ from pathlib import Path
 from dovetail.api.reports import NodeRole
 from dovetail.cluster.addresses import Address, parse_address
 from dovetail.cluster.limits import SECRET_FILE
-from dovetail.cluster.link_settings import ClusterLinks
+from dovetail.cluster.link_settings import LinkSettings
 from dovetail.cluster.secret import make_secret, read_secret, seed_of
-from dovetail.cluster.tls import Tls
-from dovetail.errors import ConfigError, files_explained
+from dovetail.cluster.tls import LinkTls
+from dovetail.errors import ConfigError, explain_file_errors
 from dovetail.limits import CLUSTER_JOIN_SECONDS_MAX, FORGET_SECONDS
-from dovetail.settings import Cluster, Settings
+from dovetail.settings import ClusterSettings, Settings
 
 
 @dataclass(frozen=True)
-class ClusterPart:
-    """What a node has to know to be one of several."""
+class NodeSettings:
+    """The settings that a node needs to be in a cluster."""
 
-    links: ClusterLinks
+    links: LinkSettings
     join: tuple[Address, ...] = ()
     seed: int = 0
-    """Of the hashes in sketches; the same for all nodes."""
+    """The seed of the hashes in sketches, the same for all nodes."""
     join_seconds_max: float = CLUSTER_JOIN_SECONDS_MAX
     forget_seconds: float = FORGET_SECONDS
 
 
-def part_of(
+def node_settings_of(
     settings: Settings,
     name: str,
     *,
     role: NodeRole = "broker",
     may_move: bool = False,
     shares_port: bool = False,
-) -> ClusterPart:
-    """`name` is the node's. With `may_move` it takes a port behind its own if that is taken.
+) -> NodeSettings:
+    """Return the settings of the node `name`. The secret's file is read, or made.
 
-    `shares_port`: with who started it, and holds the port.
+    With `may_move` the node takes a later port if its own is in use. With `shares_port` it shares
+    the port with the process that started it and holds the port.
     """
     cluster = settings.cluster
     secret = read_secret(secret_file_of(settings))
-    return ClusterPart(
-        links_of(cluster, name, secret, role=role, may_move=may_move, shares_port=shares_port),
+    return NodeSettings(
+        link_settings_of(
+            cluster, name, secret, role=role, may_move=may_move, shares_port=shares_port
+        ),
         join=tuple(map(parse_address, cluster.join)),
         seed=seed_of(secret, cluster.name),
         join_seconds_max=cluster.join_seconds,
@@ -53,16 +56,16 @@ def part_of(
     )
 
 
-def links_of(
-    cluster: Cluster,
+def link_settings_of(
+    cluster: ClusterSettings,
     name: str,
     secret: bytes,
     *,
     role: NodeRole = "broker",
     may_move: bool = False,
     shares_port: bool = False,
-) -> ClusterLinks:
-    return ClusterLinks(
+) -> LinkSettings:
+    return LinkSettings(
         name=name,
         role=role,
         cluster=cluster.name,
@@ -79,22 +82,22 @@ def links_of(
     )
 
 
-def renewed_tls(links: ClusterLinks, cluster: Cluster) -> Tls | None:
-    """Of links that have it, from the files that the settings name now; None: they have none."""
+def renewed_tls(links: LinkSettings, cluster: ClusterSettings) -> LinkTls | None:
+    """Read the certificates again, from the files in the settings. None: links have no TLS."""
     if not links.certificate:
         return None
     if not cluster.certificate:
         raise ConfigError("links with other nodes have TLS until the next start.")
-    return Tls(replace(links, certificate=cluster.certificate, key=cluster.key, ca=cluster.ca))
+    return LinkTls(replace(links, certificate=cluster.certificate, key=cluster.key, ca=cluster.ca))
 
 
 def secret_file_of(settings: Settings, folder: Path | None = None) -> str:
-    """Where the secret is, which is there when this returns; `folder` stands for the data's."""
+    """Return the path of the secret's file. Without one, make it in `folder` or the data folder."""
     cluster = settings.cluster
     if cluster.secret_file:
         return cluster.secret_file
     file = (Path(settings.data) if folder is None else folder) / SECRET_FILE
-    with files_explained(file):
+    with explain_file_errors(file):
         is_there = file.exists()
     if not is_there:
         if cluster.join:

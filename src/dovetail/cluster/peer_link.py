@@ -1,15 +1,15 @@
-"""One connection between two nodes: bytes to frames, the handshake, pings, what waits to be sent.
+"""One connection between two nodes: frames, the handshake, pings and the send buffer.
 
     opened -> handshake (handshake.py) -> ready -> gone
 
 Rules:
 
 - The dialer sends, and pings; the acceptor answers. Frames of users begin when the link is ready.
-- What is sent in one turn of the loop is written at its end, joined.
-- `backlog_bytes_max` bounds what a peer has not taken; what does not fit is not sent, and the
-  caller knows. From a peer that does not take our answers no further questions are read.
-- A peer of which nothing is heard, or that takes nothing, is closed after a while. While bytes
-  wait for it, its taking them counts as a sign of life: a ping may stand behind all of them.
+- Frames that are sent in one turn of the loop are joined and written at its end.
+- `backlog_bytes_max` bounds the bytes that a peer has not read. A frame that does not fit is not
+  sent: `send` returns False. If a peer does not read our answers, we stop reading its frames.
+- A link is closed after a while if its peer is silent or reads nothing. While bytes wait for the
+  peer, reading them counts as a sign of life: a ping may stand behind all of them.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from typing import Protocol, cast
 
 from dovetail.cluster import frames
 from dovetail.cluster.addresses import Address
-from dovetail.cluster.dialer import Dial
+from dovetail.cluster.dialer import DialTarget
 from dovetail.cluster.frames import HEADER_BYTES, KIND_FIRST, KIND_LAST, FrameReader
-from dovetail.cluster.handshake import Handshake, Hello, State
+from dovetail.cluster.handshake import Handshake, HandshakeState, Hello
 from dovetail.cluster.limits import (
     HANDSHAKE_BYTES_MAX,
     WRITE_HIGH_WATER_BYTES,
     WRITE_JOIN_BYTES_MAX,
 )
-from dovetail.cluster.link_settings import ClusterLinks
+from dovetail.cluster.link_settings import LinkSettings
 from dovetail.errors import PeerError
 
 log = logging.getLogger("dovetail.cluster")
@@ -36,43 +36,43 @@ log = logging.getLogger("dovetail.cluster")
 _PING = frames.encode(frames.PING, b"")
 _PONG = frames.encode(frames.PONG, b"")
 _GOODBYE_SECONDS = 1.0
-"""What a peer gets to take our last words."""
+"""How long a peer may take to read our last bytes."""
 
 
-class Owner(Protocol):
-    """What a link asks of the transport that it belongs to."""
+class LinkOwner(Protocol):
+    """The transport that a link belongs to."""
 
     @property
-    def links(self) -> ClusterLinks: ...
+    def links(self) -> LinkSettings: ...
 
     def clock(self) -> float: ...
 
-    def opened(self, link: "Link", secure: ssl.SSLObject | None) -> Handshake: ...
+    def opened(self, link: "PeerLink", secure: ssl.SSLObject | None) -> Handshake: ...
 
-    def wake(self, link: "Link") -> None:
-        """It has something to write: call its `flush` at the end of this turn."""
+    def wake(self, link: "PeerLink") -> None:
+        """The link has something to write: call its `flush` at the end of this turn."""
 
-    def ready(self, link: "Link") -> None:
-        """The peer has proven itself."""
+    def ready(self, link: "PeerLink") -> None:
+        """The handshake is done."""
 
-    def received(self, link: "Link", kind: int, body: bytes) -> None: ...
+    def received(self, link: "PeerLink", kind: int, body: bytes) -> None: ...
 
-    def gone(self, link: "Link") -> None: ...
+    def gone(self, link: "PeerLink") -> None: ...
 
 
-class Link(asyncio.Protocol):
-    """A connection with a peer, and to its users whom to answer."""
+class PeerLink(asyncio.Protocol):
+    """One connection with a peer. Users send frames and answers with it."""
 
-    def __init__(self, owner: Owner, dial: Dial | None = None) -> None:
-        """With a `dial` it is we who have dialed."""
+    def __init__(self, owner: LinkOwner, dial: DialTarget | None = None) -> None:
+        """`dial` is given if we have dialed."""
         self.dial = dial
         self.heard_at = owner.clock()
         self.is_ready = False
         self.why_gone = ""
         self.address = Address("?", 0)
-        """Of the socket at the other end; a node may be dialed at `hello.address`."""
+        """The address of the peer's socket; a node is dialed at `hello.address`."""
         self.settled = asyncio.Event()
-        """The peer has proven itself, or the connection is gone."""
+        """Set when the handshake is done, or the connection is gone."""
         self.gone = asyncio.Event()
         self.handshake: Handshake | None = None
         self._owner = owner
@@ -91,7 +91,7 @@ class Link(asyncio.Protocol):
 
     @property
     def hello(self) -> Hello:
-        """The peer's. Its word is proven once the link is ready."""
+        """The peer's HELLO, proven once the link is ready."""
         assert self.handshake is not None
         assert self.handshake.peer is not None
         return self.handshake.peer
@@ -106,12 +106,12 @@ class Link(asyncio.Protocol):
 
     @property
     def has_spoken(self) -> bool:
-        """Has the peer said who it is, proven or not?"""
+        """Has the peer sent its HELLO, proven or not?"""
         return self.handshake is not None and self.handshake.peer is not None
 
     @property
     def is_open(self) -> bool:
-        """May something be sent?"""
+        """May frames be sent?"""
         return self.is_ready and self._closed_at is None
 
     # In -------------------------------------------------------------------------------------------
@@ -153,11 +153,11 @@ class Link(asyncio.Protocol):
         handshake = self.handshake
         assert handshake is not None
         self._write(handshake.receive(kind, body))
-        if handshake.state is State.REFUSED:
+        if handshake.state is HandshakeState.REFUSED:
             assert handshake.refusal is not None
             who = "refused" if handshake.is_refused_by_us else "refused by it"
             self.close(f"{who}: {handshake.refusal.sentence}")
-        elif handshake.state is State.DONE:
+        elif handshake.state is HandshakeState.DONE:
             self._reader.frame_bytes_max = self._links.frame_bytes_max
             self.is_ready = True
             self._owner.ready(self)
@@ -171,7 +171,7 @@ class Link(asyncio.Protocol):
         return self._outgoing_bytes + waiting
 
     def answer(self, kind: int, body: bytes) -> bool:
-        """Send it to the other end of this connection. False: it does not fit, or is closed."""
+        """Send a frame on this connection. False: it does not fit, or the link is closed."""
         return self.send(kind, body)
 
     def send(self, kind: int, body: bytes) -> bool:
@@ -212,13 +212,13 @@ class Link(asyncio.Protocol):
             transport.writelines(pieces)
 
     def _write(self, data: bytes) -> None:
-        """At once: the handshake's steps wait for nothing."""
+        """Write at once, for the handshake."""
         if data and self._transport is not None and not self._transport.is_closing():
             self._given_bytes += len(data)
             self._transport.write(data)
 
     def pause_writing(self) -> None:
-        # The dialer always reads; if both sides stopped, neither would go on.
+        # The dialer always reads: if both sides stopped, both would wait for ever.
         if not self.is_dialed and self._transport is not None and self._closed_at is None:
             self._transport.pause_reading()
 
@@ -229,11 +229,11 @@ class Link(asyncio.Protocol):
     # Time -----------------------------------------------------------------------------------------
 
     def excuse(self, now: float) -> None:
-        """It is we who did not listen for a while."""
+        """Ignore the silence so far: we did not listen."""
         self._moved_at = self._free_at = now
 
     def judge(self, now: float) -> None:
-        """Close a peer that is not heard, or takes nothing; call it every few pings."""
+        """Close the link if the peer is silent or reads nothing. Call it at every ping."""
         if self._transport is None:
             return
         waiting = self._transport.get_write_buffer_size()
@@ -255,7 +255,7 @@ class Link(asyncio.Protocol):
     # The end --------------------------------------------------------------------------------------
 
     def close(self, why: str) -> None:
-        """After what is on its way."""
+        """Close the link after sending what waits."""
         if self._closed_at is None:
             self.flush()
             self._closed_at = self._owner.clock()
@@ -264,7 +264,7 @@ class Link(asyncio.Protocol):
                 self._transport.close()
 
     def abort(self, why: str) -> None:
-        """At once."""
+        """Close the link at once."""
         if self._closed_at is None:
             self._closed_at = self._owner.clock()
             self.why_gone = why
@@ -272,9 +272,9 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     def give_up(self, why: str) -> None:
-        """At once, and without waiting to hear of it.
+        """Close the link at once, and run `connection_lost`.
 
-        Loops do not tell the end of a connection whose making was cancelled.
+        The loop does not call that for a connection whose making was cancelled.
         """
         self.abort(why)
         self.connection_lost(None)
@@ -293,7 +293,7 @@ class Link(asyncio.Protocol):
 
 
 def explain(error: Exception) -> str:
-    """Why a connection could not be, in a few words."""
+    """Return why a connection failed, in a few words."""
     if isinstance(error, ssl.SSLError):
         return f"TLS: {(error.reason or str(error)).lower().replace('_', ' ')}"
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:

@@ -1,33 +1,33 @@
-"""Questions of people, which one node passes on to others, as frames. Pure.
+"""The frames of queries, which a node sends to others for HTTP and commands. Pure.
 
-    asked                                           any other node
-      | -- QUESTION: number, about what ----------> |
-      | <- ANSWER: the same number, a report ------ |
+    queried node                                    any other node
+      | -- QUERY: number, topic, attributes ------> |
+      | <- QUERY_REPLY: the same number, a report - |
 
-Without a topic a node tells how it is. DRAIN is a question without a topic too, to a matcher: it is
-to hand over and leave, and tells how it is before it does. MOVE has in the topic's place where
-matchers shall be (matcher/relocation.py); who is one of them goes there, and tells how it is then.
+Without a topic, a node replies with its NodeReport. DRAIN is a query without a topic, to a matcher:
+it replies with its report, hands over and leaves. MOVE has a plan's places in the field for the
+topic (matcher/relocation.py): the matcher begins to move, and replies with its report.
 """
 
 import msgspec
 from msgspec import Struct
 
-QUESTION, ANSWER, DRAIN, MOVE = range(64, 68)
+QUERY, QUERY_REPLY, DRAIN, MOVE = range(64, 68)
 
 
-class Question(Struct, frozen=True, array_like=True):
-    """Where does this topic lead, with these attributes; empty: how are you?"""
+class NodeQuery(Struct, frozen=True, array_like=True):
+    """Asks for the route of a topic with attributes; without a topic, for the node's report."""
 
     number: int
     topic: bytes
     attributes: dict[str, str] = {}
 
 
-class Answer(Struct, frozen=True, array_like=True):
+class QueryReply(Struct, frozen=True, array_like=True):
     number: int
     report: bytes
-    """As api/reports.py has it."""
+    """A report of api/reports.py as MessagePack."""
 
 
-question_decoder = msgspec.msgpack.Decoder(Question)
-answer_decoder = msgspec.msgpack.Decoder(Answer)
+query_decoder = msgspec.msgpack.Decoder(NodeQuery)
+query_reply_decoder = msgspec.msgpack.Decoder(QueryReply)

@@ -26,7 +26,7 @@ NOTHING = -1
 
 
 @dataclass(slots=True)
-class _Peer:
+class _Replica:
     is_live: bool = False  # as gossip says
     is_up: bool = False  # there is a connection to it
     is_in_flight: bool = False  # it has not answered the last message yet
@@ -45,7 +45,7 @@ class ReplicatedState:
     """What the peers of one node have of its state."""
 
     def __init__(self) -> None:
-        self._peers: dict[str, _Peer] = {}
+        self._peers: dict[str, _Replica] = {}
         self._waiters: deque[_Waiter] = deque()
 
     # Peers ----------------------------------------------------------------------------------------
@@ -57,12 +57,12 @@ class ReplicatedState:
         return name in self._peers and self._peers[name].is_live
 
     def peer_is_live(self, name: str, is_live: bool) -> None:
-        self._peers.setdefault(name, _Peer()).is_live = is_live
+        self._peers.setdefault(name, _Replica()).is_live = is_live
         self._release()
 
     def peer_is_up(self, name: str, is_up: bool) -> None:
         """A connection to the peer came up, or ended."""
-        self._peers[name] = _Peer(self.is_live(name), is_up)
+        self._peers[name] = _Replica(self.is_live(name), is_up)
 
     def forget(self, name: str) -> None:
         """The peer will not come back."""

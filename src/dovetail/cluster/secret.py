@@ -1,9 +1,9 @@
 """The secret that the nodes of a cluster share: its file, and the key that is made of it.
 
-The secret itself is never sent, nor is anything made of it but proofs (`handshake.py`). Who has a
-proof could try secrets on it at leisure, so the key comes from scrypt, which makes every guess cost
-16 MiB and tens of milliseconds; a node pays that once, when it starts. The cluster's name is the
-salt: what was tried on one cluster is of no use against another.
+The secret itself is never sent. Only proofs are made of it (`handshake.py`). An attacker with a
+proof could guess secrets offline. So the key comes from scrypt, where every guess costs 16 MiB and
+tens of milliseconds; a node pays that once, when it starts. The cluster's name is the salt: guesses
+for one cluster are useless against another.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _MAKE_ONE = "`(umask 077; openssl rand -hex 32 > FILE)` makes a good one."
 
 
 def read_secret(path: Path | str) -> bytes:
-    """The content of the file, without the line break at its end."""
+    """Return the content of the file, without the line break at its end."""
     try:
         with Path(path).open("rb") as file:
             mode = Path(path).stat().st_mode
@@ -49,10 +49,10 @@ def read_secret(path: Path | str) -> bytes:
 
 
 def make_secret(path: Path) -> None:
-    """A new one for its owner alone, unless there is one. Its folder is made, too."""
+    """Make a secret file, readable for its owner only, unless it exists. Make its folder, too."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Written under another name first: who finds the file finds all of it.
+        # Written under another name first, so that the file is never incomplete.
         draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -69,7 +69,7 @@ def make_secret(path: Path) -> None:
 
 
 def check_secret(secret: bytes, source: str) -> None:
-    """A ConfigError if it is too short to be one."""
+    """Raise a ConfigError if the secret is too short."""
     if len(secret) < SECRET_BYTES_MIN:
         raise ConfigError(
             f"the cluster's secret in {source} has {len(secret)} bytes; "
@@ -79,7 +79,7 @@ def check_secret(secret: bytes, source: str) -> None:
 
 
 def key_of(secret: bytes, cluster: str) -> bytes:
-    """The key of the proofs in this cluster. Slow by design."""
+    """Return the key of the proofs in this cluster. Slow by design."""
     return hashlib.scrypt(
         secret,
         salt=_SALT + cluster.encode(),
@@ -91,6 +91,6 @@ def key_of(secret: bytes, cluster: str) -> bytes:
 
 
 def seed_of(secret: bytes, cluster: str) -> int:
-    """Of the hashes in sketches. Nodes tell it to each other, and it tells nothing of the key."""
+    """Return the seed of the hashes in sketches. It is sent, and reveals nothing of the key."""
     digest = hmac.digest(key_of(secret, cluster), b"seed of sketches", "sha256")
     return int.from_bytes(digest[:_SEED_BYTES], "big")

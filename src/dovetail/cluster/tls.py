@@ -1,9 +1,8 @@
-"""TLS between nodes: both ends' contexts, and what a proof covers of the connection.
+"""TLS between nodes: the contexts of both sides, and the channel that a proof covers.
 
-With a `ca` each side shows a certificate that it signed. Names in certificates are not compared:
-nodes are dialed at addresses that come and go. Without a `ca` no certificate is verified; that
-nobody stands between two nodes then follows from their proofs, which cover the acceptor's
-certificate (`handshake.py`).
+With a `ca`, each side shows a certificate that the `ca` signed. Names in certificates are not
+compared: addresses of nodes come and go. Without a `ca`, no certificate is verified. The proofs
+then exclude a man in the middle: they cover the acceptor's certificate (`handshake.py`).
 """
 
 import hashlib
@@ -11,7 +10,7 @@ import re
 import ssl
 from pathlib import Path
 
-from dovetail.cluster.link_settings import ClusterLinks
+from dovetail.cluster.link_settings import LinkSettings
 from dovetail.errors import ConfigError
 
 _CERTIFICATE = re.compile(
@@ -19,18 +18,18 @@ _CERTIFICATE = re.compile(
 )
 
 
-class Tls:
-    """The contexts of one node, and its own certificate's digest."""
+class LinkTls:
+    """The TLS contexts of one node, and the digest of its certificate."""
 
-    def __init__(self, links: ClusterLinks) -> None:
+    def __init__(self, links: LinkSettings) -> None:
         self.accepting = _context(ssl.PROTOCOL_TLS_SERVER, links)
         self.dialing = _context(ssl.PROTOCOL_TLS_CLIENT, links)
         self.channel = _own_channel(Path(links.certificate))
-        """Of connections that we accept."""
+        """The channel of connections that we accept."""
 
 
 def channel_of(connection: ssl.SSLObject) -> bytes:
-    """Of a connection that we dialed."""
+    """Return the channel of a connection that we dialed."""
     certificate = connection.getpeercert(binary_form=True)
     return b"" if certificate is None else hashlib.sha256(certificate).digest()
 
@@ -43,7 +42,7 @@ def _own_channel(file: Path) -> bytes:
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(found[0])).digest()
 
 
-def _context(protocol: int, links: ClusterLinks) -> ssl.SSLContext:
+def _context(protocol: int, links: LinkSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False

@@ -1,4 +1,4 @@
-"""A node's connections with the others: who is dialed, who is let in, and how frames get there.
+"""A node's connections with other nodes: dialed and accepted links, and the frames on them.
 
     connect_to ->  dialing -> handshake -> ready: on_connected, send ... on_lost -> dialing ...
                       ^____________________ pause, longer each time ____________________|
@@ -8,14 +8,14 @@
 Rules:
 
 - A node sends on connections that it has dialed, and answers come back on them. So two nodes have
-  two connections, one each way, and nothing has to be settled between them.
-- What is an answer to nothing in particular goes on the connection that the peer has opened too.
+  two connections, one each way, and need not agree on one.
+- `answer` sends on the connection that the peer has dialed, also without a question.
 - Frames to a peer arrive in order or, once a connection is lost, not at all: `send` promises
-  nothing. Whoever needs to know asks for an answer.
-- A dial goes on until it is forgotten. A seed that turns out to be a node which is connected
-  already has served its purpose, and is forgotten.
-- A name belongs to one process. Another one gets it when the first is gone, or not heard any more,
-  or when it is at the same address and so must have taken its place.
+  nothing. A caller that needs to know asks for an answer.
+- A dial target is dialed until it is forgotten. A seed is forgotten if its node turns out to be
+  connected already.
+- A name belongs to one process. Another process gets it when the first is gone or silent, or if it
+  is at the same address and so must have replaced the first.
 - Callbacks run inside the loop's turn and must not block. A PeerError from one closes the link.
 """
 
@@ -27,51 +27,51 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from random import Random
 
-from dovetail.cluster.acceptor import Door
+from dovetail.cluster.acceptor import Acceptor
 from dovetail.cluster.addresses import Address, is_loopback, network_of
-from dovetail.cluster.dialer import Dial, Grievances, pause_seconds
+from dovetail.cluster.dialer import DialTarget, RefusalLog, pause_seconds
 from dovetail.cluster.handshake import (
     INSTANCE_BYTES,
     NONCE_BYTES,
-    Code,
     Handshake,
+    HandshakeRefusal,
+    HandshakeRole,
     Hello,
-    Refusal,
-    Role,
+    RefusalCode,
 )
 from dovetail.cluster.limits import (
     DIAL_FAILURES_QUIET,
-    GRIEVANCE_SECONDS,
-    GRIEVANCES_MAX,
+    LOGGED_REFUSAL_SECONDS,
+    LOGGED_REFUSALS_MAX,
     MEMBER_ADDRESSES_MAX,
 )
-from dovetail.cluster.link_settings import ClusterLinks
-from dovetail.cluster.peer_link import Link, explain
+from dovetail.cluster.link_settings import LinkSettings
+from dovetail.cluster.peer_link import PeerLink, explain
 from dovetail.cluster.secret import key_of
-from dovetail.cluster.tls import Tls, channel_of
+from dovetail.cluster.tls import LinkTls, channel_of
 from dovetail.limits import CLUSTER_NODES_MAX
 from dovetail.process.logs import about
 
 log = logging.getLogger("dovetail.cluster")
 
 _GOODBYE_SECONDS = 1.0
-_NOT_OF_US = frozenset({Code.OURSELVES, Code.OTHER_NAME})
-"""Refusals that say nothing about this node: an address leads elsewhere than it did."""
+_NOT_OF_US = frozenset({RefusalCode.OURSELVES, RefusalCode.OTHER_NAME})
+"""Refusals that say nothing about this node: the address belongs to another node now."""
 _LINKS_MAX = 4 * CLUSTER_NODES_MAX
-"""One each way, and as many that are lost and not known to be."""
+"""One link each way, and as many whose loss is not noticed yet."""
 _LATE_PINGS = 4
-"""When our own clock is late by so many pings, silence says nothing about peers."""
+"""If our own clock is late by so many pings, silence says nothing about peers."""
 
 
 class Transport:
-    """The links of one node. `incarnation` may be raised at any time; new links tell it."""
+    """The links of one node. `incarnation` may be raised at any time; new links use it."""
 
     def __init__(
         self,
-        links: ClusterLinks,
+        links: LinkSettings,
         *,
         incarnation: int,
-        on_frame: Callable[[Link, int, bytes], None],
+        on_frame: Callable[[PeerLink, int, bytes], None],
         on_connected: Callable[[str, Hello], None],
         on_lost: Callable[[str], None],
         on_accepted: Callable[[Hello], None] = lambda _: None,
@@ -80,10 +80,10 @@ class Transport:
         token_bytes: Callable[[int], bytes] = secrets.token_bytes,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`check` says why a node that has proven itself is not taken, or None.
+        """`check` returns why an authenticated node is refused, or None.
 
-        `on_accepted` tells of a node that has dialed us; who wants to send to it dials it too.
-        `on_lost` follows each `on_connected`, but for peers that were forgotten and after `stop`.
+        `on_accepted` reports a node that has dialed us; to send to it, dial it, too. `on_lost`
+        follows each `on_connected`, except for forgotten peers and after `stop`.
         """
         self.links = links
         self.incarnation = incarnation
@@ -96,63 +96,63 @@ class Transport:
         self._token_bytes = token_bytes
         self._loop = asyncio.get_running_loop()
         self.clock = clock or self._loop.time
-        self._tls = Tls(links) if links.certificate else None
+        self._tls = LinkTls(links) if links.certificate else None
         self._key = key_of(links.secret, links.cluster)
         self._instance = token_bytes(INSTANCE_BYTES)
-        self._door: Door | None = None
+        self._acceptor: Acceptor | None = None
         self._is_stopped = False
-        self._dials: set[Dial] = set()
-        self._links: set[Link] = set()
-        self._dialed: dict[str, Link] = {}
-        self._accepted: dict[str, set[Link]] = {}
+        self._dials: set[DialTarget] = set()
+        self._links: set[PeerLink] = set()
+        self._dialed: dict[str, PeerLink] = {}
+        self._accepted: dict[str, set[PeerLink]] = {}
         self._members: dict[str, None] = {}
-        """Addresses where nodes of the cluster are, or were; the latest is the last."""
-        self._dirty: list[Link] = []
+        """Addresses where nodes of the cluster are, or were, oldest first."""
+        self._dirty: list[PeerLink] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._grievances = Grievances(GRIEVANCES_MAX, GRIEVANCE_SECONDS)
+        self._refusal_log = RefusalLog(LOGGED_REFUSALS_MAX, LOGGED_REFUSAL_SECONDS)
         self.refusal: str | None = None
-        """What the last node said that did not let us in, after the last one that did."""
+        """The last refusal since a node let us in, as a sentence."""
         self._ticked_at = self.clock()
         self._ticker: asyncio.TimerHandle | None = None
 
     # For its user ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen. Who is dialed is said by `connect_to`."""
+        """Listen. `connect_to` dials nodes."""
         context = None if self._tls is None else self._tls.accepting
-        self._door = Door(
-            self.links, context, lambda: Link(self), self._members.__contains__, self._refused
+        self._acceptor = Acceptor(
+            self.links, context, lambda: PeerLink(self), self._members.__contains__, self._refused
         )
         self._ticked_at = self.clock()
         self._ticker = self._loop.call_later(self.links.ping_seconds, self._tick)
 
     @property
     def address(self) -> Address:
-        """Where others may dial this node."""
-        assert self._door is not None, "not started"
-        return self.links.advertise or self._door.address
+        """The address where others dial this node."""
+        assert self._acceptor is not None, "not started"
+        return self.links.advertise or self._acceptor.address
 
     @property
     def connected(self) -> frozenset[str]:
-        """The nodes that something can be sent to."""
+        """The nodes that frames can be sent to."""
         return frozenset(self._dialed)
 
     def connect_to(self, name: str | None, address: Address) -> None:
-        """Dial it, and again whenever the connection is lost, until it is forgotten.
+        """Dial a node, and again whenever the connection is lost, until it is forgotten.
 
-        A seed has no name. For a node that is dialed already this is its address from the next
-        attempt on, which comes at once if it is waiting.
+        A seed has no name. If the node is dialed already, its new address counts from the next
+        attempt on. A pause before that attempt ends.
         """
-        self._is_at(address.host)
+        self._remember_member_address(address.host)
         dial = (self._dial_of(name) if name is not None else None) or self._seed_at(address, name)
         if dial is None:
             if len(self._dials) >= CLUSTER_NODES_MAX:
                 log.warning("%s is not dialed: there are too many nodes", address)
                 return
             assert not self._is_stopped
-            dial = Dial(name, address)
+            dial = DialTarget(name, address)
             self._dials.add(dial)
-            dial.task = self._start(self._keep(dial))
+            dial.task = self._start(self._maintain(dial))
             return
         dial.name = name or dial.name
         if dial.address != address:
@@ -160,7 +160,7 @@ class Transport:
             dial.wake.set()
 
     def forget(self, peer: str | Address) -> None:
-        """Do not dial it any more, and close the connection. A seed goes by its address."""
+        """Stop dialing a node, and close the connection. A seed is named by its address."""
         dial = self._dial_of(peer) if isinstance(peer, str) else self._seed_at(peer)
         if dial is None:
             return
@@ -171,53 +171,53 @@ class Transport:
             link.close("it was forgotten")
 
     def send(self, name: str, kind: int, body: bytes) -> bool:
-        """False: there is no connection, or what waits for this peer leaves no room for it."""
+        """Send a frame. False: there is no connection, or the peer's backlog is full."""
         link = self._dialed.get(name)
         return link is not None and link.send(kind, body)
 
-    def renew(self, tls: Tls) -> None:
-        """Connections from now on have these certificates and authorities; those there are stay."""
+    def renew(self, tls: LinkTls) -> None:
+        """Use these certificates for new connections. Open ones stay."""
         assert self._tls is not None, "links without TLS stay so"
         self._tls = tls
-        if self._door is not None:
-            self._door.renew(tls.accepting)
+        if self._acceptor is not None:
+            self._acceptor.renew(tls.accepting)
 
     def answer(self, name: str, kind: int, body: bytes) -> bool:
-        """On the connection that this peer has opened, without having been asked just now.
+        """Send a frame on the connection that this peer has opened.
 
-        False: there is none, or it does not fit.
+        False: there is none, or the frame does not fit.
         """
         found = [link for link in self._accepted.get(name, ()) if link.is_open]
         if not found:
             return False
-        # A peer that lost a connection speaks on the next one.
+        # A peer that lost a connection uses its next one.
         return max(found, key=lambda link: link.heard_at).answer(kind, body)
 
     def hang_up(self, name: str, why: str) -> None:
-        """Close the connections that this peer has opened. It dials anew, and begins anew."""
+        """Close the connections that this peer has opened. It dials again, and starts afresh."""
         for link in [*self._accepted.get(name, ())]:
             link.close(why)
 
     def unsent_bytes(self, name: str) -> int:
-        """Bytes that wait for this peer to take them."""
+        """Return how many bytes wait for this peer to read them."""
         link = self._dialed.get(name)
         return 0 if link is None else link.unsent_bytes
 
     def heard_at(self, name: str) -> float | None:
-        """When anything was last heard of it, on either connection. None: there is none.
+        """Return when the peer was last heard, on either connection. None: there is none.
 
-        Both sides ping, so of a peer that is alive something is heard every `ping_seconds`.
+        Both sides ping, so a live peer is heard every `ping_seconds`.
         """
         found = [link.heard_at for link in self._links_with(name)]
         return max(found) if found else None
 
     async def stop(self) -> None:
-        """What was sent is written if peers take it soon. No callback comes after this begins."""
+        """Close all links, after sending what peers read soon. No callback runs any more."""
         self._is_stopped = True
         if self._ticker is not None:
             self._ticker.cancel()
-        if self._door is not None:
-            await self._door.close()
+        if self._acceptor is not None:
+            await self._acceptor.close()
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -233,11 +233,11 @@ class Transport:
 
     # Dialing --------------------------------------------------------------------------------------
 
-    async def _keep(self, dial: Dial) -> None:
-        """A connection for this dial, for as long as it lasts."""
+    async def _maintain(self, dial: DialTarget) -> None:
+        """Keep a connection with this target until it is forgotten."""
         links = self.links
         while dial in self._dials:
-            link = await self._try(dial)
+            link = await self._dial_once(dial)
             if link is not None:
                 ready_at = self.clock()
                 await link.gone.wait()
@@ -252,9 +252,9 @@ class Transport:
                     await dial.wake.wait()
             dial.wake.clear()
 
-    async def _try(self, dial: Dial) -> Link | None:
-        """One attempt: a link that is ready, or a complaint in the log."""
-        link = Link(self, dial)
+    async def _dial_once(self, dial: DialTarget) -> PeerLink | None:
+        """Dial once. Return a link that is ready, or log the failure and return None."""
+        link = PeerLink(self, dial)
         tls = self._tls
         try:
             async with asyncio.timeout(self.links.handshake_seconds_max):
@@ -281,7 +281,7 @@ class Transport:
             self.refusal = refusal.sentence
         if link.handshake is None and dial.failures < DIAL_FAILURES_QUIET:
             log.debug("cannot connect to %s: %s", dial, link.why_gone)
-        elif self._is_news(str(dial), link, link.why_gone):
+        elif self._should_log(str(dial), link, link.why_gone):
             log.warning(
                 "cannot connect to %s: %s", dial, link.why_gone, extra=about(str(dial.address))
             )
@@ -289,7 +289,7 @@ class Transport:
 
     # For links ------------------------------------------------------------------------------------
 
-    def opened(self, link: Link, secure: ssl.SSLObject | None) -> Handshake:
+    def opened(self, link: PeerLink, secure: ssl.SSLObject | None) -> Handshake:
         self._links.add(link)
         links = self.links
         address = self.address
@@ -307,7 +307,7 @@ class Transport:
         if self._tls is not None and secure is not None:
             channel = channel_of(secure) if link.is_dialed else self._tls.channel
         return Handshake(
-            Role.DIALER if link.is_dialed else Role.ACCEPTOR,
+            HandshakeRole.DIALER if link.is_dialed else HandshakeRole.ACCEPTOR,
             hello,
             self._key,
             channel=channel,
@@ -316,7 +316,7 @@ class Transport:
             check=self._check,
         )
 
-    def wake(self, link: Link) -> None:
+    def wake(self, link: PeerLink) -> None:
         if not self._dirty:
             self._loop.call_soon(self._flush)
         self._dirty.append(link)
@@ -326,16 +326,16 @@ class Transport:
         for link in dirty:
             link.flush()
 
-    def ready(self, link: Link) -> None:
-        self._is_at(link.address.host)
+    def ready(self, link: PeerLink) -> None:
+        self._remember_member_address(link.address.host)
         if self._is_stopped:
             link.close("we stop")
         elif link.dial is not None:
-            self._ready_for(link.dial, link)
+            self._dialed_ready(link.dial, link)
         else:
-            self._ready_from(link)
+            self._accepted_ready(link)
 
-    def _ready_for(self, dial: Dial, link: Link) -> None:
+    def _dialed_ready(self, dial: DialTarget, link: PeerLink) -> None:
         name = link.name
         earlier = self._dialed.get(name)
         if dial not in self._dials:
@@ -353,24 +353,24 @@ class Transport:
             log.info("connected to %s at %s", name, link.address, extra=about(name))
             self._on_connected(name, link.hello)
 
-    def _ready_from(self, link: Link) -> None:
-        # A peer that lost a connection dials anew before we notice: both stay for a while.
+    def _accepted_ready(self, link: PeerLink) -> None:
+        # A peer that lost a connection dials again before we notice: both links stay for a while.
         self._accepted.setdefault(link.name, set()).add(link)
         dial = self._dial_of(link.name)
         if dial is not None and link.name not in self._dialed:
             dial.wake.set()  # it is there: no need to wait
         self._on_accepted(link.hello)
 
-    def received(self, link: Link, kind: int, body: bytes) -> None:
+    def received(self, link: PeerLink, kind: int, body: bytes) -> None:
         if not self._is_stopped:
             self._on_frame(link, kind, body)
 
-    def gone(self, link: Link) -> None:
+    def gone(self, link: PeerLink) -> None:
         self._links.discard(link)
         self._lose(link)
 
-    def _lose(self, link: Link) -> None:
-        """It is of no use any more."""
+    def _lose(self, link: PeerLink) -> None:
+        """Remove a link that cannot be used any more."""
         if not link.is_ready:
             return
         name = link.name
@@ -384,19 +384,19 @@ class Transport:
                 log.info("lost %s at %s: %s", name, link.address, link.why_gone, extra=about(name))
                 self._on_lost(name)
 
-    def _check(self, hello: Hello) -> Refusal | None:
-        """Of a node that has proven itself."""
+    def _check(self, hello: Hello) -> HandshakeRefusal | None:
+        """Return why an authenticated node is refused, or None."""
         name = hello.name
         if (why := self._check_of_node(hello)) is not None:
-            return Refusal(Code.NOT_TAKEN, why)
+            return HandshakeRefusal(RefusalCode.NOT_TAKEN, why)
         if len(self._links) > _LINKS_MAX:
-            return Refusal(Code.NOT_TAKEN, f"{self.links.name} has too many peers")
+            return HandshakeRefusal(RefusalCode.NOT_TAKEN, f"{self.links.name} has too many peers")
         others = [link for link in self._links_with(name) if link.hello.instance != hello.instance]
         silent_from = self.clock() - self.links.silence_seconds_max
         for link in others:
             if link.hello.address != hello.address and link.heard_at > silent_from:
                 sentence = f"the name {name} is in use by the node at {link.hello.address}"
-                return Refusal(Code.NAME_IN_USE, sentence)
+                return HandshakeRefusal(RefusalCode.NAME_IN_USE, sentence)
         for link in others:
             link.abort(f"another process has taken its place at {hello.address}")
             self._lose(link)
@@ -424,10 +424,10 @@ class Transport:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _is_at(self, host: str) -> None:
-        """A node of the cluster: whoever comes from there gets a slot that strangers cannot take.
+    def _remember_member_address(self, host: str) -> None:
+        """Remember the address of a member: connections from there get the members' slots.
 
-        It stays one when the node leaves, since one that is only started anew leaves too.
+        It stays when the node leaves, since a restarting node leaves, too.
         """
         network = network_of(host)
         self._members.pop(network, None)
@@ -435,14 +435,14 @@ class Transport:
         if len(self._members) > MEMBER_ADDRESSES_MAX:
             del self._members[next(iter(self._members))]
 
-    def _dial_of(self, name: str) -> Dial | None:
+    def _dial_of(self, name: str) -> DialTarget | None:
         link = self._dialed.get(name)
         if link is not None:
             return link.dial
         return next((dial for dial in self._dials if dial.name == name), None)
 
-    def _seed_at(self, address: Address, name: str | None = None) -> Dial | None:
-        """A seed with this address that is, or may turn out to be, the node of that name."""
+    def _seed_at(self, address: Address, name: str | None = None) -> DialTarget | None:
+        """Return the seed with this address that is, or may be, the node of that name."""
         for dial in self._dials:
             if dial.name is None and dial.address == address:
                 link = self._link_of(dial)
@@ -450,25 +450,25 @@ class Transport:
                     return dial
         return None
 
-    def _link_of(self, dial: Dial) -> Link | None:
+    def _link_of(self, dial: DialTarget) -> PeerLink | None:
         return next((link for link in self._dialed.values() if link.dial is dial), None)
 
-    def _links_with(self, name: str) -> list[Link]:
+    def _links_with(self, name: str) -> list[PeerLink]:
         dialed = self._dialed.get(name)
         return [*self._accepted.get(name, ()), *(() if dialed is None else (dialed,))]
 
-    def _drop_dial(self, dial: Dial) -> None:
+    def _drop_dial(self, dial: DialTarget) -> None:
         self._dials.discard(dial)
         if dial.task is not None:
             dial.task.cancel()
 
-    def _refused(self, who: str, link: Link | None, why: str) -> None:
-        if self._is_news(who, link, why):
-            log.warning("did not let %s in: %s", who, why)
+    def _refused(self, who: str, link: PeerLink | None, why: str) -> None:
+        if self._should_log(who, link, why):
+            log.warning("rejected the connection from %s: %s", who, why)
 
-    def _is_news(self, who: str, link: Link | None, why: str) -> bool:
+    def _should_log(self, who: str, link: PeerLink | None, why: str) -> bool:
         refusal = None if link is None or link.handshake is None else link.handshake.refusal
-        if refusal is not None and refusal.code == Code.OURSELVES:
+        if refusal is not None and refusal.code == RefusalCode.OURSELVES:
             log.debug("%s: %s", who, why)
             return False  # every node may have the same list of seeds, itself among them
-        return self._grievances.is_news(who, why, self.clock())
+        return self._refusal_log.is_news(who, why, self.clock())

@@ -1,4 +1,4 @@
-"""MQTT packets to and from bytes: versions 3.1.1 and 5.0, both directions, without state.
+"""Encode and decode MQTT packets: versions 3.1.1 and 5.0, both directions, without state.
 
 In the order of the specification:
 
@@ -8,7 +8,7 @@ In the order of the specification:
     packets.py     the packets as objects (3)
     decoder.py     bytes to packets
     encoder.py     packets to bytes
-    scanner.py     the packets of a whole read buffer, found by a kernel
+    scanner.py     finds the packets of a whole read buffer by a kernel
     kernels/       compiled parts
 
 Clauses of 3.1.1 are tagged [MQTT3-...] where 5.0 has no equal.

@@ -1,6 +1,6 @@
 """The codes of packets: flags of the fixed header, flags of CONNECT, reason codes by packet type.
 
-Data alone; decoder.py refuses by it, and encoder.py writes by it.
+Tables only; decoder.py and encoder.py use them.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ FLAGS: Final = tuple(
     0b0010 if number in {PacketType.PUBREL, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE} else 0
     for number in range(16)
 )
-# Of the connect flags.
+# Connect flags.
 WILL_FLAG: Final = 0b0000_0100
 WILL_RETAIN_FLAG: Final = 0b0010_0000
 PASSWORD_FLAG: Final = 0b0100_0000
@@ -47,7 +47,7 @@ REASONS: Final[dict[int, dict[int, ReasonCode]]] = {
     }.items()
 }
 
-# 3.1.1 has these answers to a CONNECT (its section 3.2.2.3), here by number.
+# The return codes of CONNACK in 3.1.1 (its section 3.2.2.3), by number.
 RETURN_CODES: Final = (
     ReasonCode.SUCCESS,
     ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,

@@ -1,7 +1,7 @@
-"""The types that MQTT packets are made of (MQTT 5.0 section 1.5), to and from bytes.
+"""Encode and decode the data types of MQTT packets (MQTT 5.0 section 1.5).
 
-What comes from the wire and cannot be read is the sender's fault: a ClientError. What we are asked
-to write and cannot be written is ours: a ValueError. Nothing here knows packets or properties.
+Bytes from the wire that cannot be read are the sender's fault: a ClientError. A value that cannot
+be written is our fault: a ValueError. Nothing here knows packets or properties.
 """
 
 from struct import Struct
@@ -20,17 +20,17 @@ write_four_bytes = _FOUR_BYTES.pack
 
 
 def malformed(message: str) -> ClientError:
-    """For what cannot be parsed, or what the specification calls malformed."""
+    """Return the error for bytes that cannot be parsed, or are malformed by the specification."""
     return ClientError(ReasonCode.MALFORMED_PACKET, message)
 
 
 def protocol_error(message: str) -> ClientError:
-    """For what can be parsed, and is not allowed."""
+    """Return the error for a packet that can be parsed and is not allowed."""
     return ClientError(ReasonCode.PROTOCOL_ERROR, message)
 
 
 def encode_length(length: int) -> bytes:
-    """A variable byte integer, in as few bytes as it needs [MQTT-1.5.5-1]."""
+    """Encode a variable byte integer, in as few bytes as it needs [MQTT-1.5.5-1]."""
     if 0 <= length < 128:
         return _ONE_BYTE_LENGTHS[length]
     if not 0 <= length <= LENGTH_MAX:
@@ -44,10 +44,10 @@ def encode_length(length: int) -> bytes:
 
 
 def decode_length(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int] | None:
-    """A variable byte integer and the position behind it; None if more bytes are needed.
+    """Return a variable byte integer and the position behind it; None if more bytes are needed.
 
-    Longer forms than necessary are taken: 3.1.1 does not forbid them, and before a CONNECT is read
-    nobody knows the version.
+    Forms that are longer than necessary are accepted: 3.1.1 does not forbid them, and before a
+    CONNECT is read the version is unknown.
     """
     if at < len(data) and data[at] < 0x80:
         return data[at], at + 1
@@ -82,7 +82,7 @@ def write_pair(pair: tuple[str, str]) -> bytes:
 
 
 def check_text(encoded: bytes, what: str) -> str:
-    """The text of these bytes, if it is what MQTT means by text."""
+    """Return the text of these bytes. A ClientError if it is not valid text in MQTT."""
     try:
         text = encoded.decode()  # refuses surrogates, too; a U+FEFF stays [MQTT-1.5.4-3]
     except UnicodeDecodeError as error:  # [MQTT-1.5.4-1]
@@ -92,8 +92,8 @@ def check_text(encoded: bytes, what: str) -> str:
     return text
 
 
-class Reader:
-    """Takes one field after the other from a packet; `what` names the field in errors."""
+class FieldReader:
+    """Reads the fields of a packet one after the other; `what` names the field in errors."""
 
     __slots__ = ("at", "data", "end")
 

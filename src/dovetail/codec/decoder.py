@@ -1,16 +1,16 @@
-"""MQTT packets from bytes: every rule of the specifications that one packet alone can break.
+"""Decode MQTT packets, and check every rule that one packet alone can break.
 
-Whoever reads a packet of packets.py need not check it again. What cannot be parsed, and what
-the specification calls malformed, is MALFORMED_PACKET; what can be parsed and is not allowed is
-PROTOCOL_ERROR, or the reason code made for it. Which side may send what is for the reader to judge.
+A decoded packet (packets.py) needs no further checks. Bytes that cannot be parsed, or that the
+specification calls malformed, are MALFORMED_PACKET. A packet that can be parsed and is not allowed
+is PROTOCOL_ERROR, or has a more specific reason code. The caller checks which side may send it.
 
-PUBLISH and the shortest acknowledgements are on the way of every message, and take no detours.
+PUBLISH and the shortest acknowledgements belong to every message, so they have fast paths.
 """
 
 from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
-from dovetail.attributes.clauses import check_request
+from dovetail.attributes.clauses import check_requested_filter
 from dovetail.codec.codes import (
     FLAGS,
     PASSWORD_FLAG,
@@ -22,7 +22,13 @@ from dovetail.codec.codes import (
     WILL_FLAG,
     WILL_RETAIN_FLAG,
 )
-from dovetail.codec.datatypes import Reader, check_text, malformed, protocol_error, write_binary
+from dovetail.codec.datatypes import (
+    FieldReader,
+    check_text,
+    malformed,
+    protocol_error,
+    write_binary,
+)
 from dovetail.codec.limits import FILTERS_DECODED_PER_PIECE
 from dovetail.codec.packets import (
     MQTT_3_1_1,
@@ -36,15 +42,15 @@ from dovetail.codec.packets import (
     PacketType,
     Ping,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Unsubscribe,
     Will,
 )
 from dovetail.codec.properties import WILL, read_properties, read_publish_properties
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.slices import in_one_go
+from dovetail.slices import run_to_end
 from dovetail.topics.names import SHARE_PREFIX, check_name
 
 _ACK_TYPES: Final = {
@@ -55,7 +61,7 @@ _ACK_TYPES: Final = {
 _HEAD_NAME: Final = write_binary(PROTOCOL_NAME)
 _LEVEL_AT: Final = len(_HEAD_NAME)
 CONNECT_HEAD_BYTES: Final = _LEVEL_AT + 1
-"""Of a CONNECT's body: the name and level of its protocol."""
+"""The first bytes of a CONNECT's body: name and level of its protocol."""
 VERSIONS: Final = frozenset({MQTT_3_1_1, MQTT_5})
 _BRIDGE_FLAG: Final = 0x80
 
@@ -69,9 +75,9 @@ _PUBLISH_FLAGS: Final = tuple(
 
 
 def decode(version: int, first_byte: int, body: bytes) -> Packet:
-    """The packet of this fixed header and the `body` behind it, or a ClientError.
+    """Return the packet with this fixed header and `body`, or raise a ClientError.
 
-    The version is that of the connection. A CONNECT tells its own.
+    The version is that of the connection. A CONNECT contains its own.
     """
     if first_byte & 0xF0 == 0x30:
         return decode_publish(version, first_byte, body)
@@ -79,33 +85,33 @@ def decode(version: int, first_byte: int, body: bytes) -> Packet:
     try:
         decoder = _DECODERS.get(first_byte)
         if decoder is None:
-            raise _first_byte_refused(first_byte)
+            raise _first_byte_error(first_byte)
         return decoder(version, packet_type, body)
     except ClientError as error:
-        raise _within(packet_type, error) from None
+        raise _with_packet_name(packet_type, error) from None
 
 
 def decode_in_pieces(
     version: int, first_byte: int, body: bytes
 ) -> Generator[None, None, Subscribe | Unsubscribe]:
-    """A SUBSCRIBE or UNSUBSCRIBE, like `decode`; pauses now and then, since it may be long."""
+    """Decode a SUBSCRIBE or UNSUBSCRIBE like `decode`, with pauses, since it may be long."""
     packet_type = first_byte >> 4
     try:
         if packet_type == PacketType.SUBSCRIBE:
             return (yield from _subscribe_in_pieces(version, body))
         return (yield from _unsubscribe_in_pieces(version, body))
     except ClientError as error:
-        raise _within(packet_type, error) from None
+        raise _with_packet_name(packet_type, error) from None
 
 
 def decode_publish(
     version: int, first_byte: int, body: bytes, *, from_client: bool = False
 ) -> Publish:
-    """A PUBLISH, like `decode`. A topic is empty only if there is an alias."""
+    """Decode a PUBLISH like `decode`. A topic is empty only if there is an alias."""
     try:
         flags = _PUBLISH_FLAGS[first_byte & 0x0F]
         if flags is None:
-            raise _publish_flags_refused(first_byte)
+            raise _publish_flags_error(first_byte)
         qos, retain, duplicate = flags
         at = (body[0] << 8 | body[1]) + 2
         topic = body[2:at]
@@ -128,11 +134,11 @@ def decode_publish(
             check_name(topic)  # [MQTT-4.7.3-1]
         return Publish(topic, body[at:], qos, retain, duplicate, packet_id)
     except (IndexError, ClientError) as error:
-        raise _publish_refused(error) from None
+        raise _publish_error(error) from None
 
 
 def _check_topic(topic: bytes, end: int, body: bytes) -> None:
-    """Takes the time to say what is wrong, if anything is."""
+    """Check a topic in full, and raise an error that says what is wrong."""
     if end > len(body):
         raise IndexError
     check_text(topic, "the topic name")  # [MQTT-3.3.2-1]
@@ -148,30 +154,30 @@ def _with_properties(packet: Publish, body: bytes, at: int, *, from_client: bool
     return packet
 
 
-def _publish_refused(error: IndexError | ClientError) -> ClientError:
+def _publish_error(error: IndexError | ClientError) -> ClientError:
     if isinstance(error, IndexError):
         error = malformed("it ends before its payload begins")
-    return _within(PacketType.PUBLISH, error)
+    return _with_packet_name(PacketType.PUBLISH, error)
 
 
-def _publish_flags_refused(first_byte: int) -> ClientError:
+def _publish_flags_error(first_byte: int) -> ClientError:
     if first_byte & 0b0110:  # [MQTT-3.3.1-4]
         return malformed("QoS 3 does not exist")
     return protocol_error("what has QoS 0 cannot be a duplicate")  # [MQTT-3.3.1-2]
 
 
 def connect_version(head: bytes) -> int:
-    """The version to refuse a CONNECT in that begins with `head`: what its client can read.
+    """Return the version in which to refuse a CONNECT that begins with `head`.
 
-    Nothing but the protocol's name and level is looked at. Bridges of 3.1.1 set the level's highest
-    bit, and go on without it after the return code 1 of 3.1.1.
+    Only the protocol's name and level count. Bridges of 3.1.1 set the level's highest bit. They
+    retry without it after the return code 1 of 3.1.1.
     """
     level = head[_LEVEL_AT] & ~_BRIDGE_FLAG if _speaks_mqtt(head) else 0
     return MQTT_5 if level >= MQTT_5 else MQTT_3_1_1
 
 
 def is_unknown_version(head: bytes) -> bool:
-    """Is it a CONNECT of a version that is not spoken here? Then what follows can be anything."""
+    """Is it a CONNECT of an unsupported version? Then the rest can have any format."""
     return _speaks_mqtt(head) and head[_LEVEL_AT] not in VERSIONS
 
 
@@ -179,7 +185,7 @@ def _speaks_mqtt(head: bytes) -> bool:
     return len(head) >= CONNECT_HEAD_BYTES and head.startswith(_HEAD_NAME)
 
 
-def _first_byte_refused(first_byte: int) -> ClientError:
+def _first_byte_error(first_byte: int) -> ClientError:
     if not first_byte >> 4:
         return malformed("packet type 0 is reserved")
     # [MQTT-2.1.3-1], [MQTT-3.6.1-1], [MQTT-3.8.1-1], [MQTT-3.10.1-1], [MQTT-3.14.1-1],
@@ -187,14 +193,14 @@ def _first_byte_refused(first_byte: int) -> ClientError:
     return malformed(f"the first byte, 0x{first_byte:02x}, has flags that are not its type's")
 
 
-def _within(packet_type: int, error: ClientError) -> ClientError:
-    """The same error, told with the packet's name."""
+def _with_packet_name(packet_type: int, error: ClientError) -> ClientError:
+    """Return the same error with the packet's name in its message."""
     name = PacketType(packet_type).name if packet_type else "no packet"
     return ClientError(error.reason, f"{name}: {error.message}")
 
 
 def _decode_connect(_version: int, _packet_type: int, body: bytes) -> Connect:
-    reader = Reader(body)
+    reader = FieldReader(body)
     name = reader.binary("the protocol name")
     version = reader.byte("the protocol version")
     if name != PROTOCOL_NAME or version not in VERSIONS:
@@ -247,7 +253,7 @@ def _check_connect_flags(version: int, flags: int) -> None:
         raise protocol_error("MQTT 3.1.1 has no password without a user name")
 
 
-def _read_will(reader: Reader, version: int, flags: int) -> Will:
+def _read_will(reader: FieldReader, version: int, flags: int) -> Will:
     values: dict[str, Any] = {}
     properties = b""
     if version == MQTT_5:
@@ -265,7 +271,7 @@ def _read_will(reader: Reader, version: int, flags: int) -> Will:
 
 
 def _decode_connack(version: int, packet_type: int, body: bytes) -> Connack:
-    reader = Reader(body)
+    reader = FieldReader(body)
     flags = reader.byte("the acknowledge flags")
     if flags > 1:  # [MQTT-3.2.2-1]
         raise malformed("a reserved acknowledge flag is set")
@@ -287,7 +293,7 @@ def _decode_connack(version: int, packet_type: int, body: bytes) -> Connack:
 def _decode_ack(version: int, packet_type: int, body: bytes) -> Ack:
     if len(body) == 2 and (packet_id := body[0] << 8 | body[1]):
         return Ack(_ACK_TYPES[packet_type], packet_id)
-    reader = Reader(body)
+    reader = FieldReader(body)
     packet_id = reader.packet_id()
     if version != MQTT_5:
         reader.finish()
@@ -295,11 +301,11 @@ def _decode_ack(version: int, packet_type: int, body: bytes) -> Ack:
 
 
 def _decode_subscribe(version: int, _packet_type: int, body: bytes) -> Subscribe:
-    return in_one_go(_subscribe_in_pieces(version, body))
+    return run_to_end(_subscribe_in_pieces(version, body))
 
 
 def _subscribe_in_pieces(version: int, body: bytes) -> Generator[None, None, Subscribe]:
-    reader = Reader(body)
+    reader = FieldReader(body)
     packet = Subscribe(reader.packet_id(), [])
     if version == MQTT_5:
         _read_fields(reader, PacketType.SUBSCRIBE, packet)
@@ -335,11 +341,11 @@ def _request(version: int, topic_filter: str, options: int) -> SubscriptionReque
 
 
 def _decode_unsubscribe(version: int, _packet_type: int, body: bytes) -> Unsubscribe:
-    return in_one_go(_unsubscribe_in_pieces(version, body))
+    return run_to_end(_unsubscribe_in_pieces(version, body))
 
 
 def _unsubscribe_in_pieces(version: int, body: bytes) -> Generator[None, None, Unsubscribe]:
-    reader = Reader(body)
+    reader = FieldReader(body)
     packet = Unsubscribe(reader.packet_id(), [])
     if version == MQTT_5:
         _read_fields(reader, PacketType.UNSUBSCRIBE, packet)
@@ -352,15 +358,15 @@ def _unsubscribe_in_pieces(version: int, body: bytes) -> Generator[None, None, U
     return packet
 
 
-def _read_filter(reader: Reader) -> str:
+def _read_filter(reader: FieldReader) -> str:
     topic_filter = reader.text("the topic filter")  # [MQTT-3.8.3-1], [MQTT-3.10.3-1]
-    check_request(topic_filter)
+    check_requested_filter(topic_filter)
     return topic_filter
 
 
-def _decode_reasons(version: int, packet_type: int, body: bytes) -> Reasons:
-    reader = Reader(body)
-    packet = Reasons(PacketType(packet_type), reader.packet_id())
+def _decode_subscription_ack(version: int, packet_type: int, body: bytes) -> SubscriptionAck:
+    reader = FieldReader(body)
+    packet = SubscriptionAck(PacketType(packet_type), reader.packet_id())
     if version == MQTT_5:
         _read_fields(reader, packet_type, packet)
     elif packet_type == PacketType.UNSUBACK:
@@ -375,14 +381,14 @@ def _decode_reasons(version: int, packet_type: int, body: bytes) -> Reasons:
 
 
 def _decode_ping(_version: int, packet_type: int, body: bytes) -> Ping:
-    Reader(body).finish()
+    FieldReader(body).finish()
     return Ping(PacketType(packet_type))
 
 
 def _decode_disconnect(version: int, packet_type: int, body: bytes) -> Disconnect:
     if not body:
         return Disconnect()
-    reader = Reader(body)
+    reader = FieldReader(body)
     if version != MQTT_5:
         reader.finish()
     return _with_reason(reader, packet_type, Disconnect())
@@ -391,7 +397,7 @@ def _decode_disconnect(version: int, packet_type: int, body: bytes) -> Disconnec
 def _decode_auth(version: int, packet_type: int, body: bytes) -> Auth:
     if version != MQTT_5:
         raise malformed("MQTT 3.1.1 has no such packet")
-    packet = _with_reason(Reader(body), packet_type, Auth())
+    packet = _with_reason(FieldReader(body), packet_type, Auth())
     if body and packet.method is None:  # section 3.15.2.2.2
         raise protocol_error("there is no authentication method")
     return packet
@@ -400,8 +406,8 @@ def _decode_auth(version: int, packet_type: int, body: bytes) -> Auth:
 _Reasoned = TypeVar("_Reasoned", Ack, Disconnect, Auth)
 
 
-def _with_reason(reader: Reader, packet_type: int, packet: _Reasoned) -> _Reasoned:
-    """Reason code and properties at the end of a packet, either of which may be left out."""
+def _with_reason(reader: FieldReader, packet_type: int, packet: _Reasoned) -> _Reasoned:
+    """Read the optional reason code and properties at the end of a packet."""
     if reader.done():
         return packet
     packet.reason = _reason(packet_type, reader.byte("the reason code"))
@@ -412,7 +418,7 @@ def _with_reason(reader: Reader, packet_type: int, packet: _Reasoned) -> _Reason
     return packet
 
 
-def _read_fields(reader: Reader, packet_type: int, packet: Packet) -> None:
+def _read_fields(reader: FieldReader, packet_type: int, packet: Packet) -> None:
     values, _ = read_properties(reader, packet_type)
     for field, value in values.items():
         setattr(packet, field, value)
@@ -434,9 +440,9 @@ _BY_TYPE: Final[dict[PacketType, _Decoder]] = {
     PacketType.PUBREL: _decode_ack,
     PacketType.PUBCOMP: _decode_ack,
     PacketType.SUBSCRIBE: _decode_subscribe,
-    PacketType.SUBACK: _decode_reasons,
+    PacketType.SUBACK: _decode_subscription_ack,
     PacketType.UNSUBSCRIBE: _decode_unsubscribe,
-    PacketType.UNSUBACK: _decode_reasons,
+    PacketType.UNSUBACK: _decode_subscription_ack,
     PacketType.PINGREQ: _decode_ping,
     PacketType.PINGRESP: _decode_ping,
     PacketType.DISCONNECT: _decode_disconnect,

@@ -1,8 +1,8 @@
-"""MQTT packets to bytes.
+"""Encode MQTT packets.
 
-A packet is trusted to be one that decoder.py would accept; what does not fit the wire at all is a
-ValueError. 3.1.1 leaves out what it has no words for. PUBLISH and the acknowledgements are on the
-way of every message: `encode_publish` and `encode_ack` need no packet to be made first.
+The encoder trusts that decoder.py would accept a packet; a value that does not fit the wire is a
+ValueError. For 3.1.1 the fields that it lacks are left out. PUBLISH and the acknowledgements belong
+to every message, so `encode_publish` and `encode_ack` work without a packet object.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,8 @@ from dovetail.codec.packets import (
     PacketType,
     Ping,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     Unsubscribe,
 )
 from dovetail.codec.properties import (
@@ -68,7 +68,7 @@ def encode_publish(
     identifiers: tuple[int, ...] = (),
     alias: int = 0,
 ) -> bytes:
-    """A PUBLISH. 3.1.1 has no properties, and leaves them out."""
+    """Encode a PUBLISH; for 3.1.1 without properties."""
     first_byte = 0x30 | duplicate << 3 | qos << 1 | retain
     middle = write_two_bytes(packet_id) if qos else b""  # [MQTT-2.2.1-2]
     if version == MQTT_5:
@@ -106,14 +106,14 @@ def encode_ack(
     packet_id: int,
     reason: int = 0,
 ) -> bytes:
-    """A PUBACK, PUBREC, PUBREL or PUBCOMP. 3.1.1 has no reasons, and leaves them out."""
+    """Encode a PUBACK, PUBREC, PUBREL or PUBCOMP; for 3.1.1 without a reason code."""
     if reason and version == MQTT_5:
         return _ACK_WITH_REASON(_FIRST_BYTES[type], 3, packet_id, reason)
     return _ACK(_FIRST_BYTES[type], 2, packet_id)
 
 
 def encode(version: int, packet: Packet) -> bytes:
-    """The packet's bytes, fixed header and all. A CONNECT tells its own version."""
+    """Return the packet's bytes with the fixed header. A CONNECT contains its own version."""
     return _ENCODERS[packet.__class__](version, packet)
 
 
@@ -133,7 +133,7 @@ def _encode_publish(version: int, packet: Publish) -> bytes:
     )
 
 
-def _framed(packet_type: PacketType, *parts: bytes) -> bytes:
+def _frame(packet_type: PacketType, *parts: bytes) -> bytes:
     body = b"".join(parts)
     return bytes((_FIRST_BYTES[packet_type],)) + encode_length(len(body)) + body
 
@@ -157,7 +157,7 @@ def _encode_connect(_version: int, packet: Connect) -> bytes:
     if packet.password is not None:
         flags |= PASSWORD_FLAG
         payload.append(write_binary(packet.password))
-    return _framed(
+    return _frame(
         PacketType.CONNECT,
         write_binary(PROTOCOL_NAME),
         bytes((packet.version, flags)),
@@ -169,10 +169,10 @@ def _encode_connect(_version: int, packet: Connect) -> bytes:
 
 def _encode_connack(version: int, packet: Connack) -> bytes:
     if version == MQTT_5:
-        reason = _sendable(PacketType.CONNACK, packet.reason)  # [MQTT-3.2.2-8]
+        reason = _sendable_reason(PacketType.CONNACK, packet.reason)  # [MQTT-3.2.2-8]
     else:
         reason = RETURN_CODE_OF.get(packet.reason, RETURN_CODE_OF_OTHERS)
-    return _framed(
+    return _frame(
         PacketType.CONNACK,
         bytes((packet.session_present, reason)),
         _properties(version, PacketType.CONNACK, packet),
@@ -184,7 +184,7 @@ def _encode_ack(version: int, packet: Ack) -> bytes:
     if len(properties) <= 1:
         return encode_ack(version, packet.type, packet.packet_id, packet.reason)
     head = write_two_bytes(packet.packet_id) + bytes((packet.reason,))
-    return _framed(packet.type, head, properties)
+    return _frame(packet.type, head, properties)
 
 
 def _encode_subscribe(version: int, packet: Subscribe) -> bytes:
@@ -195,7 +195,7 @@ def _encode_subscribe(version: int, packet: Subscribe) -> bytes:
             options |= request.no_local << 2 | request.retain_as_published << 3
             options |= request.retain_handling << 4
         payload += (write_text(request.filter), bytes((options,)))
-    return _framed(
+    return _frame(
         PacketType.SUBSCRIBE,
         write_two_bytes(packet.packet_id),
         _properties(version, PacketType.SUBSCRIBE, packet),
@@ -204,7 +204,7 @@ def _encode_subscribe(version: int, packet: Subscribe) -> bytes:
 
 
 def _encode_unsubscribe(version: int, packet: Unsubscribe) -> bytes:
-    return _framed(
+    return _frame(
         PacketType.UNSUBSCRIBE,
         write_two_bytes(packet.packet_id),
         _properties(version, PacketType.UNSUBSCRIBE, packet),
@@ -212,12 +212,12 @@ def _encode_unsubscribe(version: int, packet: Unsubscribe) -> bytes:
     )
 
 
-def _encode_reasons(version: int, packet: Reasons) -> bytes:
+def _encode_subscription_ack(version: int, packet: SubscriptionAck) -> bytes:
     reasons = bytes(packet.reasons)
     if version != MQTT_5:
         answers = packet.type == PacketType.SUBACK  # an UNSUBACK does not in 3.1.1
         reasons = bytes(min(reason, SUBACK_FAILURE) for reason in reasons if answers)
-    return _framed(
+    return _frame(
         packet.type,
         write_two_bytes(packet.packet_id),
         _properties(version, packet.type, packet),
@@ -226,17 +226,17 @@ def _encode_reasons(version: int, packet: Reasons) -> bytes:
 
 
 def _encode_ping(_version: int, packet: Ping) -> bytes:
-    return _framed(packet.type)
+    return _frame(packet.type)
 
 
 def _encode_disconnect(version: int, packet: Disconnect) -> bytes:
     if version != MQTT_5:
-        return _framed(PacketType.DISCONNECT)
-    reason = _sendable(PacketType.DISCONNECT, packet.reason)  # [MQTT-3.14.2-1]
+        return _frame(PacketType.DISCONNECT)
+    reason = _sendable_reason(PacketType.DISCONNECT, packet.reason)  # [MQTT-3.14.2-1]
     properties = write_properties(PacketType.DISCONNECT, packet)
     if len(properties) > 1:
-        return _framed(PacketType.DISCONNECT, bytes((reason,)), properties)
-    return _framed(PacketType.DISCONNECT, bytes((reason,)) if reason else b"")
+        return _frame(PacketType.DISCONNECT, bytes((reason,)), properties)
+    return _frame(PacketType.DISCONNECT, bytes((reason,)) if reason else b"")
 
 
 def _encode_auth(version: int, packet: Auth) -> bytes:
@@ -244,12 +244,12 @@ def _encode_auth(version: int, packet: Auth) -> bytes:
         raise ValueError("MQTT 3.1.1 has no AUTH packet")
     properties = write_properties(PacketType.AUTH, packet)
     if not packet.reason and len(properties) <= 1:
-        return _framed(PacketType.AUTH)
-    return _framed(PacketType.AUTH, bytes((packet.reason,)), properties)
+        return _frame(PacketType.AUTH)
+    return _frame(PacketType.AUTH, bytes((packet.reason,)), properties)
 
 
-def _sendable(packet_type: PacketType, reason: int) -> int:
-    """The last word to a client can have any error for its cause; its packet has fewer codes."""
+def _sendable_reason(packet_type: PacketType, reason: int) -> int:
+    """Return a reason code that this packet may have: errors have more codes than packets do."""
     return reason if reason in REASONS[packet_type] else ReasonCode.UNSPECIFIED_ERROR
 
 
@@ -260,7 +260,7 @@ _ENCODERS: Final[dict[type[Any], Callable[[int, Any], bytes]]] = {
     Ack: _encode_ack,
     Subscribe: _encode_subscribe,
     Unsubscribe: _encode_unsubscribe,
-    Reasons: _encode_reasons,
+    SubscriptionAck: _encode_subscription_ack,
     Ping: _encode_ping,
     Disconnect: _encode_disconnect,
     Auth: _encode_auth,

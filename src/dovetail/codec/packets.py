@@ -1,7 +1,7 @@
-"""MQTT control packets, taken apart: the nouns that the codec makes and the session logic reads.
+"""MQTT control packets as objects, which the codec makes and the session logic reads.
 
-Text that only passes through stays bytes (topic names, payloads); what we compare or show is str. A
-packet of these classes is well-formed: the codec checked every rule that needs no state.
+Data that is only forwarded stays bytes (topic names, payloads); text that is compared or shown is
+str. A packet of these classes is well-formed: the codec has checked every rule that needs no state.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ MQTT_3_1_1 = 4
 MQTT_5 = 5
 
 SESSION_NEVER_EXPIRES = 0xFFFF_FFFF
-"""A Session Expiry Interval that means: not at all (section 3.1.2.11.2)."""
+"""The Session Expiry Interval of a session that does not expire (section 3.1.2.11.2)."""
 
 
 class PacketType(IntEnum):
@@ -41,7 +41,7 @@ UserProperties = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class Will:
-    """What is published in a client's name when it is gone. `properties`: see `Publish`."""
+    """The publication that the server sends when a client vanishes. `properties`: see `Publish`."""
 
     topic: bytes
     payload: bytes
@@ -54,7 +54,7 @@ class Will:
 
 @dataclass(slots=True)
 class Connect:
-    """A client's first packet. What 3.1.1 has no words for stands at 5.0's defaults."""
+    """A client's first packet. Fields that 3.1.1 lacks have the defaults of 5.0."""
 
     version: int
     client_id: str
@@ -72,12 +72,12 @@ class Connect:
     authentication_method: str | None = None
     authentication_data: bytes | None = None
     user_properties: UserProperties = ()
-    is_handle: bool = False  # of a request over HTTP (broker/mailbox.py), and not on the wire
+    is_handle: bool = False  # from HTTP (broker/mailbox.py); not on the wire
 
 
 @dataclass(slots=True)
 class Connack:
-    """The server's answer. None and False are left out on the wire."""
+    """The server's answer to a CONNECT. None and False are left out on the wire."""
 
     session_present: bool
     reason: ReasonCode
@@ -97,10 +97,10 @@ class Connack:
 
 @dataclass(slots=True)
 class Publish:
-    """`properties` are the raw bytes of those that a server passes on, in their order.
+    """A publication. `properties` has the raw bytes of the properties that a server forwards.
 
-    Payload format indicator, content type, response topic, correlation data and user properties;
-    expiry, alias and subscription identifiers have fields of their own.
+    These are payload format indicator, content type, response topic, correlation data and user
+    properties, in their order. Expiry, alias and subscription identifiers have their own fields.
     """
 
     topic: bytes  # empty where an alias stands for it
@@ -153,7 +153,7 @@ class Unsubscribe:
 
 
 @dataclass(slots=True)
-class Reasons:
+class SubscriptionAck:
     """SUBACK or UNSUBACK: a reason code for each filter. 3.1.1 has none in an UNSUBACK."""
 
     type: PacketType
@@ -189,5 +189,14 @@ class Auth:
 
 
 Packet = (
-    Connect | Connack | Publish | Ack | Subscribe | Unsubscribe | Reasons | Ping | Disconnect | Auth
+    Connect
+    | Connack
+    | Publish
+    | Ack
+    | Subscribe
+    | Unsubscribe
+    | SubscriptionAck
+    | Ping
+    | Disconnect
+    | Auth
 )

@@ -1,16 +1,17 @@
-"""Properties of MQTT 5.0 packets (section 2.2.2): one table, and what reads and writes by it.
+"""Decode and encode the properties of MQTT 5.0 packets (section 2.2.2) by one table.
 
-A row says where a property may stand, how it looks on the wire, and which field of the packet's
-class (packets.py) holds it. Three kinds of rows differ from that:
+A row of the table says which packets may have a property, its data type, and the field of the
+packet's class (packets.py) that holds it. Three kinds of rows differ:
 
-- `forwarded`: a server passes it on untouched, so it is checked and stays raw bytes.
-- `repeats`: may be there several times; the field is a tuple. All others may be there once.
-- without a field: checked and dropped, as no part of Dovetail asks for it.
+- `forwarded`: a server forwards it unchanged, so it is checked and stays raw bytes.
+- `repeats`: may occur several times; the field is a tuple. All others may occur once.
+- without a field: checked and dropped, because no part of Dovetail needs it.
 
-User properties may be very many. A row of them is checked by a kernel; of those that have a field
-the first USER_PROPERTIES_MAX are in it, and only a packet that is about more than that is refused.
+A packet may have very many user properties. A kernel checks a series of them. Where the packet has
+a field for them, the field holds the first USER_PROPERTIES_MAX. More than that is an error only in
+SUBSCRIBE and UNSUBSCRIBE.
 
-A field at its class's default is not written.
+A field that has its class's default is not written.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dovetail.codec.datatypes import (
-    Reader,
+    FieldReader,
     encode_length,
     malformed,
     protocol_error,
@@ -42,8 +43,8 @@ from dovetail.codec.packets import (
     Disconnect,
     PacketType,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     Unsubscribe,
     UserProperties,
     Will,
@@ -52,22 +53,22 @@ from dovetail.errors import ClientError, ReasonCode
 from dovetail.topics.names import check_name
 
 WILL: Final = 0
-"""Stands with the packet types for the properties of a will, which have rules of their own..."""
+"""A pseudo packet type for the properties of a will, which have their own rules."""
 
 _CLIENT_PUBLISH: Final = -1
-"""...and so has a PUBLISH that a client sends."""
+"""A pseudo packet type for a PUBLISH from a client, which has its own rules too."""
 
-REMEMBERED_MAX: Final = 4_096
-"""Properties of publications that need no parsing when they come again."""
+CACHED_BLOCKS_MAX: Final = 4_096
+"""Property blocks of publications whose decoded form is cached."""
 
-REMEMBERED_BYTES_MAX: Final = 127
-"""Longer ones are not remembered. At this size all of them take a megabyte or two."""
+CACHED_BYTES_MAX: Final = 127
+"""Longer property blocks are not cached. At this size the cache takes a megabyte or two."""
 
 PublishProperties = tuple[bytes, int | None, int, tuple[int, ...]]
-"""What is forwarded, expiry in seconds, alias, subscription identifiers."""
+"""Forwarded bytes, expiry in seconds, alias, subscription identifiers."""
 
 PAIRS_BYTES_MIN: Final = 256
-"""Fewer bytes of properties are read one by one: a call of the kernel costs as much."""
+"""For fewer bytes of properties the kernel does not pay: a call costs as much as reading them."""
 
 PAYLOAD_FORMAT: Final = 0x01
 MESSAGE_EXPIRY: Final = 0x02
@@ -80,33 +81,33 @@ USER_PROPERTY: Final = 0x26
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DataType:
     """A data type of section 1.5, as a property's value."""
 
-    read: Callable[[Reader, str], Any]
+    read: Callable[[FieldReader, str], Any]
     write: Callable[[Any], bytes]
 
 
-def _read_topic(reader: Reader, what: str) -> str:
+def _read_topic(reader: FieldReader, what: str) -> str:
     topic = reader.text(what)
     check_name(topic)  # [MQTT-3.3.2-14], [MQTT-4.7.3-1]
     return topic
 
 
-def _refuse_identifier(_reader: Reader, _what: str) -> int:
+def _refuse_identifier(_reader: FieldReader, _what: str) -> int:
     # [MQTT-3.3.4-6]
     raise protocol_error("a client's PUBLISH has no subscription identifiers")
 
 
-BYTE = Kind(Reader.byte, write_byte)
-FLAG = Kind(Reader.flag, write_byte)
-TWO_BYTES = Kind(Reader.two_bytes, write_two_bytes)
-FOUR_BYTES = Kind(Reader.four_bytes, write_four_bytes)
-VARIABLE = Kind(Reader.variable, encode_length)
-TEXT = Kind(Reader.text, write_text)
-TOPIC = Kind(_read_topic, write_text)
-BINARY = Kind(Reader.binary, write_binary)
-PAIR = Kind(Reader.pair, write_pair)
+BYTE = DataType(FieldReader.byte, write_byte)
+FLAG = DataType(FieldReader.flag, write_byte)
+TWO_BYTES = DataType(FieldReader.two_bytes, write_two_bytes)
+FOUR_BYTES = DataType(FieldReader.four_bytes, write_four_bytes)
+VARIABLE = DataType(FieldReader.variable, encode_length)
+TEXT = DataType(FieldReader.text, write_text)
+TOPIC = DataType(_read_topic, write_text)
+BINARY = DataType(FieldReader.binary, write_binary)
+PAIR = DataType(FieldReader.pair, write_pair)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +116,7 @@ class Property:
 
     id: int
     name: str
-    kind: Kind
+    data_type: DataType
     packets: frozenset[int]
     field: str = ""
     minimum: int | None = None
@@ -138,7 +139,7 @@ _ANSWERS = _ACKS | {PacketType.SUBACK, PacketType.UNSUBACK}
 _REASONED = _CONNACK | _ANSWERS | _DISCONNECT | _AUTH
 _NAMED = _REASONED | _CONNECT | _SUBSCRIBE | {PacketType.UNSUBSCRIBE}
 _BY_USER = frozenset({PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE})
-"""Packets whose user properties may be for us (broker/subscribe.py): none may be skipped."""
+"""Packets whose user properties Dovetail reads (broker/subscribe.py): none may be skipped."""
 
 # Section 2.2.2.2, table 2-4.
 TABLE: Final = (
@@ -225,9 +226,9 @@ _CLASSES: dict[int, type[Any]] = {
     PacketType.PUBREL: Ack,
     PacketType.PUBCOMP: Ack,
     PacketType.SUBSCRIBE: Subscribe,
-    PacketType.SUBACK: Reasons,
+    PacketType.SUBACK: SubscriptionAck,
     PacketType.UNSUBSCRIBE: Unsubscribe,
-    PacketType.UNSUBACK: Reasons,
+    PacketType.UNSUBACK: SubscriptionAck,
     PacketType.DISCONNECT: Disconnect,
     PacketType.AUTH: Auth,
 }
@@ -241,7 +242,7 @@ def _defaults(packet: int) -> dict[str, Any]:
     }
 
 
-# The table cut by packet: what a reader looks up, and what a writer goes through.
+# The table by packet: for lookups by a reader, and in order for a writer.
 _BY_ID: Final = {
     packet: {row.id: row for row in TABLE if packet in row.packets} for packet in _CLASSES
 }
@@ -250,7 +251,7 @@ _BY_ID[_CLIENT_PUBLISH] = {
     SUBSCRIPTION_IDENTIFIER: Property(
         SUBSCRIPTION_IDENTIFIER,
         "the subscription identifier",
-        Kind(_refuse_identifier, encode_length),
+        DataType(_refuse_identifier, encode_length),
         frozenset(),
     ),
 }
@@ -262,8 +263,8 @@ _WRITTEN: Final = {
 }
 
 
-def read_properties(reader: Reader, packet: int) -> tuple[dict[str, Any], bytes]:
-    """The packet's properties by field, and the raw bytes of those that are forwarded."""
+def read_properties(reader: FieldReader, packet: int) -> tuple[dict[str, Any], bytes]:
+    """Return the packet's properties by field, and the raw bytes of the forwarded ones."""
     length = reader.variable("the property length")
     if not length:
         return {}, b""
@@ -273,16 +274,16 @@ def read_properties(reader: Reader, packet: int) -> tuple[dict[str, Any], bytes]
 def read_publish_properties(
     body: bytes, at: int, *, from_client: bool = False
 ) -> tuple[PublishProperties, int]:
-    """The same for PUBLISH, and the position behind them.
+    """Return the properties of a PUBLISH, and the position behind them.
 
-    A client's has no subscription identifiers: it is refused with the first of them.
+    A PUBLISH from a client may not have a subscription identifier.
     """
     length = body[at]
-    if length <= REMEMBERED_BYTES_MAX:
+    if length <= CACHED_BYTES_MAX:
         stop = at + length + 1
         if stop <= len(body):
             return _parse_short_publish(body[at + 1 : stop]), stop
-    reader = Reader(body, at)
+    reader = FieldReader(body, at)
     length = reader.variable("the property length")
     properties = reader.take(length, "properties")
     return _parse_publish(properties, from_client=from_client), reader.at
@@ -299,12 +300,12 @@ def _parse_publish(properties: bytes, *, from_client: bool = False) -> PublishPr
     )
 
 
-# Publishers say the same again and again.
-_parse_short_publish = lru_cache(REMEMBERED_MAX)(_parse_publish)
+# Publishers repeat the same properties.
+_parse_short_publish = lru_cache(CACHED_BLOCKS_MAX)(_parse_publish)
 
 
 def _parse(properties: bytes, packet: int) -> tuple[dict[str, Any], bytes]:
-    reader = Reader(properties)
+    reader = FieldReader(properties)
     rows = _BY_ID[packet]
     values: dict[str, Any] = {}
     seen: set[Property] = set()
@@ -340,14 +341,14 @@ def _take_value(
     seen.add(row)
 
 
-def _read_pairs(reader: Reader, row: Property, packet: int, values: dict[str, Any]) -> bool:
-    """Many user properties that follow; False, and nothing is read, if it is something else."""
+def _read_pairs(reader: FieldReader, row: Property, packet: int, values: dict[str, Any]) -> bool:
+    """Read a series of user properties. Return False, and read nothing, if there is none."""
     start = reader.at
     if reader.end - start < PAIRS_BYTES_MIN or reader.data[start] != USER_PROPERTY:
         return False
     stop, count = pairs_end(np.frombuffer(reader.data, np.uint8), start)
     if stop == start:
-        return False  # what is wrong with it is said where it is read
+        return False  # invalid: the caller reads it and raises the error
     if row.field:
         known = values.setdefault(row.field, [])
         if packet in _BY_USER and len(known) + count > USER_PROPERTIES_MAX:
@@ -361,16 +362,16 @@ def _read_pairs(reader: Reader, row: Property, packet: int, values: dict[str, An
     return True
 
 
-def _read_row(reader: Reader, rows: dict[int, Property]) -> Property:
-    number = reader.byte("a property")  # all that there are fit the first byte of the integer
+def _read_row(reader: FieldReader, rows: dict[int, Property]) -> Property:
+    number = reader.byte("a property")  # all identifiers fit one byte
     row = rows.get(number)
     if row is None:  # section 2.2.2.2
         raise malformed(f"property 0x{number:02x} is unknown, or not for this packet")
     return row
 
 
-def _read_value(reader: Reader, row: Property) -> Any:  # noqa: ANN401
-    value = row.kind.read(reader, row.name)
+def _read_value(reader: FieldReader, row: Property) -> Any:  # noqa: ANN401
+    value = row.data_type.read(reader, row.name)
     if row.minimum is not None and value < row.minimum:
         raise ClientError(row.out_of_range, f"{row.name} is {value}, below {row.minimum}")
     if row.maximum is not None and value > row.maximum:
@@ -379,20 +380,20 @@ def _read_value(reader: Reader, row: Property) -> Any:  # noqa: ANN401
 
 
 def write_properties(packet: int, source: Any, forwarded: bytes = b"") -> bytes:  # noqa: ANN401
-    """What stands behind the property length, and before it that length [MQTT-2.2.2-1]."""
+    """Encode properties, with their length in front [MQTT-2.2.2-1]."""
     parts: list[bytes] = []
     for row, default in _WRITTEN[packet]:
         value = getattr(source, row.field)
         if value == default:
             continue
         for one in value if row.repeats else (value,):
-            parts += (write_byte(row.id), row.kind.write(one))
+            parts += (write_byte(row.id), row.data_type.write(one))
     encoded = b"".join(parts) + forwarded
     return encode_length(len(encoded)) + encoded
 
 
-class Forwarded(NamedTuple):
-    """The properties of a publication that a server passes on; None: it has none of these."""
+class ForwardedProperties(NamedTuple):
+    """The properties of a publication that a server forwards; None for one that is absent."""
 
     payload_format: int | None = None
     content_type: str | None = None
@@ -401,22 +402,22 @@ class Forwarded(NamedTuple):
     user: UserProperties = ()
 
 
-def forwarded_properties(properties: bytes) -> Forwarded:
-    """The raw bytes that `Publish.properties` and `Will.properties` are, taken apart."""
+def forwarded_properties(properties: bytes) -> ForwardedProperties:
+    """Decode the raw bytes in `Publish.properties` or `Will.properties`."""
     if not properties:
         return _NOTHING_FORWARDED
-    reader = Reader(properties)
+    reader = FieldReader(properties)
     rows = _BY_ID[PacketType.PUBLISH]
     found: dict[int, Any] = {}
     user: list[tuple[str, str]] = []
     while not reader.done():
         row = rows[reader.byte("a property")]
-        value = row.kind.read(reader, row.name)
+        value = row.data_type.read(reader, row.name)
         if row.id == USER_PROPERTY:
             user.append(value)
         else:
             found[row.id] = value
-    return Forwarded(
+    return ForwardedProperties(
         found.get(PAYLOAD_FORMAT),
         found.get(CONTENT_TYPE),
         found.get(RESPONSE_TOPIC),
@@ -425,14 +426,14 @@ def forwarded_properties(properties: bytes) -> Forwarded:
     )
 
 
-_NOTHING_FORWARDED: Final = Forwarded()
+_NOTHING_FORWARDED: Final = ForwardedProperties()
 
 
 def user_properties(properties: bytes) -> UserProperties:
-    """Those of these bytes that users choose: attributes, which are read of many publications.
+    """Return the user properties in `Publish.properties`: fast, because they may be attributes.
 
-    A ClientError if they are not what `Publish.properties` are; peers may send anything. Nor may
-    they be more than USER_PROPERTIES_MAX: nobody shall wait until so many are read.
+    A ClientError if the bytes are malformed, since peers may send anything, or have more than
+    USER_PROPERTIES_MAX user properties, which would take too long.
     """
     found: list[tuple[str, str]] = []
     at, size = 0, len(properties)
@@ -464,7 +465,7 @@ def user_properties(properties: bytes) -> UserProperties:
 
 
 _LONG_PROPERTIES: Final = frozenset({CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION_DATA})
-"""Which have a length of two bytes."""
+"""Forwarded properties that begin with a length of two bytes."""
 
 
 def forwardable_properties(
@@ -475,7 +476,7 @@ def forwardable_properties(
     correlation_data: bytes | None = None,
     user: UserProperties = (),
 ) -> bytes:
-    """The raw bytes that `Publish.properties` and `Will.properties` are."""
+    """Encode the raw bytes for `Publish.properties` or `Will.properties`."""
     rows = _BY_ID[PacketType.PUBLISH]
     given = (
         (PAYLOAD_FORMAT, payload_format),
@@ -485,7 +486,7 @@ def forwardable_properties(
         *((USER_PROPERTY, pair) for pair in user),
     )
     return b"".join(
-        write_byte(number) + rows[number].kind.write(value)
+        write_byte(number) + rows[number].data_type.write(value)
         for number, value in given
         if value is not None
     )

@@ -1,4 +1,4 @@
-"""The scan kernel with its scratch space. Pure."""
+"""Scan read buffers for packets: the scan kernel with its scratch space. Pure."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ class Scanner:
     def __call__(
         self, data: bytes, version: int, packet_bytes_max: int
     ) -> tuple[list[list[int]], int, int, int]:
-        """Runs, where they end, why, and the bytes that the packet after them has in all."""
+        """Return runs, where they end, why, and the size of the packet behind them."""
         count, at, status, needs = kernels.scan(
             np.frombuffer(data, np.uint8), version, packet_bytes_max, RUN_PACKETS_MAX, self._runs
         )

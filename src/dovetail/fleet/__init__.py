@@ -2,9 +2,9 @@
 
 Read in this order:
 
-    launch.py          options and a file to running nodes
+    launch.py          starts nodes from options and a configuration file
     members.py         the name, folder and ports of each node
-    supervisor.py      start processes, watch them, start them again, stop them
-    child.py           one of these processes, from the supervisor's side
-    member_process.py  one of these processes, from the inside
+    supervisor.py      starts, watches, restarts and stops processes
+    child.py           one of these processes, as the supervisor sees it
+    member_process.py  the main program of such a process
 """

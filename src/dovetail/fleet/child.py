@@ -1,7 +1,7 @@
-"""The lives of one process of several: started, heard, started again when it ends (supervisor.py).
+"""One supervised process: starts it, reads its messages, restarts it when it ends (supervisor.py).
 
-It is told what it is by its standard input, which stays open, and answers on its standard output
-with lines of JSON.
+The process gets its configuration on its standard input, which stays open. It answers with lines of
+JSON on its standard output.
 """
 
 import asyncio
@@ -21,29 +21,29 @@ from dovetail.fleet.limits import (
     RESTART_STEADY_SECONDS,
     STOP_SECONDS_MAX,
 )
-from dovetail.matcher.autoscaler import Place, Standing
+from dovetail.matcher.autoscaler import MatcherProcess, ProcessState
 from dovetail.process.logs import about
 
 log = logging.getLogger("dovetail.up")
 
 
 @dataclass(frozen=True)
-class Part:
-    """One process: `python -m module`, told this."""
+class ProcessSpec:
+    """A process to run: `python -m module`, with its first line of standard input."""
 
     name: str
     module: str
-    told: bytes
+    stdin: bytes
 
 
-class Supervised:
-    """The lives of one part."""
+class ChildProcess:
+    """One process through all its restarts."""
 
-    def __init__(self, part: Part, *, is_first: bool = True) -> None:
-        """`is_first`: it is needed for the start of all, and not tried again if it fails."""
-        self.part = part
-        self.said: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        """What it said when it was first up."""
+    def __init__(self, spec: ProcessSpec, *, is_first: bool = True) -> None:
+        """With `is_first`, the fleet needs it to start: a failed first start is not repeated."""
+        self.spec = spec
+        self.ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        """Has the result of its first UP message: its addresses."""
         self._is_first = is_first
         self._process: asyncio.subprocess.Process | None = None
         self._error = ""
@@ -55,16 +55,18 @@ class Supervised:
         self._load: tuple[str, float] | None = None
 
     @property
-    def place(self) -> Place:
-        name = self.part.name
+    def matcher_process(self) -> MatcherProcess:
+        name = self.spec.name
         if self._is_drained:
-            return Place(name, Standing.DRAINED)
+            return MatcherProcess(name, ProcessState.DRAINED)
         if self._is_over:
-            return Place(name, Standing.AWAY)
+            return MatcherProcess(name, ProcessState.AWAY)
         if self._is_leaving:
-            return Place(name, Standing.LEAVING)
+            return MatcherProcess(name, ProcessState.LEAVING)
         phase, busy_share = self._load or ("", 0.0)
-        return Place(name, Standing.SERVING if phase == "serving" else Standing.COMING, busy_share)
+        return MatcherProcess(
+            name, ProcessState.SERVING if phase == "serving" else ProcessState.COMING, busy_share
+        )
 
     async def run(self) -> None:
         try:
@@ -80,25 +82,25 @@ class Supervised:
             self._load = None
             if self._is_drained or self._is_leaving:
                 why = "is drained, and stays away" if self._is_drained else "has left"
-                log.info("%s: %s", self.part.name, why, extra=about(self.part.name))
-                if not self.said.done():
-                    self.said.set_result([])
+                log.info("%s: %s", self.spec.name, why, extra=about(self.spec.name))
+                if not self.ready.done():
+                    self.ready.set_result([])
                 return
-            if self._is_first and not self.said.done():
-                self.said.set_exception(DovetailError(self._error or self._ended(code)))
+            if self._is_first and not self.ready.done():
+                self.ready.set_exception(DovetailError(self._error or self._ended(code)))
                 return
             if self._up_at is not None and loop.time() - self._up_at >= RESTART_STEADY_SECONDS:
                 pause_seconds = RESTART_SECONDS_MIN
-            if self._error:  # sentences of their own
+            if self._error:  # a whole sentence
                 words = f"cannot start, and tries again in {pause_seconds:g} s: {self._error}"
             else:
                 words = f"{self._ended(code)}; it starts again in {pause_seconds:g} s"
-            log.warning("%s: %s", self.part.name, words, extra=about(self.part.name))
+            log.warning("%s: %s", self.spec.name, words, extra=about(self.spec.name))
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, RESTART_SECONDS_MAX)
 
     async def _live(self) -> int:
-        """From start to end; its exit code."""
+        """Run the process once, from start to end. Return its exit code."""
         self._error = ""
         self._up_at = None
         self._is_to_reload = False
@@ -107,7 +109,7 @@ class Supervised:
             process = self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                self.part.module,
+                self.spec.module,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 start_new_session=True,
@@ -118,7 +120,7 @@ class Supervised:
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(self.part.told + b"\n")
+            process.stdin.write(self.spec.stdin + b"\n")
             await process.stdin.drain()
         async for line in process.stdout:
             self._take(line)
@@ -126,26 +128,26 @@ class Supervised:
 
     def _take(self, line: bytes) -> None:
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except ValueError:
-            said = {}
-        if not isinstance(said, dict):
+            message = {}
+        if not isinstance(message, dict):
             return
-        if ERROR in said:
-            self._error = str(said[ERROR])
-        elif DRAINED in said:
+        if ERROR in message:
+            self._error = str(message[ERROR])
+        elif DRAINED in message:
             self._is_drained = True
-        elif LOAD in said:
-            phase, busy_share = said[LOAD]
+        elif LOAD in message:
+            phase, busy_share = message[LOAD]
             self._load = (str(phase), float(busy_share))
-        elif UP in said:
+        elif UP in message:
             self._up_at = asyncio.get_running_loop().time()
             if self._is_to_reload:
                 self.signal(signal.SIGHUP)
-            if self.said.done():
-                log.warning("%s: is up again", self.part.name, extra=about(self.part.name))
+            if self.ready.done():
+                log.warning("%s: is up again", self.spec.name, extra=about(self.spec.name))
             else:
-                self.said.set_result(said[UP])
+                self.ready.set_result(message[UP])
 
     def _ended(self, code: int) -> str:
         if code >= 0:
@@ -156,7 +158,7 @@ class Supervised:
             return f"was ended by signal {-code}"
 
     def signal(self, number: signal.Signals) -> None:
-        """One that is not up yet might end by SIGHUP: it gets it then, as its files may be old."""
+        """Send a signal. SIGHUP would end a process that is not up yet: it gets it later."""
         if number == signal.SIGHUP and self._up_at is None:
             self._is_to_reload = True
             return
@@ -165,7 +167,7 @@ class Supervised:
                 self._process.send_signal(number)
 
     def leave(self) -> None:
-        """It is told to stop, and not started again."""
+        """Stop the process for good; kill it if it takes longer than STOP_SECONDS_MAX."""
         self._is_leaving = True
         self.signal(signal.SIGTERM)
         asyncio.get_running_loop().call_later(STOP_SECONDS_MAX, self.signal, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""`dovetail up` and `dovetail node`: from options and a file to running nodes and first words."""
+"""Runs `dovetail up` and `dovetail node`: starts nodes and prints where they listen."""
 
 import os
 import secrets
@@ -16,14 +16,14 @@ from dovetail.client.endpoint import PASSWORD_VARIABLE
 from dovetail.cluster.addresses import is_unspecified
 from dovetail.cluster.node_settings import secret_file_of
 from dovetail.errors import ConfigError
-from dovetail.fleet.child import Part
+from dovetail.fleet.child import ProcessSpec
 from dovetail.fleet.limits import PIPELINE_BROKERS
 from dovetail.fleet.members import Fleet, Member, check_folders, plan
-from dovetail.fleet.supervisor import Pool, supervise
-from dovetail.matcher.autoscaler import Scaling
+from dovetail.fleet.supervisor import MatcherPool, supervise
+from dovetail.matcher.autoscaler import Autoscaler
 from dovetail.node.service import http_url
 from dovetail.process import garbage
-from dovetail.process.descriptors import raise_limit
+from dovetail.process.descriptors import raise_descriptor_limit
 from dovetail.process.extras import Extra, require
 from dovetail.process.logs import set_up_logging
 from dovetail.process.terminal import say
@@ -37,8 +37,8 @@ from dovetail.settings import (
 )
 
 if TYPE_CHECKING:
-    from dovetail.node.broker import Node
-    from dovetail.node.combined import BothRoles
+    from dovetail.node.broker import BrokerNode
+    from dovetail.node.combined import CombinedNode
     from dovetail.node.matcher import MatcherNode
 
 _DURABILITY = {
@@ -97,14 +97,14 @@ def _run_alone(options: Options, settings: Settings, *, quiet: bool) -> None:
 
 
 def _with_secret(options: Options, settings: Settings) -> Settings:
-    """It names the file, which is there."""
+    """Return settings that name the secret's file. It is made if missing."""
     secret_file = secret_file_of(settings, options.secret_folder)
     return replace(settings, cluster=replace(settings.cluster, secret_file=secret_file))
 
 
 def _run_both(options: Options, settings: Settings, *, quiet: bool) -> None:
     with garbage.paused():
-        from dovetail.node.combined import run_both
+        from dovetail.node.combined import run_combined
 
     if settings.workers > 1 or settings.matchers.count_max:
         raise ConfigError(
@@ -112,7 +112,7 @@ def _run_both(options: Options, settings: Settings, *, quiet: bool) -> None:
             hint="`dovetail up --brokers N --matchers N` starts more of them.",
         )
     check_folders(Path(settings.data), None)
-    run_both(
+    run_combined(
         _with_secret(options, settings),
         load=lambda: settings_of(options),
         movable=movable_kinds(options),
@@ -120,10 +120,10 @@ def _run_both(options: Options, settings: Settings, *, quiet: bool) -> None:
     )
 
 
-def _announce_both(node: "BothRoles") -> None:
+def _announce_both(node: "CombinedNode") -> None:
     matcher = node.matcher
     assert matcher is not None, "it has just been started"
-    (links,) = [address for kind, address in matcher.places if kind == "links"]
+    (links,) = [address for kind, address in matcher.addresses if kind == "links"]
     _announce_one(node.broker, f"  {'matcher':10} {matcher.name}, links {links}")
 
 
@@ -140,7 +140,7 @@ def _run_matcher(options: Options, settings: Settings, *, quiet: bool) -> None:
 
 def _announce_matcher(node: "MatcherNode") -> None:
     lines = [f"Dovetail {__version__} is up, as matcher {node.name}."]
-    for kind, address in node.places:
+    for kind, address in node.addresses:
         more = " (/metrics, /healthz)" if kind == "HTTP" else ""
         lines.append(f"  {kind:10} {address}{more}")
     settings = node.settings
@@ -152,10 +152,10 @@ def _announce_matcher(node: "MatcherNode") -> None:
     say(*lines)
 
 
-def _announce_one(node: "Node", *more_lines: str) -> None:
+def _announce_one(node: "BrokerNode", *more_lines: str) -> None:
     lines = [f"Dovetail {__version__} is up, as node {node.name}."]
-    why_moved = {one.address: one.moved_because for one in node.listening}
-    for kind, address in node.places:
+    why_moved = {one.address: one.moved_because for one in node.listeners}
+    for kind, address in node.addresses:
         why = why_moved.get(address)
         more = f"  ({why})" if why else " (/metrics, /healthz)" if kind == "HTTP" else ""
         lines.append(f"  {kind:10} {address}{more}")
@@ -168,7 +168,7 @@ def _announce_one(node: "Node", *more_lines: str) -> None:
         lines.append(f"  {'cluster':10} {settings.cluster.name}: {known}")
         secret_file = secret_file_of(settings)
         lines.append(_join_line(str(node.agent.transport.address), secret_file))
-    plain = next((one for one in node.listening if one.listener.kind == "tcp"), None)
+    plain = next((one for one in node.listeners if one.listener.kind == "tcp"), None)
     if plain is not None:
         lines.append(_try_line((plain.host, plain.port), (plain.host, plain.port)))
     lines.append("Ctrl-C stops it.")
@@ -180,36 +180,38 @@ def _announce_one(node: "Node", *more_lines: str) -> None:
 
 def _run_fleet(fleet: Fleet, *, quiet: bool) -> None:
     set_up_logging(fleet.settings.log.level)
-    raise_limit()
+    raise_descriptor_limit()
     matchers = fleet.settings.matchers
     stream = _stream(fleet) if fleet.members[0].options.pipeline else None
     after = []
     if stream is not None:
-        after = [Part(stream.name, STREAM_MODULE, msgspec.json.encode(stream))]
-        told = tuple(replace(member, stream_key=stream.key) for member in fleet.members)
-        fleet = replace(fleet, members=told)
+        after = [ProcessSpec(stream.name, STREAM_MODULE, msgspec.json.encode(stream))]
+        members = tuple(replace(member, stream_key=stream.key) for member in fleet.members)
+        fleet = replace(fleet, members=members)
 
-    def announce(said: dict[str, Any]) -> None:
+    def announce(reports: dict[str, Any]) -> None:
         if not quiet:
-            say(*_fleet_lines(fleet, said, stream))
+            say(*_fleet_lines(fleet, reports, stream))
 
     with fleet.held:
         if matchers.is_elastic:
-            pool = Pool(_parts(fleet.matchers), matchers.count_min, Scaling(matchers).decide)
-            supervise(_parts(fleet.brokers), announce, pool, after)
+            pool = MatcherPool(
+                _specs(fleet.matchers), matchers.count_min, Autoscaler(matchers).decide
+            )
+            supervise(_specs(fleet.brokers), announce, pool, after)
         else:
-            supervise(_parts(fleet.members), announce, after=after)
+            supervise(_specs(fleet.members), announce, after=after)
 
 
-def _parts(members: Iterable[Member]) -> list[Part]:
+def _specs(members: Iterable[Member]) -> list[ProcessSpec]:
     return [
-        Part(member.name, "dovetail.fleet.member_process", msgspec.json.encode(member))
+        ProcessSpec(member.name, "dovetail.fleet.member_process", msgspec.json.encode(member))
         for member in members
     ]
 
 
 def _stream(fleet: Fleet) -> StreamMember:
-    """What reads from these brokers."""
+    """Configure the stream process that reads from these brokers."""
     settings = fleet.settings
     if not settings.http.enabled:
         raise ConfigError(
@@ -238,7 +240,7 @@ def _stream(fleet: Fleet) -> StreamMember:
 
 
 def _fleet_lines(
-    fleet: Fleet, said: dict[str, list[list[str]]], stream: StreamMember | None
+    fleet: Fleet, reports: dict[str, list[list[str]]], stream: StreamMember | None
 ) -> list[str]:
     is_one = fleet.members[0].shares_ports
     brokers, matchers = len(fleet.brokers), fleet.settings.matchers
@@ -248,11 +250,11 @@ def _fleet_lines(
     elif matchers.count_most:
         kinds += f" and {_counted(matchers.count_most, 'matcher')}"
     lines = [f"Dovetail {__version__} is up: {kinds}, one cluster."]
-    first = said[fleet.members[0].name]
+    first = reports[fleet.members[0].name]
     shared = [place for place in first if is_one and place[0] not in ("HTTP", "links")]
     lines += [f"  {kind:10} {address}" for kind, address in shared]
-    width = max(10, *map(len, said))
-    for name, places in said.items():
+    width = max(10, *map(len, reports))
+    for name, places in reports.items():
         own = ", ".join(f"{kind} {at}" for kind, at in places if [kind, at] not in shared)
         lines.append(f"  {name:{width}} {own}")
     if brokers == 1 and matchers.count_most:
@@ -299,7 +301,7 @@ def _pipeline_lines(settings: Settings, stream: StreamMember) -> list[str]:
 
 
 def _program() -> str:
-    # The launcher of a checkout says under which name it was called.
+    # The launcher of a checkout sets the name that it was called by.
     return shlex.quote(os.environ.get("DOVETAIL_COMMAND", "dovetail"))
 
 
@@ -308,7 +310,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _join_line(address: str, secret_file: str, config: str | None = None) -> str:
-    """With the file that spaces are in it is one for a matcher."""
+    """Return the command that adds a broker or, with the file that has spaces, a matcher."""
     secret = shlex.quote(str(Path(secret_file).absolute()))
     command = f"{_program()} node --join {address} --secret-file {secret}"
     if config is None:
@@ -318,7 +320,7 @@ def _join_line(address: str, secret_file: str, config: str | None = None) -> str
 
 
 def _try_line(subscriber: tuple[str, int], publisher: tuple[str, int]) -> str:
-    """Two commands for this machine, where each is served."""
+    """Return a `sub` and a `pub` command that work on this machine."""
 
     def options(host: str, port: int) -> str:
         if is_unspecified(host):

@@ -1,4 +1,4 @@
-"""Limits of several nodes on one machine: when they are started again, how many there are."""
+"""Limits of several nodes on one machine: restarts, stops and counts."""
 
 MATCHERS_LOOK_SECONDS = 1.0
 """Seconds between two decisions whether a matcher should be added or removed. Matchers report their

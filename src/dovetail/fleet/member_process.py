@@ -1,9 +1,8 @@
-"""One node of a fleet, in a process of its own, started by `up`.
+"""The main program of one node of a fleet, which `up` starts in its own process.
 
-It is `python -m dovetail.fleet.member_process`.
-
-It is told what it is in one line on its standard input, and stops when that ends. What it has to
-say goes back in lines of JSON (supervisor.py).
+It is `python -m dovetail.fleet.member_process`. It reads its configuration (a `Member`) from one
+line of standard input, and stops when standard input ends. It reports with lines of JSON on its
+standard output (supervisor.py).
 """
 
 import asyncio
@@ -48,7 +47,7 @@ def _run_matcher(member: Member) -> None:
         settings_of_member(member),
         load=lambda: settings_of_member(member),
         begin=_begin,
-        announce=_announce_and_tell if member.tells_load else _announce,
+        announce=_announce_and_report_load if member.tells_load else _announce,
         on_drain=lambda: _say({DRAINED: True}),
         shares_ports=True,
         log_name=member.name,
@@ -64,45 +63,45 @@ def _run_broker(member: Member) -> None:
         load=lambda: settings_of_member(member),
         begin=_begin,
         announce=_announce,
-        shares_ports=True,  # at least with who started us
+        shares_ports=True,  # at least with the supervisor
         stream_key=member.stream_key,
         log_name=member.name,
     )
 
 
 def _begin(node: Service) -> None:
-    """Who started us has our input's other end: it ends with them."""
+    """Stop when standard input ends: the supervisor has its other end."""
     loop = asyncio.get_running_loop()
 
-    def heed() -> None:
+    def on_input() -> None:
         if not os.read(_INPUT, 4_096):
             loop.remove_reader(_INPUT)
             node.stop_soon()
 
-    loop.add_reader(_INPUT, heed)
+    loop.add_reader(_INPUT, on_input)
 
 
 def _announce(node: Service) -> None:
-    _say({UP: node.places})
+    _say({UP: node.addresses})
 
 
-def _announce_and_tell(node: "MatcherNode") -> None:
-    """How busy it is, once a second."""
+def _announce_and_report_load(node: "MatcherNode") -> None:
+    """Announce the matcher, and report its phase and load once a second."""
     _announce(node)
     loop = asyncio.get_running_loop()
 
-    def tell() -> None:
+    def report() -> None:
         assert node.agent is not None
-        _say({LOAD: [node.agent.phase, node.agent.back.answering.busy_share]})
-        loop.call_later(MATCHERS_LOOK_SECONDS, tell)
+        _say({LOAD: [node.agent.phase, node.agent.side.answers.busy_share]})
+        loop.call_later(MATCHERS_LOOK_SECONDS, report)
 
-    tell()
+    report()
 
 
 def _say(what: dict[str, object]) -> None:
-    """Without waiting: who does not read must not hold us up."""
+    """Write a message without waiting: a supervisor that does not read must not delay us."""
     os.set_blocking(_OUTPUT, False)
-    with contextlib.suppress(OSError):  # nobody is there any more: our input says so too
+    with contextlib.suppress(OSError):  # the supervisor has ended: our input ends, too
         os.write(_OUTPUT, json.dumps(what).encode() + b"\n")
 
 

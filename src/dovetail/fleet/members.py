@@ -1,19 +1,19 @@
-"""Several nodes of one cluster on this machine: who has which name, folder and ports.
+"""Plans several nodes of one cluster on this machine: their names, folders and ports.
 
-Either each has ports of its own, one behind the other (`--brokers`), or all of them share the
+Either each broker has its own ports, one after the other (`--brokers`), or all of them share the
 listeners' ports (`--workers`), and the system spreads clients over them. Matchers (`--matchers`)
-come after the brokers, and have no folders and no listeners; all that there may be have their
-places from the start.
+come after the brokers. They have no folders and no listeners. The largest number of matchers is
+planned from the start.
 
 Rules:
 
 - Ports are taken once, before the first node starts, and held until the last has ended
-  (process/ports.py): one that starts again comes back where it was, and nobody can take its port in
-  between.
+  (process/ports.py). So a node that restarts has the same ports, and no other program can take them
+  in between.
 - Ports that nobody chose are the next free ones.
-- A folder is within the data folder, under the broker's number. Sessions live in these folders, so
-  a start that would leave one of them out is refused: whoever had a session there would miss it.
-  Folders where nothing was ever stored are in nobody's way.
+- A broker's folder is within the data folder, named by the broker's number. Sessions are stored in
+  these folders, so a start that would leave one of them out is refused: its clients would lose
+  their sessions. Folders where nothing was ever stored do not count.
 """
 
 import errno
@@ -32,7 +32,7 @@ from dovetail.broker.store.database import DATABASE_FILE
 from dovetail.broker.store.sqlite import has_promises
 from dovetail.cluster.addresses import Address, is_unspecified, parse_address
 from dovetail.cluster.node_settings import secret_file_of
-from dovetail.errors import ConfigError, files_explained
+from dovetail.errors import ConfigError, explain_file_errors
 from dovetail.limits import WORKERS_MAX
 from dovetail.process import ports
 from dovetail.settings import Options, Settings, as_matcher, movable_kinds, settings_of
@@ -41,7 +41,7 @@ _FOLDER = "broker-{}"
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """One node, as its process is told."""
+    """The configuration of one node, as its process gets it."""
 
     options: Options
     name: str
@@ -56,17 +56,17 @@ class Member(Struct, frozen=True, kw_only=True):
     shares_ports: bool
     role: NodeRole = "broker"
     tells_load: bool = False
-    """A matcher, to who decides how many there are."""
+    """The matcher reports its load to the supervisor."""
     stream_key: str = ""
-    """What the stream beside a broker proves itself with. Empty: there is none, or it logs in."""
+    """The key of the stream process at the broker. Empty: no stream, or it logs in."""
 
 
 class Fleet(Struct, frozen=True):
     members: tuple[Member, ...]
     settings: Settings
-    """What they have in common."""
+    """The common settings."""
     held: ExitStack
-    """Sockets that keep all ports ours while nodes come and go."""
+    """Sockets that hold all ports while nodes restart."""
 
     @property
     def brokers(self) -> tuple[Member, ...]:
@@ -108,7 +108,7 @@ def settings_of_member(member: Member) -> Settings:
 
 
 def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool) -> Fleet:
-    """Ports that are held, folders that are all served, and a secret. `count`: of brokers."""
+    """Plan `count` brokers and all matchers: hold ports, check folders, make a secret."""
     if not 1 <= count <= WORKERS_MAX:
         raise ConfigError(f"it takes 1 to {WORKERS_MAX} brokers.")
     data = Path(settings.data)
@@ -177,8 +177,8 @@ def plan(options: Options, settings: Settings, count: int, *, shares_ports: bool
 
 
 def check_folders(data: Path, count: int | None) -> None:
-    """A ConfigError if a start would leave data out. None: one broker, in the folder itself."""
-    with files_explained(data):
+    """Raise a ConfigError if a start would leave data out. None: one broker in `data` itself."""
+    with explain_file_errors(data):
         left_out = [number for number in sorted(_numbers(data)) if number > (count or 0)]
     left_out = [number for number in left_out if has_promises(data / _FOLDER.format(number))]
     most = max(left_out, default=0)
@@ -219,7 +219,7 @@ def _numbers(data: Path) -> Iterator[int]:
 
 
 class _Ports:
-    """Ports that are held for the nodes that get them, none of them given twice."""
+    """Holds ports for nodes, none of them twice."""
 
     def __init__(self) -> None:
         self._given: dict[int, tuple[str, str]] = {}  # by port: where, and what for
@@ -228,7 +228,7 @@ class _Ports:
     def several(
         self, host: str, port: int, count: int, what: str, *, may_move: bool, may_skip: bool = False
     ) -> list[int]:
-        """One behind the other. With `may_skip` those behind the first are the next free ones."""
+        """Hold `count` ports in a row. With `may_skip`, ports after the first may have gaps."""
         chosen: list[int] = []
         candidates = ports.candidates(port, count, may_move=may_move)
         while len(chosen) < count:

@@ -1,21 +1,21 @@
-"""Processes that belong together: started, watched, started again when they end, and stopped.
+"""Supervises the processes of a fleet: starts, watches, restarts and stops them.
 
-    start -> says that it is up -> ends by itself -> pause, longer each time -> start ...
+    start -> reports that it is up -> ends by itself -> pause, longer each time -> start ...
        |                                                            |
-       +-- says what is wrong, at the first start: all are stopped  +-- at a later one: tried again
+       +-- error at the first start: all processes are stopped      +-- error later: tried again
 
 Rules:
 
-- A process is told what it is by its standard input, which stays open: at its end the process
-  stops, so none outlives this one, however that ends.
-- A process answers on its standard output with lines of JSON: once with what it has to say when it
-  is up, or with the error that keeps it from starting. Its log goes where ours goes.
-- One that says that somebody had it leave (`dovetail drain`) is not started again.
-- Of a pool as many run as somebody else decides, who is told how busy they are. One that is to go
-  is told to stop, and has time to hand over.
-- Some need the others: they begin when these are up, may fail without harm to them, and are
-  stopped first.
-- They are in process groups of their own. Ctrl-C is for this one, which tells them to stop.
+- A process gets its configuration on its standard input, which stays open. The process stops at its
+  end, so none outlives the supervisor, however that ends.
+- A process answers with lines of JSON on its standard output: its addresses when it is up, or the
+  error that keeps it from starting. Its log goes where the supervisor's log goes.
+- A process that reports that it was drained (`dovetail drain`) is not started again.
+- A pool runs as many processes as its `decide` function wants, which gets their load. A process
+  that is to leave is told to stop, and has time to hand over.
+- Processes in `after` need the others. They start when the others are up, may fail without harm to
+  them, and are stopped first.
+- Processes are in their own process groups. Ctrl-C reaches the supervisor, which stops them.
 """
 
 import asyncio
@@ -26,52 +26,52 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
-from dovetail.fleet.child import Part, Supervised
+from dovetail.fleet.child import ChildProcess, ProcessSpec
 from dovetail.fleet.limits import MATCHERS_LOOK_SECONDS, STOP_SECONDS_MAX
-from dovetail.matcher.autoscaler import Change, Place, Standing
+from dovetail.matcher.autoscaler import MatcherProcess, ProcessState, ScalingDecision
 from dovetail.process.logs import about
 
 log = logging.getLogger("dovetail.up")
 
 
 @dataclass(frozen=True)
-class Pool:
-    """Parts of which some run. `decide` is told how they are, and the time."""
+class MatcherPool:
+    """Matcher processes of which some run. `decide` gets their states and the time."""
 
-    parts: Sequence[Part]
+    specs: Sequence[ProcessSpec]
     count: int
-    """That run from the start, the first ones."""
-    decide: Callable[[Sequence[Place], float], Change | None]
+    """So many run from the start, the first ones."""
+    decide: Callable[[Sequence[MatcherProcess], float], ScalingDecision | None]
 
 
 def supervise(
-    parts: Sequence[Part],
+    specs: Sequence[ProcessSpec],
     announce: Callable[[dict[str, Any]], None],
-    pool: Pool | None = None,
-    after: Sequence[Part] = (),
+    pool: MatcherPool | None = None,
+    after: Sequence[ProcessSpec] = (),
 ) -> None:
-    """Run them until SIGINT or SIGTERM. `announce` gets what they said when all are up.
+    """Run processes until SIGINT or SIGTERM. `announce` gets their addresses when all are up.
 
-    Those that come `after` need the others: they begin when these are up, and end before them.
+    Those in `after` need the others: they start when these are up, and end before them.
     """
-    asyncio.run(_Supervisor(parts, announce, pool, after).run())
+    asyncio.run(_Supervisor(specs, announce, pool, after).run())
 
 
 class _Supervisor:
     def __init__(
         self,
-        parts: Sequence[Part],
+        specs: Sequence[ProcessSpec],
         announce: Callable[[dict[str, Any]], None],
-        pool: Pool | None,
-        after: Sequence[Part],
+        pool: MatcherPool | None,
+        after: Sequence[ProcessSpec],
     ) -> None:
-        self._parts = [*parts, *(pool.parts[: pool.count] if pool is not None else ())]
-        """Those that have to be up at first."""
+        self._first_specs = [*specs, *(pool.specs[: pool.count] if pool is not None else ())]
+        """The processes that must be up before `announce` is called."""
         self._announce = announce
         self._pool = pool
         self._after = after
-        self._processes: dict[str, Supervised] = {}
-        self._lives: set[asyncio.Task[None]] = set()
+        self._processes: dict[str, ChildProcess] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -79,74 +79,76 @@ class _Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
         loop.add_signal_handler(signal.SIGHUP, self._signal, signal.SIGHUP)
-        for part in self._parts:
-            self._begin(Supervised(part))
+        for spec in self._first_specs:
+            self._begin(ChildProcess(spec))
         waiting = asyncio.create_task(stopped.wait())
         tasks: list[asyncio.Task[Any]] = [waiting]
         try:
-            said = asyncio.gather(*(process.said for process in self._processes.values()))
-            await _first_of(said, waiting)
-            if said.done():
-                self._announce(dict(zip(self._processes, said.result(), strict=True)))
-                for part in self._after:
-                    self._begin(process := Supervised(part, is_first=False))
-                    process.said.add_done_callback(partial(_say_up, part.name))
+            reports = asyncio.gather(*(process.ready for process in self._processes.values()))
+            await _first_of(reports, waiting)
+            if reports.done():
+                self._announce(dict(zip(self._processes, reports.result(), strict=True)))
+                for spec in self._after:
+                    self._begin(process := ChildProcess(spec, is_first=False))
+                    process.ready.add_done_callback(partial(_log_up, spec.name))
                 if self._pool is not None:
                     tasks.append(asyncio.create_task(self._adapt(self._pool)))
             await waiting
         finally:
-            tasks += self._lives
+            tasks += self._tasks
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._stop()
 
-    def _begin(self, process: Supervised) -> None:
-        self._processes[process.part.name] = process
-        life = asyncio.create_task(process.run())
-        self._lives.add(life)
-        life.add_done_callback(self._lives.discard)
+    def _begin(self, process: ChildProcess) -> None:
+        self._processes[process.spec.name] = process
+        task = asyncio.create_task(process.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _adapt(self, pool: Pool) -> NoReturn:
-        """As many of the pool as are needed."""
+    async def _adapt(self, pool: MatcherPool) -> NoReturn:
+        """Start and stop processes of the pool as it decides."""
         loop = asyncio.get_running_loop()
-        parts = {part.name: part for part in pool.parts}
+        specs = {spec.name: spec for spec in pool.specs}
         while True:
-            places = [
-                self._processes[name].place
+            matchers = [
+                self._processes[name].matcher_process
                 if name in self._processes
-                else Place(name, Standing.AWAY)
-                for name in parts
+                else MatcherProcess(name, ProcessState.AWAY)
+                for name in specs
             ]
-            change = pool.decide(places, loop.time())
-            if change is None:
+            decision = pool.decide(matchers, loop.time())
+            if decision is None:
                 await asyncio.sleep(MATCHERS_LOOK_SECONDS)
-            elif change.is_start:
-                log.info("%s: is started: %s", change.name, change.reason, extra=about(change.name))
-                self._begin(Supervised(parts[change.name], is_first=False))
+            elif decision.is_start:
+                log.info(
+                    "%s: is started: %s", decision.name, decision.reason, extra=about(decision.name)
+                )
+                self._begin(ChildProcess(specs[decision.name], is_first=False))
             else:
                 log.info(
                     "%s: hands over and leaves: %s",
-                    change.name,
-                    change.reason,
-                    extra=about(change.name),
+                    decision.name,
+                    decision.reason,
+                    extra=about(decision.name),
                 )
-                self._processes[change.name].leave()
+                self._processes[decision.name].leave()
 
     async def _stop(self) -> None:
-        """A second Ctrl-C does not wait."""
+        """Stop all processes. A second Ctrl-C kills them at once."""
         loop = asyncio.get_running_loop()
         hurry = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, hurry.set)
         hurried = asyncio.create_task(hurry.wait())
-        last = {part.name for part in self._after}
+        last = {spec.name for spec in self._after}
         for is_last in (True, False):
             ending = [one for name, one in self._processes.items() if (name in last) == is_last]
             await self._end(ending, hurried)
         hurried.cancel()
 
-    async def _end(self, processes: Sequence[Supervised], hurried: asyncio.Task[Any]) -> None:
+    async def _end(self, processes: Sequence[ChildProcess], hurried: asyncio.Task[Any]) -> None:
         if not processes:
             return
         for process in processes:
@@ -164,10 +166,10 @@ class _Supervisor:
             process.signal(number)
 
 
-def _say_up(name: str, said: asyncio.Future[Any]) -> None:
-    if not said.cancelled():
-        places = "; ".join(f"{kind} {where}" for kind, where in said.result())
-        log.info("%s: is up: %s", name, places or "it has nothing to tell", extra=about(name))
+def _log_up(name: str, ready: asyncio.Future[Any]) -> None:
+    if not ready.cancelled():
+        addresses = "; ".join(f"{kind} {where}" for kind, where in ready.result())
+        log.info("%s: is up: %s", name, addresses or "it has nothing to tell", extra=about(name))
 
 
 async def _first_of(*futures: asyncio.Future[Any], seconds_max: float | None = None) -> None:

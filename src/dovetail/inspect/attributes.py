@@ -1,12 +1,12 @@
-"""What attributes of a publication lead to, in sentences: values, and which matchers are asked."""
+"""Describes a publication's attributes in sentences: its values, and the matchers to ask."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from dovetail.api.reports import (
     AttributeReport,
     AttributesReport,
+    BoxKind,
     CandidateReport,
-    Kind,
     LoadReport,
     MatchingReport,
     QuestionReport,
@@ -42,7 +42,7 @@ def _value(one: AttributeReport) -> str:
 
 
 def subject_words(subject: SubjectReport) -> str:
-    """What is done about a broker that may have clauses for it."""
+    """Say whether a publication goes to a broker that may have matching clauses, and why."""
     return {
         "asked": "its sketch says maybe, for where-clauses, and matchers are asked",
         "none": "it does not go there: its sketch says maybe, and it has no boxes in this space",
@@ -86,7 +86,7 @@ def matching_sentences(report: AttributesReport) -> Iterator[str]:
     yield from _otherwise(matching, [one.name for one in asked])
 
 
-def _boxes(kinds: Sequence[Kind]) -> str:
+def _boxes(kinds: Sequence[BoxKind]) -> str:
     if not any(map(any, kinds)):
         return "all boxes"
     return f"boxes narrow on {' or '.join('+'.join(kind) for kind in kinds)}"
@@ -99,7 +99,7 @@ _COLUMNS = (
 
 
 def _candidates(matching: MatchingReport) -> Iterator[str]:
-    """A table; numbers stand to the right."""
+    """Yield a table of candidates; numbers are aligned to the right."""
     chosen = {(one.matcher, one.dimension) for one in matching.questions}
     rows = [_COLUMNS]
     for one in matching.candidates:
@@ -129,7 +129,7 @@ def _told(load: LoadReport | None) -> tuple[str, str, str, str, str]:
 
 
 def _estimate(one: CandidateReport, matching: MatchingReport) -> str:
-    """By the policy."""
+    """Say what the policy estimates for a candidate."""
     load = one.load
     if not one.matcher:
         words = "no value"

@@ -1,6 +1,6 @@
-"""A matcher hands over and leaves: told through any broker, and watched until it is gone.
+"""Drains a matcher through any broker, and watches it until it has left.
 
-Nothing hangs on who watches: Ctrl-C ends that, and the matcher leaves all the same.
+Ctrl-C ends only the watching: the matcher leaves all the same.
 """
 
 import sys
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 
 from dovetail.api.http_client import Login, fetch, post
-from dovetail.api.reports import ClusterReport, DrainOrder, DrainReport, NodeEntry
+from dovetail.api.reports import ClusterReport, DrainReport, DrainRequest, NodeEntry
 from dovetail.errors import DovetailError
 from dovetail.inspect.limits import DRAIN_SECONDS_MAX
 from dovetail.process.terminal import console, moving_line, say
@@ -20,8 +20,8 @@ _THERE = ("alive", "suspect")
 
 def drain(url: str, name: str, login: Login | None = None) -> None:
     began_at = time.monotonic()
-    told = post(url, "/drain", DrainOrder(name), DrainReport, login)
-    say(first_words(told))
+    report = post(url, "/drain", DrainRequest(name), DrainReport, login)
+    say(first_words(report))
     with _shown(f"{name} leaves") as shown:
         last = _watch(url, name, began_at, shown)
     say(last_words(last, name, time.monotonic() - began_at))
@@ -30,14 +30,16 @@ def drain(url: str, name: str, login: Login | None = None) -> None:
 # Words --------------------------------------------------------------------------------------------
 
 
-def first_words(told: DrainReport) -> str:
-    if not told.others:
-        return f"{told.name} leaves. It is the last matcher."
-    return f"{told.name} leaves, once others have what it answers for: {', '.join(told.others)}."
+def first_words(report: DrainReport) -> str:
+    if not report.others:
+        return f"{report.name} leaves. It is the last matcher."
+    return (
+        f"{report.name} leaves, once others have what it answers for: {', '.join(report.others)}."
+    )
 
 
 def phase_words(entry: NodeEntry) -> str:
-    """How far it is."""
+    """Say how far the matcher is with leaving."""
     matcher = None if entry.report is None else entry.report.matcher
     if matcher is None:
         return "it does not answer"
@@ -69,7 +71,7 @@ def _counted(others: Collection[str]) -> str:
 def _watch(
     url: str, name: str, began_at: float, shown: Callable[[str], None] | None
 ) -> ClusterReport:
-    """Until it is gone."""
+    """Watch a matcher until it is gone. Return the last report of the cluster."""
     phase = None
     uptime_seconds = 0.0
     while True:
@@ -113,5 +115,5 @@ def _entry(report: ClusterReport, name: str) -> NodeEntry | None:
 
 
 def _shown(words: str) -> AbstractContextManager[Callable[[str], None] | None]:
-    """A line that moves, where somebody looks."""
+    """Return a context that shows a line of progress, if standard output is a terminal."""
     return moving_line(console(), words) if sys.stdout.isatty() else nullcontext()

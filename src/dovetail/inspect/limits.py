@@ -1,4 +1,4 @@
-"""Limits of the commands that look at a cluster."""
+"""Limits of the commands that wait for a cluster."""
 
 DRAIN_SECONDS_MAX = 30.0
 """`dovetail drain` waits this long for a matcher to leave before it reports a failure. It is longer

@@ -1,11 +1,11 @@
-"""Where a publication would go, and why, in sentences."""
+"""`dovetail route`: says where a publication would go, and why."""
 
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from dovetail.api.http_client import Login, fetch_as
-from dovetail.api.reports import AttributesReport, FilterMatch, Matches, PeerRoute, RouteReport
+from dovetail.api.reports import AttributesReport, FilterMatch, PeerRoute, RouteReport, TopicMatches
 from dovetail.inspect.attributes import matching_sentences, subject_words, value_sentences
 from dovetail.process.terminal import say, say_json
 
@@ -30,7 +30,7 @@ def show_route(
 
 
 def sentences(report: RouteReport, *, has_attributes: bool = False) -> Iterator[str]:
-    """`has_attributes`: it was asked about some."""
+    """Describe a route. `has_attributes`: attributes were given."""
     attributes = report.attributes
     yield f"A publication on {report.topic}{_with(attributes)}, sent to {report.asked}:"
     if attributes is not None:
@@ -60,7 +60,7 @@ def _with(attributes: AttributesReport | None) -> str:
     return f" with {', '.join(f'{one.name}={one.given}' for one in given)}" if given else ""
 
 
-def _deliveries(matches: Matches) -> str:
+def _deliveries(matches: TopicMatches) -> str:
     if not matches.count:
         return "nobody has subscribed to it"
     plain = sum(_getting(match) for match in matches.filters if match.group is None)
@@ -102,7 +102,7 @@ def _verdict(peer: PeerRoute, attributes: AttributesReport | None) -> str:
 
 
 def _clauses(peer: PeerRoute, attributes: AttributesReport) -> str:
-    """Of a broker that would need it for where-clauses only."""
+    """Say whether it goes to a broker that would need it for where-clauses only."""
     if attributes.unasked in ("space", "attributes"):
         return "it does not go there: only where-clauses might want it"
     matching = attributes.matching
@@ -132,7 +132,7 @@ def _deliveries_of(peer: PeerRoute) -> str:
     return _deliveries(peer.matches)
 
 
-def _filters(matches: Matches) -> Iterator[str]:
+def _filters(matches: TopicMatches) -> Iterator[str]:
     for match in matches.filters[:_FILTERS_SHOWN]:
         holding = "" if match.holding is None else f"; {match.holding} hold"
         yield f"      {match.filter}  ({match.subscribers}{holding})"

@@ -1,10 +1,10 @@
-"""Segments of dimensions, in as few words as a table has room for."""
+"""The short text of a segment, for cells of tables."""
 
 from dovetail.api.reports import SegmentReport
 
 
 def segment_words(segment: SegmentReport | None) -> str:
-    """Half-open, as ranges are everywhere; at the ends of a dimension it has no end."""
+    """Return the text of a half-open segment. It has no border at an end of its dimension."""
     if segment is None:
         return "none"
     low, high = segment.low, segment.high

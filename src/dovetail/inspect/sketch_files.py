@@ -1,7 +1,7 @@
-"""Sketches as files: built from a list of filters, looked at, and searched from the command line.
+"""`dovetail sketch`: builds a sketch file from a list of filters, describes it and searches it.
 
-The place to see what a set of subscriptions costs before a cluster runs with it. Reads and writes
-files; what is in them is the topic plane's business.
+So a user sees what a set of subscriptions costs before a cluster runs with it. This module reads
+and writes files; `topics/sketches/` defines their content.
 """
 
 import os
@@ -23,7 +23,7 @@ from dovetail.topics.sketches import (
     sketch_from_bytes,
     sketch_to_bytes,
 )
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
 STANDARD_INPUT = "-"
 
@@ -34,12 +34,12 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 def build(
     filters: str, out: Path, *, method: str, false_positive_rate: float, seed: int
 ) -> list[tuple[str, str]]:
-    """A sketch of the filters in a file, one a line, into another file; says what came of it."""
+    """Build a sketch of the filters in a file, one per line. Return its description."""
     checked = [_routed(text) for text in _checked_lines(filters, check_filter)]
     if not checked:
         raise ConfigError(f"{filters} has no filters")
     sketch = build_sketch(
-        method, Column.of(checked), false_positive_rate=false_positive_rate, seed=seed
+        method, TopicColumn.of(checked), false_positive_rate=false_positive_rate, seed=seed
     )
     data = sketch_to_bytes(sketch)
     _write_whole(out, data)
@@ -69,7 +69,7 @@ def describe(sketch: Sketch) -> list[tuple[str, str]]:
 def read(path: Path) -> Sketch:
     try:
         with path.open("rb") as file:
-            # Not by its size: a device or a pipe has none, and may have no end.
+            # Do not ask for its size: a device or a pipe has none, and may have no end.
             data = file.read(_SNIFFED_BYTES)
             if looks_like_sketch(data):
                 data += file.read(SKETCH_BYTES_MAX + 1 - len(data))
@@ -81,7 +81,7 @@ def read(path: Path) -> Sketch:
 
 
 def search(path: Path, topics: list[str]) -> Iterator[tuple[str, bool, int]]:
-    """Each topic, whether a filter may match it, and the queries that took."""
+    """Yield each topic, whether a filter may match it, and how many queries that took."""
     sketch = read(path)
     for topic in topics:
         if topic == STANDARD_INPUT:
@@ -94,7 +94,7 @@ def search(path: Path, topics: list[str]) -> Iterator[tuple[str, bool, int]]:
 
 
 def _routed(topic_filter: bytes) -> bytes:
-    """What brokers tell each other of a shared subscription is its filter."""
+    """Return the filter that brokers put in sketches: of a shared subscription, its filter."""
     shared = split_shared(topic_filter.decode())
     return topic_filter if shared is None else shared.filter.encode()
 
@@ -105,11 +105,11 @@ def _checked_lines(source: str, check: Callable[[bytes], bytes]) -> Iterator[byt
     try:
         with sys.stdin.buffer if source == STANDARD_INPUT else Path(source).open("rb") as lines:
             number = 0
-            # A line is read to its limit at most: a file without line ends is not taken in whole.
+            # A line is read up to its limit: a file without line ends is not read whole.
             while line := lines.readline(TOPIC_BYTES_MAX + 3):
                 number += 1
                 text = line.rstrip(b"\r\n")
-                if number == 1:  # some editors begin a file so; no topic does
+                if number == 1:  # some editors write it; no topic begins so
                     text = text.removeprefix(_BYTE_ORDER_MARK)
                 if not text:
                     continue
@@ -122,7 +122,7 @@ def _checked_lines(source: str, check: Callable[[bytes], bytes]) -> Iterator[byt
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    """All of it or nothing: what is at `path` is never half of a sketch."""
+    """Write a file atomically: `path` never has half of a sketch."""
     path = path.resolve()
     if path.exists() and not path.is_file():
         raise ConfigError(f"cannot write {path}: it is there, and not a file")

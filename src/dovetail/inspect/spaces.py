@@ -1,4 +1,4 @@
-"""The spaces of a node: their topics, their attributes, and how much is asked of them."""
+"""`dovetail spaces`: lists the spaces of a node, their topics, attributes and clauses."""
 
 from collections.abc import Iterator
 

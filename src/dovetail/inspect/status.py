@@ -1,7 +1,7 @@
-"""The nodes of a cluster as tables: who is there, what they carry, and what they are owed.
+"""`dovetail status`: shows the nodes of a cluster in tables: state, load and backlog.
 
-Brokers are in one table, matchers in another below it, if there are some, and their parts of each
-dimension in a third, if these are not too many to be looked at. Archives of brokers have one, too.
+Brokers, their archives, and matchers each have a table. Another one has the matchers' parts of each
+dimension, unless there are too many to read.
 
 Rates are between two reports of a node, by that node's own clock.
 """
@@ -29,10 +29,10 @@ _RATES: Mapping[str, str] = {
     "fwd": "publishes_forwarded",
     "vain": "publishes_in_vain",
 }
-"""The columns, and the counters that they are the rates of."""
+"""The columns with rates of brokers, and the counter of each."""
 
 _MATCHER_RATES = {"points": "points_answered", "unsure": "points_unsure"}
-"""Of matchers, and the fields of their report."""
+"""The columns with rates of matchers, and the field of their report."""
 
 _COLOURS = {
     "alive": "green",
@@ -49,7 +49,7 @@ _WIDTH = 160
 def show_status(
     url: str, *, once: bool, as_json: bool, interval_seconds: float, all_parts: bool = False
 ) -> None:
-    """Until Ctrl-C, or once. `all_parts`: of matchers, however many there are."""
+    """Show the status until Ctrl-C, or once. `all_parts`: show all parts of matchers."""
     before = _fetch(url)
     time.sleep(min(interval_seconds, _SAMPLE_SECONDS))
     now = _fetch(url)
@@ -64,8 +64,8 @@ def show_status(
     try:
         _follow(url, now, before, interval_seconds, screen, all_parts=all_parts)
     except KeyboardInterrupt:
-        pass  # the way to end it
-    finally:  # also if the word to end came while the first table was drawn
+        pass  # the user ends it so
+    finally:  # also if Ctrl-C came while the first table was drawn
         screen.show_cursor()
 
 
@@ -95,16 +95,16 @@ def _fetch(url: str) -> ClusterReport:
 
 
 def to_json(now: ClusterReport, before: ClusterReport) -> str:
-    """The report, with each node's rates and what it is owed."""
+    """Return the report as JSON, with the rates and the backlog of each node."""
     document = msgspec.to_builtins(now)
-    for entry, told in zip(now.nodes, document["nodes"], strict=True):
-        told["rates"] = rates(entry, before)
-        told["owed_messages"], told["owed_bytes"] = owed(now, entry.name)
+    for entry, node in zip(now.nodes, document["nodes"], strict=True):
+        node["rates"] = rates(entry, before)
+        node["owed_messages"], node["owed_bytes"] = owed(now, entry.name)
     return msgspec.json.format(msgspec.json.encode(document)).decode()
 
 
 def rates(entry: NodeEntry, before: ClusterReport) -> dict[str, float] | None:
-    """Per second; None if one of the two reports is missing, or is of another life."""
+    """Return rates per second. None if a report is missing, or the node has restarted."""
     earlier = next((one.report for one in before.nodes if one.name == entry.name), None)
     now = entry.report
     if now is None or earlier is None:
@@ -124,7 +124,7 @@ def rates(entry: NodeEntry, before: ClusterReport) -> dict[str, float] | None:
 
 
 def owed(report: ClusterReport, name: str) -> tuple[int, int]:
-    """Messages and bytes that all others together owe this node: how far it lags behind."""
+    """Return the messages and bytes that all other nodes have queued for this node."""
     found = [
         peer
         for entry in report.nodes
@@ -152,7 +152,7 @@ def tables(now: ClusterReport, before: ClusterReport, *, all_parts: bool = False
 
 
 def table(now: ClusterReport, before: ClusterReport) -> Table:
-    """Of brokers."""
+    """Return the table of brokers."""
     who = f"cluster {now.cluster}, asked: {now.asked}" if now.cluster else "a broker, alone"
     title = f"{who}; {', '.join(_RATES)} a second"
     shown = _empty(title)
@@ -165,7 +165,7 @@ def table(now: ClusterReport, before: ClusterReport) -> Table:
 
 
 def archive_table(reports: Iterable[NodeReport | None]) -> Table:
-    """Of brokers that have one."""
+    """Return the table of archives."""
     shown = _titled("archives; publications")
     for name in ("node", "folder"):
         shown.add_column(name, no_wrap=True)
@@ -186,13 +186,13 @@ def archive_table(reports: Iterable[NodeReport | None]) -> Table:
 
 
 def _has_archive(report: NodeReport | None) -> bool:
-    """Has it ever had something for one?"""
+    """Has the broker ever had a row for an archive?"""
     if report is None:
         return False
     return any(
         count
-        for told in (report.counters, report.gauges)
-        for name, count in told.items()
+        for values in (report.counters, report.gauges)
+        for name, count in values.items()
         if name.startswith("archive_")
     )
 
@@ -209,13 +209,13 @@ def matcher_table(now: ClusterReport, before: ClusterReport) -> Table:
 
 
 def part_table(parts: Iterable[tuple[str, PartReport]]) -> Table:
-    """By dimension, and there from low to high."""
+    """Return the table of parts, by dimension, from low to high."""
     shown = _titled("parts of matchers; arrivals, and what they can match, a second")
     for name in ("space", "dimension", "values", "matcher"):
         shown.add_column(name, overflow="fold")
     for name in ("boxes", "queue", "arrive", "match"):
         shown.add_column(name, justify="right", no_wrap=True)
-    for name, part in sorted(parts, key=_place):
+    for name, part in sorted(parts, key=_part_order):
         shown.add_row(
             _text(part.space),
             _text(part.dimension or "-"),
@@ -232,7 +232,7 @@ def _parts(entry: NodeEntry) -> tuple[PartReport, ...]:
     return () if matcher is None else matcher.parts
 
 
-def _place(named: tuple[str, PartReport]) -> tuple[str, str, bool, float, str]:
+def _part_order(named: tuple[str, PartReport]) -> tuple[str, str, bool, float, str]:
     name, part = named
     low = None if part.segment is None else part.segment.low
     is_none = part.segment is None
@@ -247,14 +247,14 @@ def _empty(title: str) -> Table:
 
 
 def _titled(title: str) -> Table:
-    """A title may be wider than what stands below it."""
+    """Return an empty table. Its title may be wider than the columns."""
     text = Text(printable(title), no_wrap=True, overflow="ignore")
     return Table(title=text, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
 
 
 def _cells(entry: NodeEntry, now: ClusterReport, before: ClusterReport) -> Iterator[str | Text]:
-    yield from _who(entry)
-    yield from _own_words(entry.report)
+    yield from _name_cells(entry)
+    yield from _load_cells(entry.report)
     per_second = rates(entry, before)
     for name in _RATES.values():
         yield "-" if per_second is None else _count(per_second[name])
@@ -263,7 +263,7 @@ def _cells(entry: NodeEntry, now: ClusterReport, before: ClusterReport) -> Itera
 
 
 def _matcher_cells(entry: NodeEntry, before: ClusterReport) -> Iterator[str | Text]:
-    yield from _who(entry)
+    yield from _name_cells(entry)
     matcher = None if entry.report is None else entry.report.matcher
     if matcher is None:
         yield from "-" * (4 + len(_MATCHER_RATES))
@@ -277,7 +277,7 @@ def _matcher_cells(entry: NodeEntry, before: ClusterReport) -> Iterator[str | Te
     yield f"{matcher.busy_share:.0%}"
 
 
-def _who(entry: NodeEntry) -> Iterator[str | Text]:
+def _name_cells(entry: NodeEntry) -> Iterator[str | Text]:
     yield _text(entry.name)
     is_matcher = entry.role == "matcher"
     yield "?" if entry.report is None and not is_matcher else entry.role
@@ -286,7 +286,7 @@ def _who(entry: NodeEntry) -> Iterator[str | Text]:
     yield Text(state, _COLOURS[state])
 
 
-def _own_words(report: NodeReport | None) -> Iterator[str]:
+def _load_cells(report: NodeReport | None) -> Iterator[str]:
     if report is None:
         yield from ("-", "-", "-", "-")
         return
@@ -301,12 +301,12 @@ def _own_words(report: NodeReport | None) -> Iterator[str]:
 
 
 def _text(text: str) -> Text:
-    """What a node says, which is no markup."""
+    """Return text from a node. It is not interpreted as markup."""
     return Text(printable(text))
 
 
 def _count(number: float) -> str:
-    """Short: 950, 12k, 1.5M."""
+    """Return a short number: 950, 12k, 1.5M."""
     if number < 1_000:
         return f"{number:.0f}"
     for unit in ("k", "M", "G"):

@@ -1,17 +1,18 @@
-"""How far our boxes have come, told to all brokers before SUBACK; and theirs, told to us. Pure.
+"""Announces the version and kinds of a broker's boxes to all brokers, before SUBACK. Pure.
 
     broker                                     broker
-      | -- BOXES: versions and kinds --------->  |   when a connection comes about, and as boxes
-      | <- BOXES_KNOWN: number --------------->  |   change; one at a time
+      | -- ANNOUNCEMENT: versions and kinds -->  |   when a connection opens, and when boxes
+      | <- ANNOUNCEMENT_ACK: number -----------  |   change; one at a time
 
 Rules:
 
-- A box counts as known when every live peer has said so. Who waits for that (SUBACK does) waits for
-  so long and no longer.
+- A box counts as known when every live peer has acknowledged it. SUBACK waits for that, until a
+  deadline.
 - From then on every broker asks matchers for a version that has the box, and for its kind. A
-  matcher that has not got it yet is unsure.
-- What a peer has told stays while the peer may come back: what is owed to it is found by it.
-- A broker of whose boxes nothing is known is never narrowed: it gets what its topics say.
+  matcher that does not have that version yet answers "unsure".
+- A peer's announcement stays while the peer may come back: messages are spooled for it by that.
+- Without an announcement, matchers are not asked about a broker. It gets all publications that its
+  sketch matches.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,19 +22,19 @@ from typing import NamedTuple
 from dovetail.cluster.replicated_state import NOTHING, ReplicatedState
 from dovetail.matcher.feed import Send
 from dovetail.matcher.matcher_messages import (
-    BOXES,
-    BoxesBody,
-    BoxesKnownBody,
-    BoxesRow,
-    boxes_decoder,
-    boxes_known_decoder,
+    ANNOUNCEMENT,
+    Announcement,
+    AnnouncementAck,
+    SpaceAnnouncement,
+    announcement_ack_decoder,
+    announcement_decoder,
     decoded,
     encode,
 )
 
 
-class Known(NamedTuple):
-    """Of a broker's boxes in one space."""
+class AnnouncedBoxes(NamedTuple):
+    """The last announcement of one broker for one space."""
 
     life: int
     version: int
@@ -41,68 +42,69 @@ class Known(NamedTuple):
 
     @property
     def is_wide(self) -> bool:
-        """It has boxes that no matcher answers for."""
+        """Has the broker boxes that no matcher answers for?"""
         return 0 in self.kinds
 
 
-class KnownBoxes:
-    """What one broker knows of the boxes of all brokers, itself among them."""
+class BoxDirectory:
+    """The announced boxes of all brokers, including our own."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, tuple[int, int]] = {}
-        self._known: dict[str, dict[str, Known]] = {}
+        self._known: dict[str, dict[str, AnnouncedBoxes]] = {}
 
-    def told(self, broker: str, body: bytes) -> BoxesKnownBody:
-        """BOXES. The answer is what is known now, which may be news from a later life."""
-        news = decoded(boxes_decoder, body)
+    def receive(self, broker: str, body: bytes) -> AnnouncementAck:
+        """Handle ANNOUNCEMENT. Return the newest number known, maybe of a later life."""
+        news = decoded(announcement_decoder, body)
         self.put(broker, news)
-        return BoxesKnownBody(*self._numbers[broker])
+        return AnnouncementAck(*self._numbers[broker])
 
-    def put(self, broker: str, news: BoxesBody) -> None:
+    def put(self, broker: str, news: Announcement) -> None:
         if (news.life, news.number) >= self._numbers.get(broker, (0, 0)):
             self._numbers[broker] = (news.life, news.number)
             self._known[broker] = {
-                row.space: Known(news.life, row.version, frozenset(row.kinds)) for row in news.rows
+                row.space: AnnouncedBoxes(news.life, row.version, frozenset(row.kinds))
+                for row in news.rows
             }
 
     def forget(self, broker: str) -> None:
         self._numbers.pop(broker, None)
         self._known.pop(broker, None)
 
-    def of(self, broker: str, space: str) -> Known | None:
+    def of(self, broker: str, space: str) -> AnnouncedBoxes | None:
         return self._known.get(broker, {}).get(space)
 
 
-class Announcing:
-    """One broker's own boxes."""
+class BoxAnnouncer:
+    """Announces one broker's own boxes to its peers."""
 
     def __init__(self, life: int, send: Send) -> None:
         self.life = life
         self._send = send
         self._number = 0
-        self._rows: dict[str, BoxesRow] = {}
+        self._rows: dict[str, SpaceAnnouncement] = {}
         self._replicas = ReplicatedState()
 
     # Our boxes ------------------------------------------------------------------------------------
 
     def set(self, rows: Mapping[str, tuple[int, Iterable[int]]]) -> None:
-        """Versions and kinds by space. They go out with `flush`."""
+        """Set versions and kinds by space. `flush` sends them."""
         for space, (version, kinds) in rows.items():
             known = self._rows.get(space)
             if known is None or known.version != version:
-                self._rows[space] = BoxesRow(space, version, sorted(kinds))
+                self._rows[space] = SpaceAnnouncement(space, version, sorted(kinds))
                 self._number += 1
 
-    def body(self) -> BoxesBody:
-        return BoxesBody(self.life, self._number, list(self._rows.values()))
+    def body(self) -> Announcement:
+        return Announcement(self.life, self._number, list(self._rows.values()))
 
     def outlive(self, life: int) -> None:
-        """Others know a later life of ours."""
+        """Continue as `life`, since others know a later life of ours."""
         self.life = life
         self._replicas.restart()
 
     def when_known(self, deadline: float, act: Callable[[], None]) -> None:
-        """When every live peer knows what there is now; or at the deadline."""
+        """Call `act` when every live peer knows our boxes as they are, or at the deadline."""
         self._replicas.wait(self._number, deadline, act)
 
     # Peers ----------------------------------------------------------------------------------------
@@ -120,8 +122,8 @@ class Announcing:
         self._replicas.forget(name)
 
     def answered(self, name: str, body: bytes) -> int | None:
-        """BOXES_KNOWN. A life that ours has to outlive, if it knows one."""
-        known = decoded(boxes_known_decoder, body)
+        """Handle ANNOUNCEMENT_ACK. Return the life that the peer knows if it is later than ours."""
+        known = decoded(announcement_ack_decoder, body)
         if name not in self._replicas:
             return None
         is_current = known.life == self.life
@@ -132,8 +134,8 @@ class Announcing:
 
     def flush(self) -> None:
         body = cache(lambda: encode(self.body()))
-        self._replicas.send(self._number, lambda name, _: self._send(name, BOXES, body()))
+        self._replicas.send(self._number, lambda name, _: self._send(name, ANNOUNCEMENT, body()))
 
     def tick(self, now: float) -> int:
-        """How many gave up waiting."""
+        """Release late waiters. Return how many reached their deadline."""
         return self._replicas.tick(now)

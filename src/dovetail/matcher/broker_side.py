@@ -1,11 +1,11 @@
-"""A broker's part in the matcher plane, put together: frames come in, matchers come and go. Pure.
+"""The broker's side of matching, assembled: feeds, announcements, questions and directory. Pure.
 
-    boxes change    ->  feeding (to matchers)    announcing (to brokers)
-    publications    ->  asking  ->  verdicts
-    gossip          ->  view
+    boxes change    ->  feeds (to matchers)    announcer (to brokers)
+    publications    ->  questions  ->  verdicts
+    gossip          ->  directory
 
-A broker sends on connections that it opened, and answers come back on them. Whoever drives this
-calls `turn` at the end of a turn, and some twenty times a second, and takes the verdicts.
+A broker sends on connections that it opened, and answers come back on them. The caller calls `turn`
+at the end of each turn of the loop and some twenty times a second, and takes the verdicts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,20 +17,27 @@ import numpy.typing as npt
 
 from dovetail.attributes.policies import Policy, adaptive
 from dovetail.errors import PeerError
-from dovetail.matcher.announcement import Announcing, KnownBoxes
-from dovetail.matcher.feed import Feeding, Send
+from dovetail.matcher.announcement import BoxAnnouncer, BoxDirectory
+from dovetail.matcher.feed import Feeds, Send
 from dovetail.matcher.layout import Floats, Layout
 from dovetail.matcher.limits import ASKING_SECONDS_MAX, MATCHER_ANSWER_SECONDS_MAX
-from dovetail.matcher.matcher_messages import ANSWERED, BOXES, BOXES_KNOWN, LOADS, TAKEN, encode
+from dovetail.matcher.matcher_messages import (
+    ANNOUNCEMENT,
+    ANNOUNCEMENT_ACK,
+    ANSWER,
+    FEED_REPLY,
+    LOADS,
+    encode,
+)
 from dovetail.matcher.question_batch import Tag
-from dovetail.matcher.questions import Asking
-from dovetail.matcher.segment_tables import View, decode_record
+from dovetail.matcher.questions import MatcherQuestions
+from dovetail.matcher.segment_tables import MatcherDirectory, decode_record
 
 Answer = Callable[[int, bytes], object]
 
 
-class Front(Generic[Tag]):
-    """One life of a broker."""
+class BrokerSide(Generic[Tag]):
+    """Matching in one life of a broker."""
 
     def __init__(
         self,
@@ -46,15 +53,15 @@ class Front(Generic[Tag]):
         asking_seconds: float = ASKING_SECONDS_MAX,
         is_listing: bool = False,
     ) -> None:
-        """`is_listing`: verdicts have numbers of boxes."""
+        """With `is_listing`, verdicts have the numbers of boxes."""
         self.name = name
-        self.view = View(layouts)
-        self.known = KnownBoxes()
-        self.feeding = Feeding(layouts, self.view, life, send)
-        self.announcing = Announcing(life, send)
-        self.asking: Asking[Tag] = Asking(
-            self.view,
-            self.known,
+        self.directory = MatcherDirectory(layouts)
+        self.announced = BoxDirectory()
+        self.feeds = Feeds(layouts, self.directory, life, send)
+        self.announcer = BoxAnnouncer(life, send)
+        self.questions: MatcherQuestions[Tag] = MatcherQuestions(
+            self.directory,
+            self.announced,
             send,
             random,
             policy=policy,
@@ -67,91 +74,94 @@ class Front(Generic[Tag]):
 
     @property
     def life(self) -> int:
-        return self.feeding.life
+        return self.feeds.life
 
     # Our boxes ------------------------------------------------------------------------------------
 
     def put(self, space: str, number: int, lows: Sequence[float], highs: Sequence[float]) -> None:
-        self.feeding.put(space, number, lows, highs)
+        self.feeds.put(space, number, lows, highs)
         self._announce([space])
 
     def put_many(
         self, space: str, numbers: npt.NDArray[np.int64], lows: Floats, highs: Floats
     ) -> None:
-        self.feeding.put_many(space, numbers, lows, highs)
+        self.feeds.put_many(space, numbers, lows, highs)
         self._announce([space])
 
     def discard(self, space: str, number: int) -> None:
-        self.feeding.discard(space, number)
+        self.feeds.discard(space, number)
         self._announce([space])
 
     def when_known(self, deadline: float, act: Callable[[], None]) -> None:
-        """When every live broker knows of our boxes as they are, or at the deadline."""
-        self.announcing.when_known(deadline, act)
+        """Call `act` when every live broker knows our boxes as they are, or at the deadline."""
+        self.announcer.when_known(deadline, act)
 
     def _announce(self, spaces: Sequence[str] | Mapping[str, Layout]) -> None:
-        ledgers = self.feeding.ledgers
-        self.announcing.set(
-            {space: (ledgers[space].version, ledgers[space].told_kinds()) for space in spaces}
+        own_boxes = self.feeds.own_boxes
+        self.announcer.set(
+            {
+                space: (own_boxes[space].version, own_boxes[space].announced_kinds())
+                for space in spaces
+            }
         )
-        self.known.put(self.name, self.announcing.body())
+        self.announced.put(self.name, self.announcer.body())
 
     # Others ---------------------------------------------------------------------------------------
 
     def matcher_is_up(self, name: str) -> None:
-        self.feeding.matcher_is_up(name)
-        self.asking.matcher_is_up(name)
+        self.feeds.matcher_is_up(name)
+        self.questions.matcher_is_up(name)
 
     def matcher_is_down(self, name: str, now: float) -> None:
-        self.feeding.matcher_is_down(name)
-        self.asking.matcher_is_gone(name, now)
+        self.feeds.matcher_is_down(name)
+        self.questions.matcher_is_gone(name, now)
 
-    def matcher_tells(self, name: str, record: bytes | None, now: float) -> None:
-        """By gossip; None: it is dead, has left, or is no matcher."""
-        told = None if record is None else decode_record(record)
-        if told is not None:
-            self.view.put(name, told)
-        elif name in self.view.records:
-            self.view.gone(name)
-            self.asking.matcher_is_gone(name, now)
+    def receive_record(self, name: str, record: bytes | None, now: float) -> None:
+        """Take a matcher's record from gossip. None: it is dead, has left, or is no matcher."""
+        matcher_record = None if record is None else decode_record(record)
+        if matcher_record is not None:
+            self.directory.put(name, matcher_record)
+        elif name in self.directory.records:
+            self.directory.gone(name)
+            self.questions.matcher_is_gone(name, now)
 
     def forget(self, name: str) -> None:
-        """A broker that will not come back."""
-        self.known.forget(name)
-        self.announcing.forget(name)
+        """Forget a broker that will not come back."""
+        self.announced.forget(name)
+        self.announcer.forget(name)
 
     # Frames ---------------------------------------------------------------------------------------
 
     def receive(self, name: str, kind: int, body: bytes, answer: Answer) -> None:
-        """On a connection that another broker opened."""
-        if kind != BOXES:
+        """Handle a frame on a connection that another broker opened."""
+        if kind != ANNOUNCEMENT:
             raise PeerError(f"a frame of kind {kind} for a matcher, and this is a broker")
-        answer(BOXES_KNOWN, encode(self.known.told(name, body)))
+        answer(ANNOUNCEMENT_ACK, encode(self.announced.receive(name, body)))
 
     def answered(self, name: str, kind: int, body: bytes, now: float) -> None:
-        """On a connection that we opened."""
-        if kind == ANSWERED:
-            self.asking.answered(name, body)
-        elif kind == TAKEN:
-            self.feeding.answered(name, body)
+        """Handle a frame on a connection that we opened."""
+        if kind == ANSWER:
+            self.questions.answered(name, body)
+        elif kind == FEED_REPLY:
+            self.feeds.answered(name, body)
         elif kind == LOADS:
-            self.asking.told(name, body, now)
-        elif kind == BOXES_KNOWN:
-            life = self.announcing.answered(name, body)
+            self.questions.receive_loads(name, body, now)
+        elif kind == ANNOUNCEMENT_ACK:
+            life = self.announcer.answered(name, body)
             if life is not None:
-                self.feeding.outlive(life)
+                self.feeds.outlive(life)
         else:
             raise PeerError(f"a frame of kind {kind} as an answer")
 
     # Time -----------------------------------------------------------------------------------------
 
     def turn(self, now: float) -> int:
-        """What has changed goes out. How many gave up waiting for others to know of boxes."""
-        if self.announcing.life != self.life:
-            self.announcing.outlive(self.life)
-            self.known.put(self.name, self.announcing.body())
-        self.announcing.flush()
-        self.feeding.flush(now)
-        self.asking.flush(now)
-        self.asking.tick(now)
-        return self.announcing.tick(now)
+        """Send what has changed. Return how many waits for announcements reached their deadline."""
+        if self.announcer.life != self.life:
+            self.announcer.outlive(self.life)
+            self.announced.put(self.name, self.announcer.body())
+        self.announcer.flush()
+        self.feeds.flush(now)
+        self.questions.flush(now)
+        self.questions.tick(now)
+        return self.announcer.tick(now)

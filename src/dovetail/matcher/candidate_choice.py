@@ -1,15 +1,16 @@
-"""Whom to ask about many points at once, so that each kind of box is answered for once. Pure.
+"""Choose the dimensions, and so the matchers, that many points are asked along. Pure.
 
-The same question as `partition.Table.questions`, for arrays: a point may be asked along a dimension
-where it has a value and its candidate is usable, and costs what the candidate costs there.
+The choice covers each kind of box once, like `SegmentTable.choose_candidates`, but for arrays. A
+point can be asked along a dimension where it has a value and its candidate is usable. Its cost
+there is the candidate's cost.
 
 - Kinds that are narrow where a point has no value cannot match it, and are not asked for.
-- Kinds that are narrow on one usable dimension only decide that it is asked along. For those that
-  are left each point takes the cheapest of the dimensions that they share; where they share none,
-  the dimension is added that is the cheapest on the whole.
-- Kinds without a usable dimension are `stuck`: their brokers look for themselves.
+- If kinds are narrow on only one usable dimension, the point is asked along it. For the other
+  kinds each point takes the cheapest of the dimensions that they share. If they share none, the
+  dimension with the lowest cost per kind is added.
+- Kinds without a usable dimension are `stuck`: their brokers search their boxes themselves.
 
-As in the paper, a point is asked for once where all boxes are narrow everywhere.
+As in the paper, a point is asked about once where all boxes are narrow everywhere.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Choice(NamedTuple):
-    """Points that are asked for along a dimension, for boxes of these kinds."""
+    """Points that are asked along one dimension, for boxes of these kinds."""
 
     rows: Rows
     dimension: int
@@ -40,22 +41,25 @@ class Choices(NamedTuple):
 
 
 def choose(candidates: Rows, kinds: Iterable[int], costs: Floats) -> Choices:
-    """Candidates and costs by point and dimension: -1 is no value, infinity not usable."""
+    """Choose along which dimensions each point is asked.
+
+    Candidates and costs are by point and dimension: -1 is no value, infinity not usable.
+    """
     asked: list[Choice] = []
     stuck: list[tuple[Rows, frozenset[int]]] = []
-    for missing, usable, rows in _alike(candidates < 0, np.isfinite(costs)):
+    for missing, usable, rows in _grouped(candidates < 0, np.isfinite(costs)):
         possible = {kind for kind in kinds if kind and not kind & missing}
-        helpless = frozenset(kind for kind in possible if not kind & usable)
-        if helpless:
-            stuck.append((rows, helpless))
-        asked += _cover(rows, possible - helpless, usable, costs)
+        uncovered = frozenset(kind for kind in possible if not kind & usable)
+        if uncovered:
+            stuck.append((rows, uncovered))
+        asked += _cover(rows, possible - uncovered, usable, costs)
     return Choices(asked, stuck)
 
 
-def _alike(
+def _grouped(
     missing: npt.NDArray[np.bool_], finite: npt.NDArray[np.bool_]
 ) -> Iterator[tuple[int, int, Rows]]:
-    """Points that have values, and usable candidates, on the same dimensions."""
+    """Group points that have values, and usable candidates, on the same dimensions."""
     dimensions = missing.shape[1]
     weights = 1 << np.arange(dimensions, dtype=np.int64)
     codes = missing @ weights << dimensions | (finite & ~missing) @ weights
@@ -84,7 +88,7 @@ def _cover(rows: Rows, kinds: set[int], usable: int, costs: Floats) -> Iterator[
 def _cheapest(
     rows: Rows, dimensions: Sequence[int], kinds: frozenset[int], costs: Floats
 ) -> Iterator[Choice]:
-    """Each point along the dimension that costs it least."""
+    """Ask each point along the dimension that costs least."""
     if len(dimensions) == 1:
         yield Choice(rows, dimensions[0], kinds)
         return
@@ -96,7 +100,7 @@ def _cheapest(
 
 
 def _best(costs: Floats, kinds: Sequence[int]) -> int:
-    """The dimension that costs least for each kind that it answers for."""
+    """Return the dimension with the lowest mean cost per kind that it answers for."""
     usable = {dimension for kind in kinds for dimension in bits_of(kind)}
     mean = costs.mean(axis=0)
     return min(

@@ -1,7 +1,7 @@
-"""For which values a matcher has everything: ranges of each searchable dimension. Pure.
+"""Covers: the values for which a matcher has every box, as ranges of each dimension. Pure.
 
-A cover is in one form only (sorted, without touching or empty ranges), so that equal ones are
-equal. `union` and `intersection` are dimension by dimension.
+A cover has one normal form (sorted, without touching or empty ranges), so that `==` compares
+values. `union` and `intersection` work dimension by dimension.
 """
 
 import math
@@ -34,7 +34,7 @@ def is_nothing(cover: Cover) -> bool:
 
 
 def normal(ranges: Iterable[tuple[float, float]]) -> Ranges:
-    """The same values in the one form."""
+    """Return the ranges in normal form."""
     found: list[Range] = []
     for low, high in sorted(ranges):
         if low >= high:
@@ -63,9 +63,9 @@ def contains(one: Cover, other: Cover) -> bool:
 
 @lru_cache(_KEPT_MAX)
 def rows_of(cover: Cover) -> list[tuple[Floats, Floats]]:
-    """Begins and ends of the first range of each dimension, then of the second ones, and so on.
+    """Return the begins and ends of each dimension's first range, then of the second ones, ...
 
-    Where a dimension has no more there is one that nothing overlaps.
+    A dimension with fewer ranges is filled up with one that nothing overlaps.
     """
     rows = zip_longest(*cover, fillvalue=_NOWHERE)
     return [

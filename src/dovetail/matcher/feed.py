@@ -1,29 +1,29 @@
-"""A broker's boxes go to the matchers that answer for them. The broker's side; pure.
+"""Feeds a broker's boxes to the matchers that answer for them. The broker's side; pure.
 
     broker                                            matcher
-      | -- FEED 0: all that was here is void -------->  |   when a connection comes about
+      | -- FEED 0: discard what you have ------------>  |   when a connection opens
       | -- FEED 1, 2...: boxes ---------------------->  |   some at a time
       | -- FEED n: boxes; complete at version v,        |
       |            for these ranges ----------------->  |   from now on it can answer
-      | <- TAKEN: so far -----------------------------  |
-      | -- FEED: boxes that came or went; version w ->  |   as boxes change
-      | <- TAKEN, or lost: what is between is missing   |   then all of it once more
+      | <- FEED_REPLY: last step taken ---------------  |
+      | -- FEED: added and removed boxes; version w ->  |   as boxes change
+      | <- FEED_REPLY, or lost: a step is missing ----  |   then the feed starts again
 
 Rules:
 
-- A feed has an epoch, which rises each time that it begins anew, and steps that follow each other.
-  So what comes late over a connection that is no more is told apart, in any life of either side.
+- A feed has an epoch and numbered steps. The epoch rises each time the feed starts again. So both
+  sides recognize frames of an earlier connection, in any life of either side.
 - The *cover* is what a feed is complete for: every box that is narrow on a dimension and overlaps
-  the cover there is at the matcher, as of the version. It widens after the boxes that it needs have
-  gone, and narrows before those go that it does not need. Both are in the order of the steps.
+  the cover there is at the matcher, as of the version. The cover grows after the boxes for it were
+  sent, and shrinks before boxes are removed. Both follow the order of the steps.
 - A matcher whose part of a space shrinks keeps the rest for FEED_NARROW_SECONDS.
-- Every change of any box is told to every matcher, as a version at least: a matcher that knows a
-  lower one than it is asked for is unsure.
-- So many steps are on their way and no more. What changes meanwhile is sent as it is by then. A
-  feed of which a step could not be sent, or is not answered for long, begins anew.
-- A matcher that leaves is released when all others have what is theirs next.
-- BlueDove's copies at clockwise neighbours are not fed: nobody would ask there. Where all
-  candidates of a point are gone, each broker looks for itself.
+- Every matcher learns of every change of any box, at least as a version. A matcher that is asked
+  for a higher version than it has is unsure.
+- At most FEED_FRAMES_MAX steps are in flight. Boxes that change meanwhile are sent in their latest
+  state. A feed starts again if a step cannot be sent or stays unanswered for too long.
+- A leaving matcher is released when all other matchers have the boxes of their next segments.
+- BlueDove's copies at clockwise neighbours are not fed: nobody would ask there. If all candidates
+  of a point are gone, each broker searches its own boxes.
 """
 
 import math
@@ -37,12 +37,12 @@ from dovetail.cluster.limits import PEER_STALL_SECONDS_MAX
 from dovetail.matcher.coverage import Cover, contains, intersection, is_nothing, nothing, union
 from dovetail.matcher.layout import Floats, Layout
 from dovetail.matcher.limits import FEED_FRAME_BOXES_MAX, FEED_FRAMES_MAX, FEED_NARROW_SECONDS
-from dovetail.matcher.matcher_messages import FEED, FeedBody, decoded, encode, taken_decoder
-from dovetail.matcher.own_boxes import Ledger
-from dovetail.matcher.segment_tables import View
+from dovetail.matcher.matcher_messages import FEED, FeedStep, decoded, encode, feed_reply_decoder
+from dovetail.matcher.own_boxes import OwnBoxes
+from dovetail.matcher.segment_tables import MatcherDirectory
 
 Send = Callable[[str, int, bytes], bool]
-"""To a node, a frame of this kind; False if it cannot go now."""
+"""Send a node a frame of this kind. False: it cannot be sent now."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -50,11 +50,24 @@ _NO_VERSION = -1
 
 
 class _Feed:
-    """One space at one matcher."""
+    """The feed of one space to one matcher."""
 
     __slots__ = (
-        "acked", "acked_before", "epoch", "given", "hold", "is_released", "is_unknown", "moved_at",
-        "narrow_at", "needed", "queue", "released_sent", "sequence", "told", "version",
+        "acked",
+        "acked_before",
+        "announced",
+        "epoch",
+        "is_released",
+        "is_unknown",
+        "needed",
+        "progress_at",
+        "queue",
+        "released_sent",
+        "sent",
+        "sequence",
+        "shrink_at",
+        "target",
+        "version",
     )  # fmt: skip
 
     def __init__(self, epoch: int, dimensions: int) -> None:
@@ -62,45 +75,49 @@ class _Feed:
         self.sequence = 0  # of the next step
         self.acked = -1
         self.acked_before = -1
-        self.moved_at = math.inf  # when there was an answer, or nothing to be answered
+        self.progress_at = math.inf  # of the last answer, or the last time nothing was unanswered
         self.version = _NO_VERSION
-        self.needed: Cover = nothing(dimensions)  # by the tables
-        self.hold: Cover = nothing(dimensions)  # by which boxes are sent
-        self.told: Cover = nothing(dimensions)
-        self.narrow_at = math.inf
-        self.given = np.zeros(0, np.bool_)  # by number: boxes that have been sent
-        self.queue: dict[int, None] = {}  # numbers that have to be looked at
+        self.needed: Cover = nothing(dimensions)  # by the segment tables
+        self.target: Cover = nothing(dimensions)  # the cover that the sent boxes are for
+        self.announced: Cover = nothing(dimensions)
+        self.shrink_at = math.inf
+        self.sent = np.zeros(0, np.bool_)  # by number: boxes that the matcher has
+        self.queue: dict[int, None] = {}  # numbers of boxes that may have to be sent or removed
         self.is_unknown = False
         self.is_released = False
         self.released_sent = False
 
     @property
     def is_idle(self) -> bool:
-        """Nothing of the space is the matcher's, and nothing is there any more."""
-        return is_nothing(self.hold) and is_nothing(self.told) and not self.given.any()
+        """The matcher needs nothing of the space and has nothing of it."""
+        return is_nothing(self.target) and is_nothing(self.announced) and not self.sent.any()
 
     def is_stuck(self, now: float) -> bool:
-        """Has an answer been missing for too long?"""
+        """Has no answer come for too long?"""
         if self.acked == self.sequence - 1 or self.acked != self.acked_before:
             self.acked_before = self.acked
-            self.moved_at = now
-        return now - self.moved_at > PEER_STALL_SECONDS_MAX
+            self.progress_at = now
+        return now - self.progress_at > PEER_STALL_SECONDS_MAX
 
     @property
-    def is_settled(self) -> bool:
-        """It has all that it needs, and has said so."""
+    def is_complete(self) -> bool:
+        """The matcher has acknowledged all boxes that it needs."""
         return self.is_unknown or (
-            contains(self.told, self.needed) and not self.queue and self.acked == self.sequence - 1
+            contains(self.announced, self.needed)
+            and not self.queue
+            and self.acked == self.sequence - 1
         )
 
 
-class Feeding:
+class Feeds:
     """All feeds of one broker."""
 
-    def __init__(self, layouts: Mapping[str, Layout], view: View, life: int, send: Send) -> None:
+    def __init__(
+        self, layouts: Mapping[str, Layout], directory: MatcherDirectory, life: int, send: Send
+    ) -> None:
         self.life = life
-        self.ledgers = {space: Ledger(layout) for space, layout in layouts.items()}
-        self._view = view
+        self.own_boxes = {space: OwnBoxes(layout) for space, layout in layouts.items()}
+        self._directory = directory
         self._send = send
         self._feeds: dict[tuple[str, str], _Feed] = {}
         self._up: set[str] = set()
@@ -110,18 +127,18 @@ class Feeding:
     # Our boxes ------------------------------------------------------------------------------------
 
     def put(self, space: str, number: int, lows: Sequence[float], highs: Sequence[float]) -> None:
-        self.ledgers[space].put(number, lows, highs)
-        self._look_at(space, [number])
+        self.own_boxes[space].put(number, lows, highs)
+        self._enqueue(space, [number])
 
     def put_many(self, space: str, numbers: Numbers, lows: Floats, highs: Floats) -> None:
-        self.ledgers[space].put_many(numbers, lows, highs)
-        self._look_at(space, numbers.tolist())
+        self.own_boxes[space].put_many(numbers, lows, highs)
+        self._enqueue(space, numbers.tolist())
 
     def discard(self, space: str, number: int) -> None:
-        self.ledgers[space].discard(number)
-        self._look_at(space, [number])
+        self.own_boxes[space].discard(number)
+        self._enqueue(space, [number])
 
-    def _look_at(self, space: str, numbers: list[int]) -> None:
+    def _enqueue(self, space: str, numbers: list[int]) -> None:
         for (_, fed), feed in self._feeds.items():
             if fed == space:
                 feed.queue.update(dict.fromkeys(numbers))
@@ -129,25 +146,25 @@ class Feeding:
     # Matchers -------------------------------------------------------------------------------------
 
     def matcher_is_up(self, name: str) -> None:
-        """There is a connection to it, and nothing of an earlier one counts."""
+        """Start new feeds on a new connection."""
         self._up.add(name)
-        for space in self.ledgers:
+        for space in self.own_boxes:
             self._begin(name, space)
 
     def matcher_is_down(self, name: str) -> None:
         self._up.discard(name)
-        for space in self.ledgers:
+        for space in self.own_boxes:
             self._feeds.pop((name, space), None)
 
     def _begin(self, name: str, space: str) -> None:
         self._epoch += 1
-        layout = self.ledgers[space].layout
+        layout = self.own_boxes[space].layout
         self._feeds[name, space] = _Feed(self._epoch, layout.searchable)
         self._changes_seen = -1
 
     def answered(self, name: str, body: bytes) -> None:
-        """TAKEN."""
-        taken = decoded(taken_decoder, body)
+        """Handle FEED_REPLY."""
+        taken = decoded(feed_reply_decoder, body)
         feed = self._feeds.get((name, taken.space))
         if feed is None or taken.epoch != feed.epoch:
             return
@@ -162,98 +179,98 @@ class Feeding:
             feed.acked = max(feed.acked, min(taken.sequence, feed.sequence - 1))
 
     def outlive(self, life: int) -> None:
-        """Others know a later life of ours: our clock went back. Ours is later from now on."""
+        """Continue as a life later than `life`, which others know: our clock went back."""
         if life >= self.life:
             self.life = life + 1
             for name in self._up:
-                for space in self.ledgers:
+                for space in self.own_boxes:
                     self._begin(name, space)
 
     # Time -----------------------------------------------------------------------------------------
 
     def flush(self, now: float) -> None:
-        """What has changed goes out: at the end of a turn, and now and then."""
-        if self._changes_seen != self._view.changes:
-            self._changes_seen = self._view.changes
+        """Send what has changed. Call it at the end of a turn, and regularly."""
+        if self._changes_seen != self._directory.changes:
+            self._changes_seen = self._directory.changes
             for (name, space), feed in self._feeds.items():
-                self._aim(space, feed, self._view.cover(space, name), now)
+                self._retarget(space, feed, self._directory.cover(space, name), now)
         released = self._released()
         for (name, space), feed in list(self._feeds.items()):
-            if feed.narrow_at <= now:
-                self._narrow(space, feed)
+            if feed.shrink_at <= now:
+                self._shrink(space, feed)
             feed.is_released = name in released
             if feed.is_stuck(now):
                 self._begin(name, space)
             else:
-                self._pump(name, space, feed)
+                self._send_steps(name, space, feed)
 
-    def _aim(self, space: str, feed: _Feed, needed: Cover, now: float) -> None:
+    def _retarget(self, space: str, feed: _Feed, needed: Cover, now: float) -> None:
         if needed == feed.needed:
             return
         feed.needed = needed
-        grown = union(feed.hold, needed)
-        if grown != feed.hold:
-            feed.hold = grown
-            ledger = self.ledgers[space]
-            numbers = np.flatnonzero(ledger.is_there)
-            held = ledger.is_held(numbers, grown) & ~_given(feed, numbers)
+        grown = union(feed.target, needed)
+        if grown != feed.target:
+            feed.target = grown
+            own_boxes = self.own_boxes[space]
+            numbers = np.flatnonzero(own_boxes.exists)
+            held = own_boxes.is_covered(numbers, grown) & ~_sent(feed, numbers)
             feed.queue.update(dict.fromkeys(numbers[held].tolist()))
-        feed.narrow_at = math.inf if feed.hold == needed else now + FEED_NARROW_SECONDS
+        feed.shrink_at = math.inf if feed.target == needed else now + FEED_NARROW_SECONDS
 
-    def _narrow(self, space: str, feed: _Feed) -> None:
-        feed.narrow_at = math.inf
-        feed.hold = feed.needed
-        ledger = self.ledgers[space]
-        numbers = ledger.held(np.flatnonzero(feed.given))
-        gone = numbers[~ledger.is_held(numbers, feed.hold)]
+    def _shrink(self, space: str, feed: _Feed) -> None:
+        feed.shrink_at = math.inf
+        feed.target = feed.needed
+        own_boxes = self.own_boxes[space]
+        numbers = own_boxes.existing(np.flatnonzero(feed.sent))
+        gone = numbers[~own_boxes.is_covered(numbers, feed.target)]
         feed.queue.update(dict.fromkeys(gone.tolist()))
 
     def _released(self) -> set[str]:
-        """Who leaves, and need not stay for us."""
-        leaving = set(self._view.leaving())
+        """Return the leaving matchers that need not stay for us."""
+        leaving = set(self._directory.leaving())
         if not leaving:
             return leaving
         others = (feed for (name, _), feed in self._feeds.items() if name not in leaving)
-        return leaving if all(feed.is_settled for feed in others) else set()
+        return leaving if all(feed.is_complete for feed in others) else set()
 
     # Steps ----------------------------------------------------------------------------------------
 
-    def _pump(self, name: str, space: str, feed: _Feed) -> None:
-        ledger = self.ledgers[space]
+    def _send_steps(self, name: str, space: str, feed: _Feed) -> None:
+        own_boxes = self.own_boxes[space]
         if feed.is_unknown:
             return
         if feed.is_idle:
             feed.queue.clear()
             return
-        while feed.sequence - feed.acked <= FEED_FRAMES_MAX and self._has_news(ledger, feed):
-            if not self._send(name, FEED, encode(self._step(space, ledger, feed))):
+        while feed.sequence - feed.acked <= FEED_FRAMES_MAX and self._has_news(own_boxes, feed):
+            if not self._send(name, FEED, encode(self._step(space, own_boxes, feed))):
                 self._begin(name, space)
                 return
 
-    def _has_news(self, ledger: Ledger, feed: _Feed) -> bool:
+    def _has_news(self, own_boxes: OwnBoxes, feed: _Feed) -> bool:
         return (
             bool(feed.queue)
-            or feed.told != feed.hold
-            or feed.version != ledger.version
+            or feed.announced != feed.target
+            or feed.version != own_boxes.version
             or (feed.is_released and not feed.released_sent)
         )
 
-    def _step(self, space: str, ledger: Ledger, feed: _Feed) -> FeedBody:
+    def _step(self, space: str, own_boxes: OwnBoxes, feed: _Feed) -> FeedStep:
         cover: Cover | None = None
-        sure = intersection(feed.told, feed.hold)
-        if sure != feed.told:
-            cover = sure  # what is given up is given up before its boxes go
-        put, dropped = self._next_boxes(ledger, feed)
+        sure = intersection(feed.announced, feed.target)
+        if sure != feed.announced:
+            cover = sure  # the cover shrinks before its boxes are removed
+        put, dropped = self._next_boxes(own_boxes, feed)
         version = None
         if not feed.queue:
-            version = feed.version = ledger.version
-            if feed.hold != feed.told:
-                cover = feed.hold
+            version = feed.version = own_boxes.version
+            if feed.target != feed.announced:
+                cover = feed.target
         if cover is not None:
-            feed.told = cover
+            feed.announced = cover
         feed.released_sent = feed.is_released
-        edges = np.stack((ledger.lows[put], ledger.highs[put]), axis=1)
-        body = FeedBody(
+        edges = np.stack((own_boxes.lows[put], own_boxes.highs[put]), axis=1)
+        body = FeedStep(
             space,
             self.life,
             feed.epoch,
@@ -268,25 +285,25 @@ class Feeding:
         feed.sequence += 1
         return body
 
-    def _next_boxes(self, ledger: Ledger, feed: _Feed) -> tuple[Numbers, Numbers]:
-        """Boxes that the matcher needs, and others that it has."""
+    def _next_boxes(self, own_boxes: OwnBoxes, feed: _Feed) -> tuple[Numbers, Numbers]:
+        """Return the boxes to add at the matcher, and those to remove there."""
         numbers = np.array(_take(feed.queue, FEED_FRAME_BOXES_MAX), np.int64)
-        if len(feed.given) < len(ledger.is_there):
-            more = len(ledger.is_there) - len(feed.given)
-            feed.given = np.concatenate((feed.given, np.zeros(more, np.bool_)))
-        there = numbers[ledger.is_there[numbers]]
-        put = there[ledger.is_held(there, feed.hold)]
-        was_given = numbers[feed.given[numbers]]
-        feed.given[numbers] = False
-        feed.given[put] = True
-        return put, was_given[~feed.given[was_given]]
+        if len(feed.sent) < len(own_boxes.exists):
+            more = len(own_boxes.exists) - len(feed.sent)
+            feed.sent = np.concatenate((feed.sent, np.zeros(more, np.bool_)))
+        there = numbers[own_boxes.exists[numbers]]
+        put = there[own_boxes.is_covered(there, feed.target)]
+        was_sent = numbers[feed.sent[numbers]]
+        feed.sent[numbers] = False
+        feed.sent[put] = True
+        return put, was_sent[~feed.sent[was_sent]]
 
 
-def _given(feed: _Feed, numbers: Numbers) -> npt.NDArray[np.bool_]:
-    given = np.zeros(len(numbers), np.bool_)
-    known = numbers < len(feed.given)
-    given[known] = feed.given[numbers[known]]
-    return given
+def _sent(feed: _Feed, numbers: Numbers) -> npt.NDArray[np.bool_]:
+    sent = np.zeros(len(numbers), np.bool_)
+    known = numbers < len(feed.sent)
+    sent[known] = feed.sent[numbers[known]]
+    return sent
 
 
 def _take(queue: dict[int, None], count: int) -> list[int]:

@@ -1,12 +1,12 @@
-"""What matchers have to know of a space: its dimensions, and how it is shared among them. Pure.
+"""The layout of a space: its dimensions, and how matchers share it. Pure.
 
-A layout has a name on the wire that is made of all that decides who holds a box, and of what its
-numbers are: bounds, names and order of dimensions, and the scheme (attributes/scheme.py). So
-brokers and matchers whose settings of a space differ do not meet, which costs needless forwarding
-and no matches.
+The layout's identifier on the wire is a digest of all that decides which matcher holds a box, and
+what the numbers of a box mean: bounds, names and order of dimensions, and the scheme
+(attributes/scheme.py). Brokers and matchers with different settings of a space therefore ignore
+each other. That costs needless forwarding, and no matches.
 
-Full replication has one dimension that no box is placed by: all values of it are 0, and a matcher's
-part of it is everything.
+Full replication has one dimension that places no box: all its values are 0, and each matcher covers
+all of it.
 """
 
 import hashlib
@@ -32,20 +32,20 @@ _DIGEST_BYTES = 8
 
 @dataclass(frozen=True)
 class Layout:
-    """Of one space. Boxes and points have a value for each of its dimensions, searchable or not."""
+    """One space. Boxes and points have a value for each dimension, searchable or not."""
 
     name: str
     dimensions: tuple[Bounds, ...]
     columns: tuple[int, ...]
-    """Which of them boxes are placed by."""
+    """The dimensions that boxes are placed by, as indexes: the searchable ones."""
     scheme: Scheme = Scheme.MPARTITION
     wide_share: float = WIDE_SHARE
     names: tuple[str, ...] = ()
-    """Of the dimensions. Two may have the same bounds, and must not be taken for each other."""
+    """The names of the dimensions. They tell dimensions with equal bounds apart."""
 
     @cached_property
     def id(self) -> str:
-        """On the wire."""
+        """The identifier on the wire."""
         meaning = msgspec.json.encode(
             (
                 self.dimensions,
@@ -60,7 +60,7 @@ class Layout:
 
     @cached_property
     def bounds(self) -> tuple[Bounds, ...]:
-        """Of the searchable dimensions."""
+        """The bounds of the searchable dimensions."""
         return tuple(self.dimensions[column] for column in self.columns)
 
     @property
@@ -72,20 +72,20 @@ class Layout:
         return self.scheme is Scheme.FULL
 
     def name_of(self, dimension: int) -> str:
-        """Of a searchable dimension; empty where values decide nothing."""
+        """Return the name of a searchable dimension; empty for full replication."""
         if self.is_copied:
             return ""
         column = self.columns[dimension]
         return self.names[column] if self.names else str(column)
 
     def values(self, points: Floats) -> Floats:
-        """What of them decides who is asked; NaN where it is missing."""
+        """Return the points' values on the searchable dimensions; NaN where one is missing."""
         if self.is_copied:
             return np.zeros((len(points), 1))
         return points[:, self.columns]
 
     def kinds(self, lows: Floats, highs: Floats) -> Kinds:
-        """On which searchable dimensions boxes are narrow; as `partition.kind_of` of each."""
+        """Return on which searchable dimensions each box is narrow, as `partition.kind_of` does."""
         if self.is_copied:
             return np.ones(len(lows), np.uint16)
         low, high = lows[:, self._taken], highs[:, self._taken]
@@ -95,7 +95,7 @@ class Layout:
         return is_narrow @ self._bits
 
     def along(self, lows: Floats, highs: Floats, kinds: Kinds, cover: Cover) -> Kinds:
-        """Along which dimensions a matcher with this cover holds the boxes; 0: along none."""
+        """Return along which dimensions a matcher with this cover holds each box; 0: none."""
         if self.is_copied:
             return np.zeros_like(kinds) if is_nothing(cover) else kinds
         low, high = lows[:, self._taken], highs[:, self._taken]
@@ -104,11 +104,11 @@ class Layout:
             overlaps |= (low < end) & (high > begin)
         return (overlaps @ self._bits) & kinds
 
-    # All columns at once: boxes often come one by one, and each call of NumPy takes its time.
+    # All columns at once: boxes often come one by one, and each call of NumPy has its cost.
 
     @cached_property
     def _taken(self) -> slice | list[int]:
-        """The columns; as a slice where they are one, which takes a tenth of the time."""
+        """The columns, as a slice if they are neighbours: that takes a tenth of the time."""
         first = self.columns[0]
         is_run = self.columns == tuple(range(first, first + len(self.columns)))
         return slice(first, first + len(self.columns)) if is_run else list(self.columns)
@@ -133,12 +133,12 @@ def layout_of(space: Space) -> Layout:
     if scheme is not Scheme.MPARTITION:
         named = [place for place in columns if space.dimensions[place].name == along]
         columns = (named or columns)[:1]
-    # In the baselines the width of a range decides nothing.
+    # In the baselines (p2p, full) the width of a range decides nothing.
     share = WIDE_SHARE if scheme is Scheme.MPARTITION else 1.0
     names = tuple(one.name for one in space.dimensions)
     return Layout(space.name, bounds, tuple(columns), scheme, share, names)
 
 
 def layouts_of(layouts: Sequence[Layout]) -> dict[str, Layout]:
-    """By their names on the wire."""
+    """Return the layouts by their identifiers on the wire."""
     return {layout.id: layout for layout in layouts}

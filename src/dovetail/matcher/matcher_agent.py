@@ -1,19 +1,19 @@
-"""A matcher in a live cluster: gossip and real connections drive it, and the clock.
+"""A matcher in a live cluster, driven by gossip, real connections and the clock.
 
     transport, gossip (cluster/)              matcher_side.py
-      brokers' FEED and ASKED           ->      boxes, questions; jobs are done between reads
-      records of other matchers         ->      the tables
+      brokers' FEED and QUESTION        ->      boxes, questions; jobs are done between reads
+      records of other matchers         ->      the directory of matchers
       its own record                    <-      its phase and tokens
       LOADS, on brokers' connections    <-      how busy it is
 
 Rules:
 
-- It enters the tables when somebody has told it who is there; at once if there is nobody to tell.
-- Jobs are done in slices of the loop's time, so that frames come in meanwhile.
-- Who leaves hands over first: it goes when all brokers have released it, or after a while. A broker
-  may tell it to (DRAIN), for a person who asked for that.
-- A broker may give it another place (MOVE), for a person who gave the cluster a plan.
-- What brokers have it loses with its life: they feed it anew. It keeps nothing on disk.
+- It joins the segment tables after the first gossip from another node; at once without seeds.
+- Jobs run in slices of the loop's time, so that frames come in meanwhile.
+- A leaving matcher hands over first: it ends when all brokers have released it, or after a while.
+  `dovetail drain` makes a broker tell it to leave (DRAIN).
+- `dovetail plan --apply` makes a broker give it another place (MOVE).
+- It keeps nothing on disk. After a restart, brokers feed it again.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from dovetail.api.reports import MatcherReport, NodeReport, NodeRole
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.agent import NodeAgent
 from dovetail.cluster.frame_body import decoded, encode
-from dovetail.cluster.node_queries import NodeAsking
-from dovetail.cluster.node_settings import ClusterPart
-from dovetail.cluster.peer_link import Link
-from dovetail.cluster.query_messages import ANSWER, DRAIN, MOVE, Answer, question_decoder
+from dovetail.cluster.node_queries import NodeQueries
+from dovetail.cluster.node_settings import NodeSettings
+from dovetail.cluster.peer_link import PeerLink
+from dovetail.cluster.query_messages import DRAIN, MOVE, QUERY_REPLY, QueryReply, query_decoder
 from dovetail.errors import PeerError
 from dovetail.matcher.layout import Layout
 from dovetail.matcher.limits import (
@@ -38,8 +38,8 @@ from dovetail.matcher.limits import (
     MATCHER_LINGER_SECONDS,
     MATCHER_SLICE_SECONDS,
 )
-from dovetail.matcher.matcher_messages import ANSWERED, LOADS
-from dovetail.matcher.matcher_side import Back
+from dovetail.matcher.matcher_messages import ANSWER, LOADS
+from dovetail.matcher.matcher_side import MatcherSide
 from dovetail.matcher.relocation import order_decoder
 from dovetail.matcher.segment_report import parts_of
 from dovetail.matcher.segment_tables import MATCHER, Phase
@@ -47,8 +47,8 @@ from dovetail.matcher.segment_tables import MATCHER, Phase
 log = logging.getLogger("dovetail.matcher")
 
 
-class Asking(NodeAsking):
-    """What people ask a matcher."""
+class MatcherQueries(NodeQueries):
+    """A matcher's reports to other nodes."""
 
     def __init__(self, agent: "MatcherAgent") -> None:
         super().__init__(agent)
@@ -63,48 +63,48 @@ class MatcherAgent(NodeAgent):
 
     def __init__(
         self,
-        part: ClusterPart,
+        settings: NodeSettings,
         layouts: Mapping[str, Layout],
         *,
         incarnation: int,
         random: Random,
         on_drain: Callable[[], None] | None = None,
     ) -> None:
-        """`on_drain`: somebody wants it to hand over and leave, which is `stop`."""
-        super().__init__(part, part.links, incarnation=incarnation, random=random)
-        self.back = Back(self.name, layouts, self._loop.time())
-        self.asking = Asking(self)
+        """`on_drain` is called when a broker sends DRAIN. It should lead to `stop`."""
+        super().__init__(settings, settings.links, incarnation=incarnation, random=random)
+        self.side = MatcherSide(self.name, layouts, self._loop.time())
+        self.queries = MatcherQueries(self)
         self._started_at = self._loop.time()
         self._on_drain = on_drain
-        self._is_told = asyncio.Event()
+        self._has_gossip = asyncio.Event()
         self._is_gone = asyncio.Event()
-        self._hurries = asyncio.Event()
+        self._is_hurried = asyncio.Event()
         self._is_leaving = False
         self._is_working = False
 
     # Its life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """It is in the tables when this returns; brokers begin to feed it."""
+        """Join the cluster and the segment tables. Brokers begin to feed it."""
         await self._listen()
-        has_seeds = self._seek()
+        has_seeds = self._dial_seeds()
         self._turn()
-        if has_seeds and not await self._await_others(self._is_told):
-            log.warning("began without the others after %g s", self._part.join_seconds_max)
-        self.back.join(self._loop.time())
+        if has_seeds and not await self._await_others(self._has_gossip):
+            log.warning("joined without other nodes after %g s", self._settings.join_seconds_max)
+        self.side.join(self._loop.time())
 
     async def stop(self) -> None:
-        """Others are given what it answers for, if anybody is there who could do that."""
-        self.back.leave(self._loop.time())
+        """Hand over to other matchers if brokers are there, and leave the cluster."""
+        self.side.leave(self._loop.time())
         self._is_leaving = True
         if self.brokers():
-            log.info("leaves, and answers until brokers have given others what it holds")
+            log.info("leaving: answers until brokers have fed its boxes to other matchers")
             await self._hand_over()
         await self._say_goodbye(keeps=False)
 
     async def _hand_over(self) -> None:
         gone = asyncio.create_task(self._is_gone.wait())
-        hurried = asyncio.create_task(self._hurries.wait())
+        hurried = asyncio.create_task(self._is_hurried.wait())
         seconds_max = MATCHER_LEAVE_SECONDS_MAX + MATCHER_LINGER_SECONDS
         done, _ = await asyncio.wait(
             {gone, hurried}, timeout=seconds_max, return_when=asyncio.FIRST_COMPLETED
@@ -112,21 +112,21 @@ class MatcherAgent(NodeAgent):
         for task in (gone, hurried):
             task.cancel()
         if gone not in done:
-            log.warning("goes before all have what it answered for; brokers find it themselves")
+            log.warning("ended before it had handed over all boxes; brokers search them themselves")
 
     def hurry(self) -> None:
         """Do not wait for brokers when leaving."""
-        self._hurries.set()
+        self._is_hurried.set()
 
     def change(self, layouts: Mapping[str, Layout]) -> None:
-        """Other spaces: it begins anew. Brokers feed anew whom they have just dialed."""
+        """Begin again with other spaces. Brokers dial again, and so feed it from the start."""
         for name in self.brokers():
             self.transport.hang_up(name, "it has other spaces now")
-        self.back = Back(self.name, layouts, self._loop.time())
+        self.side = MatcherSide(self.name, layouts, self._loop.time())
         for name in self.gossip.live():
             if self.role_of(name) == "matcher":
                 self._tell(name, is_alive=True)
-        self.back.join(self._loop.time())
+        self.side.join(self._loop.time())
 
     # Turns ----------------------------------------------------------------------------------------
 
@@ -134,20 +134,20 @@ class MatcherAgent(NodeAgent):
         super()._turn()
         now = self._loop.time()
         brokers = self.brokers()
-        loads, record = self.back.tick(now, brokers)
+        loads, record = self.side.tick(now, brokers)
         if record is not None:
             self.gossip.put(MATCHER, record)
         if loads is not None:
             for name in brokers:
                 self.transport.answer(name, LOADS, loads)
         if self._is_leaving:
-            joining = self.back.joining
-            if not brokers or joining is None or joining.is_gone(now):
+            lifecycle = self.side.lifecycle
+            if not brokers or lifecycle is None or lifecycle.is_gone(now):
                 self._is_gone.set()
         self._work_soon()  # questions that have waited long enough for boxes
 
     def brokers(self) -> list[str]:
-        """Those who are there."""
+        """Return the brokers that are live."""
         live = {*self.gossip.live(), *self.transport.connected}
         return [name for name in live if self.role_of(name) == "broker"]
 
@@ -157,33 +157,33 @@ class MatcherAgent(NodeAgent):
             self._loop.call_soon(self._work)
 
     def _work(self) -> None:
-        """Jobs for a while, and the rest after what has come in meanwhile."""
+        """Do jobs for one slice of time; continue after pending reads."""
         self._is_working = False
-        answering = self.back.answering
+        answers = self.side.answers
         begun_at = time.perf_counter()
         until = begun_at + MATCHER_SLICE_SECONDS
         while begun_at < until:
-            job = answering.next_job(self._loop.time())
+            job = answers.next_job(self._loop.time())
             if job is None:
                 return
-            for asker, body in answering.answers(job):
-                # One that is not there asks another matcher.
-                self.transport.answer(asker, ANSWERED, body)
+            for asker, body in answers.answer(job):
+                # An asker that is not connected asks another matcher.
+                self.transport.answer(asker, ANSWER, body)
             ended_at = time.perf_counter()
-            answering.took(job, ended_at - begun_at)
+            answers.record_job(job, ended_at - begun_at)
             begun_at = ended_at
         self._work_soon()
 
     # Frames ---------------------------------------------------------------------------------------
 
-    def _take(self, link: Link, kind: int, body: bytes) -> None:
-        if self.asking.takes(link, kind, body):
+    def _handle_frame(self, link: PeerLink, kind: int, body: bytes) -> None:
+        if self.queries.takes(link, kind, body):
             return
         if link.is_dialed or link.hello.role != "broker":
             raise PeerError(f"a frame of kind {kind} for a matcher, which brokers alone have")
         if kind == DRAIN:
-            question = decoded(question_decoder, body)
-            link.answer(ANSWER, encode(Answer(question.number, encode(self.report()))))
+            question = decoded(query_decoder, body)
+            link.answer(QUERY_REPLY, encode(QueryReply(question.number, encode(self.report()))))
             if self._on_drain is not None:
                 self._on_drain()
             return
@@ -191,24 +191,24 @@ class MatcherAgent(NodeAgent):
             self._move(link, body)
             return
         begun_at = time.perf_counter()
-        self.back.receive(link.name, kind, body, link.answer, self._loop.time())
-        self.back.answering.worked(time.perf_counter() - begun_at)
+        self.side.receive(link.name, kind, body, link.answer, self._loop.time())
+        self.side.answers.record_other_work(time.perf_counter() - begun_at)
         self._work_soon()
 
-    def _move(self, link: Link, body: bytes) -> None:
-        question = decoded(question_decoder, body)
+    def _move(self, link: PeerLink, body: bytes) -> None:
+        question = decoded(query_decoder, body)
         order = decoded(order_decoder, question.topic)
-        if self.back.move(order, self._loop.time()):
-            log.info("moves to the place that plan %d has for it", order.number)
-        link.answer(ANSWER, encode(Answer(question.number, encode(self.report()))))
+        if self.side.move(order, self._loop.time()):
+            log.info("moving to its place in plan %d", order.number)
+        link.answer(QUERY_REPLY, encode(QueryReply(question.number, encode(self.report()))))
 
     # Who is there ---------------------------------------------------------------------------------
 
     def _came_up(self, name: str, role: NodeRole, address: Address) -> None:
-        """Brokers open the connections that boxes and questions come on."""
+        """Nothing to do: boxes and questions come on connections that brokers open."""
 
-    def _is_at(self, name: str, role: NodeRole, address: Address) -> None:
-        """It is dialed, for gossip."""
+    def _address_known(self, name: str, role: NodeRole, address: Address) -> None:
+        """Nothing to do: it is dialed, for gossip."""
 
     def _went_down(self, name: str, role: NodeRole, *, is_alive: bool) -> None:
         self._is_live(name, role, is_alive)
@@ -218,37 +218,37 @@ class MatcherAgent(NodeAgent):
             self._tell(name, is_alive=is_alive)
 
     def _has_left(self, name: str, role: NodeRole) -> None:
-        """Its record went with its life. A broker that left may come back for its boxes."""
+        """Nothing to do: a matcher's record ends with it, and a broker may come back."""
 
     def _is_forgotten(self, name: str) -> None:
-        self.back.matcher_tells(name, None)
-        self.back.forget(name)
+        self.side.receive_record(name, None)
+        self.side.forget(name)
 
     def _tell(self, name: str, *, is_alive: bool) -> None:
         state = self.gossip.state(name)
         record = state.value(MATCHER) if is_alive and state is not None else None
-        self.back.matcher_tells(name, record)
+        self.side.receive_record(name, record)
 
-    def _has_been_told(self, role: NodeRole) -> None:  # noqa: ARG002
-        self._is_told.set()
+    def _gossip_answered(self, role: NodeRole) -> None:  # noqa: ARG002
+        self._has_gossip.set()
 
     # What it tells --------------------------------------------------------------------------------
 
     @property
     def phase(self) -> str:
-        joining = self.back.joining
-        return (Phase.JOINING if joining is None else joining.phase).name.lower()
+        lifecycle = self.side.lifecycle
+        return (Phase.JOINING if lifecycle is None else lifecycle.phase).name.lower()
 
     @property
     def _plan(self) -> int:
-        return 0 if self.back.joining is None else self.back.joining.record.plan
+        return 0 if self.side.lifecycle is None else self.side.lifecycle.record.plan
 
     @property
     def _is_moving(self) -> bool:
-        return self.back.joining is not None and self.back.joining.record.move is not None
+        return self.side.lifecycle is not None and self.side.lifecycle.record.move is not None
 
     def report(self) -> NodeReport:
-        answering = self.back.answering
+        answers = self.side.answers
         return NodeReport(
             name=self.name,
             version=__version__,
@@ -260,11 +260,11 @@ class MatcherAgent(NodeAgent):
                 phase=self.phase,
                 plan=self._plan,
                 is_moving=self._is_moving,
-                boxes=sum(map(len, answering.spaces.values())),
-                points_waiting=answering.points_waiting,
-                points_answered=answering.points_answered,
-                points_unsure=answering.points_unsure,
-                busy_share=answering.busy_share,
-                parts=tuple(parts_of(self.back)),
+                boxes=sum(map(len, answers.spaces.values())),
+                points_waiting=answers.points_waiting,
+                points_answered=answers.points_answered,
+                points_unsure=answers.points_unsure,
+                busy_share=answers.busy_share,
+                parts=tuple(parts_of(self.side)),
             ),
         )

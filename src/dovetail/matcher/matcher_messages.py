@@ -1,15 +1,15 @@
-"""What brokers and matchers say to each other about boxes, as frames. Pure.
+"""The frames between brokers and matchers: feeds, questions, loads and announcements. Pure.
 
-    broker -> matcher    FEED       boxes that came or went, and for which values that is all
-    matcher -> broker    TAKEN      how far a feed was taken, or that some of it is missing
-    broker -> matcher    ASKED      points, and about whose boxes of which kinds
-    matcher -> broker    ANSWERED   numbers of boxes, or "unsure"
-    matcher -> broker    LOADS      how busy it is, for each space and dimension
-    broker -> broker     BOXES      how far our boxes have come, and which kinds there are
-    broker -> broker     BOXES_KNOWN
+    broker -> matcher    FEED              added and removed boxes, and the cover they complete
+    matcher -> broker    FEED_REPLY        the last step taken, or that a step is missing
+    broker -> matcher    QUESTION          points, brokers, and kinds of boxes
+    matcher -> broker    ANSWER            counts and numbers of boxes, or "unsure"
+    matcher -> broker    LOADS             how busy it is, for each space and dimension
+    broker -> broker     ANNOUNCEMENT      version and kinds of the broker's boxes
+    broker -> broker     ANNOUNCEMENT_ACK  the last announcement taken
 
-Boxes, points and numbers are arrays in bytes, little-endian. Every length has a bound, and those
-that belong together are compared by who knows the space. What cannot be read is a PeerError.
+Boxes, points and numbers are little-endian arrays in bytes. Every length has a bound. Code that
+knows the space checks that lengths fit each other. A frame that cannot be read is a PeerError.
 """
 
 from typing import Annotated
@@ -35,10 +35,10 @@ from dovetail.matcher.limits import (
     QUESTION_POINTS_MAX,
 )
 
-FEED, TAKEN, ASKED, ANSWERED, LOADS, BOXES, BOXES_KNOWN = range(72, 79)
+FEED, FEED_REPLY, QUESTION, ANSWER, LOADS, ANNOUNCEMENT, ANNOUNCEMENT_ACK = range(72, 79)
 
 SPACES_MAX = 1_024
-"""That one frame is about; settings have fewer."""
+"""Spaces in one frame; settings have fewer."""
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 SpaceId = Annotated[str, Meta(min_length=1, max_length=ATTRIBUTE_NAME_CHARACTERS_MAX + 17)]
@@ -53,58 +53,58 @@ _EdgeBytes = Annotated[bytes, Meta(max_length=16 * SPACE_DIMENSIONS_MAX * FEED_F
 _PointBytes = Annotated[bytes, Meta(max_length=8 * SPACE_DIMENSIONS_MAX * QUESTION_POINTS_MAX)]
 
 
-class FeedBody(Struct, frozen=True, array_like=True):
-    """A step of a feed: feed.py draws it."""
+class FeedStep(Struct, frozen=True, array_like=True):
+    """FEED: one step of a feed (feed.py)."""
 
     space: SpaceId
     life: Number
     epoch: Number
     sequence: Number
     version: Number | None
-    """Everything up to this version has come; None: some of it is still to come."""
+    """All boxes up to this version were sent; None: some are still to come."""
     cover: Annotated[list[RangeList], Meta(max_length=SPACE_DIMENSIONS_MAX)] | None
-    """From now on, the feed is complete here; None: as before."""
+    """From now on the feed is complete for these values; None: as before."""
     numbers: _NumberBytes
     edges: _EdgeBytes
-    """Of each box its lower borders, then its upper ones."""
+    """The lower borders of each box, then its upper ones."""
     dropped: _NumberBytes
     is_released: bool = False
-    """A matcher that leaves need not stay for this broker's boxes."""
+    """A leaving matcher need not stay for this broker's boxes."""
 
 
-class TakenBody(Struct, frozen=True, array_like=True):
+class FeedReply(Struct, frozen=True, array_like=True):
     space: SpaceId
     life: Number
     epoch: Number
     sequence: Number
-    """The last one that was taken of this epoch."""
+    """The last step that was taken of this epoch."""
     is_lost: bool = False
-    """It does not follow on what is here; or the matcher knows a later life (`life`)."""
+    """The step does not follow the last one, or the matcher knows a later life (`life`)."""
     is_unknown: bool = False
-    """No such space here: nothing of it is wanted."""
+    """The matcher does not have this space and wants no boxes of it."""
 
 
-class Subject(Struct, frozen=True, array_like=True):
-    """A broker whose boxes are asked about, and how far they have come as far as is known."""
+class BrokerVersion(Struct, frozen=True, array_like=True):
+    """A broker that a question is about, and the version of its boxes that the asker knows."""
 
     broker: Name
     life: Number
     version: Number
 
 
-class AskedBody(Struct, frozen=True, array_like=True):
+class MatcherQuestion(Struct, frozen=True, array_like=True):
     number: Number
     space: SpaceId
     dimension: Dimension
     kinds: KindList
-    subjects: Annotated[list[Subject], Meta(max_length=CLUSTER_NODES_MAX)]
+    brokers: Annotated[list[BrokerVersion], Meta(max_length=CLUSTER_NODES_MAX)]
     points: _PointBytes
     is_listing: bool = False
-    """Which boxes they are is asked, too, and not only how many."""
+    """The answer shall have the numbers of the boxes, not only their counts."""
 
 
-class AnsweredBody(Struct, frozen=True, array_like=True):
-    """Counts: for each point, of each subject; and numbers in the same order, if they are asked."""
+class MatcherAnswer(Struct, frozen=True, array_like=True):
+    """ANSWER: counts by point and broker, and the boxes' numbers in that order if asked for."""
 
     number: Number
     counts: Annotated[bytes, Meta(max_length=4 * QUESTION_POINTS_MAX * CLUSTER_NODES_MAX)]
@@ -120,42 +120,42 @@ class LoadRow(Struct, frozen=True, array_like=True):
     boxes: Number
 
 
-class LoadsBody(Struct, frozen=True, array_like=True):
+class LoadsMessage(Struct, frozen=True, array_like=True):
     rows: Annotated[list[LoadRow], Meta(max_length=SPACES_MAX)]
 
 
-class BoxesRow(Struct, frozen=True, array_like=True):
+class SpaceAnnouncement(Struct, frozen=True, array_like=True):
     space: SpaceId
     version: Number
     kinds: KindList
 
 
-class BoxesBody(Struct, frozen=True, array_like=True):
-    """All spaces of a broker: it rises by `number` with every change of one of them."""
+class Announcement(Struct, frozen=True, array_like=True):
+    """ANNOUNCEMENT: all spaces of a broker. `number` rises with every change of one of them."""
 
     life: Number
     number: Number
-    rows: Annotated[list[BoxesRow], Meta(max_length=SPACES_MAX)]
+    rows: Annotated[list[SpaceAnnouncement], Meta(max_length=SPACES_MAX)]
 
 
-class BoxesKnownBody(Struct, frozen=True, array_like=True):
+class AnnouncementAck(Struct, frozen=True, array_like=True):
     life: Number
     number: Number
 
 
 encode, decoded = frame_body.encode, frame_body.decoded
 
-feed_decoder = msgspec.msgpack.Decoder(FeedBody)
-taken_decoder = msgspec.msgpack.Decoder(TakenBody)
-asked_decoder = msgspec.msgpack.Decoder(AskedBody)
-answered_decoder = msgspec.msgpack.Decoder(AnsweredBody)
-loads_decoder = msgspec.msgpack.Decoder(LoadsBody)
-boxes_decoder = msgspec.msgpack.Decoder(BoxesBody)
-boxes_known_decoder = msgspec.msgpack.Decoder(BoxesKnownBody)
+feed_decoder = msgspec.msgpack.Decoder(FeedStep)
+feed_reply_decoder = msgspec.msgpack.Decoder(FeedReply)
+question_decoder = msgspec.msgpack.Decoder(MatcherQuestion)
+answer_decoder = msgspec.msgpack.Decoder(MatcherAnswer)
+loads_decoder = msgspec.msgpack.Decoder(LoadsMessage)
+announcement_decoder = msgspec.msgpack.Decoder(Announcement)
+announcement_ack_decoder = msgspec.msgpack.Decoder(AnnouncementAck)
 
 
 def floats_of(data: bytes, columns: int) -> npt.NDArray[np.float64]:
-    """Rows of so many numbers."""
+    """Return the bytes as rows of `columns` floats."""
     if len(data) % (8 * columns):
         raise PeerError(f"{len(data)} bytes are no rows of {columns} numbers")
     return np.frombuffer(data, "<f8").reshape(-1, columns)

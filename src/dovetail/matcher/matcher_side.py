@@ -1,32 +1,32 @@
-"""A matcher, put together: frames come in, answers go out, and its phase changes. Pure.
+"""The matcher's side of matching, assembled: boxes, questions and its phase. Pure.
 
-    FEED      ->  holding (through answering)   ->  TAKEN, and LOADS when a feed begins
-    ASKED     ->  answering  ->  jobs           ->  ANSWERED
-    time      ->  joining    ->  our record for gossip;    LOADS, to every broker
+    FEED      ->  held boxes (through answers)  ->  FEED_REPLY, and LOADS when a feed starts
+    QUESTION  ->  answers    ->  jobs           ->  ANSWER
+    time      ->  lifecycle  ->  our record for gossip;    LOADS, to every broker
 
-Whoever drives this does jobs while there are some (`next_job`, `finish`), and says how long each
-took. `tick` is called some twenty times a second.
+The caller does jobs while there are some (`answers.next_job`, `answers.answer`), and reports how
+long each took. It calls `tick` some twenty times a second.
 """
 
 from collections.abc import Iterable, Mapping
 
 from dovetail.attributes.partition import Tokens
 from dovetail.errors import PeerError
-from dovetail.matcher.answers import Answering
+from dovetail.matcher.answers import MatcherAnswers
 from dovetail.matcher.broker_side import Answer
-from dovetail.matcher.join import Joining
 from dovetail.matcher.layout import Layout
+from dovetail.matcher.lifecycle import MatcherLifecycle
 from dovetail.matcher.limits import (
     ASKING_SECONDS_MAX,
     MATCHER_QUEUE_POINTS_MAX,
     MATCHING_POINTS_MAX,
 )
-from dovetail.matcher.matcher_messages import ANSWERED, ASKED, FEED, LOADS, TAKEN
+from dovetail.matcher.matcher_messages import ANSWER, FEED, FEED_REPLY, LOADS, QUESTION
 from dovetail.matcher.relocation import MoveOrder
-from dovetail.matcher.segment_tables import View, decode_record, encode_record
+from dovetail.matcher.segment_tables import MatcherDirectory, decode_record, encode_record
 
 
-class Back:
+class MatcherSide:
     """One life of a matcher."""
 
     def __init__(
@@ -40,65 +40,65 @@ class Back:
         job_points_max: int = MATCHING_POINTS_MAX,
     ) -> None:
         self.name = name
-        self.view = View(layouts)
-        self.answering = Answering(
+        self.directory = MatcherDirectory(layouts)
+        self.answers = MatcherAnswers(
             layouts,
             now,
             stale_seconds=stale_seconds,
             queue_points_max=queue_points_max,
             job_points_max=job_points_max,
         )
-        self.joining: Joining | None = None
-        self._told = b""
+        self.lifecycle: MatcherLifecycle | None = None
+        self._published = b""
 
-    def matcher_tells(self, name: str, record: bytes | None) -> None:
-        """Another one, by gossip; None: it is dead, has left, or is no matcher."""
-        told = None if record is None else decode_record(record)
-        if told is not None:
-            self.view.put(name, told)
+    def receive_record(self, name: str, record: bytes | None) -> None:
+        """Take another matcher's record from gossip. None: it is dead, or has left."""
+        matcher_record = None if record is None else decode_record(record)
+        if matcher_record is not None:
+            self.directory.put(name, matcher_record)
         else:
-            self.view.gone(name)
+            self.directory.gone(name)
 
     def join(self, now: float, planned: Mapping[str, Tokens] | None = None) -> None:
-        """When it is known who is there. `planned`: places by space, if they are not to choose."""
-        self.joining = Joining(self.name, self.view, now, planned)
+        """Begin to join, once gossip is known. `planned` has places by space, if given."""
+        self.lifecycle = MatcherLifecycle(self.name, self.directory, now, planned)
 
     def leave(self, now: float) -> None:
-        if self.joining is not None:
-            self.joining.leave(now)
+        if self.lifecycle is not None:
+            self.lifecycle.leave(now)
 
     def move(self, order: MoveOrder, now: float) -> bool:
-        """To the place that a plan has for us. False: not now."""
-        return self.joining is not None and self.joining.move(order, now)
+        """Begin to move to our place in a plan. False: not now."""
+        return self.lifecycle is not None and self.lifecycle.move(order, now)
 
     def forget(self, broker: str) -> None:
-        """It will not come back."""
-        self.answering.forget(broker)
+        """Forget a broker that will not come back."""
+        self.answers.forget(broker)
 
     def receive(self, name: str, kind: int, body: bytes, answer: Answer, now: float) -> None:
-        """On a connection that a broker opened."""
+        """Handle a frame on a connection that a broker opened."""
         if kind == FEED:
-            taken, is_begin = self.answering.fed(name, body)
-            answer(TAKEN, taken)
+            taken, is_begin = self.answers.receive_feed(name, body)
+            answer(FEED_REPLY, taken)
             if is_begin:
-                answer(LOADS, self.answering.loads())
-        elif kind == ASKED:
-            at_once = self.answering.asked(name, body, now)
+                answer(LOADS, self.answers.loads())
+        elif kind == QUESTION:
+            at_once = self.answers.receive_question(name, body, now)
             if at_once is not None:
-                answer(ANSWERED, at_once)
+                answer(ANSWER, at_once)
         else:
             raise PeerError(f"a frame of kind {kind} for a broker, and this is a matcher")
 
     def tick(self, now: float, brokers: Iterable[str]) -> tuple[bytes | None, bytes | None]:
-        """LOADS for all brokers, and our record for gossip, if there is news. `brokers`: live."""
-        loads = self.answering.tick(now)
-        if self.joining is None:
+        """Return LOADS for all brokers and our record for gossip, if changed. `brokers`: live."""
+        loads = self.answers.tick(now)
+        if self.lifecycle is None:
             return loads, None
-        self.joining.is_busy(self.answering.busy_share)
-        answering = self.answering
-        self.joining.tick(now, brokers, answering.covers, answering.is_released)
-        record = encode_record(self.joining.record)
-        if record == self._told:
+        self.lifecycle.report_load(self.answers.busy_share)
+        answers = self.answers
+        self.lifecycle.tick(now, brokers, answers.covers, answers.is_released)
+        record = encode_record(self.lifecycle.record)
+        if record == self._published:
             return loads, None
-        self._told = record
+        self._published = record
         return loads, record

@@ -1,11 +1,10 @@
-"""A broker's own boxes in a space, by number, and how far they have come. Pure.
+"""A broker's own boxes in a space, by number, with a version. Pure.
 
 Rules:
 
-- A number is its box's until the box is discarded; then it may be another's. Numbers are kept low,
-  because arrays are as long as the highest one: `free_number` says which is next.
-- Each change takes the next version. A version is of one life of the broker, whose numbers and
-  versions mean nothing in another.
+- A box keeps its number until it is discarded. Then another box may get the number. Numbers stay
+  low, because arrays are as long as the highest one: `free_number` returns the next.
+- Each change takes the next version. Numbers and versions are valid for one life of the broker.
 """
 
 import heapq
@@ -24,13 +23,13 @@ _ROOM_MIN = 64
 _ROOM_GROWTH = 1.5
 
 
-class Ledger:
+class OwnBoxes:
     """The boxes of one space."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.version = 0
-        self.is_there = np.zeros(0, np.bool_)
+        self.exists = np.zeros(0, np.bool_)
         self.kinds = np.zeros(0, np.uint16)
         self.lows = np.zeros((0, len(layout.dimensions)))
         self.highs = np.zeros((0, len(layout.dimensions)))
@@ -43,28 +42,28 @@ class Ledger:
 
     def free_number(self) -> int:
         while self._free:
-            if not self.is_there[self._free[0]]:
+            if not self.exists[self._free[0]]:
                 return self._free[0]
             heapq.heappop(self._free)  # its owner has put another box there
         return self._end
 
     def put(self, number: int, lows: Sequence[float], highs: Sequence[float]) -> None:
-        """A new box, or another one in the place of one that there was."""
+        """Add a box, or replace the box that has this number."""
         self.put_many(np.array([number]), np.array([lows], float), np.array([highs], float))
 
     def put_many(self, numbers: npt.NDArray[np.int64], lows: Floats, highs: Floats) -> None:
-        """Each number once."""
+        """Add or replace boxes. No number may occur twice."""
         if not len(numbers):
             return
         if numbers.min() < 0 or numbers.max() >= BOXES_MAX:
             raise ValueError(f"a box has a number from 0 to {BOXES_MAX - 1:,}")
         self._end = max(self._end, int(numbers.max()) + 1)
-        if self._end > len(self.is_there):
+        if self._end > len(self.exists):
             self._make_room(self._end)
-        self._count(self.held(numbers), -1)
+        self._count(self.existing(numbers), -1)
         self.lows[numbers], self.highs[numbers] = lows, highs
         self.kinds[numbers] = self.layout.kinds(lows, highs)
-        self.is_there[numbers] = True
+        self.exists[numbers] = True
         self._count(numbers, 1)
         self.version += len(numbers)
 
@@ -74,10 +73,10 @@ class Ledger:
         return number
 
     def discard(self, number: int) -> None:
-        if not (0 <= number < len(self.is_there) and self.is_there[number]):
+        if not (0 <= number < len(self.exists) and self.exists[number]):
             raise KeyError(number)
         self._count(np.array([number]), -1)
-        self.is_there[number] = False
+        self.exists[number] = False
         heapq.heappush(self._free, number)
         self.version += 1
 
@@ -89,24 +88,24 @@ class Ledger:
 
     def _make_room(self, count: int) -> None:
         room = max(int(count * _ROOM_GROWTH), _ROOM_MIN)
-        more = room - len(self.is_there)
-        self.is_there = np.concatenate((self.is_there, np.zeros(more, np.bool_)))
+        more = room - len(self.exists)
+        self.exists = np.concatenate((self.exists, np.zeros(more, np.bool_)))
         self.kinds = np.concatenate((self.kinds, np.zeros(more, np.uint16)))
         empty = np.zeros((more, self.lows.shape[1]))
         self.lows = np.concatenate((self.lows, empty))
         self.highs = np.concatenate((self.highs, empty))
 
-    def told_kinds(self) -> list[int]:
-        """Which there are. 0 is among them if matchers cannot answer for all boxes."""
+    def announced_kinds(self) -> list[int]:
+        """Return the kinds of all boxes. With 0, matchers cannot answer for all of them."""
         kinds = sorted(self._by_kind)
         return kinds if len(kinds) <= BOX_KINDS_MAX else [0]
 
-    def held(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Those of the numbers that there are boxes of."""
-        known = numbers[(numbers >= 0) & (numbers < len(self.is_there))]
-        return known[self.is_there[known]]
+    def existing(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return those of the numbers that boxes have."""
+        known = numbers[(numbers >= 0) & (numbers < len(self.exists))]
+        return known[self.exists[known]]
 
-    def is_held(self, numbers: npt.NDArray[np.int64], cover: Cover) -> npt.NDArray[np.bool_]:
-        """Which of these boxes does a matcher with this cover hold?"""
+    def is_covered(self, numbers: npt.NDArray[np.int64], cover: Cover) -> npt.NDArray[np.bool_]:
+        """Which of these boxes belong to a matcher with this cover?"""
         lows, highs, kinds = self.lows[numbers], self.highs[numbers], self.kinds[numbers]
         return self.layout.along(lows, highs, kinds, cover).astype(np.bool_)

@@ -1,8 +1,8 @@
-"""Which matcher gets which place of a plan, and whether the plan fits those who are there. Pure.
+"""Assigns the places of a plan to matchers, or refuses the plan. Pure.
 
-A plan has places, and does not know who is there. They are shared out so that little has to be fed:
-who has most of a place already gets it. A plan is for all matchers, all of which serve, and for
-spaces as they are defined now; otherwise it is refused, with a sentence.
+A plan has places without names. Each goes to the matcher that already has most of it, so that
+brokers feed little. All matchers must serve, the plan must have a place for each of them, and its
+spaces must be defined as they are now. Otherwise the plan is refused with a reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,48 +10,60 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from dovetail.api.reports import SpacePlaces
-from dovetail.attributes.partition import Bounds, Segments, Table, Tokens
+from dovetail.attributes.partition import Bounds, Segments, SegmentTable, Tokens
 from dovetail.errors import ClientError, ConfigError, ReasonCode
 from dovetail.matcher.layout import Layout
 from dovetail.matcher.relocation import MoveOrder
-from dovetail.matcher.segment_tables import Move, Phase, View, are_tokens, encode_record
+from dovetail.matcher.segment_tables import (
+    MatcherDirectory,
+    Phase,
+    PlannedMove,
+    are_tokens,
+    encode_record,
+)
 
 
 def no_matchers() -> ClientError:
     return _refused("there are no matchers here that could move")
 
 
-def order_for(view: View, planned: Sequence[SpacePlaces], number: int) -> MoveOrder:
-    """Who goes where. A ClientError says why nobody does."""
-    names = _movers(view)
+def order_for(
+    directory: MatcherDirectory, planned: Sequence[SpacePlaces], number: int
+) -> MoveOrder:
+    """Return the order that moves all matchers. A ClientError says why the plan is refused."""
+    names = _movers(directory)
     places: dict[str, dict[str, Tokens]] = {name: {} for name in names}
     for one in planned:
-        layout = _layout(view, one)
+        layout = _layout(directory, one)
         _check_places(one, layout, names)
-        current = view.now(layout.id).table.tokens
+        current = directory.now(layout.id).table.tokens
         for name, tokens in assigned(current, [*map(tuple, one.places)], layout.bounds).items():
             places[name][layout.id] = tokens
     try:
         for name, own in places.items():
-            encode_record(replace(view.records[name], move=Move(number, len(names), own)))
+            encode_record(
+                replace(directory.records[name], move=PlannedMove(number, len(names), own))
+            )
     except ConfigError as error:
         raise _refused(error.message) from None
     return MoveOrder(number, places)
 
 
-def _movers(view: View) -> list[str]:
-    there = sorted(name for name, one in view.records.items() if one.phase is not Phase.AWAY)
+def _movers(directory: MatcherDirectory) -> list[str]:
+    there = sorted(name for name, one in directory.records.items() if one.phase is not Phase.AWAY)
     if not there:
         raise no_matchers()
     for name in there:
-        phase = view.records[name].phase
+        phase = directory.records[name].phase
         if phase is not Phase.SERVING:
             raise _refused(f"{name} is {phase.name.lower()}: try again when all matchers serve")
     return there
 
 
-def _layout(view: View, one: SpacePlaces) -> Layout:
-    found = next((layout for layout in view.layouts.values() if layout.name == one.space), None)
+def _layout(directory: MatcherDirectory, one: SpacePlaces) -> Layout:
+    found = next(
+        (layout for layout in directory.layouts.values() if layout.name == one.space), None
+    )
     if found is None:
         raise _refused(f"no space here is called {one.space!r}")
     if found.id != one.layout:
@@ -91,11 +103,11 @@ def _refused(words: str) -> ClientError:
 def assigned(
     current: Mapping[str, Tokens], places: Sequence[Tokens], bounds: Sequence[Bounds]
 ) -> dict[str, Tokens]:
-    """Each matcher's place: who has most of one already comes first."""
+    """Assign each matcher a place, those with the largest overlap first."""
     names = sorted(current)
-    before = Table(bounds, {name: current[name] for name in names})
+    before = SegmentTable(bounds, {name: current[name] for name in names})
     numbers = [f"{place:06d}" for place in range(len(places))]
-    after = Table(bounds, dict(zip(numbers, places, strict=True)))
+    after = SegmentTable(bounds, dict(zip(numbers, places, strict=True)))
     shared = sorted(
         (
             (-_overlap(before, name, after, number, bounds), name, place)
@@ -113,9 +125,9 @@ def assigned(
 
 
 def _overlap(
-    before: Table, name: str, after: Table, number: str, bounds: Sequence[Bounds]
+    before: SegmentTable, name: str, after: SegmentTable, number: str, bounds: Sequence[Bounds]
 ) -> float:
-    """How much of a place a matcher has already, as shares of its segments."""
+    """Return how much of a place a matcher already has, summed over its segments' shares."""
     return sum(
         _shared(old, name, new, number, bound)
         for old, new, bound in zip(before.dimensions, after.dimensions, bounds, strict=True)

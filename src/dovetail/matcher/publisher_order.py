@@ -1,16 +1,16 @@
-"""A publisher's publications go on in their order, though matchers answer out of it. Pure.
+"""Keeps the order of each publisher's publications, though matchers answer out of order. Pure.
 
-    take ──> place ──> (matchers are asked) ──> done(place) ──> released, after all before it
+    append ──> entry ──> (matchers are asked) ──> complete(entry) ──> released, in order
 
 Rules:
 
-- Each publisher has a line of its own; one that waits holds nobody else up.
-- A publication that no matcher is asked about has its place in the line as well, and goes on at
-  once where nobody stands before it.
-- A publisher that has gone leaves its line behind, which ends by itself.
-- A line has an end: `is_full` says that nothing more is to be read from this publisher, or that
-  what waits has to go on as it is (`those_of`, each of them done).
-- A place is done once: what comes later, as an answer that nobody waits for, changes nothing.
+- Each publisher has its own queue, so publishers do not delay each other.
+- A publication that no matcher is asked about is queued, too. It goes on at once if the queue is
+  empty.
+- The queue of a publisher that has gone empties by itself.
+- A queue is bounded. If `is_full`, the broker stops reading from this publisher, or completes all
+  waiting entries without answers (`entries_of`).
+- An entry completes once. A later answer for it changes nothing.
 """
 
 from collections import deque
@@ -22,8 +22,8 @@ from dovetail.matcher.limits import ORDER_WAITING_MAX
 Value = TypeVar("Value")
 
 
-class Place(Generic[Value]):
-    """In a line."""
+class QueuedPublication(Generic[Value]):
+    """One publication in its publisher's queue."""
 
     __slots__ = ("is_done", "origin", "value")
 
@@ -33,48 +33,48 @@ class Place(Generic[Value]):
         self.is_done = False
 
 
-class Lines(Generic[Value]):
-    """All publishers of a broker."""
+class PublisherOrder(Generic[Value]):
+    """The queues of all publishers of a broker."""
 
     def __init__(self, waiting_max: int = ORDER_WAITING_MAX) -> None:
         self._waiting_max = waiting_max
-        self._lines: dict[Hashable, deque[Place[Value]]] = {}
+        self._queues: dict[Hashable, deque[QueuedPublication[Value]]] = {}
 
     def __len__(self) -> int:
-        """How many wait."""
-        return sum(map(len, self._lines.values()))
+        """Return how many publications wait."""
+        return sum(map(len, self._queues.values()))
 
     def is_full(self, origin: Hashable) -> bool:
-        return len(self._lines.get(origin, ())) >= self._waiting_max
+        return len(self._queues.get(origin, ())) >= self._waiting_max
 
     def is_empty(self, origin: Hashable) -> bool:
-        """Nothing of it waits: what needs no matcher may go on without a place."""
-        return origin not in self._lines
+        """True: nothing of it waits, so a publication that needs no matcher may skip the queue."""
+        return origin not in self._queues
 
-    def those_of(self, origin: Hashable) -> list[Place[Value]]:
-        """The places in its line."""
-        return list(self._lines.get(origin, ()))
+    def entries_of(self, origin: Hashable) -> list[QueuedPublication[Value]]:
+        """Return the publications in its queue."""
+        return list(self._queues.get(origin, ()))
 
     def origins(self) -> list[Hashable]:
-        """Those of whom something waits."""
-        return list(self._lines)
+        """Return the publishers that have waiting publications."""
+        return list(self._queues)
 
-    def take(self, origin: Hashable, value: Value) -> Place[Value]:
-        """The last place. Whoever takes one in a line that is full has not asked."""
+    def append(self, origin: Hashable, value: Value) -> QueuedPublication[Value]:
+        """Queue a publication. Check `is_full` first."""
         assert not self.is_full(origin)
-        place = Place(origin, value)
-        self._lines.setdefault(origin, deque()).append(place)
-        return place
+        entry = QueuedPublication(origin, value)
+        self._queues.setdefault(origin, deque()).append(entry)
+        return entry
 
-    def done(self, place: Place[Value]) -> list[Value]:
-        """What goes on now, in order."""
-        if place.is_done:
+    def complete(self, entry: QueuedPublication[Value]) -> list[Value]:
+        """Mark an entry as done. Return the publications that are released now, in order."""
+        if entry.is_done:
             return []
-        place.is_done = True
-        line = self._lines[place.origin]
+        entry.is_done = True
+        queue = self._queues[entry.origin]
         released: list[Value] = []
-        while line and line[0].is_done:
-            released.append(line.popleft().value)
-        if not line:
-            del self._lines[place.origin]
+        while queue and queue[0].is_done:
+            released.append(queue.popleft().value)
+        if not queue:
+            del self._queues[entry.origin]
         return released

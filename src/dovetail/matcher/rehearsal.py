@@ -1,8 +1,8 @@
-"""Whom a broker would ask about a publication, and why: a rehearsal, for people. Pure.
+"""Explains which matchers a broker would ask about a publication, and why. Pure.
 
-All is decided by what decides it for publications (questions.py, load_estimate.py), and nothing is
-sent, counted or drawn by it. What would follow if nobody answers is found by passing over who was
-asked, again and again, as `Asking.tick` does.
+The code that decides for publications decides here, too (questions.py, load_estimate.py). Nothing
+is sent or counted, and the random state stays. To show what follows if nobody answers, it passes
+over the asked matchers again and again, as `MatcherQuestions.tick` does.
 """
 
 import math
@@ -16,41 +16,41 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.api.reports import (
+    BoxKind,
     CandidateReport,
-    Kind,
+    ChoiceReason,
     LoadReport,
     MatchingReport,
     QuestionReport,
-    Reason,
     SubjectReport,
-    Why,
+    SubjectStatus,
 )
 from dovetail.attributes.partition import bits_of
 from dovetail.attributes.policies import POLICIES
-from dovetail.matcher.announcement import Known
-from dovetail.matcher.broker_side import Front
+from dovetail.matcher.announcement import AnnouncedBoxes
+from dovetail.matcher.broker_side import BrokerSide
 from dovetail.matcher.candidate_choice import Choice
 from dovetail.matcher.layout import Floats, Layout
-from dovetail.matcher.load_estimate import Weighed, Weighing
-from dovetail.matcher.questions import Subjects
+from dovetail.matcher.load_estimate import CandidateCosts, LoadEstimator
+from dovetail.matcher.questions import QuestionScope
 from dovetail.matcher.segment_report import segment_of
 from dovetail.matcher.segment_tables import Placement
 
 
 def explain(
-    front: Front[Any], space: str, values: Sequence[float], brokers: Iterable[str], now: float
+    side: BrokerSide[Any], space: str, values: Sequence[float], brokers: Iterable[str], now: float
 ) -> MatchingReport:
-    """Of a publication with these values. `brokers`: who may have boxes for it."""
-    asking, layout = front.asking, front.view.layouts[space]
-    told = [*brokers]
-    subjects = asking.subjects(space, told, 1)
-    kinds = frozenset(kind for known in subjects.asked.values() for kind in known.kinds)
+    """Explain a publication with these values. `brokers` may have boxes for it."""
+    questions, layout = side.questions, side.directory.layouts[space]
+    names = [*brokers]
+    scope = questions.scope(space, names, 1)
+    kinds = frozenset(kind for known in scope.asked.values() for kind in known.kinds)
     point = np.array([values], np.float64)
     missing = _mask(np.isnan(layout.values(point)[0]))
-    placement = front.view.now(space)
-    rounds_max = math.ceil(asking.asking_seconds / asking.question_seconds)
-    with asking.weighing.rehearsal():
-        rounds = [*islice(_rounds(asking.weighing, placement, point, kinds, now), rounds_max)]
+    placement = side.directory.now(space)
+    rounds_max = math.ceil(questions.asking_seconds / questions.question_seconds)
+    with questions.estimator.rehearsal():
+        rounds = [*islice(_rounds(questions.estimator, placement, point, kinds, now), rounds_max)]
     ((now_weighed,), *_) = rounds
     first, *others = [
         tuple(question for one in found for question in _questions(placement, one))
@@ -58,31 +58,31 @@ def explain(
     ]
     return MatchingReport(
         scheme=layout.scheme,
-        policy=_policy(asking.weighing, space),
+        policy=_policy(questions.estimator, space),
         subjects=tuple(
-            _subject(layout, name, subjects, front.known.of(name, space)) for name in told
+            _subject(layout, name, scope, side.announced.of(name, space)) for name in names
         ),
         impossible=_kinds(layout, (kind for kind in kinds if kind & missing)),
-        candidates=tuple(_candidates(asking.weighing, placement, now_weighed, now)),
+        candidates=tuple(_candidates(questions.estimator, placement, now_weighed, now)),
         questions=first,
         stuck=_kinds(layout, (kind for _, stuck in now_weighed.choices.stuck for kind in stuck)),
         then=tuple(filter(None, others)),
-        question_seconds=asking.question_seconds,
-        asking_seconds=asking.asking_seconds,
+        question_seconds=questions.question_seconds,
+        asking_seconds=questions.asking_seconds,
     )
 
 
 def _rounds(
-    weighing: Weighing, placement: Placement, point: Floats, kinds: frozenset[int], now: float
-) -> Iterator[list[Weighed]]:
-    """The first, and what follows when none of those who were asked has answered.
+    estimator: LoadEstimator, placement: Placement, point: Floats, kinds: frozenset[int], now: float
+) -> Iterator[list[CandidateCosts]]:
+    """Yield the first questions, and those that follow while no asked matcher answers.
 
-    Each question that was not answered is asked anew by itself.
+    Each unanswered question is asked again by itself.
     """
-    usable = weighing.usable(placement, now)
+    usable = estimator.usable(placement, now)
     open_kinds = [kinds]
     while open_kinds:
-        found = [weighing.weigh(placement, point, one, usable, now) for one in open_kinds]
+        found = [estimator.estimate(placement, point, one, usable, now) for one in open_kinds]
         yield found
         open_kinds = []
         for weighed in found:
@@ -91,9 +91,11 @@ def _rounds(
                 usable[weighed.candidates[0, choice.dimension]] = False
 
 
-def _subject(layout: Layout, name: str, subjects: Subjects, known: Known | None) -> SubjectReport:
-    reason: Reason = "asked"
-    if name not in subjects.asked:
+def _subject(
+    layout: Layout, name: str, scope: QuestionScope, known: AnnouncedBoxes | None
+) -> SubjectReport:
+    reason: SubjectStatus = "asked"
+    if name not in scope.asked:
         if known is None:
             reason = "unknown"
         elif known.is_wide:
@@ -104,7 +106,7 @@ def _subject(layout: Layout, name: str, subjects: Subjects, known: Known | None)
 
 
 def _candidates(
-    weighing: Weighing, placement: Placement, weighed: Weighed, now: float
+    estimator: LoadEstimator, placement: Placement, weighed: CandidateCosts, now: float
 ) -> Iterator[CandidateReport]:
     layout = placement.layout
     for dimension, place in enumerate(weighed.candidates[0].tolist()):
@@ -117,15 +119,15 @@ def _candidates(
             layout.name_of(dimension),
             matcher,
             segment_of(placement, matcher, dimension),
-            _load(weighing, layout, matcher, dimension, now),
+            _load(estimator, layout, matcher, dimension, now),
             cost if math.isfinite(cost) else None,
         )
 
 
 def _load(
-    weighing: Weighing, layout: Layout, matcher: str, dimension: int, now: float
+    estimator: LoadEstimator, layout: Layout, matcher: str, dimension: int, now: float
 ) -> LoadReport | None:
-    known = weighing.loads[layout.id].state(matcher, dimension)
+    known = estimator.loads[layout.id].load_of(matcher, dimension)
     if known is None:
         return None
     load = known.load
@@ -139,7 +141,7 @@ def _load(
     )
 
 
-def _questions(placement: Placement, weighed: Weighed) -> Iterator[QuestionReport]:
+def _questions(placement: Placement, weighed: CandidateCosts) -> Iterator[QuestionReport]:
     layout = placement.layout
     for choice in weighed.choices.asked:
         yield QuestionReport(
@@ -150,8 +152,8 @@ def _questions(placement: Placement, weighed: Weighed) -> Iterator[QuestionRepor
         )
 
 
-def _why(choice: Choice, weighed: Weighed) -> Why:
-    """By which of the rules of candidate_choice.py."""
+def _why(choice: Choice, weighed: CandidateCosts) -> ChoiceReason:
+    """Name the rule of candidate_choice.py that chose this dimension."""
     costs = weighed.costs[0]
     usable = _mask(np.isfinite(costs) & (weighed.candidates[0] >= 0))
     if any((kind & usable).bit_count() == 1 for kind in choice.kinds):
@@ -161,8 +163,8 @@ def _why(choice: Choice, weighed: Weighed) -> Why:
     return "cheapest" if is_cheapest else "cover"
 
 
-def _policy(weighing: Weighing, space: str) -> str:
-    policy = weighing.loads[space].policy
+def _policy(estimator: LoadEstimator, space: str) -> str:
+    policy = estimator.loads[space].policy
     return next(name for name, one in POLICIES.items() if one is policy)
 
 
@@ -170,7 +172,7 @@ def _mask(flags: npt.NDArray[np.bool_]) -> int:
     return sum(1 << place for place in np.flatnonzero(flags).tolist())
 
 
-def _kinds(layout: Layout, kinds: Iterable[int]) -> tuple[Kind, ...]:
+def _kinds(layout: Layout, kinds: Iterable[int]) -> tuple[BoxKind, ...]:
     return tuple(
         tuple(layout.name_of(dimension) for dimension in bits_of(kind)) for kind in sorted({*kinds})
     )

@@ -1,7 +1,7 @@
-"""What a matcher tells of its parts of spaces when somebody asks. Pure.
+"""Reports a matcher's segments: one part for each searchable dimension. Pure.
 
-A part is of one searchable dimension: the segment that brokers ask about, or will once it serves,
-the boxes that are held along it, its queue now, and its rates in the last LOAD_WINDOW_SECONDS.
+A part has the segment that brokers ask about, or will once it serves, the boxes that are held along
+the dimension, the queue now, and the rates in the last LOAD_WINDOW_SECONDS.
 """
 
 import math
@@ -9,18 +9,18 @@ from collections.abc import Iterator
 
 from dovetail.api.reports import PartReport, SegmentReport
 from dovetail.attributes.conjunctions import Range
-from dovetail.matcher.matcher_side import Back
+from dovetail.matcher.matcher_side import MatcherSide
 from dovetail.matcher.segment_tables import Placement
 
 
-def parts_of(back: Back) -> Iterator[PartReport]:
-    """In the order of spaces and dimensions."""
-    for (space, dimension), load in back.answering.loads_now().items():
-        layout = back.view.layouts[space]
+def parts_of(side: MatcherSide) -> Iterator[PartReport]:
+    """Yield the parts in the order of spaces and dimensions."""
+    for (space, dimension), load in side.answers.loads_now().items():
+        layout = side.directory.layouts[space]
         yield PartReport(
             space=layout.name,
             dimension=layout.name_of(dimension),
-            segment=_segment(back, space, dimension),
+            segment=_segment(side, space, dimension),
             boxes=load.boxes,
             queue=load.queue,
             arrival_rate=load.arrival_rate,
@@ -29,21 +29,21 @@ def parts_of(back: Back) -> Iterator[PartReport]:
 
 
 def segment_of(placement: Placement, name: str, dimension: int) -> SegmentReport | None:
-    """None: it has none."""
+    """Return a matcher's segment of a dimension, or None."""
     if name not in placement.table.tokens:
         return None
     if placement.layout.is_copied:
         return SegmentReport()
     segment = placement.table.dimensions[dimension].segment(name)
-    return _told(segment) if segment.low < segment.high else None
+    return _bounds_of(segment) if segment.low < segment.high else None
 
 
-def _segment(back: Back, space: str, dimension: int) -> SegmentReport | None:
-    now, soon = back.view.now(space), back.view.next(space)
-    return segment_of(now if back.name in now.names else soon, back.name, dimension)
+def _segment(side: MatcherSide, space: str, dimension: int) -> SegmentReport | None:
+    now, following = side.directory.now(space), side.directory.next(space)
+    return segment_of(now if side.name in now.names else following, side.name, dimension)
 
 
-def _told(segment: Range) -> SegmentReport:
+def _bounds_of(segment: Range) -> SegmentReport:
     """JSON has no infinity."""
     return SegmentReport(
         None if segment.low == -math.inf else segment.low,

@@ -1,21 +1,21 @@
-"""Who the matchers are: what each tells by gossip, and the tables of segments made of it. Pure.
+"""The directory of matchers, from gossip, and the segment tables made of it. Pure.
 
-A matcher's record has its phase, its tokens in each space, and how busy it is. Its phases, which
-join.py moves it through:
+A matcher gossips a record with its phase, its tokens in each space, and how busy it is. It goes
+through these phases (lifecycle.py):
 
     JOINING    its tokens are chosen: brokers feed it, nobody asks it
     SERVING    it is asked
-    LEAVING    it is still asked, while others are fed what it answers for
+    LEAVING    it is still asked, while brokers feed its boxes to others
     AWAY       nobody asks it any more
 
-So there are two tables. Points are asked for by the one of *now*: who serves or leaves. Boxes are
-fed by that one and the *next*: who joins or serves. A node that is dead, or has left, is in
-neither. All who know the same records have the same tables, and those who do not meet a matcher
-that is unsure, at worst.
+So there are two segment tables. *Now* has serving and leaving matchers: brokers ask by it. *Next*
+has joining and serving ones: brokers feed by both tables. A node that is dead or has left is in
+neither. Nodes with the same records have the same tables. A broker with other records may ask a
+matcher that is unsure, nothing worse.
 
-Who moves to the place that a plan has for it (relocation.py) serves meanwhile. In the next table it
-is there; in that of now only once the plan is in force, which is for all who move by it at once:
-when every one of them has said that it is fed, or one has seen that and gone.
+A matcher that moves to its place in a plan (relocation.py) serves meanwhile. The next table has it
+at its new place. The table of now follows once the plan is in force, for all moving matchers at
+once: when every one of them has said that it is fed, or one has seen that and finished its move.
 """
 
 import math
@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from dovetail.attributes.partition import Table, Tokens
+from dovetail.attributes.partition import SegmentTable, Tokens
 from dovetail.cluster.limits import RECORD_BYTES_MAX
 from dovetail.errors import ConfigError
 from dovetail.limits import CLUSTER_NODES_MAX, SPACE_DIMENSIONS_MAX
@@ -38,7 +38,7 @@ from dovetail.matcher.layout import Floats, Layout
 from dovetail.matcher.matcher_messages import SPACES_MAX, Number, SpaceId
 
 MATCHER = "matcher"
-"""The key of the record."""
+"""The key of the gossip record."""
 
 
 class Phase(IntEnum):
@@ -58,37 +58,37 @@ Places = Annotated[dict[SpaceId, _TokenList], Meta(max_length=SPACES_MAX)]
 """A matcher's tokens, by space."""
 
 
-class Move(Struct, frozen=True, array_like=True):
-    """Where a plan has a matcher, and how far it is."""
+class PlannedMove(Struct, frozen=True, array_like=True):
+    """A matcher's place in a plan, and whether it is ready for it."""
 
     number: Number
-    """Of the plan: later ones have higher ones."""
+    """The number of the plan; later plans have higher numbers."""
     movers: Annotated[int, Meta(ge=1, le=CLUSTER_NODES_MAX)]
-    """Who move by this plan, with this one."""
+    """How many matchers move by this plan, including this one."""
     tokens: Places
-    """In the spaces that are planned."""
+    """Its tokens in the planned spaces."""
     is_ready: bool = False
-    """All live brokers have fed what it will answer for."""
+    """All live brokers have fed it the boxes of the new place."""
 
 
 class MatcherRecord(Struct, frozen=True, array_like=True):
     phase: Phase
     tokens: Places
     load: Annotated[float, Meta(ge=0)] = 0.0
-    """The share of the time that it is busy."""
-    move: Move | None = None
+    """The share of time in which it is busy."""
+    move: PlannedMove | None = None
     moved: Number = 0
-    """The plan by which it has moved last; 0: none."""
+    """The number of the plan by which it moved last; 0: none."""
 
-    def soon(self, space: str) -> Tokens | None:
-        """Where it is going to be."""
+    def next_tokens(self, space: str) -> Tokens | None:
+        """Return its tokens in the next table."""
         if self.move is not None and space in self.move.tokens:
             return self.move.tokens[space]
         return self.tokens.get(space)
 
     @property
     def plan(self) -> int:
-        """By which it moves, or has moved."""
+        """The number of the plan by which it moves, or has moved."""
         return self.moved if self.move is None else self.move.number
 
 
@@ -106,7 +106,7 @@ def encode_record(record: MatcherRecord) -> bytes:
 
 
 def decode_record(data: bytes) -> MatcherRecord | None:
-    """None if it is none: of gossip nobody knows who got it wrong."""
+    """Return None if it cannot be read: gossip does not show which node is at fault."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -114,12 +114,12 @@ def decode_record(data: bytes) -> MatcherRecord | None:
 
 
 class Placement:
-    """Some matchers' parts of a space: what each holds, and who may be asked about a point."""
+    """Some matchers' segments of a space: the cover of each, and the candidates of a point."""
 
     def __init__(self, layout: Layout, tokens: Mapping[str, Tokens]) -> None:
         self.layout = layout
         self.names = tuple(sorted(tokens))
-        self.table = Table(layout.bounds, {name: tokens[name] for name in self.names})
+        self.table = SegmentTable(layout.bounds, {name: tokens[name] for name in self.names})
         place = {name: number for number, name in enumerate(self.names)}
         self._order = [
             np.array([place[name] for name in segments.owners], np.int64)
@@ -136,9 +136,10 @@ class Placement:
     def candidates(
         self, values: Floats, usable: npt.NDArray[np.bool_], random: Random
     ) -> npt.NDArray[np.int64]:
-        """Of each point one for each dimension, as places in `names`; -1: it has no value there.
+        """Return each point's candidate on each dimension, as an index of `names`.
 
-        Where every matcher has everything it is any that is usable, if there is one.
+        -1 means that the point has no value there. With full replication, the candidate is a random
+        usable matcher, or any matcher if none is usable.
         """
         assert self.names, "somebody has to be there"
         found = np.full(values.shape, -1, np.int64)
@@ -155,8 +156,8 @@ class Placement:
         return found
 
 
-class View:
-    """What one node knows of all matchers. `changes` counts what may change a table."""
+class MatcherDirectory:
+    """All matchers that one node knows, and their segment tables. `changes` counts changes."""
 
     def __init__(self, layouts: Mapping[str, Layout]) -> None:
         self.layouts = layouts
@@ -165,10 +166,10 @@ class View:
         self._made: dict[tuple[str, bool], Placement] = {}
 
     def put(self, name: str, record: MatcherRecord) -> None:
-        """A live matcher's."""
+        """Add or replace the record of a live matcher."""
         known = self.records.get(name)
         self.records[name] = record
-        if known is None or _placing(known) != _placing(record):
+        if known is None or _table_inputs(known) != _table_inputs(record):
             self._changed()
 
     def gone(self, name: str) -> None:
@@ -204,10 +205,10 @@ class View:
         move = record.move
         if move is None or (is_now and not self.is_in_force(move)):
             return record.tokens.get(space)
-        return record.soon(space)
+        return record.next_tokens(space)
 
-    def is_in_force(self, move: Move) -> bool:
-        """Are points asked for by the plan of this move?"""
+    def is_in_force(self, move: PlannedMove) -> bool:
+        """Do brokers ask by the plan of this move?"""
         by_it = [one for one in self.records.values() if one.plan == move.number]
         if any(one.moved == move.number for one in by_it):
             return True
@@ -215,18 +216,18 @@ class View:
         return len(ready) == move.movers
 
     def cover(self, space: str, name: str) -> Cover:
-        """What a broker feeds a matcher: all that anybody may ask it, now or soon."""
+        """Return the cover that brokers feed a matcher: by the tables of now and next."""
         return union(self.now(space).cover(name), self.next(space).cover(name))
 
     def leaving(self) -> Iterable[str]:
         return [name for name, one in self.records.items() if one.phase is Phase.LEAVING]
 
 
-def _placing(record: MatcherRecord) -> tuple[object, ...]:
-    """What of a record decides about tables."""
+def _table_inputs(record: MatcherRecord) -> tuple[object, ...]:
+    """Return what of a record the tables depend on."""
     return record.phase, record.tokens, record.move, record.moved
 
 
 def are_tokens(tokens: Tokens, layout: Layout) -> bool:
-    """Do they fit the space?"""
+    """Return whether the tokens fit the space."""
     return len(tokens) == layout.searchable and all(math.isfinite(token) for token in tokens)

@@ -1,12 +1,14 @@
-"""One process, put together: settings, store, broker, listeners, HTTP, signals.
+"""Assembles a broker process: store, broker core, listeners, archive, cluster agent, HTTP.
 
-Imports modules and opens files before it lets anybody in, as strangers may take all descriptors but
-those that are reserved. Stops in the order that loses nothing: no more connections, DISCONNECT to
-those there are, queues on disk, HTTP last.
+Rules:
+
+- The node imports all modules and opens all files before it accepts a connection: from then on
+  strangers may take every file descriptor that is not reserved.
+- It stops in an order that loses nothing: accept no more connections, send DISCONNECT to clients,
+  write queues to disk, stop HTTP last.
 """
 
 import asyncio
-import gc
 import logging
 import secrets
 import socket
@@ -16,61 +18,54 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from dovetail import __version__
 from dovetail.attributes.declaration import declared_spaces
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker import delivery
-from dovetail.broker.auth.access import AccessRules, ownership
+from dovetail.broker.auth.access import AccessRules, ownership_rules
 from dovetail.broker.auth.chain import load_passwords
-from dovetail.broker.auth.password_checker import Verifier
-from dovetail.broker.client_link import Link
-from dovetail.broker.engine_requests import Streaming
-from dovetail.broker.handle_requests import Polling
+from dovetail.broker.auth.password_checker import PasswordChecker
+from dovetail.broker.client_link import ClientLink
+from dovetail.broker.engine_requests import EngineRequests
+from dovetail.broker.handle_requests import HandleRequests
 from dovetail.broker.kernel_loader import load_kernels
-from dovetail.broker.net.listeners import Listening, listen, renew, serve, tls_context
-from dovetail.broker.net.server import Server
+from dovetail.broker.net.listeners import OpenListener, listen, serve
+from dovetail.broker.net.server import BrokerServer
 from dovetail.broker.peering import sketch_exchange
-from dovetail.broker.peering.broker_agent import Agent
+from dovetail.broker.peering.broker_agent import BrokerAgent
 from dovetail.broker.reporter import Reporter
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.standalone_queries import StandaloneQueries
 from dovetail.broker.store.journal import ArchiveRow, Journal
 from dovetail.broker.store.sqlite import Store
-from dovetail.broker.sys_topics import SysTopics
-from dovetail.cluster.node_settings import ClusterPart, part_of, renewed_tls
+from dovetail.cluster.node_settings import NodeSettings, node_settings_of
 from dovetail.codec.packets import Connect
-from dovetail.errors import ConfigError, DovetailError
-from dovetail.messages import Message
+from dovetail.node.broker_reload import BrokerReload
 from dovetail.node.broker_views import BrokerViews
+from dovetail.node.descriptor_check import check_descriptors
 from dovetail.node.http_access import HttpAccess
-from dovetail.node.limits import CLIENTS_FEW, DESCRIPTORS_MIN, KNOWN_LOGINS_FILE
+from dovetail.node.limits import KNOWN_LOGINS_FILE
 from dovetail.node.logins import Logins
-from dovetail.node.service import http_url, places_of, run_until_told
-from dovetail.process.descriptors import clients_max, limit_now
-from dovetail.settings import Listener, Settings, check_files
+from dovetail.node.service import addresses_of, http_url, run_service
+from dovetail.node.sys_publisher import publish_sys
+from dovetail.process import garbage
+from dovetail.settings import Settings, check_files
 from dovetail.web import HttpServer
 
 if TYPE_CHECKING:
-    from dovetail.archive.archiver import ArchiveAgent
+    from dovetail.archive.archiver import Archiver
 
 log = logging.getLogger("dovetail.node")
 
-# Of new objects, before Python looks for garbage among them; then among so many times as many. That
-# takes one millisecond, and some. All objects are looked at after so many times that: hardly ever.
-_GC_YOUNG = 5_000
-_GC_MIDDLE = 3
-_GC_OLD = 60_000
-_KINDS = {
+_LISTENER_NAMES = {
     "tcp": "MQTT",
     "tls": "MQTT, TLS",
     "websocket": "WebSocket",
     "secure-websocket": "WebSocket",
 }
-_NAME_TOPIC = b"$SYS/broker/dovetail/name"
 
 
-class Node:
-    """A broker with everything around it."""
+class BrokerNode:
+    """A broker process: the broker core with sockets, disk, HTTP and cluster."""
 
     def __init__(
         self,
@@ -78,48 +73,50 @@ class Node:
         *,
         load: Callable[[], Settings] | None = None,
         movable: frozenset[str] = frozenset(),
-        cluster: ClusterPart | None = None,
+        cluster: NodeSettings | None = None,
         shares_ports: bool = False,
         stream_key: str = "",
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`load` gets the settings anew, for a reload.
+        """Take what a node needs besides its settings.
 
-        `movable`: kinds of listeners, "http" and "cluster", that take another port if theirs is
-        taken. Without `cluster` the settings say whether there is one. `shares_ports`: with who
-        started us and holds them, and those of listeners maybe with other brokers. `stream_key`:
-        what the stream that was started with this broker proves itself with; empty: there is none.
-        `wall_clock`: seconds since 1970; tests let it jump.
+        `load` returns the settings for a reload, and by default the same ones. `movable` has kinds
+        of listeners, "http" and "cluster", that use another port if theirs is taken. Without
+        `cluster` the settings say whether there is one. `shares_ports`: our parent process holds
+        the ports, and other brokers may share those of listeners. `stream_key` authenticates the
+        stream that was started with this broker; empty: there is none. `wall_clock` returns
+        seconds since 1970; tests let it jump.
         """
         self.settings = settings
         self._wall_clock = wall_clock
         self._cluster = cluster
-        self.agent: Agent | None = None
-        self.listening: list[Listening] = []
+        self.agent: BrokerAgent | None = None
+        self.listeners: list[OpenListener] = []
         self.http_address: tuple[str, int] | None = None
-        self._load = load
+        self._load = load or (lambda: settings)
         self._movable = movable
         self._shares_ports = shares_ports
         self._stream_key = stream_key
         self._stopped = asyncio.Event()
-        self._server: Server | None = None
+        self._server: BrokerServer | None = None
         self._store: Store | None = None
-        self._archive: ArchiveAgent | None = None
+        self._archive: Archiver | None = None
         self._http: HttpServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._logins: Logins | None = None
+        self._reload: BrokerReload | None = None
 
     @property
     def name(self) -> str:
         return self.settings.name or socket.gethostname()
 
     async def start(self) -> None:
-        """Everything but HTTP is there when this returns; that follows by itself."""
+        """Start everything but HTTP (`start_http`)."""
         settings = self.settings
         check_files(settings)
         passwords = load_passwords(settings.access)
         if self._cluster is None and settings.cluster.enabled:
-            self._cluster = part_of(
+            self._cluster = node_settings_of(
                 settings,
                 self.name,
                 may_move="cluster" in self._movable,
@@ -131,41 +128,41 @@ class Node:
         if settings.spaces:
             delivery.load_kernels()
         self._store = Store.open(Path(settings.data), settings.durability)
-        verifier = Verifier(
+        checker = PasswordChecker(
             Path(settings.data) / KNOWN_LOGINS_FILE, settings.access.failed_logins_per_minute_max
         )
-        logins = self._logins = Logins(settings.access, passwords, verifier)
+        logins = self._logins = Logins(settings.access, passwords, checker)
         self._access = HttpAccess(logins, settings, self._stream_key)
         state = self._store.load()
         highest_session, highest_message = self._store.highest_numbers()
-        shared = Shared(
+        shared = SharedState(
             settings.mqtt,
             Journal(next_session=highest_session + 1, next_message=highest_message + 1),
-            ownership=ownership(settings.access),
+            ownership=ownership_rules(settings.access),
         )
         loop_time = loop.time
 
-        def authenticate(link: Link, packet: Connect) -> None:
+        def authenticate(link: ClientLink, packet: Connect) -> None:
             logins.authenticate(server, link, packet)
 
-        server = self._server = Server(
+        server = self._server = BrokerServer(
             shared,
             self._store,
             authenticate=authenticate,
             random=Random(secrets.randbits(128)),
-            # Steady within a run, whatever happens to the system's clock.
+            # Steady within a run, even if the system's clock jumps.
             clock=lambda: loop_time() + offset,
             rules=AccessRules(settings.access.rules),
-            spaces=Spaces(declared_spaces(settings.spaces)),
+            spaces=SpaceRegistry(declared_spaces(settings.spaces)),
         )
         self._start_archive(self._store, self._server, state.archive)
-        self._handles = Polling(self._server, settings.http.polls_max)
-        self._engine = Streaming(self._server, self.name)
+        self._handles = HandleRequests(self._server, settings.http.polls_max)
+        self._engine = EngineRequests(self._server, self.name)
         self._reporter = Reporter(self._server.broker, self.name, self._server.clock())
         if self._cluster is not None:
             sketch_exchange.load_kernels()
             stream, incarnation = self._store.begin_life(self._wall_clock())
-            self.agent = Agent(
+            self.agent = BrokerAgent(
                 self._cluster,
                 self._server,
                 self._reporter,
@@ -173,6 +170,14 @@ class Node:
                 incarnation=incarnation,
                 random=Random(secrets.randbits(128)),
             )
+        self._reload = BrokerReload(
+            server,
+            self.listeners,
+            logins=logins,
+            access=self._access,
+            agent=self.agent,
+            archive=self._archive,
+        )
         self._server.broker.restore(state, self._wall_clock())
         await self._take_ports(server)
         if settings.http.enabled:
@@ -182,71 +187,54 @@ class Node:
         if self._archive is not None:
             await self._archive.ready()
         # All modules are imported and all files are open: from here on strangers take descriptors.
-        self._check_descriptors()
+        check_descriptors(settings.mqtt.connections_max)
         if self.agent is not None:
             await self.agent.start()
-        for opened in self.listening:
+        for opened in self.listeners:
             await serve(opened)
-        if settings.mqtt.sys_interval_seconds:
-            self._tasks.append(asyncio.create_task(self._publish_sys(), name="sys"))
-        # What was made until now stays: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(_GC_YOUNG, _GC_MIDDLE, _GC_OLD)
+        interval_seconds = settings.mqtt.sys_interval_seconds
+        if interval_seconds:
+            publishing = publish_sys(server, self.name, interval_seconds)
+            self._tasks.append(asyncio.create_task(publishing, name="sys"))
+        garbage.start_serving()
 
-    async def _take_ports(self, server: Server) -> None:
-        # Ports are taken now, so that one which cannot be had troubles nobody else; clients are
-        # let in when we know what is subscribed to elsewhere.
+    async def _take_ports(self, server: BrokerServer) -> None:
+        # Bind ports now, so that a port that is taken ends the start before others notice us.
+        # Clients are accepted later, when we know the subscriptions of the other brokers.
         for listener in self.settings.listeners:
             may_move = listener.kind in self._movable
             opened = await listen(
                 server, listener, may_move=may_move, shares_port=self._shares_ports
             )
-            self.listening.append(opened)
-
-    def _check_descriptors(self) -> None:
-        limit, room = limit_now(), clients_max()
-        if room < 1:
-            raise ConfigError(
-                f"the limit of {limit:,} file descriptors leaves none for clients.",
-                hint="`ulimit -Hn`, or LimitNOFILE of a service, has to be at least "
-                f"{DESCRIPTORS_MIN:,}.",
-            )
-        if room < min(CLIENTS_FEW, self.settings.mqtt.connections_max):
-            log.warning(
-                "%d clients can be connected at a time: the limit of file descriptors is %s "
-                "(`ulimit -Hn`)",
-                room,
-                f"{limit:,}",
-            )
+            self.listeners.append(opened)
 
     def _start_archive(
-        self, store: Store, server: Server, waiting: Mapping[int, ArchiveRow]
+        self, store: Store, server: BrokerServer, waiting: Mapping[int, ArchiveRow]
     ) -> None:
-        """`waiting`: what is in no file since an earlier life."""
+        """`waiting`: rows of an earlier life that are in no file yet."""
         if not self.settings.has_archive:
             if waiting:
                 log.warning(
-                    "publications that wait for the archive, and stay in the data folder until the "
-                    "configuration names topics for it again: %s",
+                    "%s publications wait in the data folder until the configuration names topics "
+                    "for the archive again",
                     f"{len(waiting):,}",
                 )
             return
         from dovetail.archive.archiver import (
-            ArchiveAgent,  # with pyarrow, which others need not have
+            Archiver,  # imports pyarrow, which brokers without an archive do not need
         )
 
-        self._archive = ArchiveAgent(
+        self._archive = Archiver(
             server,
             self.settings.archive,
             self.name,
             store.next_archived(self._wall_clock()),
-            Spaces(declared_spaces(self.settings.spaces)),
+            SpaceRegistry(declared_spaces(self.settings.spaces)),
         )
         self._archive.start(waiting)
 
     async def start_http(self) -> None:
-        """Whoever asks after its health then learns that it serves clients."""
+        """Start HTTP last: a health check that succeeds means that clients are served."""
         if self._http is not None:
             self.http_address = await self._http.start()
             self._reporter.http = http_url(self.http_address)
@@ -255,15 +243,15 @@ class Node:
                     "HTTP moved to port %d: %s", self.http_address[1], self._http.moved_because
                 )
 
-    def _make_http(self, server: Server) -> HttpServer:
+    def _make_http(self, server: BrokerServer) -> HttpServer:
         views = BrokerViews(
             server,
             self._reporter,
-            StandaloneQueries(self._reporter) if self.agent is None else self.agent.asking,
+            StandaloneQueries(self._reporter) if self.agent is None else self.agent.queries,
             access=self._access,
             handles=self._handles,
             engine=self._engine,
-            archive=None if self._archive is None else self._archive.reading,
+            archive=None if self._archive is None else self._archive.reader,
         )
         http = self.settings.http
         return HttpServer(
@@ -276,14 +264,14 @@ class Node:
         )
 
     async def run(self) -> None:
-        """Until `stop_soon` is called."""
+        """Wait until `stop_soon` is called."""
         await self._stopped.wait()
 
     @property
-    def places(self) -> list[tuple[str, str]]:
-        """Where it can be reached, and how."""
-        listening = [(_KINDS[one.listener.kind], one.address) for one in self.listening]
-        return listening + places_of(self.http_address, self.agent)
+    def addresses(self) -> list[tuple[str, str]]:
+        """Return the addresses of the node, each with the name of its protocol."""
+        mqtt = [(_LISTENER_NAMES[one.listener.kind], one.address) for one in self.listeners]
+        return mqtt + addresses_of(self.http_address, self.agent)
 
     def stop_soon(self) -> None:
         self._stopped.set()
@@ -293,8 +281,8 @@ class Node:
             task.cancel()
         if self._logins is not None:
             self._logins.stop()
-        for listening in self.listening:
-            listening.close()
+        for opened in self.listeners:
+            opened.close()
         if self.agent is not None:
             await self.agent.stop()
         if self._server is not None:
@@ -308,74 +296,9 @@ class Node:
             await self._http.stop()
 
     def reload(self) -> None:
-        """Passwords, access rules, spaces and certificates, from the files as they are now."""
-        try:
-            settings = self.settings
-            if self._load is not None:
-                settings = self._load()
-            check_files(settings)
-            passwords = load_passwords(settings.access)
-            rules = AccessRules(settings.access.rules)
-            spaces = Spaces(declared_spaces(settings.spaces))
-            renewed = [
-                (listening, tls_context(as_named_now(listening.listener, settings)))
-                for listening in self.listening
-                if listening.tls is not None
-            ]
-            tls = None
-            if self.agent is not None:
-                tls = renewed_tls(self.agent.transport.links, settings.cluster)
-        except DovetailError as error:
-            log.error("not reloaded, all stays as it was: %s", error)
-            return
-        assert self._server is not None
-        assert self._logins is not None
-        self._logins.change(settings.access, passwords)
-        self._access.change(settings)
-        for listening, context in renewed:
-            renew(listening, context)
-        if tls is not None and self.agent is not None:
-            self.agent.transport.renew(tls)
-        self._server.broker.change_rules(rules)
-        self._server.shared.ownership = ownership(settings.access)
-        if spaces.all != self._server.broker.router.spaces.all:
-            if self._archive is None and any(space.is_streamed for space in spaces.all):
-                log.warning(
-                    "an engine reads from the archive, which there is from the next start on: "
-                    "until then brokers look at where-clauses themselves"
-                )
-            self._server.broker.change_spaces(spaces)
-        self._change_archive(settings, spaces)
-        log.info("reloaded passwords, access rules, spaces and certificates")
-
-    def _change_archive(self, settings: Settings, spaces: Spaces) -> None:
-        if self._archive is not None:
-            self._archive.change_spaces(spaces)
-            self._archive.change(settings.archive)
-        elif settings.archive.topics:
-            log.warning("publications are archived from the next start on")
-
-    # What the node says of itself ---------------------------------------------------------------
-
-    async def _publish_sys(self) -> None:
-        assert self._server is not None
-        server = self._server
-        topics = SysTopics(__version__, server.clock())
-        server.broker.publish(Message(_NAME_TOPIC, self.name.encode(), retain=True))
-        while True:
-            now = server.clock()
-            server.broker.tick(now)
-            for topic, payload in topics.publish(server.shared.counters, server.shared.gauges, now):
-                server.broker.publish(Message(topic, payload, retain=True))
-            await asyncio.sleep(self.settings.mqtt.sys_interval_seconds)
-
-
-def as_named_now(listener: Listener, settings: Settings) -> Listener:
-    """The same listener in new settings, whose files may have other names."""
-    place = (listener.kind, listener.host, listener.port)
-    return next(
-        (one for one in settings.listeners if (one.kind, one.host, one.port) == place), listener
-    )
+        """Read the files again, and apply what may change while the broker runs."""
+        assert self._reload is not None
+        self._reload.run(self._load)
 
 
 def run_node(
@@ -383,18 +306,18 @@ def run_node(
     *,
     load: Callable[[], Settings] | None = None,
     movable: frozenset[str] = frozenset(),
-    begin: Callable[[Node], None] | None = None,
-    announce: Callable[[Node], None] | None = None,
-    cluster: ClusterPart | None = None,
+    begin: Callable[[BrokerNode], None] | None = None,
+    announce: Callable[[BrokerNode], None] | None = None,
+    cluster: NodeSettings | None = None,
     shares_ports: bool = False,
     stream_key: str = "",
     log_name: str | None = None,
     wall_clock: Callable[[], float] = time.time,
 ) -> None:
-    """Run until SIGINT or SIGTERM. `begin` is called before anything else, in the loop."""
+    """Run until SIGINT or SIGTERM. `begin` is called first, in the event loop."""
 
-    def make() -> Node:
-        return Node(
+    def make() -> BrokerNode:
+        return BrokerNode(
             settings,
             load=load,
             movable=movable,
@@ -404,6 +327,4 @@ def run_node(
             wall_clock=wall_clock,
         )
 
-    run_until_told(
-        make, level=settings.log.level, log_name=log_name, begin=begin, announce=announce
-    )
+    run_service(make, level=settings.log.level, log_name=log_name, begin=begin, announce=announce)

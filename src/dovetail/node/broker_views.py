@@ -1,22 +1,22 @@
-"""What a broker shows over HTTP: the `Views` that `web/` makes its pages of."""
+"""The `Views` of a running broker, from which `web/` makes its pages."""
 
 import logging
 from collections.abc import Mapping, Sequence
 
-from dovetail.api.engine import Engine
-from dovetail.api.handles import Handles
+from dovetail.api.engine import EngineService
+from dovetail.api.handles import HandleService
 from dovetail.api.reports import (
     ClusterReport,
     DrainReport,
     PeerReport,
-    PlanOrder,
     PlanReport,
+    PlanRequest,
     RouteReport,
     SketchReport,
     SpacesReport,
 )
-from dovetail.broker.net.server import Server
-from dovetail.broker.peering.admin_queries import Asking
+from dovetail.broker.net.server import BrokerServer
+from dovetail.broker.peering.admin_queries import AdminQueries
 from dovetail.broker.reporter import Reporter
 from dovetail.broker.standalone_queries import StandaloneQueries
 from dovetail.process.logs import about
@@ -27,17 +27,17 @@ log = logging.getLogger("dovetail.node")
 
 
 class BrokerViews:
-    """Reads a running broker whenever a page asks."""
+    """Reads the broker when a page asks."""
 
     def __init__(
         self,
-        server: Server,
+        server: BrokerServer,
         reporter: Reporter,
-        queries: Asking | StandaloneQueries,
+        queries: AdminQueries | StandaloneQueries,
         *,
         access: AccessView,
-        handles: Handles,
-        engine: Engine,
+        handles: HandleService,
+        engine: EngineService,
         archive: ArchiveView | None,
     ) -> None:
         self.access = access
@@ -66,11 +66,11 @@ class BrokerViews:
         return self._reporter.spaces()
 
     async def cluster(self) -> ClusterReport:
-        self._server.now()
+        self._server.update_clock()
         return await self._queries.cluster()
 
     async def route(self, topic: str, attributes: Mapping[str, str]) -> RouteReport:
-        self._server.now()
+        self._server.update_clock()
         return await self._queries.route(topic, attributes)
 
     async def drain(self, name: str) -> DrainReport:
@@ -79,7 +79,7 @@ class BrokerViews:
             log.info("%s hands over and leaves: drained over HTTP", name, extra=about(name))
         return report
 
-    async def plan(self, order: PlanOrder) -> PlanReport:
+    async def plan(self, order: PlanRequest) -> PlanReport:
         report = await self._queries.move(order)
         log.info("matchers move by plan %d, ordered over HTTP", report.number)
         return report

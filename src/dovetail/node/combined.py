@@ -1,9 +1,9 @@
 """A node that is a broker and a matcher, in one process: `node --role both`.
 
-To the cluster they are two: the matcher is NAME-matcher, with links of its own, and is fed and
-asked over them as any other. So nothing else knows of this; and it is for few nodes, or small
-machines, as both share one core. The matcher begins when the broker is up, hands over before it
-stops, and may be drained alone: the broker stays.
+The cluster sees two nodes. The matcher is NAME-matcher and has links of its own, over which brokers
+feed it and ask it as any other matcher. So no other module needs to know. Both share one core, so
+this is for clusters of few nodes, or small machines. The matcher starts when the broker is up and
+hands over before it stops. It may be drained alone: the broker stays.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from msgspec.structs import replace
 from dovetail.cluster.addresses import Address
 from dovetail.errors import ConfigError
 from dovetail.matcher.held_boxes import load_kernels
-from dovetail.node.broker import Node
+from dovetail.node.broker import BrokerNode
 from dovetail.node.matcher import MatcherNode
-from dovetail.node.service import run_until_told
+from dovetail.node.service import run_service
 from dovetail.settings import Settings, as_matcher
 
 log = logging.getLogger("dovetail.matcher")
 
 
-class BothRoles:
-    """Driven as one (service.py)."""
+class CombinedNode:
+    """A broker and a matcher that run as one service (service.py)."""
 
     def __init__(
         self, settings: Settings, *, load: Callable[[], Settings], movable: frozenset[str]
@@ -34,32 +34,32 @@ class BothRoles:
                 "a node with both roles has two addresses for others, and --advertise names one.",
                 hint="Start the matcher apart: dovetail node --role matcher.",
             )
-        self.broker = Node(settings, load=load, movable=movable)
+        self.broker = BrokerNode(settings, load=load, movable=movable)
         self.matcher: MatcherNode | None = None
         self._load = load
-        self._leaving: asyncio.Task[None] | None = None
+        self._matcher_end: asyncio.Task[None] | None = None
 
     @property
-    def places(self) -> list[tuple[str, str]]:
-        own = [] if self.matcher is None else self.matcher.places
-        return self.broker.places + own
+    def addresses(self) -> list[tuple[str, str]]:
+        own = [] if self.matcher is None else self.matcher.addresses
+        return self.broker.addresses + own
 
     async def start(self) -> None:
-        load_kernels()  # as all that is read from files: before clients come
+        load_kernels()  # before clients connect, like everything that is read from files
         await self.broker.start()
-        assert self.broker.agent is not None, "a node of a cluster has one"
+        assert self.broker.agent is not None, "a node of a cluster has an agent"
         address = self.broker.agent.transport.address
 
-        def beside() -> Settings:
-            return settings_beside(self._load(), self.broker.name, address)
+        def load() -> Settings:
+            return matcher_settings(self._load(), self.broker.name, address)
 
-        first = settings_beside(self.broker.settings, self.broker.name, address)
-        self.matcher = MatcherNode(first, load=beside)
+        settings = matcher_settings(self.broker.settings, self.broker.name, address)
+        self.matcher = MatcherNode(settings, load=load)
         await self.matcher.start()
-        self._leaving = asyncio.create_task(self._leave(self.matcher), name="matcher")
+        self._matcher_end = asyncio.create_task(self._stop_drained(self.matcher), name="matcher")
 
-    async def _leave(self, matcher: MatcherNode) -> None:
-        """When it is told to, by whomever."""
+    async def _stop_drained(self, matcher: MatcherNode) -> None:
+        """Stop the matcher when it is drained or the node stops."""
         await matcher.run()
         await matcher.stop()
         self.matcher = None
@@ -72,14 +72,14 @@ class BothRoles:
 
     def stop_soon(self) -> None:
         if self.matcher is not None:
-            self.matcher.stop_soon()  # the second time: without handing over
+            self.matcher.stop_soon()  # a second call skips the hand-over
         self.broker.stop_soon()
 
     async def stop(self) -> None:
         if self.matcher is not None:
             self.matcher.stop_soon()
-            if self._leaving is not None:
-                await self._leaving
+            if self._matcher_end is not None:
+                await self._matcher_end
         await self.broker.stop()
 
     def reload(self) -> None:
@@ -88,23 +88,23 @@ class BothRoles:
             self.matcher.reload()
 
 
-def settings_beside(settings: Settings, name: str, broker: Address) -> Settings:
-    """Those of a matcher, for the process of the broker with these."""
+def matcher_settings(settings: Settings, name: str, broker: Address) -> Settings:
+    """Return the settings of the matcher beside the broker with `settings`."""
     cluster = replace(settings.cluster, join=(str(broker),), port=0)
     http = replace(settings.http, enabled=False)
     return replace(as_matcher(settings), name=f"{name}-matcher", cluster=cluster, http=http)
 
 
-def run_both(
+def run_combined(
     settings: Settings,
     *,
     load: Callable[[], Settings],
     movable: frozenset[str],
-    announce: Callable[[BothRoles], None] | None,
+    announce: Callable[[CombinedNode], None] | None,
 ) -> None:
     """Run until SIGINT or SIGTERM."""
-    run_until_told(
-        lambda: BothRoles(settings, load=load, movable=movable),
+    run_service(
+        lambda: CombinedNode(settings, load=load, movable=movable),
         level=settings.log.level,
         log_name=None,
         begin=None,

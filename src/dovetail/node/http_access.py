@@ -1,10 +1,10 @@
-"""Which users may do what over HTTP.
+"""Permissions of HTTP users.
 
-- Messages by handle: users that may connect over MQTT, by the same authenticators.
-- Reading what clients subscribe to: everybody, unless the settings restrict clients.
-- Administration: `access.administrators`. Where the settings name none, users of this machine, or
+- Messages by handle: users that may connect over MQTT, checked by the same authenticators.
+- Reading the subscriptions of clients: everybody, unless the settings restrict clients.
+- Administration: `access.administrators`. If the settings name none, users of this machine, or
   nobody if the settings restrict clients.
-- A stream that was started together with the broker proves itself with a key, and may administer.
+- The stream that was started with the broker authenticates with a key, and may administer.
 """
 
 import hmac
@@ -16,16 +16,16 @@ from dovetail.errors import ClientError, ReasonCode
 from dovetail.limits import STREAM_USER
 from dovetail.node.logins import Logins
 from dovetail.settings import Settings
-from dovetail.web import Claim
+from dovetail.web import HttpCredentials
 
 log = logging.getLogger("dovetail.node")
 
 
 class HttpAccess:
-    """Judges the claims of HTTP requests."""
+    """Decides what the user of an HTTP request may do."""
 
     def __init__(self, logins: Logins, settings: Settings, stream_key: str) -> None:
-        """`stream_key`: proves that a request comes from our stream; empty: there is none."""
+        """`stream_key` authenticates our stream; empty: there is none."""
         self._logins = logins
         self._stream_key = stream_key.encode()
         self._administrators: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class HttpAccess:
         self.change(settings)
 
     def change(self, settings: Settings) -> None:
-        """Judge by these settings from now on. Log it if they leave nobody to administer."""
+        """Apply these settings from now on. Log it if nobody may administer any more."""
         was_closed = self._is_closed
         self._administrators = settings.access.administrators
         self._is_restricted = settings.restricts_clients
@@ -47,14 +47,14 @@ class HttpAccess:
     def _is_closed(self) -> bool:
         return self._is_restricted and not self._administrators
 
-    async def log_in(self, claim: Claim) -> str | None:
-        """Return the proven name; None: an anonymous user. Raise ClientError for a refusal."""
+    async def log_in(self, credentials: HttpCredentials) -> str | None:
+        """Return the authenticated name, None for an anonymous user, or raise ClientError."""
         decision = await self._logins.decide(
             Credentials(
-                user=claim.user,
-                password=claim.password,
-                host=claim.host,
-                is_loopback=claim.is_local,
+                user=credentials.user,
+                password=credentials.password,
+                host=credentials.host,
+                is_loopback=credentials.is_local,
             )
         )
         if isinstance(decision, Grant):
@@ -66,14 +66,14 @@ class HttpAccess:
             why = "the name or the password is wrong"
         raise ClientError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, why)
 
-    async def inspect(self, claim: Claim) -> None:
+    async def inspect(self, credentials: HttpCredentials) -> None:
         """Raise ClientError unless this user may see what clients have subscribed to."""
         if self._is_restricted:
-            await self.administer(claim)
+            await self.administer(credentials)
 
-    async def administer(self, claim: Claim) -> None:
+    async def administer(self, credentials: HttpCredentials) -> None:
         """Raise ClientError unless this user may change the cluster and read the archive."""
-        if self._is_stream(claim):
+        if self._is_stream(credentials):
             return
         if self._is_closed:
             why = (
@@ -81,19 +81,19 @@ class HttpAccess:
                 "access.administrators in the broker's configuration names nobody"
             )
             raise ClientError(ReasonCode.NOT_AUTHORIZED, why)
-        if not self._administrators and not claim.is_local:
+        if not self._administrators and not credentials.is_local:
             why = "without access.administrators this is taken from the broker's own machine only"
             raise ClientError(ReasonCode.NOT_AUTHORIZED, why)
-        proven = await self.log_in(claim)
-        if self._administrators and proven is None:
+        user = await self.log_in(credentials)
+        if self._administrators and user is None:
             why = "an administrator's name and password are needed here"
             raise ClientError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, why)
-        if self._administrators and proven not in self._administrators:
-            raise ClientError(ReasonCode.NOT_AUTHORIZED, f"{proven} is none of the administrators")
+        if self._administrators and user not in self._administrators:
+            raise ClientError(ReasonCode.NOT_AUTHORIZED, f"{user} is none of the administrators")
 
-    def _is_stream(self, claim: Claim) -> bool:
+    def _is_stream(self, credentials: HttpCredentials) -> bool:
         return (
             bool(self._stream_key)
-            and claim.user == STREAM_USER
-            and hmac.compare_digest(claim.password or b"", self._stream_key)
+            and credentials.user == STREAM_USER
+            and hmac.compare_digest(credentials.password or b"", self._stream_key)
         )

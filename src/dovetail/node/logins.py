@@ -1,41 +1,43 @@
 """Logins at a broker: MQTT clients and users of HTTP go through the same authenticators.
 
-The authenticators are pure or wait for a thread (broker/auth). This module joins them to the
-broker: it answers a CONNECT, and remembers who has logged in from where.
+The authenticators are pure or wait for a thread (broker/auth). This module connects them to the
+broker: it answers a CONNECT, and remembers which user has logged in from which address.
 """
 
 import asyncio
 
 from dovetail.broker.auth.authenticator import Credentials, Decision, Grant
 from dovetail.broker.auth.chain import make_chain
-from dovetail.broker.auth.password_checker import REFUSALS, Verifier
+from dovetail.broker.auth.password_checker import REFUSALS, PasswordChecker
 from dovetail.broker.auth.passwords import PasswordFile
-from dovetail.broker.client_link import Link
-from dovetail.broker.net.server import Server
+from dovetail.broker.client_link import ClientLink
+from dovetail.broker.net.server import BrokerServer
 from dovetail.codec.packets import Connect
-from dovetail.settings import Access
+from dovetail.settings import AccessSettings
 
 
 class Logins:
     """The logins of one broker."""
 
-    def __init__(self, access: Access, passwords: PasswordFile | None, verifier: Verifier) -> None:
+    def __init__(
+        self, access: AccessSettings, passwords: PasswordFile | None, checker: PasswordChecker
+    ) -> None:
         """`passwords`: the content of `access.password_file`, None without one."""
-        self._verifier = verifier
-        self._chain = make_chain(access, passwords, verifier)
+        self._checker = checker
+        self._chain = make_chain(access, passwords, checker)
 
-    def change(self, access: Access, passwords: PasswordFile | None) -> None:
-        """Decide by other settings from now on. Throttled addresses may try again."""
-        self._chain = make_chain(access, passwords, self._verifier)
-        self._verifier.limit(access.failed_logins_per_minute_max)
+    def change(self, access: AccessSettings, passwords: PasswordFile | None) -> None:
+        """Apply other settings from now on. Throttled addresses may try again."""
+        self._chain = make_chain(access, passwords, self._checker)
+        self._checker.limit(access.failed_logins_per_minute_max)
 
     def stop(self) -> None:
-        """Leave the logins that wait without an answer."""
-        self._verifier.stop()
+        """Drop the logins that wait, without an answer."""
+        self._checker.stop()
 
-    def authenticate(self, server: Server, link: Link, packet: Connect) -> None:
+    def authenticate(self, server: BrokerServer, link: ClientLink, packet: Connect) -> None:
         """Admit or refuse an MQTT client, now or when its password has been checked."""
-        connection, broker, peer = server.connection_of(link), server.broker, link.peer
+        connection, broker, peer = server.connection_of(link), server.broker, link.remote
         credentials = Credentials(
             client_id=packet.client_id,
             user=packet.user,
@@ -57,7 +59,7 @@ class Logins:
             broker.shared.now = server.clock()
             if not link.is_closed and not decision.cancelled():
                 settle(decision.result())
-                connection.listen_again()
+                connection.resume()
 
         decision = self._chain.authenticate(credentials, lambda: not link.is_closed)
         if isinstance(decision, asyncio.Future):
@@ -76,4 +78,4 @@ class Logins:
 
     def _remember(self, grant: Grant, credentials: Credentials) -> None:
         if grant.user is not None and credentials.password:
-            self._verifier.remember(grant.user, credentials.host)
+            self._checker.remember(grant.user, credentials.host)

@@ -1,8 +1,8 @@
-"""A matcher process, put together: settings, agent, HTTP, signals.
+"""Assembles a matcher process: settings, agent, HTTP.
 
-It has no data folder, no listeners and no sessions. Its settings are the brokers': of them it needs
-`[cluster]`, `[http]` and the spaces. Ports that are taken it leaves to who has them, and takes the
-next free ones: a broker with the same file may be on this machine.
+A matcher has no data folder, no listeners and no sessions. It reads the same settings as brokers,
+and uses `[cluster]`, `[http]` and the spaces. If a port is taken, it uses the next free one,
+because a broker with the same file may run on this machine.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from random import Random
 
 from dovetail.api.reports import ClusterReport, NodeReport
 from dovetail.attributes.declaration import declared_spaces
-from dovetail.cluster.node_settings import part_of, renewed_tls
+from dovetail.cluster.node_settings import node_settings_of, renewed_tls
 from dovetail.errors import DovetailError
 from dovetail.matcher.held_boxes import load_kernels
 from dovetail.matcher.layout import Layout, layout_of, layouts_of
 from dovetail.matcher.matcher_agent import MatcherAgent
-from dovetail.node.service import places_of, run_until_told
+from dovetail.node.service import addresses_of, run_service
 from dovetail.settings import Settings, check_files, check_spaces
 from dovetail.web import HttpServer, MatcherViews
 
@@ -28,7 +28,7 @@ log = logging.getLogger("dovetail.matcher")
 
 
 class MatcherNode:
-    """A matcher with everything around it."""
+    """A matcher process: the agent with its links and HTTP."""
 
     def __init__(
         self,
@@ -38,15 +38,16 @@ class MatcherNode:
         on_drain: Callable[[], None] | None = None,
         shares_ports: bool = False,
     ) -> None:
-        """`load` gets the settings anew, for a reload.
+        """Take what a node needs besides its settings.
 
-        `on_drain`: called when it begins to leave because somebody asked for that (`drain`).
-        `shares_ports`: with who started us, and holds them.
+        `load` returns the settings for a reload, and by default the same ones. `on_drain` is called
+        when the matcher starts to leave after a `drain`. `shares_ports`: our parent process holds
+        the ports.
         """
         self.settings = settings
         self.agent: MatcherAgent | None = None
         self.http_address: tuple[str, int] | None = None
-        self._load = load
+        self._load = load or (lambda: settings)
         self._on_drain = on_drain
         self._shares_ports = shares_ports
         self._stopped = asyncio.Event()
@@ -59,15 +60,15 @@ class MatcherNode:
     async def start(self) -> None:
         settings = self.settings
         check_files(settings)
-        layouts = layouts_in(settings)
-        part = part_of(
+        layouts = live_layouts(settings)
+        node_settings = node_settings_of(
             settings, self.name, role="matcher", may_move=True, shares_port=self._shares_ports
         )
         load_kernels()
         self.agent = MatcherAgent(
-            part,
+            node_settings,
             layouts,
-            # Nothing of an earlier life is kept, and a later one is later by this.
+            # Nothing is stored, so only the clock makes this higher than in an earlier life.
             incarnation=int(time.time() * 1_000),
             random=Random(secrets.randbits(128)),
             on_drain=self._drain,
@@ -90,23 +91,23 @@ class MatcherNode:
         )
 
     async def run(self) -> None:
-        """Until `stop_soon` is called."""
+        """Wait until `stop_soon` is called."""
         await self._stopped.wait()
 
     @property
-    def places(self) -> list[tuple[str, str]]:
-        return places_of(self.http_address, self.agent)
+    def addresses(self) -> list[tuple[str, str]]:
+        return addresses_of(self.http_address, self.agent)
 
     def stop_soon(self) -> None:
-        """The second time: without handing over."""
+        """Stop; a second call skips the hand-over."""
         if self._stopped.is_set() and self.agent is not None:
             self.agent.hurry()
         self._stopped.set()
 
     def _drain(self) -> None:
-        """Who is told a second time goes on leaving."""
+        """Start to leave. A repeated drain changes nothing."""
         if not self._stopped.is_set():
-            log.info("was told to hand over and leave")
+            log.info("the matcher is drained: it hands over and leaves")
             if self._on_drain is not None:
                 self._on_drain()
             self._stopped.set()
@@ -118,21 +119,21 @@ class MatcherNode:
             await self._http.stop()
 
     def reload(self) -> None:
-        """Spaces and certificates, from the files as they are now."""
+        """Read the files again, and apply spaces and certificates."""
         agent = self.agent
         if agent is None or self._stopped.is_set():
             return
         try:
-            settings = self.settings if self._load is None else self._load()
+            settings = self._load()
             check_files(settings)
-            layouts = layouts_in(settings)
+            layouts = live_layouts(settings)
             tls = renewed_tls(agent.transport.links, settings.cluster)
         except DovetailError as error:
-            log.error("not reloaded, all stays as it was: %s", error)
+            log.error("settings not reloaded, nothing has changed: %s", error)
             return
         if tls is not None:
             agent.transport.renew(tls)
-        if layouts != agent.back.view.layouts:
+        if layouts != agent.side.directory.layouts:
             agent.change(layouts)
         log.info("reloaded spaces and certificates")
 
@@ -147,10 +148,11 @@ class MatcherNode:
 
     async def _cluster(self) -> ClusterReport:
         assert self.agent is not None
-        return await self.agent.asking.cluster()
+        return await self.agent.queries.cluster()
 
 
-def layouts_in(settings: Settings) -> Mapping[str, Layout]:
+def live_layouts(settings: Settings) -> Mapping[str, Layout]:
+    """Return the layouts of the spaces that matchers serve, by name of the space."""
     check_spaces(settings)
     spaces = [space for space in declared_spaces(settings.spaces) if not space.is_streamed]
     return layouts_of([layout_of(space) for space in spaces])
@@ -166,8 +168,8 @@ def run_matcher(
     shares_ports: bool = False,
     log_name: str | None = None,
 ) -> None:
-    """Run until SIGINT, SIGTERM or `drain`. `begin` is called before all else, in the loop."""
-    run_until_told(
+    """Run until SIGINT, SIGTERM or `drain`. `begin` is called first, in the event loop."""
+    run_service(
         lambda: MatcherNode(settings, load=load, on_drain=on_drain, shares_ports=shares_ports),
         level=settings.log.level,
         log_name=log_name,

@@ -1,6 +1,6 @@
-"""A process that serves until it is told to stop: its loop, its log, and its signals.
+"""Runs a node until a signal stops it: event loop, log and signals.
 
-SIGINT and SIGTERM stop it, also while it starts; SIGHUP has it read its files again.
+SIGINT and SIGTERM stop the node, even while it starts. SIGHUP makes it read its files again.
 """
 
 import asyncio
@@ -11,23 +11,23 @@ from typing import Protocol, TypeVar
 import uvloop
 
 from dovetail.cluster.agent import NodeAgent
-from dovetail.process.descriptors import raise_limit
+from dovetail.process.descriptors import raise_descriptor_limit
 from dovetail.process.logs import set_up_logging
 
 
 class Service(Protocol):
-    """What runs: a broker or a matcher, with everything around it."""
+    """A node that `run_service` can run: a broker, a matcher or both."""
 
     @property
-    def places(self) -> list[tuple[str, str]]:
-        """Where it can be reached, and how."""
+    def addresses(self) -> list[tuple[str, str]]:
+        """Return the addresses of the node, each with the name of its protocol."""
 
     async def start(self) -> None: ...
 
     async def start_http(self) -> None: ...
 
     async def run(self) -> None:
-        """Until `stop_soon` is called."""
+        """Wait until `stop_soon` is called."""
 
     def stop_soon(self) -> None: ...
 
@@ -36,20 +36,20 @@ class Service(Protocol):
     def reload(self) -> None: ...
 
 
-Served = TypeVar("Served", bound=Service)
+ServiceType = TypeVar("ServiceType", bound=Service)
 
 
-def run_until_told(
-    make: Callable[[], Served],
+def run_service(
+    make: Callable[[], ServiceType],
     *,
     level: str,
     log_name: str | None,
-    begin: Callable[[Served], None] | None,
-    announce: Callable[[Served], None] | None,
+    begin: Callable[[ServiceType], None] | None,
+    announce: Callable[[ServiceType], None] | None,
 ) -> None:
-    """`make` and `begin` are called before anything else, in the loop."""
+    """Run the node that `make` returns. `make` and `begin` are called first, in the loop."""
     set_up_logging(level, log_name)
-    raise_limit()
+    raise_descriptor_limit()
 
     async def main() -> None:
         service = make()
@@ -62,7 +62,7 @@ def run_until_told(
         starting = asyncio.create_task(_start(service, announce))
         stopped = asyncio.create_task(service.run())
         try:
-            # Who starts may wait for other nodes; who is told to stop waits for nobody.
+            # A start may wait for other nodes. A stop does not.
             await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 starting.result()
@@ -77,17 +77,17 @@ def run_until_told(
         runner.run(main())
 
 
-async def _start(service: Served, announce: Callable[[Served], None] | None) -> None:
+async def _start(service: ServiceType, announce: Callable[[ServiceType], None] | None) -> None:
     await service.start()
     await service.start_http()
     if announce is not None:
         announce(service)
 
 
-def places_of(
+def addresses_of(
     http_address: tuple[str, int] | None, agent: NodeAgent | None
 ) -> list[tuple[str, str]]:
-    """Where people and other nodes reach a service, and how."""
+    """Return the addresses for HTTP and for other nodes, each with the name of its protocol."""
     found = []
     if http_address is not None:
         found.append(("HTTP", http_url(http_address)))

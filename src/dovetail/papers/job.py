@@ -1,8 +1,7 @@
-"""The pipeline's commands, from options to files: the only place that knows a job end to end.
+"""Runs the commands of `dovetail reproduce`: from options to files.
 
-Everything that can be refused is refused before anything starts; what is written appears whole
-(pipeline/spark/output_folder.py). Results and where they lie go to stdout; how it gets on goes to
-stderr.
+Options are checked before anything starts. Results appear whole or not at all
+(pipeline/spark/output_folder.py). Results and their paths go to stdout, progress to stderr.
 """
 
 import platform
@@ -18,17 +17,17 @@ from pyspark.sql import SparkSession
 
 from dovetail import __version__
 from dovetail.errors import ConfigError
-from dovetail.papers.bluedove import cells as bluedove_cells
-from dovetail.papers.bluedove import configuration, numbers
-from dovetail.papers.bluedove.figure_parts import Figure
-from dovetail.papers.bluedove.figures import FIGURES, chosen
+from dovetail.papers.bluedove import paper_numbers, run_configuration, sweep
+from dovetail.papers.bluedove.figure_model import Figure
+from dovetail.papers.bluedove.figures import FIGURES, select_figures
 from dovetail.papers.bluedove.report import BlueDoveRun, render_bluedove
+from dovetail.papers.comparison_table import Comparison
 from dovetail.papers.figure7 import query_cost
-from dovetail.papers.figure7.measurement import measure_point, prepared
+from dovetail.papers.figure7.measurement import measure_point, start_bench
 from dovetail.papers.figure7.report import BrokerRun, render_broker
 from dovetail.papers.wildcard import simulation
-from dovetail.papers.wildcard.comparison import Comparison, averages, compare
-from dovetail.papers.wildcard.report import Run, render
+from dovetail.papers.wildcard.comparison import averages, compare
+from dovetail.papers.wildcard.report import WildcardRun, render
 from dovetail.pipeline.spark.output_folder import result_folder, write_errors
 from dovetail.pipeline.spark.progress import show_progress, show_steps
 from dovetail.pipeline.spark.resources import announce, cores_of
@@ -42,18 +41,18 @@ TABLE_NAME = "results.parquet"
 REPORT_NAME = "report.html"
 
 EXPERIMENT_KEY = b"dovetail.experiment"
-"""In the table's metadata: it tells an earlier result from a stranger's file."""
+"""A key in the table's metadata, which distinguishes an earlier result from other files."""
 WILDCARD = b"wildcard"
 BROKER = b"broker"
 BLUEDOVE = b"bluedove"
 
 TASKS_PER_CORE = 16
-"""Fine enough for a bar that moves and for even work, coarse enough that Spark's cost per task
-does not show."""
+"""Enough tasks for a moving progress bar and even work, few enough that Spark's cost per task does
+not matter."""
 
 ROUNDS_MAX = 100
 SECONDS_MIN, SECONDS_MAX = 0.1, 600.0
-"""Of one measurement; the paper's takes 70 s."""
+"""The bounds of one measurement. The paper's takes 70 s."""
 
 
 def reproduce_wildcard(
@@ -64,7 +63,7 @@ def reproduce_wildcard(
     master: str | None = None,
     out: Path | None = None,
 ) -> None:
-    """Run the wildcard paper's simulation; leave a table and a report in a folder."""
+    """Run the wildcard paper's simulation, and write a table and a report to a folder."""
     figures = check_options(figures, trials, seed)
     if master is not None:
         check_master(master)
@@ -76,7 +75,7 @@ def reproduce_wildcard(
             spark_version = spark.version
         measured = averages(rows)
         comparisons = compare(measured)
-        run = Run(seed, trials, figures, datetime.now(UTC), versions(spark_version))
+        run = WildcardRun(seed, trials, figures, datetime.now(UTC), versions(spark_version))
         with write_errors(out):
             pq.write_table(rows, folder / TABLE_NAME)
             (folder / REPORT_NAME).write_text(render(run, measured, comparisons), "utf-8")
@@ -84,7 +83,7 @@ def reproduce_wildcard(
 
 
 def check_options(figures: Sequence[int], trials: int, seed: int) -> tuple[int, ...]:
-    """The figures in order, each once."""
+    """Check the options, and return the figures in order, each once."""
     unknown = sorted(set(figures) - set(simulation.FIGURES))
     if unknown or not figures:
         named = ", ".join(map(str, unknown)) or "none"
@@ -103,7 +102,7 @@ def check_seed(seed: int) -> None:
 def measure_wildcard(
     spark: SparkSession, figures: Sequence[int], trials: int, seed: int
 ) -> pa.Table:
-    """The sweep as one Spark job; the whole table comes back, a few megabytes at most."""
+    """Run the sweep as one Spark job, and return the table: a few megabytes at most."""
     console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     announce(spark, console)
     cells = simulation.cells(figures, trials)
@@ -122,7 +121,7 @@ def reproduce_broker(
     out: Path | None = None,
     swept: Sequence[int] = query_cost.SWEPT,
 ) -> None:
-    """Time our broker as the wildcard paper's figure 7 does; leave a table and a report."""
+    """Measure our broker as in the wildcard paper's figure 7; write a table and a report."""
     if not 1 <= rounds <= ROUNDS_MAX:
         raise ConfigError(f"--rounds is from 1 to {ROUNDS_MAX}, not {rounds:,}.")
     if not SECONDS_MIN <= seconds <= SECONDS_MAX:
@@ -133,7 +132,7 @@ def reproduce_broker(
     with result_folder(out, lambda there: is_result(there, BROKER)) as folder:
         measured = query_cost.counts(seed)
         rows = measure_broker(
-            query_cost.points(query_cost.stands_at(measured), swept), rounds, seconds, seed
+            query_cost.points(query_cost.mean_queries(measured), swept), rounds, seconds, seed
         )
         timings = query_cost.medians(rows)
         comparisons = query_cost.compare(measured, timings)
@@ -146,13 +145,13 @@ def reproduce_broker(
 
 
 def measure_broker(
-    points: Sequence[query_cost.Point], rounds: int, seconds: float, seed: int
+    points: Sequence[query_cost.SearchPoint], rounds: int, seconds: float, seed: int
 ) -> pa.Table:
-    """Every point once a round, one after the other: they share the machine."""
+    """Measure each point once per round, one after the other: they share the machine."""
     console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     rows: list[dict[str, object]] = []
     with (
-        prepared(seed) as bench,
+        start_bench(seed) as bench,
         show_steps("Broker figure", rounds * len(points), console) as step,
     ):
         for number in range(rounds):
@@ -171,12 +170,12 @@ def reproduce_bluedove(
     seed: int = 1,
     master: str | None = None,
     out: Path | None = None,
-    effort: configuration.Effort = configuration.FULL,
+    effort: run_configuration.Effort = run_configuration.FULL,
 ) -> None:
-    """Run BlueDove's evaluation under the simulator; leave a table and a report in a folder."""
-    shown = chosen(figures)
-    if not 1 <= trials <= configuration.TRIALS_MAX:
-        raise ConfigError(f"--trials is from 1 to {configuration.TRIALS_MAX}, not {trials:,}.")
+    """Run BlueDove's evaluation in the simulator, and write a table and a report to a folder."""
+    shown = select_figures(figures)
+    if not 1 <= trials <= run_configuration.TRIALS_MAX:
+        raise ConfigError(f"--trials is from 1 to {run_configuration.TRIALS_MAX}, not {trials:,}.")
     check_seed(seed)
     if master is not None:
         check_master(master)
@@ -186,8 +185,8 @@ def reproduce_bluedove(
         with open_session(master) as spark:
             rows = measure_bluedove(spark, shown, trials, seed, effort)
             spark_version = spark.version
-        measured = configuration.Measured(rows)
-        comparisons = numbers.compare(measured)
+        measured = run_configuration.TrialMeans(rows)
+        comparisons = paper_numbers.compare(measured)
         run = BlueDoveRun(seed, trials, shown, datetime.now(UTC), versions(spark_version))
         with write_errors(out):
             pq.write_table(rows, folder / TABLE_NAME)
@@ -201,20 +200,20 @@ def measure_bluedove(
     figures: Sequence[Figure],
     trials: int,
     seed: int,
-    effort: configuration.Effort,
+    effort: run_configuration.Effort,
 ) -> pa.Table:
-    """One Spark task for each configuration and trial."""
+    """One Spark task for each run_configuration and trial."""
     console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     announce(spark, console)
-    wanted = [one for figure in figures for one in figure.configurations]
-    cells = bluedove_cells.cells(wanted, trials)
-    # One task alone could not be told from those of stages around it (pipeline/spark/progress.py).
+    planned = [one for figure in figures for one in figure.configurations]
+    cells = sweep.cells(planned, trials)
+    # The progress bar cannot tell a single task from other stages (pipeline/spark/progress.py).
     count = max(cells.num_rows, 2)
-    dealt = bluedove_cells.measure(spark.createDataFrame(cells), count, seed, effort)
-    rows = bluedove_cells.in_order(dealt)
+    dealt = sweep.measure(spark.createDataFrame(cells), count, seed, effort)
+    rows = sweep.in_order(dealt)
     with show_progress(spark, "BlueDove figures", count, console):
         table = rows.toArrow()
-    return table.cast(configuration.ROWS).replace_schema_metadata(metadata(BLUEDOVE, seed))
+    return table.cast(run_configuration.ROWS).replace_schema_metadata(metadata(BLUEDOVE, seed))
 
 
 def metadata(experiment: bytes, seed: int) -> dict[bytes, bytes]:
@@ -226,7 +225,7 @@ def metadata(experiment: bytes, seed: int) -> dict[bytes, bytes]:
 
 
 def is_result(folder: Path, experiment: bytes) -> bool:
-    """Whether a folder holds what this experiment's command writes, and nothing else."""
+    """Return whether a folder holds exactly what this experiment's command writes."""
     if {path.name for path in folder.iterdir()} != {TABLE_NAME, REPORT_NAME}:
         return False
     try:
@@ -247,11 +246,11 @@ def versions(spark_version: str | None = None) -> dict[str, str]:
 
 
 def summary(rows: int, seconds: float, out: Path, comparisons: Sequence[Comparison]) -> str:
-    """What a run prints at its end, in characters that every terminal has."""
+    """Return the text that a run prints at its end, in characters that every terminal has."""
     verdicts = {True: "agrees", False: "DIFFERS", None: ""}
     table = [("", "paper", "ours", "")]
     table += [
-        (row.what, row.paper, row.ours.replace("±", "+/-"), verdicts[row.holds])
+        (row.quantity, row.paper, row.ours.replace("±", "+/-"), verdicts[row.agrees])
         for row in comparisons
     ]
     widths = [max(len(line[column]) for line in table) for column in range(4)]

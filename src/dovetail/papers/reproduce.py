@@ -1,4 +1,4 @@
-"""`reproduce`: the figures of the papers, computed again."""
+"""`dovetail reproduce`: recompute the figures of the papers."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ app = typer.Typer(
 )
 
 
-class Figure(StrEnum):
+class WildcardFigureName(StrEnum):
     """The figures of the wildcard paper that can be recomputed."""
 
     FIGURE_4 = "4"
@@ -27,30 +27,32 @@ class Figure(StrEnum):
 @app.command(epilog="Example: dovetail reproduce wildcard --figure 6 --trials 3 --out results")
 def wildcard(
     trials: Annotated[
-        int, option_types.number("Trials that each point averages, up to 1,000.", least=1)
+        int, option_types.number("The number of trials per point, up to 1,000.", minimum=1)
     ] = 10,
     figure: Annotated[
-        list[Figure] | None,
-        option_types.value("A figure to compute; may be repeated. Default: all.", "4|5|6"),
+        list[WildcardFigureName] | None,
+        option_types.value("A figure to compute; may be repeated. Default: all figures.", "4|5|6"),
     ] = None,
-    seed: Annotated[int, option_types.number("The same seed gives the same figures.")] = 1,
+    seed: Annotated[
+        int, option_types.number("The random seed. The same seed gives the same figures.")
+    ] = 1,
     master: Annotated[
         str | None,
         option_types.master(),
     ] = None,
     out: Annotated[
-        Path | None, option_types.folder("A folder for the results. Default: wildcard-results.")
+        Path | None, option_types.folder("The folder for the results. Default: wildcard-results.")
     ] = None,
 ) -> None:
     """Count queries per search: the wildcard paper's figures 4 to 6.
 
-    Sketches of each method are searched for topics, as in the paper's simulation.
+    It searches the sketches of each method for topics, as the paper's simulation does.
     """
     require(Extra.SPARK)
     from dovetail.papers import job
 
     job.reproduce_wildcard(
-        figures=tuple(int(chosen) for chosen in figure or Figure),
+        figures=tuple(int(chosen) for chosen in figure or WildcardFigureName),
         trials=trials,
         seed=seed,
         master=master,
@@ -60,24 +62,30 @@ def wildcard(
 
 @app.command(epilog="Example: dovetail reproduce broker --rounds 5 --out results")
 def broker(
-    rounds: Annotated[int, option_types.number("Rounds over all points, up to 100.", least=1)] = 3,
+    rounds: Annotated[
+        int, option_types.number("The number of rounds over all points, up to 100.", minimum=1)
+    ] = 3,
     seconds: Annotated[
         float,
-        option_types.seconds("--seconds", "Of full load at a point, in each round.", least=None),
+        option_types.seconds(
+            "--seconds", "The time of full load per point and round.", minimum=None
+        ),
     ] = 1.0,
-    seed: Annotated[int, option_types.number("The same seed draws the same filters.")] = 1,
+    seed: Annotated[
+        int, option_types.number("The random seed. The same seed draws the same filters.")
+    ] = 1,
     out: Annotated[
-        Path | None, option_types.folder("A folder for the results. Default: broker-results.")
+        Path | None, option_types.folder("The folder for the results. Default: broker-results.")
     ] = None,
 ) -> None:
-    """Time our broker as the wildcard paper's figure 7 does."""
+    """Measure Dovetail's broker as in the wildcard paper's figure 7."""
     require(Extra.SPARK)
     from dovetail.papers import job
 
     job.reproduce_broker(rounds=rounds, seconds=seconds, seed=seed, out=out)
 
 
-class BlueDoveFigure(StrEnum):
+class BlueDoveFigureName(StrEnum):
     """The figures of the BlueDove paper that can be recomputed."""
 
     FIGURE_5 = "5"
@@ -100,21 +108,24 @@ class BlueDoveFigure(StrEnum):
 @app.command(epilog="Example: dovetail reproduce bluedove --figure 6a --figure 7 --out results")
 def bluedove(
     trials: Annotated[
-        int, option_types.number("Trials that each configuration averages, up to 100.", least=1)
+        int, option_types.number("The number of trials per configuration, up to 100.", minimum=1)
     ] = 1,
     figure: Annotated[
-        list[BlueDoveFigure] | None,
+        list[BlueDoveFigureName] | None,
         option_types.value(
-            "A figure to compute; may be repeated. Default: all.", "|".join(BlueDoveFigure)
+            "A figure to compute; may be repeated. Default: all figures.",
+            "|".join(BlueDoveFigureName),
         ),
     ] = None,
-    seed: Annotated[int, option_types.number("The same seed gives the same figures.")] = 1,
+    seed: Annotated[
+        int, option_types.number("The random seed. The same seed gives the same figures.")
+    ] = 1,
     master: Annotated[
         str | None,
         option_types.master(),
     ] = None,
     out: Annotated[
-        Path | None, option_types.folder("A folder for the results. Default: bluedove-results.")
+        Path | None, option_types.folder("The folder for the results. Default: bluedove-results.")
     ] = None,
 ) -> None:
     """Simulate clusters of matchers: the BlueDove paper's evaluation."""
@@ -122,7 +133,7 @@ def bluedove(
     from dovetail.papers import job
 
     job.reproduce_bluedove(
-        figures=tuple(figure or BlueDoveFigure),
+        figures=tuple(figure or BlueDoveFigureName),
         trials=trials,
         seed=seed,
         master=master,

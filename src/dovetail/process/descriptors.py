@@ -1,16 +1,16 @@
-"""File descriptors: how many the process may have, and who may take the last of them.
+"""The limit of file descriptors of the process, and the share of each kind of connection.
 
-Every connection takes one, and so does every file. Strangers can open as many connections as they
-like; if they could take the last descriptor, the broker could neither open its files nor reach its
-peers. So each kind of connection has a share, and whoever comes beyond it is closed at once.
+Every connection and every open file takes a descriptor. Strangers can open as many connections as
+they like. With the last descriptor they would keep the broker from its files and its peers. So each
+kind of connection has a share, and a connection beyond it is closed at once.
 
-The system gives the lowest number that is free. So the number of a new connection says how many
-descriptors are in use at least, by whomever, and nobody has to count them:
+The operating system assigns the lowest free number. So the number of a new connection is a lower
+bound for the descriptors in use, and no counter is needed:
 
     0 ............ clients | HTTP | links of other nodes | files of our own .... limit
 
-A connection of a client keeps its descriptor if the number is left of the first line, one of HTTP
-left of the second, and so on. What is right of the last line only we ourselves can take.
+A connection of a client may stay if its number is left of the first line, one of HTTP left of the
+second, and so on. The numbers right of the last line are for files and our own connections.
 """
 
 import os
@@ -26,37 +26,37 @@ from dovetail.process.limits import (
 )
 
 
-class Shares(NamedTuple):
-    """The first numbers that are not for a kind of connection any more."""
+class DescriptorShares(NamedTuple):
+    """For each kind of connection, the first number beyond its share."""
 
     clients: int
     http: int
     links: int
 
 
-def shares_of(limit: int) -> Shares:
+def shares_of(limit: int) -> DescriptorShares:
     """Return the shares of a process that may have `limit` descriptors."""
     links = limit - FILE_DESCRIPTORS_RESERVED
     reserved = min(LINK_DESCRIPTORS_RESERVED_MAX, int(limit * LINK_DESCRIPTORS_RESERVED_SHARE))
     http = links - reserved
-    return Shares(http - HTTP_DESCRIPTORS_RESERVED, http, links)
+    return DescriptorShares(http - HTTP_DESCRIPTORS_RESERVED, http, links)
 
 
-def limit_now() -> int:
-    """Return how many descriptors this process may have. Others may change it at any time."""
+def descriptor_limit() -> int:
+    """Return the current limit of descriptors. Another process may change it at any time."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
-def raise_limit() -> None:
-    """Have as many as the system allows."""
+def raise_descriptor_limit() -> None:
+    """Raise the limit of descriptors as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def clients_max() -> int:
-    """Return how many connections of clients there is room for, besides what is open now."""
+    """Return how many clients can connect, besides the descriptors that are open now."""
     lowest = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest)
-    return shares_of(limit_now()).clients - lowest
+    return shares_of(descriptor_limit()).clients - lowest

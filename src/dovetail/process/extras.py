@@ -1,9 +1,9 @@
-"""Packages that only some commands need: the extras of the package `dovetail`.
+"""Installs the extras of the package `dovetail`: packages that only some commands need.
 
-In a checkout an extra is a stage of the set-up (scripts/setup.sh), which a command installs when it
-first needs it. Elsewhere pip installs extras, and a command whose extra is missing names it.
+In a checkout an extra is a stage of the set-up (scripts/setup.sh). A command installs it when it
+first needs it. Elsewhere pip installs extras, and the command names the missing one.
 
-Only commands ask for an extra, before they begin: nothing that serves ever waits for a download.
+Only commands ask for an extra, before they begin: a running node never waits for a download.
 """
 
 import importlib
@@ -19,11 +19,11 @@ from dovetail.errors import MissingDependencyError
 _CHECKOUT = Path(__file__).parents[3]
 _STATE = _CHECKOUT / ".venv" / "dovetail-setup"
 _LAUNCHER_VARIABLE = "DOVETAIL_COMMAND"
-"""`./dovetail` sets it."""
+"""`./dovetail` sets this variable."""
 
 
 class Extra(Enum):
-    """The name of an extra, and of its stage; the packages that are looked for."""
+    """The name of an extra and of its stage, and the packages that it provides."""
 
     ARCHIVE = ("archive", "pyarrow")
     SPARK = ("spark", "pyspark", "pyarrow")
@@ -34,9 +34,9 @@ class Extra(Enum):
 
 
 def require(extra: Extra) -> None:
-    """Install what is missing if this is a checkout; a MissingDependencyError says what is left."""
+    """In a checkout, install a missing extra. Raise MissingDependencyError if it stays missing."""
     checkout = _checkout()
-    # A start by the launcher also brings a stage up to date whose lock has changed.
+    # A start by the launcher also updates a stage whose lock file has changed.
     if checkout is not None and (_LAUNCHER_VARIABLE in os.environ or not _has_stamp(extra)):
         _set_up(checkout, extra)
     missing = _missing(extra)
@@ -48,7 +48,7 @@ def require(extra: Extra) -> None:
 
 
 def is_obtainable(extra: Extra) -> bool:
-    """Whether `require` would find the extra, or install it."""
+    """Return True if `require` would find the extra or install it."""
     return _checkout() is not None or not _missing(extra)
 
 
@@ -61,7 +61,7 @@ def _missing(extra: Extra) -> list[str]:
 
 
 def _checkout() -> Path | None:
-    """The checkout whose .venv runs this, if its set-up has made that."""
+    """Return the checkout whose .venv runs this process, if its set-up has made that."""
     is_ours = _STATE.is_dir() and Path(sys.prefix).samefile(_STATE.parent)
     return _CHECKOUT if is_ours else None
 
@@ -71,12 +71,12 @@ def _has_stamp(extra: Extra) -> bool:
 
 
 def _set_up(checkout: Path, extra: Extra) -> None:
-    """Ends the process if it fails: the set-up has said why."""
+    """Run the set-up. If it fails, end the process: the set-up has printed why."""
     with subprocess.Popen([checkout / "scripts" / "setup", extra.extra]) as process:
         try:
             status = process.wait()
         except BaseException:
-            process.terminate()  # rather than killed, so that it puts its downloads away
+            process.terminate()  # not killed, so that it can clean up its downloads
             process.wait()
             raise
     if status:

@@ -2,13 +2,13 @@
 
 Rules:
 
-- Lines of a kind are written at once, and then once a second with their number (log_repeats.py), so
-  that no client can fill the log. The kind of a line is where it is logged, how it begins before
-  its details are put in, and whom it is `about` if the caller says so. Whoever asks for the level
-  debug gets every line.
-- A line begins with its time. Whatever is put into it begins no other: control characters are
+- The first line of a kind is written at once, repeats once a second with their number
+  (log_repeats.py), so that no client can fill the log. The kind of a line is its logger, its level,
+  its text before the details are inserted, and its subject (`about`). At the level debug every
+  debug line is written.
+- A line begins with its time. No inserted text can start another line: control characters are
   escaped (terminal.py), and lines after the first are indented.
-- Other libraries' warnings and errors, which strangers may cause too, go the same way.
+- Warnings and errors of other libraries, which strangers may cause too, follow the same rules.
 """
 
 import copy
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from dovetail.process.limits import LOG_KINDS_MAX, LOG_REPEAT_SECONDS
-from dovetail.process.log_repeats import Repeats, Written
+from dovetail.process.log_repeats import CountedLine, RepeatFilter
 from dovetail.process.terminal import printable
 
 _ABOUT = "about"
@@ -28,7 +28,7 @@ _INDENT = "    "
 
 
 def set_up_logging(level: str, name: str | None = None) -> None:
-    """With `name` each line says who speaks."""
+    """Log to standard error from `level` on. With `name` each line begins with it."""
     who = "" if name is None else f"{name}: "
     handler = _Handler(sys.stderr)
     handler.setFormatter(
@@ -45,19 +45,20 @@ def set_up_logging(level: str, name: str | None = None) -> None:
 
 
 def about(subject: str) -> dict[str, str]:
-    """Return the `extra` of a line about one of few things, such as a node of the cluster.
+    """Return the `extra` of a log line about `subject`, such as a node of the cluster.
 
-    Lines about different ones are of different kinds. What strangers can name is no subject.
+    Lines about different subjects are of different kinds. So there must be few subjects, and
+    strangers must not choose them.
     """
     return {_ABOUT: subject}
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes lines, and counts those that are repeated."""
+    """Writes lines, and counts repeated ones."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._repeats: Repeats[logging.LogRecord] = Repeats(
+        self._repeats: RepeatFilter[logging.LogRecord] = RepeatFilter(
             seconds=LOG_REPEAT_SECONDS, kinds_max=LOG_KINDS_MAX
         )
         self._timer: threading.Timer | None = None
@@ -73,12 +74,12 @@ class _Handler(logging.StreamHandler[TextIO]):
         else:
             self._wait()
 
-    def _write(self, lines: Iterable[Written[logging.LogRecord]]) -> None:
+    def _write(self, lines: Iterable[CountedLine[logging.LogRecord]]) -> None:
         for record, count in lines:
             super().emit(record if count == 1 else _counted(record, count - 1))
 
     def _wait(self) -> None:
-        """Until the next second is over."""
+        """Start a timer for the next counted lines."""
         due = self._repeats.next_due
         if due is None or self._timer is not None:
             return
@@ -98,7 +99,7 @@ class _Handler(logging.StreamHandler[TextIO]):
             self._wait()
 
     def close(self) -> None:
-        """Python calls it at the end of the process, too."""
+        """Write what was counted. Python calls this at the end of the process, too."""
         assert self.lock is not None
         with self.lock:
             self._write(self._repeats.flush())
@@ -121,6 +122,6 @@ def _counted(record: logging.LogRecord, others: int) -> logging.LogRecord:
 
 
 def _kind_of(record: logging.LogRecord) -> tuple[object, ...]:
-    # asyncio puts details into the lines after the first.
+    # asyncio writes details into the lines after the first.
     words = str(record.msg).partition("\n")[0]
     return record.name, record.levelno, words, getattr(record, _ABOUT, None)

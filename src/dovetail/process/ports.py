@@ -1,14 +1,15 @@
-"""Ports: taken by binding them, and ours from then on, though nobody listens there yet.
+"""Reserves ports by binding them, before anything listens there.
 
 Rules:
 
-- Nobody looks whether a port is free. It is bound, and if that fails the next one is.
-- A host name may stand for several addresses (localhost: 127.0.0.1 and ::1). All are bound, at one
-  port, or none.
-- A port that is bound is given to nobody else, so two parts of one process, and two processes that
-  start at the same time, do not meet.
-- Whoever starts nodes holds their ports (`hold`) from before the first start to the end of the last
-  one, and nodes bind the same ports beside it (`is_shared`). Nobody else can, in between.
+- There is no test whether a port is free. It is bound, and if that fails, the next one.
+- A host name may stand for several addresses (localhost: 127.0.0.1 and ::1). All of them are bound
+  at one port, or none is.
+- The system gives a bound port to nobody else. So two servers of one process, and two processes
+  that start at the same time, get different ports.
+- A parent process holds the ports of its nodes (`hold`) from before the first start until the last
+  node has ended. The nodes bind the same ports beside it (`is_shared`). No other program can take
+  them in between.
 """
 
 import errno
@@ -19,22 +20,22 @@ from typing import Any
 from dovetail.limits import PORTS_TRIED_MAX
 
 Sockets = list[socket.socket]
-"""One for each address, all at one port."""
+"""One socket for each address, all at one port."""
 
 PORT_MAX = 65_535
 
-# An address that a name stands for and that this machine has not: localhost as ::1 without IPv6.
+# The name stands for an address that this machine lacks: localhost as ::1 without IPv6.
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 def bind(host: str, port: int, *, is_shared: bool = False) -> Sockets:
-    """Take a port, 0 for any that is free. An empty host is every address of this machine.
+    """Bind a port, 0 for any free one. An empty host means every address of this machine.
 
-    `is_shared`: it is held for us, or others listen there besides.
+    `is_shared`: our parent process holds the port, or other processes listen there too.
     """
     if port:
         return _bind_all(host, port, is_shared=is_shared)
-    # One that is free at the first address may be taken at the next.
+    # A port that is free at the first address may be taken at the next.
     for _ in range(PORTS_TRIED_MAX):
         try:
             return _bind_all(host, 0, is_shared=is_shared)
@@ -47,7 +48,7 @@ def bind(host: str, port: int, *, is_shared: bool = False) -> Sockets:
 def take(
     host: str, port: int, *, may_move: bool, is_shared: bool = False
 ) -> tuple[Sockets, OSError | None]:
-    """Take a port or, if it is taken and `may_move`, the next; and why it was not the first."""
+    """Bind a port or, if it is taken and `may_move`, a later one. Return also why it moved."""
     reason = None
     for candidate in candidates(port) if may_move else [port]:
         try:
@@ -60,7 +61,7 @@ def take(
 
 
 def candidates(port: int, count: int = 1, *, may_move: bool = True) -> Iterator[int]:
-    """Return the ports to try where `count` are needed: from `port` on, and then any."""
+    """Yield the ports to try where `count` are needed: from `port` on, then 0 for any."""
     last = port + count + PORTS_TRIED_MAX
     if port:
         yield from range(port, min(last, PORT_MAX + 1) if may_move else last)
@@ -68,7 +69,7 @@ def candidates(port: int, count: int = 1, *, may_move: bool = True) -> Iterator[
 
 
 def hold(host: str, port: int) -> Sockets:
-    """Take a port for processes that we start, which bind it with `is_shared`."""
+    """Bind a port for child processes, which bind it with `is_shared`."""
     held = bind(host, port)
     for one in held:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -76,9 +77,9 @@ def hold(host: str, port: int) -> Sockets:
 
 
 def prepare(sockets: Iterable[socket.socket]) -> None:
-    """Called right before somebody listens there."""
+    """Set options of bound sockets. Call it right before they listen."""
     for bound in sockets:
-        # Connections inherit it. Those that fade away are then no obstacle to the next start.
+        # Connections inherit it. So the next start can bind while old ones are in TIME_WAIT.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
@@ -92,7 +93,7 @@ def port_of(sockets: Sequence[socket.socket]) -> int:
 
 
 def explain(error: OSError) -> str:
-    """Say why a port could not be had."""
+    """Return why a port could not be bound, as words of a sentence."""
     if error.errno == errno.EADDRINUSE:
         return "the port is taken by another program"
     if error.errno == errno.EACCES:
@@ -102,12 +103,12 @@ def explain(error: OSError) -> str:
 
 
 def is_about_port(error: OSError) -> bool:
-    """Could another port be had?"""
+    """Return True if another port may work."""
     return error.errno in (errno.EADDRINUSE, errno.EACCES)
 
 
 def advice(kind: str) -> str:
-    """Say which setting is that of the port of a listener of this kind, of "http" or "cluster"."""
+    """Return a hint with the setting of a port. `kind`: that of a listener, "http" or "cluster"."""
     others = f'`port` of the listener with kind = "{kind}" in the configuration.'
     setting = {
         "tcp": "--port, or `port` in the configuration.",
@@ -144,15 +145,15 @@ def _bound(
 ) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # Connections of an earlier process that fade away are no obstacle. But a free port has to
-        # be one that nobody has.
+        # A chosen port may have connections of an earlier process in TIME_WAIT. A free port must
+        # have none.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(bool(address[1])))
         if is_shared:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         bound.bind(address)
-        # Or who sets it as well could have the port too, until somebody listens.
+        # Otherwise another program that sets it could bind the port too, until we listen.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except BaseException:
         bound.close()
@@ -161,6 +162,6 @@ def _bound(
 
 
 def _addresses(host: str, port: int) -> Iterable[tuple[socket.AddressFamily, tuple[Any, ...]]]:
-    """Each once, in the resolver's order."""
+    """Return the addresses of a host without duplicates, in the resolver's order."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return dict.fromkeys((family, tuple(address)) for family, _, _, _, address in found)

@@ -1,12 +1,12 @@
-"""What is printed: text that a terminal shows and never obeys, whoever wrote it.
+"""Prints text so that a terminal shows it and never executes it.
 
-Topics, filters, names, reasons and messages come from others. A terminal takes control characters
-in them for orders, and marks of direction can turn a line around. So all that Dovetail prints goes
-through this module: nothing else calls `print`, or makes a console of Rich
-(tests/test_architecture.py). Text without such characters is printed as it is.
+Topics, filters, names, reasons and messages come from others. A terminal would execute control
+characters in them, and marks of direction could reverse a line. So everything that Dovetail prints
+goes through this module: no other module calls `print`, or makes a console of Rich
+(tests/test_architecture.py). Text without such characters is printed unchanged.
 
-Messages that `dovetail sub` writes to a file or a pipe are data for a program, and stay as they
-came; so do those of `--format raw` (client/message_format.py).
+Messages that `dovetail sub` writes to a file or a pipe are data for a program and stay unchanged;
+so do those of `--format raw` (client/message_format.py).
 """
 
 import re
@@ -29,28 +29,28 @@ _UNSAFE = re.compile(
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return `text` with an escape such as \x1b in the place of each unsafe character.
+    r"""Return `text` with an escape such as \x1b instead of each unsafe character.
 
-    `keep`: characters that stay, such as line breaks of our own.
+    `keep`: characters that stay, such as our own line breaks.
     """
     return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
 
 
 def printable_json(document: str) -> str:
-    """Return a JSON text of the same meaning, without unsafe characters but line breaks."""
-    # Outside of strings there are none of them: within, JSON has its own way to write them.
+    """Return an equivalent JSON text without unsafe characters, except line breaks."""
+    # Unsafe characters occur only inside strings, where JSON has an escape for them.
     return _UNSAFE.sub(
         lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", document
     )
 
 
 def say(*lines: str, stream: IO[str] | None = None) -> None:
-    """Print lines, made printable. Each stays one line, whatever is in it."""
+    """Print lines, made printable. Each stays one line, even if it has line breaks."""
     print("\n".join(map(printable, lines)), file=stream, flush=True)
 
 
 def say_text(text: str, stream: IO[str] | None = None) -> None:
-    """Print a text that has lines of its own."""
+    """Print a text of several lines."""
     say(*text.split("\n"), stream=stream)
 
 
@@ -71,7 +71,7 @@ def console(
     highlight: bool = True,
     soft_wrap: bool = False,
 ) -> "Console":
-    """Return a console of Rich, with Rich's options, that takes no text for markup or control."""
+    """Return a console of Rich that never interprets text as markup or control characters."""
     from rich.console import Console as RichConsole
     from rich.segment import Segment
 
@@ -98,10 +98,10 @@ def console(
 
 @contextmanager
 def moving_line(screen: "Console", words: str) -> Iterator[Callable[[str], None]]:
-    """Show words that can be changed, beside something that moves, while the block runs."""
+    """Show a spinner beside `words` while the block runs; the yielded function changes them."""
     from rich.text import Text
 
-    # A string would be taken for markup, whatever the console is told.
+    # Rich would interpret a string as markup, even on this console.
     with screen.status(Text(words)) as status:
         yield lambda words: status.update(Text(words))
 

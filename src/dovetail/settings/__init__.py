@@ -1,8 +1,8 @@
-"""The settings of a node: one frozen tree, read from one TOML file and checked first.
+"""The settings of a node: one frozen tree, read from one TOML file and checked before use.
 
-A wrong file is refused whole, with every fault in it: file, line, key, what is wrong, what is
-allowed. `load_settings` reads the file and `check_files` looks at the files that it names. The rest
-is pure, and nothing here knows the broker.
+A faulty file is refused with the list of all its faults: file, line, key, what is wrong, what is
+allowed. `load_settings` reads the file, and `check_files` checks the files that it names. The rest
+is pure. This package does not know the broker.
 
 The tree:
 
@@ -14,26 +14,31 @@ The tree:
 
 From a file to the tree:
 
-    loader.py        TOML text to `Settings`, or to all its faults
+    loader.py        from TOML text to `Settings`, or to all its faults
     type_checks.py   known keys, right types, within bounds
-    cross_checks.py  faults that a field alone does not show
+    cross_checks.py  settings that contradict each other
     space_checks.py  faults of spaces
     filters.py       topic filters in settings
-    faults.py        how a fault is told
-    toml_lines.py    on which line a setting stands
+    faults.py        a fault, and the error message about all of them
+    toml_lines.py    the line of each setting
     paths.py         the files that settings name
-    overrides.py     what the command line says instead
+    overrides.py     options of the command line, which override the file
     reference.py     `dovetail config explain`: the reference of all settings
 """
 
-from dovetail.settings.access import Access, Rule
-from dovetail.settings.archive import Archive
-from dovetail.settings.cluster import Cluster
-from dovetail.settings.listeners import DEFAULT_PORTS, SECURE_KINDS, WEBSOCKET_KINDS, Listener
+from dovetail.settings.access import AccessRule, AccessSettings
+from dovetail.settings.archive import ArchiveSettings
+from dovetail.settings.cluster import ClusterSettings
+from dovetail.settings.listeners import (
+    DEFAULT_PORTS,
+    SECURE_KINDS,
+    WEBSOCKET_KINDS,
+    ListenerSettings,
+)
 from dovetail.settings.loader import load_settings, parse_settings
-from dovetail.settings.matchers import Matchers, parse_counts
-from dovetail.settings.model import Http, Log, Settings
-from dovetail.settings.mqtt import Mqtt
+from dovetail.settings.matchers import MatcherSettings, parse_counts
+from dovetail.settings.model import HttpSettings, LogSettings, Settings
+from dovetail.settings.mqtt import MqttSettings
 from dovetail.settings.overrides import (
     Options,
     as_matcher,
@@ -49,17 +54,17 @@ __all__ = [
     "DEFAULT_PORTS",
     "SECURE_KINDS",
     "WEBSOCKET_KINDS",
-    "Access",
-    "Archive",
-    "Cluster",
+    "AccessRule",
+    "AccessSettings",
+    "ArchiveSettings",
+    "ClusterSettings",
     "DimensionSettings",
-    "Http",
-    "Listener",
-    "Log",
-    "Matchers",
-    "Mqtt",
+    "HttpSettings",
+    "ListenerSettings",
+    "LogSettings",
+    "MatcherSettings",
+    "MqttSettings",
     "Options",
-    "Rule",
     "Settings",
     "SpaceSettings",
     "as_matcher",

@@ -1,4 +1,4 @@
-"""`[cluster]`: a node's links with other brokers."""
+"""`[cluster]`: the links of a node with other nodes."""
 
 from typing import Annotated
 
@@ -10,98 +10,98 @@ from dovetail.limits import (
     FORGET_SECONDS,
     LINK_SILENCE_SECONDS_MAX,
 )
-from dovetail.settings.field import about, number
+from dovetail.settings.field import bounded, describe
 
 
-class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A node's links with other brokers."""
+class ClusterSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The links of a node with other nodes."""
 
-    enabled: Annotated[bool, about("Be one broker of a cluster.")] = False
+    enabled: Annotated[bool, describe("Join this broker to a cluster.")] = False
     name: Annotated[
         str,
-        about(
+        describe(
             "The cluster's name, of letters, digits, '.', '_' and '-', up to 128. Nodes of "
             "different clusters refuse each other."
         ),
     ] = "dovetail"
     host: Annotated[
         str,
-        about(
+        describe(
             "The address to listen on for other nodes. Only this machine can reach 127.0.0.1; any "
-            "other one needs a secret_file, and an empty text, 0.0.0.0 or :: needs advertise too."
+            "other one needs a secret_file. An empty text, 0.0.0.0 or :: needs advertise, too."
         ),
     ] = "127.0.0.1"
-    port: Annotated[int, number(0, 65_535, "The port for other nodes. 0 takes any free one.")] = (
+    port: Annotated[int, bounded(0, 65_535, "The port for other nodes. 0 takes any free one.")] = (
         CLUSTER_PORT
     )
     advertise: Annotated[
         str,
-        about(
-            f"Where other nodes reach this one, as host:port, or the host alone for port "
-            f"{CLUSTER_PORT}. Empty: where it listens."
+        describe(
+            f"The address at which other nodes reach this one, as host:port, or the host alone for "
+            f"port {CLUSTER_PORT}. Empty: the address that it listens on."
         ),
     ] = ""
     join: Annotated[
         tuple[str, ...],
-        about(
-            f"Nodes to look for at the start, as host:port, or the host alone for port "
+        describe(
+            f"Nodes to contact at the start, as host:port, or the host alone for port "
             f"{CLUSTER_PORT}. One that is up is enough, and the node itself may be among them: all "
-            "nodes can have the same list. Those of the last time are remembered as well."
+            "nodes can have the same list. A broker also remembers the nodes of its last run."
         ),
     ] = ()
     secret_file: Annotated[
         str,
-        about(
+        describe(
             "A file with the secret that all nodes of the cluster share: at least 16 bytes, which "
-            "not everybody may read. Empty: cluster.secret in the data folder, which a node that "
-            "joins nobody makes if it is missing."
+            "not everybody may read. Empty: cluster.secret in the data folder, which a node "
+            "without join creates if it is missing."
         ),
     ] = ""
     certificate: Annotated[
         str,
-        about(
+        describe(
             "The node's certificate chain for links with other nodes, a PEM file. All nodes have "
             "one, or none has. Empty: links are not encrypted."
         ),
     ] = ""
     key: Annotated[
         str,
-        about(
+        describe(
             "The certificate's private key, a PEM file without a passphrase. Empty: it is in the "
             "certificate's file."
         ),
     ] = ""
     ca: Annotated[
         str,
-        about(
-            "A PEM file with the authorities whose certificates other nodes have to show, whatever "
-            "names are in them. Empty: any certificate will do, since the proof of the secret "
+        describe(
+            "A PEM file with the authorities of the certificates of other nodes; the names in them "
+            "do not matter. Empty: any certificate is accepted, because the proof of the secret "
             "covers it."
         ),
     ] = ""
     silence_seconds: Annotated[
         float,
-        number(
+        bounded(
             1,
             3_600,
-            "A node that is not heard for so long counts as down: publishers do not wait for it, "
-            "and what it is owed is kept on disk.",
+            "A node that is silent for this long counts as down: publishers do not wait for it, "
+            "and brokers spool messages for it on disk.",
         ),
     ] = LINK_SILENCE_SECONDS_MAX
     join_seconds: Annotated[
         float,
-        number(
+        bounded(
             0,
             3_600,
-            "For so long a node that starts waits for the others to tell it what is subscribed to "
-            "there, before it lets clients in without.",
+            "The longest time that a starting broker waits for the subscriptions of the others. "
+            "Then it accepts clients without them.",
         ),
     ] = CLUSTER_JOIN_SECONDS_MAX
     forget_seconds: Annotated[
         float,
-        number(
+        bounded(
             60,
             FORGET_SECONDS,
-            "A node that was away for so long is forgotten, with what it was owed.",
+            "The other nodes forget a node that was away for this long, and delete its spool.",
         ),
     ] = FORGET_SECONDS

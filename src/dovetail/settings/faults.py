@@ -1,6 +1,6 @@
-"""What is wrong with a configuration file, and how it is told: file, line, key, sentence.
+"""Faults of a configuration file, and the error that lists them: file, line, key, sentence.
 
-A fault knows the path of its key only; the line is looked up when it is told.
+A fault has only the path of its key; its line is looked up for the error.
 """
 
 import json
@@ -15,7 +15,7 @@ from dovetail.errors import ConfigError
 from dovetail.settings.toml_lines import KeyPath, LineIndex
 
 FAULTS_SHOWN_MAX = 20
-"""A file of another kind altogether need not be told line by line."""
+"""A file of a different kind would have a fault on each line."""
 
 VALUE_SHOWN_MAX = 60
 
@@ -24,19 +24,21 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 HINT = "`dovetail config --explain` shows every setting, with its default and its bounds."
 
 
-class Fault(NamedTuple):
+class SettingFault(NamedTuple):
+    """What is wrong with one setting. The sentence continues the name of the setting."""
+
     path: KeyPath
     sentence: str
 
 
-def below(parent: KeyPath, faults: Iterable[Fault]) -> Iterator[Fault]:
-    """The faults of a part, as faults of the whole."""
+def with_prefix(parent: KeyPath, faults: Iterable[SettingFault]) -> Iterator[SettingFault]:
+    """Turn the faults of a table into faults of the whole tree."""
     for path, sentence in faults:
-        yield Fault((*parent, *path), sentence)
+        yield SettingFault((*parent, *path), sentence)
 
 
-def refuse(faults: Iterable[Fault], text: str, source: str) -> None:
-    """Raise a ConfigError that tells all faults, in the order of their lines, if there are any."""
+def raise_faults(faults: Iterable[SettingFault], text: str, source: str) -> None:
+    """Raise a ConfigError with all faults in the order of their lines, if there are any."""
     found = list(faults)
     if not found:
         return
@@ -49,7 +51,7 @@ def refuse(faults: Iterable[Fault], text: str, source: str) -> None:
 
 
 def key_name(path: KeyPath) -> str:
-    """("listeners", 0, "port") as a person writes it: listeners[0].port."""
+    """Return a path as text: ("listeners", 0, "port") is listeners[0].port."""
     name = ""
     for part in path:
         if isinstance(part, int):
@@ -60,8 +62,8 @@ def key_name(path: KeyPath) -> str:
     return name
 
 
-def shown(value: object) -> str:
-    """A value in a sentence, as far as it fits there."""
+def display(value: object) -> str:
+    """Return a value as part of a sentence, shortened if it is long."""
     match value:
         case list():
             return "a list"
@@ -73,6 +75,7 @@ def shown(value: object) -> str:
 
 
 def as_toml(value: object) -> str:
+    """Return a value in the syntax of TOML."""
     match value:
         case bool():
             return str(value).lower()

@@ -1,6 +1,6 @@
-"""Topic filters in a configuration: which are valid, and how they lie to each other.
+"""Topic filters in settings: which are valid, and whether two of them overlap.
 
-`topics.names.check_filter` has the same rules for what is valid, but lies above settings.
+`topics.names.check_filter` has the same rules, but settings may not import it.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,10 @@ _WILDCARDS = frozenset({_SINGLE_LEVEL, _MULTI_LEVEL})
 
 
 def filter_fault(topic_filter: str) -> str | None:
-    """Why a rule or a space cannot have this filter; `%u` and `%c` are plain text here."""
+    """Return why a rule or a space cannot have this filter, or None.
+
+    The placeholders `%u` and `%c` are plain text here.
+    """
     *parents, last = levels = topic_filter.split("/")
     why = None
     if not topic_filter:
@@ -32,7 +35,7 @@ def filter_fault(topic_filter: str) -> str | None:
 
 
 def covers(allowed: Sequence[str], requested: Sequence[str]) -> bool:
-    """Does the filter `allowed` match every topic that `requested` does? Both as levels."""
+    """Return True if `allowed` matches every topic that `requested` matches. Both are levels."""
     if requested[0].startswith("$") and allowed[0] in _WILDCARDS:
         return False  # [MQTT-4.7.2-1]
     for position, level in enumerate(requested):
@@ -41,8 +44,8 @@ def covers(allowed: Sequence[str], requested: Sequence[str]) -> bool:
         if allowed[position] == _MULTI_LEVEL:
             return True
         if level == _MULTI_LEVEL:
-            # It stands for its parent too, which is too short for what follows in `allowed`; unless
-            # that parent is the empty topic, which is none.
+            # # matches its parent level too, and that is too short for the rest of `allowed`. The
+            # exception is an empty parent: there is no empty topic.
             no_parent = position == 0 or (position == 1 and not requested[0])
             return no_parent and tuple(allowed[position:]) == (_SINGLE_LEVEL, _MULTI_LEVEL)
         if allowed[position] not in {_SINGLE_LEVEL, level}:
@@ -52,12 +55,12 @@ def covers(allowed: Sequence[str], requested: Sequence[str]) -> bool:
 
 
 def overlaps(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Is there a topic that both filters match? Both as levels."""
+    """Return True if some topic matches both filters. Both are levels."""
     for first, second in ((one, other), (other, one)):
         if first[0] in _WILDCARDS and second[0].startswith("$"):
             return False  # [MQTT-4.7.2-1]
         if tuple(first) == ("", _MULTI_LEVEL) and tuple(second) == (_SINGLE_LEVEL,):
-            return False  # they would meet in the empty topic, which is none
+            return False  # only the empty topic would match both, and there is none
     for level, other_level in zip(one, other, strict=False):
         if _MULTI_LEVEL in {level, other_level}:
             return True

@@ -8,7 +8,7 @@ SPACE_BOUND_MAX = 1e300
 """The largest absolute bound of a dimension. The distance of two bounds has to be finite."""
 
 MATCHERS_ADD_AFTER_SECONDS = 5.0
-"""Matchers have to be busier than MATCHERS_ADD_ABOVE for this long: a few load reports."""
+"""Matchers have to be busier than MATCHERS_ADD_ABOVE for this long, which is a few load reports."""
 
 MATCHERS_REMOVE_BELOW = 0.3
 """A matcher leaves while the others would be less busy than this without it. It is half of

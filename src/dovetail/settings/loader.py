@@ -1,7 +1,7 @@
-"""From a TOML text to `Settings`, or to everything that is wrong with it.
+"""Turns a TOML text into `Settings`, or into an error with all its faults.
 
-A text is judged in two rounds: first its shape, and if that is right what its fields mean to each
-other. Only `load_settings` and `ports_chosen` touch the disk.
+There are two rounds of checks: first keys, types and bounds, and if these are right, the fields
+against each other. Only `load_settings` and `chosen_ports` read files.
 """
 
 import re
@@ -12,27 +12,30 @@ from typing import Any
 import msgspec
 
 from dovetail.errors import ConfigError
-from dovetail.settings.cross_checks import meaning_faults
-from dovetail.settings.faults import refuse
+from dovetail.settings.cross_checks import consistency_faults
+from dovetail.settings.faults import raise_faults
 from dovetail.settings.model import Settings
-from dovetail.settings.paths import anchored
+from dovetail.settings.paths import resolve_paths
 from dovetail.settings.type_checks import shape_faults
 
 _PLACE = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 
 
 def load_settings(path: Path | None) -> Settings:
-    """The settings of a file, relative paths taken from its folder; without a file, defaults."""
+    """Return the settings of a file, or the defaults without one.
+
+    Relative paths are taken from the folder of the file.
+    """
     if path is None:
         return Settings()
-    return anchored(parse_settings(_read(path), str(path)), path.parent)
+    return resolve_paths(parse_settings(_read(path), str(path)), path.parent)
 
 
-def ports_chosen(path: Path | None) -> frozenset[str]:
-    """What a file chooses the port of: kinds of listeners, "http" and "cluster".
+def chosen_ports(path: Path | None) -> frozenset[str]:
+    """Return what has its port in the file: kinds of listeners, "http" and "cluster".
 
-    A file that names one listener has to name all. One that has a cluster has told other nodes
-    where this one is.
+    A file with one listener has to name all listeners. A file with a cluster keeps its port,
+    because other nodes may know it.
     """
     if path is None:
         return frozenset()
@@ -56,7 +59,7 @@ def _read(path: Path) -> str:
 
 
 def parse_settings(text: str, source: str) -> Settings:
-    """The settings of a TOML text; `source` is its name in errors."""
+    """Return the settings of a TOML text; `source` is its name in errors."""
     try:
         return _parse(text, source)
     except RecursionError:
@@ -66,15 +69,15 @@ def parse_settings(text: str, source: str) -> Settings:
 def _document(text: str, source: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError, and that of an integer with too many digits
+    except ValueError as error:  # TOMLDecodeError, or an integer with too many digits
         raise ConfigError(_syntax_error(str(error), text, source)) from None
 
 
 def _parse(text: str, source: str) -> Settings:
     document = _document(text, source)
-    refuse(shape_faults(document), text, source)
+    raise_faults(shape_faults(document), text, source)
     settings = msgspec.convert(document, Settings)
-    refuse(meaning_faults(settings), text, source)
+    raise_faults(consistency_faults(settings), text, source)
     return settings
 
 

@@ -1,4 +1,4 @@
-"""`[matchers]`: those that one command runs on this machine besides its brokers."""
+"""`[matchers]`: the matchers that one command runs on this machine besides its brokers."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from dovetail.errors import ConfigError
 from dovetail.limits import MATCHERS_ADD_ABOVE, WORKERS_MAX
-from dovetail.settings.field import number
+from dovetail.settings.field import bounded
 from dovetail.settings.limits import (
     MATCHERS_ADD_AFTER_SECONDS,
     MATCHERS_REMOVE_AFTER_SECONDS,
@@ -14,43 +14,43 @@ from dovetail.settings.limits import (
 )
 
 
-class Matchers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class MatcherSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Matchers that one command runs besides its brokers."""
 
     count_min: Annotated[
-        int, number(0, WORKERS_MAX, "Matchers that are started with the brokers. 0: none.")
+        int, bounded(0, WORKERS_MAX, "Matchers that are started with the brokers. 0: none.")
     ] = 0
     count_max: Annotated[
         int,
-        number(
+        bounded(
             0,
             WORKERS_MAX,
-            "So many there may be: they come and go by how busy they are. 0: as many as count_min, "
-            "always.",
+            "The most matchers: they are added and removed by their load. 0: always as many as "
+            "count_min.",
         ),
     ] = 0
     add_above: Annotated[
         float,
-        number(
+        bounded(
             0.001,
             0.99,
-            "One is added while they are busier than this on average, as a share of the time.",
+            "A matcher is added while they are busier than this on average, a share of the time.",
         ),
     ] = MATCHERS_ADD_ABOVE
     add_after_seconds: Annotated[
-        float, number(0, 86_400, "If that lasts for so long, counted from the last change.")
+        float, bounded(0, 86_400, "That has to last for this long, counted from the last change.")
     ] = MATCHERS_ADD_AFTER_SECONDS
     remove_below: Annotated[
         float,
-        number(
+        bounded(
             0.0005,
             0.99,
-            "One leaves while the others would be less busy than this without it. Less than "
+            "A matcher leaves while the others would be less busy than this without it. Less than "
             "add_above.",
         ),
     ] = MATCHERS_REMOVE_BELOW
     remove_after_seconds: Annotated[
-        float, number(0, 86_400, "If that lasts for so long, counted from the last change.")
+        float, bounded(0, 86_400, "That has to last for this long, counted from the last change.")
     ] = MATCHERS_REMOVE_AFTER_SECONDS
 
     @property
@@ -63,7 +63,7 @@ class Matchers(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def parse_counts(text: str) -> tuple[int, int]:
-    """Of --matchers: how many, or the least and the most."""
+    """Return the least and the most matchers of --matchers: a number, or two as in 1:4."""
     low, colon, high = text.partition(":")
     counts = (low, high if colon else low)
     if not all(one.isascii() and one.isdigit() and len(one) < 9 for one in counts):
@@ -74,8 +74,8 @@ def parse_counts(text: str) -> tuple[int, int]:
     if most < least:
         raise ConfigError(f"--matchers {text}: the first number is the least, and is more.")
     if most and not least:
-        raise ConfigError(f"--matchers {text}: {ONE_TELLS}.")
+        raise ConfigError(f"--matchers {text}: {ONE_MATCHER_NEEDED}.")
     return least, most
 
 
-ONE_TELLS = "there has to be one at least, which tells how busy it is"
+ONE_MATCHER_NEEDED = "there has to be one at least, which reports its load"

@@ -1,9 +1,8 @@
-"""The tree of settings: every field with its type, bounds, default and description, all as data.
+"""The root of the settings: fields with type, bounds, default and description, all as data.
 
-The checks, the error messages and `explain()` read them from here, so there is no second place to
-keep up to date. The larger tables have a module each: listeners.py, access.py, mqtt.py
-(`[mqtt]`), cluster.py, matchers.py, spaces.py and archive.py. Structs are frozen: a change is
-`msgspec.structs.replace`, a reload is a new tree.
+The checks, the error messages and `explain()` read these, so there is no second place to keep up to
+date. Each larger table has a module of its own. Structs are frozen: a change is
+`msgspec.structs.replace`, and a reload makes a new tree.
 """
 
 from typing import Annotated, Literal
@@ -11,134 +10,132 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from dovetail.limits import SPACES_MAX, WORKERS_MAX
-from dovetail.settings.access import Access
-from dovetail.settings.archive import Archive
-from dovetail.settings.cluster import Cluster
-from dovetail.settings.field import about, number
-from dovetail.settings.listeners import Listener
-from dovetail.settings.matchers import Matchers
-from dovetail.settings.mqtt import Mqtt
+from dovetail.settings.access import AccessSettings
+from dovetail.settings.archive import ArchiveSettings
+from dovetail.settings.cluster import ClusterSettings
+from dovetail.settings.field import bounded, describe
+from dovetail.settings.listeners import ListenerSettings
+from dovetail.settings.matchers import MatcherSettings
+from dovetail.settings.mqtt import MqttSettings
 from dovetail.settings.spaces import EXAMPLE, SpaceSettings
 
 
-class Http(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The web side of a node: its state, its metrics, its health, and subscriptions by handle."""
+class HttpSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The HTTP server of a node: state, metrics, health, and subscriptions by handle."""
 
-    enabled: Annotated[bool, about("Serve HTTP at all.")] = True
-    host: Annotated[str, about("The address or host name to listen on.")] = "127.0.0.1"
-    port: Annotated[int, number(0, 65_535, "The port. 0 takes any free one.")] = 8080
+    enabled: Annotated[bool, describe("Serve HTTP.")] = True
+    host: Annotated[str, describe("The address or host name to listen on.")] = "127.0.0.1"
+    port: Annotated[int, bounded(0, 65_535, "The port. 0 takes any free one.")] = 8080
     polls_max: Annotated[
         int,
-        number(
+        bounded(
             0,
             100_000,
-            "Polls of subscriptions that wait at once, each with a connection of its own. Beyond, "
-            "one is refused with status 503.",
+            "Polls of subscriptions that wait at once, each with a connection of its own. Beyond "
+            "that, a poll is refused with status 503.",
         ),
     ] = 500
 
 
-class Log(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a node says about itself on standard error."""
+class LogSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The log of a node on standard error."""
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        about("The least important messages that are shown."),
+        describe("The lowest level that is shown."),
     ] = "info"
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One node."""
+    """All settings of one node."""
 
     name: Annotated[
         str,
-        about(
+        describe(
             "The node's name, of letters, digits, '.', '_' and '-', up to 255. Empty: the name of "
             "this machine."
         ),
     ] = ""
     data: Annotated[
         str,
-        about(
-            "The folder for sessions, queues and retained messages; made when it is missing. Like "
-            "every path here, a relative one is taken from the folder of this file."
+        describe(
+            "The folder for sessions, queues and retained messages; created if it is missing. Like "
+            "all relative paths here, it is taken from the folder of this file."
         ),
     ] = "dovetail-data"
     durability: Annotated[
         Literal["process", "power"],
-        about(
-            "What acknowledged messages survive: process is the end of this process by any cause, "
-            "power is also the loss of power, at the price of a disk flush for every batch."
+        describe(
+            "What acknowledged messages survive: process is the end of this process by any cause; "
+            "power is also a power failure, at the price of a disk flush for every batch."
         ),
     ] = "process"
     workers: Annotated[
         int,
-        number(
+        bounded(
             1,
             WORKERS_MAX,
-            "Brokers that share the listeners below, each in a process and with a folder of its "
-            "own: a cluster on this machine that is one broker to clients, and uses so many cores. "
-            "The folders are within the data folder.",
+            "Brokers that share the listeners below, each with a process, a core and a folder "
+            "within the data folder. Clients see this cluster on one machine as one broker.",
         ),
     ] = 1
     listeners: Annotated[
-        tuple[Listener, ...],
-        about(
-            "Where MQTT clients are served; each has a table of its own. A file with any of them "
-            "has to name all: the two below are for files with none."
+        tuple[ListenerSettings, ...],
+        describe(
+            "The addresses that MQTT clients connect to; each has a table of its own. The two "
+            "below are the default of a file without listeners."
         ),
     ] = (
-        Listener(kind="tcp"),
-        Listener(kind="websocket"),
+        ListenerSettings(kind="tcp"),
+        ListenerSettings(kind="websocket"),
     )
     http: Annotated[
-        Http,
-        about(
-            "The web side of a node: its state, its metrics, its health, and subscriptions by "
-            "handle."
-        ),
-    ] = Http()
-    access: Annotated[Access, about("Who may come in, and what they may do there.")] = Access()
+        HttpSettings,
+        describe("The HTTP server of a node: state, metrics, health, and subscriptions by handle."),
+    ] = HttpSettings()
+    access: Annotated[
+        AccessSettings, describe("Which clients may connect, and what they may do.")
+    ] = AccessSettings()
     mqtt: Annotated[
-        Mqtt,
-        about("Limits. The bytes of a message are those of its topic, payload and properties."),
-    ] = Mqtt()
-    cluster: Annotated[Cluster, about("The node's links with other brokers, and who they are.")] = (
-        Cluster()
+        MqttSettings,
+        describe("Limits. The bytes of a message are those of its topic, payload and properties."),
+    ] = MqttSettings()
+    cluster: Annotated[ClusterSettings, describe("The links of a node with other nodes.")] = (
+        ClusterSettings()
     )
     matchers: Annotated[
-        Matchers,
-        about(
+        MatcherSettings,
+        describe(
             "Matchers that one command runs on this machine besides its brokers. They need a space."
         ),
-    ] = Matchers()
+    ] = MatcherSettings()
     spaces: Annotated[
         dict[str, SpaceSettings],
-        about(
-            f"Attributes of publications, by which clients can subscribe; up to {SPACES_MAX} "
-            "spaces, each with a table of its own and a name that you choose.",
+        describe(
+            f"Attributes of publications for where-clauses: up to {SPACES_MAX} spaces, each with a "
+            "table of its own and a name that you choose.",
             example={"traffic": EXAMPLE},
         ),
     ] = {}
     archive: Annotated[
-        Archive,
-        about(
-            "Publications that are written to Parquet files, for jobs that read them: each by the "
-            "broker that it was published at."
+        ArchiveSettings,
+        describe(
+            "Publications that the brokers write to Parquet files, for jobs that read them. The "
+            "broker where a publication arrives from its client writes it."
         ),
-    ] = Archive()
-    log: Annotated[Log, about("What a node says about itself on standard error.")] = Log()
+    ] = ArchiveSettings()
+    log: Annotated[LogSettings, describe("The log of a node on standard error.")] = LogSettings()
 
     @property
     def restricts_clients(self) -> bool:
-        """Are there users, rules or client certificates, so that not every client may do all?"""
+        """Do users, rules or client certificates restrict what clients may do?"""
         return bool(self.access.rules or self.access.password_file) or any(
             listener.client_certificate != "none" for listener in self.listeners
         )
 
     @property
     def has_archive(self) -> bool:
-        """For topics that are named there, or for a space that Spark serves."""
+        """Does the broker archive named topics, or a space that Spark serves?"""
         return bool(self.archive.topics) or any(
             space.engine == "spark" for space in self.spaces.values()
         )

@@ -1,6 +1,6 @@
-"""What the command line says of a node, which counts more than what its file says.
+"""Options of the command line, which override the configuration file.
 
-A relative path is taken from the folder where the command was given, and not from the file's.
+A relative path is taken from the current folder, not from the folder of the file.
 """
 
 import socket
@@ -12,24 +12,24 @@ from msgspec.structs import replace
 
 from dovetail.api.reports import NodeRole
 from dovetail.errors import ConfigError
-from dovetail.settings.access import Access
-from dovetail.settings.archive import Archive
-from dovetail.settings.cluster import Cluster
-from dovetail.settings.cross_checks import meaning_faults
+from dovetail.settings.access import AccessSettings
+from dovetail.settings.archive import ArchiveSettings
+from dovetail.settings.cluster import ClusterSettings
+from dovetail.settings.cross_checks import consistency_faults
 from dovetail.settings.faults import key_name
 from dovetail.settings.limits import PIPELINE_MATCHERS
-from dovetail.settings.loader import load_settings, ports_chosen
-from dovetail.settings.matchers import Matchers
+from dovetail.settings.loader import chosen_ports, load_settings
+from dovetail.settings.matchers import MatcherSettings
 from dovetail.settings.model import Settings
 
 _DATA = Settings().data
 _CHANGED = frozenset({"name", "cluster"})
-"""Tables that options may make wrong."""
+"""Tables that options may make invalid."""
 _HINT = "`dovetail node --help` lists the options for these settings."
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Of `up` and `node`. None: it was not given."""
+    """The options of `up` and `node`. None: it was not given."""
 
     config: str | None = None
     host: str | None = None
@@ -39,8 +39,8 @@ class Options(Struct, frozen=True, kw_only=True):
     matchers: tuple[int, int] | None = None
     """The least and the most."""
     pipeline: bool = False
-    """Of `up`: with an archive, matchers if they have work, and a stream on Spark."""
-    # Of `node` alone.
+    """For `up`: add an archive, matchers if a space needs them, and a stream on Spark."""
+    # For `node` only.
     is_node: bool = False
     role: NodeRole | Literal["both"] = "broker"
     name: str | None = None
@@ -51,20 +51,21 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def secret_folder(self) -> Path | None:
-        """Nodes that are started in one place have a folder each, and share the secret.
+        """The folder of the secret that nodes share if they start in one working folder.
 
-        None: it is in the data folder.
+        Each of these nodes has a data folder of its own. None: the secret is in the data folder.
         """
         is_in_place = self.is_node and self.config is None and self.data is None
         return Path(_DATA) if is_in_place else None
 
 
 def movable_kinds(options: Options) -> frozenset[str]:
-    """Kinds of listeners, "http" and "cluster", whose port neither an option nor the file names.
+    """Return kinds of listeners, "http" and "cluster", that may use another port than theirs.
 
-    Who chose a port wants that one; who did not wants a broker.
+    These are the ones whose port neither an option nor the file sets: a user without a choice
+    wants a broker that starts.
     """
-    chosen = ports_chosen(None if options.config is None else Path(options.config))
+    chosen = chosen_ports(None if options.config is None else Path(options.config))
     if options.port is not None:
         chosen |= {"tcp"}
     if options.listen is not None:
@@ -73,7 +74,7 @@ def movable_kinds(options: Options) -> frozenset[str]:
 
 
 def settings_of(options: Options) -> Settings:
-    """The settings of the file, if there is one, as the options change them."""
+    """Return the settings of the file, or the defaults, with the options applied."""
     settings = load_settings(None if options.config is None else Path(options.config))
     settings = _with_listener(settings, options)
     if options.name is not None:
@@ -93,10 +94,10 @@ def settings_of(options: Options) -> Settings:
     if options.role == "matcher":
         settings = _as_matcher_node(settings, options)
     if options.is_node or options.workers is not None:
-        faults = [fault for fault in meaning_faults(settings) if fault.path[0] in _CHANGED]
+        faults = [fault for fault in consistency_faults(settings) if fault.path[0] in _CHANGED]
         if faults:
-            told = [f"{key_name(path)}: {sentence}" for path, sentence in faults]
-            raise ConfigError("\n".join(told), hint=_HINT if options.is_node else None)
+            lines = [f"{key_name(path)}: {sentence}" for path, sentence in faults]
+            raise ConfigError("\n".join(lines), hint=_HINT if options.is_node else None)
     return settings
 
 
@@ -125,7 +126,7 @@ def _with_listener(settings: Settings, options: Options) -> Settings:
 
 
 def _with_pipeline(settings: Settings, options: Options) -> Settings:
-    """What it needs and the file leaves open."""
+    """Add what a pipeline needs and the file does not set."""
     archive, matchers = settings.archive, settings.matchers
     if not archive.topics:
         archive = replace(archive, topics=("#",))
@@ -168,25 +169,25 @@ def _as_matcher_node(settings: Settings, options: Options) -> Settings:
             hint="--join HOST:PORT, or `join` in the table [cluster].",
         )
     if options.name is None:
-        # The file may be a broker's, which has that name.
+        # The file may belong to a broker, which has that name.
         settings = replace(settings, name=f"{settings.name or socket.gethostname()}-matcher")
     return as_matcher(settings)
 
 
 def as_matcher(settings: Settings) -> Settings:
-    """Without what only brokers have: their files need not be there."""
+    """Remove the settings that only brokers use, so that their files may be missing."""
     return replace(
         settings,
         workers=1,
-        matchers=Matchers(),
+        matchers=MatcherSettings(),
         listeners=(),
-        access=Access(),
-        archive=Archive(),
+        access=AccessSettings(),
+        archive=ArchiveSettings(),
     )
 
 
 def check_spaces(settings: Settings) -> None:
-    """A ConfigError if matchers would have nothing to do."""
+    """Raise ConfigError if there is no space for matchers."""
     if not settings.spaces:
         raise ConfigError(
             "matchers need a space, and the configuration declares none.",
@@ -195,8 +196,8 @@ def check_spaces(settings: Settings) -> None:
         )
 
 
-def _host_and_port(text: str, cluster: Cluster) -> tuple[str, int]:
-    """Of --listen: host:port, or one of the two."""
+def _host_and_port(text: str, cluster: ClusterSettings) -> tuple[str, int]:
+    """Parse --listen: host:port, or one of the two."""
     if text.isascii() and text.isdigit():
         text = f"{cluster.host}:{text}"
     host, colon, port = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""The files that settings name: where relative paths begin, and whether they can be used."""
+"""The files that settings name: resolves relative paths, and checks that files can be used."""
 
 import ssl
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from dovetail.errors import ConfigError
 from dovetail.process.extras import Extra, how_to_install, is_obtainable
-from dovetail.settings.cluster import Cluster
-from dovetail.settings.faults import Fault, below, key_name
-from dovetail.settings.listeners import Listener
+from dovetail.settings.cluster import ClusterSettings
+from dovetail.settings.faults import SettingFault, key_name, with_prefix
+from dovetail.settings.listeners import ListenerSettings
 from dovetail.settings.model import Settings
 from dovetail.settings.toml_lines import KeyPath
 
 
-def anchored(settings: Settings, folder: Path) -> Settings:
-    """The same settings, their relative paths taken from `folder`."""
+def resolve_paths(settings: Settings, folder: Path) -> Settings:
+    """Return the settings with relative paths taken from `folder`."""
 
     def anchor(path: str) -> str:
         return str(folder / path) if path else ""
@@ -47,52 +47,54 @@ def anchored(settings: Settings, folder: Path) -> Settings:
 
 
 def check_files(settings: Settings) -> None:
-    """Look at every file that is named; a ConfigError tells all that cannot be used."""
+    """Check every named file. Raise ConfigError with all that cannot be used."""
     faults = [f"{key_name(path)}: {sentence}" for path, sentence in _faults(settings)]
     if faults:
         raise ConfigError("\n".join(faults))
 
 
-def _faults(settings: Settings) -> Iterator[Fault]:
+def _faults(settings: Settings) -> Iterator[SettingFault]:
     yield from _folder_faults(("data",), settings.data)
     if settings.has_archive:
         yield from _folder_faults(("archive", "folder"), settings.archive.folder)
         if not is_obtainable(Extra.ARCHIVE):
-            yield Fault(
+            yield SettingFault(
                 ("archive", "topics"),
                 "an archive needs pyarrow, which is not installed: "
                 f"`{how_to_install(Extra.ARCHIVE)}`.",
             )
     password_file = settings.access.password_file
     if password_file and (why := _unreadable(password_file)) is not None:
-        yield Fault(
+        yield SettingFault(
             ("access", "password_file"),
             f"{why} `dovetail passwd {password_file} USER` makes one.",
         )
     for index, listener in enumerate(settings.listeners):
-        yield from below(("listeners", index), _certificate_faults(listener, "client_ca"))
+        yield from with_prefix(("listeners", index), _certificate_faults(listener, "client_ca"))
     cluster = settings.cluster
     if cluster.secret_file and (why := _unreadable(cluster.secret_file)) is not None:
-        yield Fault(
+        yield SettingFault(
             ("cluster", "secret_file"),
             f"{why} `(umask 077; openssl rand -hex 32 > {cluster.secret_file})` makes one for the "
             "first node; the others need a copy of it.",
         )
-    yield from below(("cluster",), _certificate_faults(cluster, "ca"))
+    yield from with_prefix(("cluster",), _certificate_faults(cluster, "ca"))
 
 
-def _folder_faults(path: KeyPath, name: str) -> Iterator[Fault]:
+def _folder_faults(path: KeyPath, name: str) -> Iterator[SettingFault]:
     folder = Path(name)
-    with suppress(OSError):  # what may not be looked at is told by who has to use it
-        there = next(one for one in (folder, *folder.parents) if one.exists())
-        if not there.is_dir():
-            yield Fault(path, f"{there} is no folder.")
+    with suppress(OSError):  # no permission: the first use of the folder reports it
+        existing = next(one for one in (folder, *folder.parents) if one.exists())
+        if not existing.is_dir():
+            yield SettingFault(path, f"{existing} is no folder.")
 
 
-def _certificate_faults(table: Listener | Cluster, authorities: str) -> Iterator[Fault]:
-    """`authorities`: the key of the file that says whom to believe."""
+def _certificate_faults(
+    table: ListenerSettings | ClusterSettings, authorities: str
+) -> Iterator[SettingFault]:
+    """`authorities`: the key of the file with trusted authorities."""
     unreadable = [
-        Fault((key,), why)
+        SettingFault((key,), why)
         for key in ("certificate", "key", authorities)
         if getattr(table, key) and (why := _unreadable(getattr(table, key))) is not None
     ]
@@ -101,7 +103,9 @@ def _certificate_faults(table: Listener | Cluster, authorities: str) -> Iterator
         yield from _pem_faults(table, authorities)
 
 
-def _pem_faults(table: Listener | Cluster, authorities: str) -> Iterator[Fault]:
+def _pem_faults(
+    table: ListenerSettings | ClusterSettings, authorities: str
+) -> Iterator[SettingFault]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # With an empty passphrase OpenSSL does not ask for one on the terminal.
@@ -109,14 +113,14 @@ def _pem_faults(table: Listener | Cluster, authorities: str) -> Iterator[Fault]:
     except ssl.SSLError as error:
         pair = f"{table.certificate} and {table.key or 'the key in it'}"
         why = f"are no PEM certificate and its key without a passphrase ({error.reason or error})."
-        yield Fault(("certificate",), f"{pair} {why}")
+        yield SettingFault(("certificate",), f"{pair} {why}")
     file = getattr(table, authorities)
     if file:
         try:
             context.load_verify_locations(file)
         except ssl.SSLError as error:
             why = f"holds no PEM certificates ({error.reason or error})."
-            yield Fault((authorities,), f"{file} {why}")
+            yield SettingFault((authorities,), f"{file} {why}")
 
 
 def _unreadable(path: str) -> str | None:

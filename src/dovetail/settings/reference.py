@@ -1,7 +1,7 @@
-"""The reference of all settings: a TOML document that says everything and changes nothing.
+"""The reference of all settings: a TOML document with every description and default.
 
-It is made from the model, so it is complete and true by construction; read as a configuration file
-it gives the defaults.
+It is generated from the model, so it is always complete. As a configuration file it gives the
+defaults.
 """
 
 import textwrap
@@ -35,18 +35,18 @@ _TOP = """\
 
 
 def explain() -> str:
-    """Every setting with its description, its bounds and its default, as TOML."""
+    """Return every setting with its description, bounds and default, as TOML."""
     return "\n".join((_TOP, *_table(Settings(), "")))
 
 
 def description(field: Field) -> str:
-    """What the model says about a field."""
+    """Return the description of a field."""
     about = field.type.extra_json_schema if isinstance(field.type, Metadata) else None
     return str((about or {}).get("description", ""))
 
 
 def example_of(field: Field) -> object:
-    """What the model shows of a field whose default is empty; None if there is nothing."""
+    """Return the example of a field whose default is empty; None if there is none."""
     about = field.type.extra_json_schema if isinstance(field.type, Metadata) else None
     return next(iter((about or {}).get("examples", ())), None)
 
@@ -57,14 +57,14 @@ def fields_of(table: type[Struct]) -> tuple[Field, ...]:
 
 
 def _described(field: Field) -> str:
-    """With what is allowed, where the default does not show it."""
+    """Return the description, with the allowed values if the default does not show them."""
     if isinstance(bare(field.type), IntType | FloatType | LiteralType):
         return f"{description(field)} It takes {allowed(field.type)}."
     return description(field)
 
 
 def _table(table: Struct, name: str) -> Iterator[str]:
-    """The lines of a table below its header: values first, as TOML wants it, then tables."""
+    """Yield the lines of a table below its header: first values, as TOML requires, then tables."""
     fields = fields_of(type(table))
     for field in fields:
         if not _holds_tables(field):
@@ -110,7 +110,7 @@ def _named(value: dict[str, object], field: Field, name: str) -> Iterator[str]:
         return
     tables = {key: item for key, item in value.items() if isinstance(item, Struct)}
     if len(tables) < len(value):
-        tables = {}  # short ones stand behind their name
+        tables = {}  # some have a short form, `name = value`
         yield f"[{name}]"
         yield ""
         yield from (f"{key} = {as_toml(item)}" for key, item in value.items())
@@ -128,7 +128,7 @@ def _unlike_the_first(first: Struct, item: Struct) -> Iterator[str]:
 
 
 def _example(field: Field) -> Struct:
-    """Shows the tables of a list that has none by default."""
+    """Return a table as an example for a list that is empty by default."""
     match bare(field.type):
         case VarTupleType(item_type=StructType(cls=table)):
             return table()

@@ -1,7 +1,7 @@
 """`[spaces.NAME]`: the attributes of publications on some topics.
 
-`attributes.space.Space` is what a broker works with; it lies above settings, and is made of these
-by `attributes.declaring`.
+A broker works with `attributes.space.Space`, which `attributes.declaration` makes from these
+settings.
 """
 
 from collections.abc import Mapping
@@ -10,23 +10,22 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from dovetail.limits import SPACE_DIMENSIONS_MAX, SPACE_TEXTS_MAX
-from dovetail.settings.field import about, number
+from dovetail.settings.field import bounded, describe
 from dovetail.settings.limits import SPACE_BOUND_MAX
 
 Bounds = tuple[
-    Annotated[float, number(-SPACE_BOUND_MAX, SPACE_BOUND_MAX, "The low end.")],
-    Annotated[float, number(-SPACE_BOUND_MAX, SPACE_BOUND_MAX, "The high end.")],
+    Annotated[float, bounded(-SPACE_BOUND_MAX, SPACE_BOUND_MAX, "The low end.")],
+    Annotated[float, bounded(-SPACE_BOUND_MAX, SPACE_BOUND_MAX, "The high end.")],
 ]
 
 
 class DimensionSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A dimension that says more than its bounds."""
+    """A dimension in its long form, with more than bounds."""
 
-    bounds: Annotated[
-        Bounds, about("Between which values most publications lie, the smaller one first.")
-    ]
+    bounds: Annotated[Bounds, describe("The range of most values, the smaller bound first.")]
     searchable: Annotated[
-        bool, about("May publications be matched by it? One of a space's dimensions has to be.")
+        bool,
+        describe("Do matchers share boxes along it? At least one dimension of a space must be so."),
     ] = True
 
 
@@ -35,66 +34,66 @@ class SpaceSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     topics: Annotated[
         str,
-        about(
-            "The publications it is about: a topic filter, with + and #. No topic may lie in two "
+        describe(
+            "The topics of its publications: a topic filter, with + and #. No topic may lie in two "
             "spaces."
         ),
     ]
     dimensions: Annotated[
         dict[str, Bounds | DimensionSettings],
-        about(
-            f"Attributes that are numbers, up to {SPACE_DIMENSIONS_MAX}, with bounds between which "
-            "most values lie. They say how work is shared, and values beyond them are as good as "
-            "others. By a dimension that is not searchable, as speed is here, no work is shared; "
-            "clients can ask for it all the same."
+        describe(
+            f"Attributes that are numbers, up to {SPACE_DIMENSIONS_MAX}, with the bounds of most "
+            "values. The bounds decide how matchers share the work; values beyond them are valid, "
+            "too. Matchers share no work along a dimension that is not searchable, such as speed "
+            "here, but clients can use it in where-clauses."
         ),
     ]
     texts: Annotated[
         tuple[str, ...],
-        about(f"Attributes that are texts, up to {SPACE_TEXTS_MAX}, by name."),
+        describe(f"Attributes that are texts, up to {SPACE_TEXTS_MAX}, by name."),
     ] = ()
     json_fields: Annotated[
         bool,
-        about(
-            "Payloads are JSON objects, and their fields are attributes, as user properties are in "
-            "any case."
+        describe(
+            "Payloads are JSON objects, and their fields are attributes. User properties always "
+            "are."
         ),
     ] = False
     engine: Annotated[
         Literal["live", "spark"],
-        about(
-            "Who looks at where-clauses: live this cluster's brokers and matchers, when a message "
-            "is published, spark a stream on Spark, some seconds later. Its messages wait in the "
-            "archive, whose folder has to be named, and subscriptions without a clause get them at "
-            "once. All brokers need the same."
+        describe(
+            "What evaluates where-clauses. live: the brokers and matchers, when a message is "
+            "published. spark: a stream on Spark, some seconds later. Messages then wait in the "
+            "archive, whose folder has to be named; subscriptions without a clause get them at "
+            "once. All brokers need the same value."
         ),
     ] = "live"
     scheme: Annotated[
         Literal["mpartition", "p2p", "full"],
-        about(
-            "Which matchers hold a clause: mpartition those along every searchable dimension that "
-            "it is narrow on, p2p those along one dimension, full all of them. All nodes of a "
-            "cluster need the same, or its brokers look at clauses themselves."
+        describe(
+            "Which matchers hold a clause. mpartition: those along every searchable dimension on "
+            "which it is narrow. p2p: those along one dimension. full: all of them. All nodes of a "
+            "cluster need the same value, or its brokers evaluate the clauses themselves."
         ),
     ] = "mpartition"
     along: Annotated[
         str,
-        about("The dimension of p2p. Empty: the first that is searchable. For others it is empty."),
+        describe("The dimension of p2p. Empty: the first searchable one. Other schemes have none."),
     ] = ""
     policy: Annotated[
         Literal["adaptive", "response-time", "subscription-amount", "random"],
-        about(
-            "Which of the matchers that could answer is asked about a publication: adaptive the "
-            "one that would be done first, by its queue and rates as they are likely to be now, "
-            "response-time by those that it told last, subscription-amount the one with the fewest "
-            "clauses, random any. It decides between the dimensions of mpartition; with p2p there "
-            "is one to ask, and with full it is drawn."
+        describe(
+            "Which candidate is asked about a publication. adaptive: the one that would answer "
+            "first, by estimates of its current queue and rates. response-time: the same, by its "
+            "last report. subscription-amount: the one with the fewest clauses. random: any. The "
+            "policy decides between the dimensions of mpartition; with p2p there is one candidate, "
+            "and with full one is drawn."
         ),
     ] = "adaptive"
 
     @property
     def described(self) -> Mapping[str, DimensionSettings]:
-        """The dimensions by name, however each was written."""
+        """The dimensions by name, all in the long form."""
         return {
             name: one if isinstance(one, DimensionSettings) else DimensionSettings(bounds=one)
             for name, one in self.dimensions.items()

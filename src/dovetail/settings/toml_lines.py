@@ -1,8 +1,8 @@
-"""On which line of a TOML text does a setting stand?
+"""Finds the line of each key and value in a TOML text.
 
-`tomllib` forgets where it read a value. This scanner walks a text that `tomllib` has taken already:
-it may trust that the text is valid, and has to know only where keys, headers and values begin and
-end. Nothing here knows what a setting is.
+`tomllib` does not report where it read a value. This scanner reads a text that `tomllib` has
+accepted. So the text is valid, and the scanner only finds where keys, headers and values begin and
+end. This module does not know the settings.
 """
 
 import re
@@ -31,22 +31,22 @@ class LineIndex:
     """The lines of a valid TOML text."""
 
     def __init__(self, text: str) -> None:
-        self._lines = _Scanner(text).scan()
+        self._lines = _TomlScanner(text).scan()
 
     def line(self, path: KeyPath) -> int:
-        """Where `path` begins; if it is not in the text, where the table that lacks it does."""
+        """Return the line of `path`; if it is missing, the line of the table that lacks it."""
         while path and path not in self._lines:
             path = path[:-1]
         return self._lines.get(path, 1)
 
 
-class _Scanner:
+class _TomlScanner:
     def __init__(self, text: str) -> None:
         self._text = text
         self._line_starts = [0, *(found.end() for found in re.finditer("\n", text))]
         self._position = 0
         self._lines: dict[KeyPath, int] = {}
-        self._array_tables: dict[KeyPath, int] = {}  # how many of each were opened
+        self._array_tables: dict[KeyPath, int] = {}  # the tables of each array so far
 
     def scan(self) -> dict[KeyPath, int]:
         table: KeyPath = ()
@@ -68,7 +68,7 @@ class _Scanner:
         for key in self._keys():
             table = self._opened((*table, key))
             self._lines.setdefault(table, line)
-        self._lines[table] = line  # a table of its own, whoever spoke of it before
+        self._lines[table] = line  # the table's own header, even if a child came before
         self._position += 1
         return table
 
@@ -89,7 +89,7 @@ class _Scanner:
         return (*array, index)
 
     def _opened(self, table: KeyPath) -> KeyPath:
-        """A header below an array of tables means the last of them."""
+        """Return the path of a header: below an array of tables, it means the last table."""
         opened = self._array_tables.get(table)
         return table if opened is None else (*table, opened - 1)
 
@@ -103,7 +103,7 @@ class _Scanner:
         self._value(table)
 
     def _keys(self) -> list[str]:
-        """A key and its dotted parts; ends before the `=` or `]` behind them."""
+        """Read a key and its dotted parts, up to the `=` or `]` after them."""
         keys = []
         while True:
             self._skip(_SPACE)
@@ -133,7 +133,7 @@ class _Scanner:
             self._skip(_STRING if opening in "\"'" else _BARE_VALUE)
 
     def _items(self, closing: str) -> Iterator[None]:
-        """Stands before each item in turn, and at last behind the closing bracket."""
+        """Stop before each item in turn, and at last after the closing bracket."""
         self._position += 1
         self._skip(_BLANK)
         while not self._text.startswith(closing, self._position):

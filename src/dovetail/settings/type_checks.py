@@ -1,7 +1,7 @@
-"""Does a parsed document have the shape of the model: known keys, right types, within bounds?
+"""Checks the shape of a parsed document: known keys, right types, values within bounds.
 
-All of it is read from the model's types. msgspec would refuse the same documents, but tells only
-the first fault, and that without what is allowed.
+The types of the model define all checks. msgspec would refuse the same documents, but it reports
+only the first fault, and does not say what is allowed.
 """
 
 import difflib
@@ -23,32 +23,32 @@ from msgspec.inspect import (
     type_info,
 )
 
-from dovetail.settings.faults import Fault, below, shown
+from dovetail.settings.faults import SettingFault, display, with_prefix
 from dovetail.settings.model import Settings
 
 _COUNTS = {2: "two"}
 
 
-def shape_faults(document: object) -> Iterator[Fault]:
+def shape_faults(document: object) -> Iterator[SettingFault]:
     return _faults(document, type_info(Settings))
 
 
 def bare(kind: Type) -> Type:
-    """The type without its description."""
+    """Return the type without its description."""
     return kind.type if isinstance(kind, Metadata) else kind
 
 
 def allowed(kind: Type) -> str:
-    """What a value of this type may be, as words of a sentence."""
+    """Return what a value of this type may be, as words of a sentence."""
     match bare(kind):
         case BoolType():
             words = "true or false"
         case IntType(ge=low, le=high):
-            words = f"a whole number from {shown(low)} to {shown(high)}"
+            words = f"a whole number from {display(low)} to {display(high)}"
         case FloatType(ge=low, le=high):
-            words = f"a number from {shown(low)} to {shown(high)}"
+            words = f"a number from {display(low)} to {display(high)}"
         case LiteralType(values=values):
-            *others, last = map(shown, values)
+            *others, last = map(display, values)
             words = f"{', '.join(others)} or {last}"
         case StrType():
             words = "a text in quotes"
@@ -76,41 +76,41 @@ def _allowed_together(kind: Type) -> str:
     return words
 
 
-def _faults(value: object, kind: Type) -> Iterator[Fault]:
+def _faults(value: object, kind: Type) -> Iterator[SettingFault]:
     match bare(kind):
         case StructType() as table if isinstance(value, dict):
             yield from _table_faults(value, table)
         case VarTupleType(item_type=item) if isinstance(value, list):
             for index, element in enumerate(value):
-                yield from below((index,), _faults(element, item))
+                yield from with_prefix((index,), _faults(element, item))
         case TupleType(item_types=items) if isinstance(value, list) and len(value) == len(items):
             for index, (element, item) in enumerate(zip(value, items, strict=True)):
-                yield from below((index,), _faults(element, item))
+                yield from with_prefix((index,), _faults(element, item))
         case UnionType(types=kinds) if fitting := [one for one in kinds if _is_like(value, one)]:
             yield from _faults(value, fitting[0])
         case DictType(value_type=item) if isinstance(value, dict):
             for key, element in value.items():
-                yield from below((key,), _faults(element, item))
+                yield from with_prefix((key,), _faults(element, item))
         case leaf if not _fits(value, leaf):
-            yield Fault((), f"{shown(value)} will not do: it takes {allowed(kind)}.")
+            yield SettingFault((), f"{display(value)} will not do: it takes {allowed(kind)}.")
 
 
 def _is_like(value: object, kind: Type) -> bool:
-    """Which of several kinds somebody meant: one is a list, and one a table."""
+    """Return True if the user meant this kind of several: one is a list, one a table."""
     is_list = isinstance(value, list) and isinstance(bare(kind), TupleType)
     return is_list or (isinstance(value, dict) and isinstance(bare(kind), StructType))
 
 
-def _table_faults(table: dict[str, object], kind: StructType) -> Iterator[Fault]:
+def _table_faults(table: dict[str, object], kind: StructType) -> Iterator[SettingFault]:
     fields = {field.name: field for field in kind.fields}
     for key, value in table.items():
         if key in fields:
-            yield from below((key,), _faults(value, fields[key].type))
+            yield from with_prefix((key,), _faults(value, fields[key].type))
         else:
-            yield Fault((key,), _unknown(key, list(fields)))
+            yield SettingFault((key,), _unknown(key, list(fields)))
     for key, field in fields.items():
         if field.required and key not in table:
-            yield Fault((key,), f"is missing: it takes {allowed(field.type)}.")
+            yield SettingFault((key,), f"is missing: it takes {allowed(field.type)}.")
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
@@ -151,4 +151,4 @@ def _homes(kind: Type, name: str) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 _HOMES = dict(_homes(type_info(Settings), ""))
-"""The keys of every table, by its header: a key in the wrong table is told where it belongs."""
+"""The keys of every table, by its header: the error for a misplaced key names its table."""

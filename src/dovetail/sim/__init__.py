@@ -1,27 +1,27 @@
 """The simulator: the real core on a virtual clock and a seeded network. Pure.
 
-    clock.py           virtual time
-    network.py         datagrams that are delayed, lost, doubled and cut, from a seed
-    connections.py     connections that are reliable until they break, from a seed
+    clock.py             the virtual clock
+    network.py           datagrams that a seed delays, loses, doubles and cuts
+    connections.py       connections that are reliable until they break
 
-A whole world, in which matchers join, leave, crash and stall while publications flow:
+A whole cluster, in which matchers join, leave, crash and stall while publications flow:
 
-    matching_world.py  brokers and matchers with real gossip
-    matcher_node.py    the real matcher with a service time
-    broker_node.py     a broker as far as matchers see it
-    episodes.py        what happens to a cluster over minutes (BlueDove IV-C, IV-E)
+    matching_cluster.py  brokers and matchers with real gossip
+    matcher_node.py      the real matcher with a simulated service time
+    broker_node.py       the part of a broker that matchers see
+    scenarios.py         experiments of several minutes (BlueDove IV-C, IV-E)
 
-How much matchers can take (BlueDove IV-B to IV-D):
+The throughput of matchers (BlueDove IV-B to IV-D):
 
-    systems.py         the systems that the paper compares
-    workload.py        the paper's subscriptions and publications, from a seed
-    saturation.py      the highest rate that matchers can take
-    queues.py          queues with service times, without frames and boxes
-    box_counts.py      how many boxes each matcher holds
-    capacity.py        what matchers could take at best
+    systems.py           the systems that the paper compares, and the testbed
+    workload.py          the paper's subscriptions and publications, from a seed
+    saturation.py        a search for the highest rate that matchers sustain
+    queues.py            a fast model: queues with service times, without frames and boxes
+    box_counts.py        the number of boxes that each matcher holds
+    capacity.py          the best throughput that any policy could reach
 
 Gossip:
 
-    gossip_cluster.py  a cluster of nodes that only gossip
-    gossip_cost.py     what gossip costs a node
+    gossip_cluster.py    a cluster of nodes that only gossip
+    gossip_cost.py       the bytes that a node sends in gossip
 """

@@ -1,11 +1,11 @@
-"""How many boxes each matcher holds, counted and not fed. Pure.
+"""Counts how many boxes each matcher holds, without feeding them. Pure.
 
-Segments of a dimension lie in a row, so a range overlaps a run of them, and a run is two numbers.
-So millions of boxes and thousands of matchers are counted in seconds; `Layout.along`, which the
-service decides by, looks at each box for each matcher. A test holds one against the other.
+The segments of a dimension lie in a row, so a range overlaps a run of segments: two numbers. Thus
+millions of boxes and thousands of matchers are counted in seconds. `Layout.along`, which the
+service uses, looks at each box for each matcher. A test compares the two.
 
-To count what a matcher holds at all, the runs of a box's dimensions are joined as runs, too: there
-matchers have to stand in the same order along each dimension, as those do whose segments are even.
+To count all boxes of a matcher, the runs of a box's dimensions are merged. For that, matchers must
+have the same order along each dimension, as even segments have.
 """
 
 from typing import NamedTuple
@@ -17,29 +17,29 @@ from dovetail.attributes.partition import Segments
 from dovetail.matcher.layout import Floats
 from dovetail.matcher.segment_tables import Placement
 
-Counts = npt.NDArray[np.int64]
+CountArray = npt.NDArray[np.int64]
 
 
 class Holdings(NamedTuple):
-    """By matcher, in the order of `Placement.names`."""
+    """Numbers of boxes by matcher, in the order of `Placement.names`."""
 
-    along: Counts
+    along: CountArray
     """Boxes held along each searchable dimension."""
-    held: Counts
-    """Boxes held at all: each once, whatever it is held along."""
+    held: CountArray
+    """All boxes that the matcher holds, each counted once."""
 
     @classmethod
-    def none(cls, matchers: int, dimensions: int) -> "Holdings":
+    def zero(cls, matchers: int, dimensions: int) -> "Holdings":
         return cls(np.zeros((matchers, dimensions), np.int64), np.zeros(matchers, np.int64))
 
     def __add__(self, other: object) -> "Holdings":
-        """Of other boxes as well."""
+        """Add the counts of other boxes."""
         assert isinstance(other, Holdings)
         return Holdings(self.along + other.along, self.held + other.held)
 
 
-def along(placement: Placement, lows: Floats, highs: Floats) -> Counts:
-    """Boxes held along each searchable dimension, by matcher."""
+def along(placement: Placement, lows: Floats, highs: Floats) -> CountArray:
+    """Return the boxes held along each searchable dimension, by matcher."""
     names = placement.names
     if placement.layout.is_copied:
         return np.full((len(names), 1), len(lows))
@@ -58,8 +58,8 @@ def count(placement: Placement, lows: Floats, highs: Floats) -> Holdings:
     return Holdings(_along(placement, first, last), held)
 
 
-def _runs(placement: Placement, lows: Floats, highs: Floats) -> tuple[Counts, Counts]:
-    """By box and dimension, the first and the last segment that it overlaps."""
+def _runs(placement: Placement, lows: Floats, highs: Floats) -> tuple[CountArray, CountArray]:
+    """Return the first and the last segment that each box overlaps in each dimension."""
     layout = placement.layout
     kinds = layout.kinds(lows, highs)
     first = np.empty((len(lows), layout.searchable), np.int64)
@@ -73,7 +73,7 @@ def _runs(placement: Placement, lows: Floats, highs: Floats) -> tuple[Counts, Co
     return first, last
 
 
-def _along(placement: Placement, first: Counts, last: Counts) -> Counts:
+def _along(placement: Placement, first: CountArray, last: CountArray) -> CountArray:
     names = placement.names
     found = np.zeros((len(names), first.shape[1]), np.int64)
     for dimension, segments in enumerate(placement.table.dimensions):
@@ -83,21 +83,21 @@ def _along(placement: Placement, first: Counts, last: Counts) -> Counts:
     return found
 
 
-def _order(placement: Placement, segments: Segments) -> Counts:
+def _order(placement: Placement, segments: Segments) -> CountArray:
     place = {name: number for number, name in enumerate(placement.names)}
     return np.array([place[name] for name in segments.owners], np.int64)
 
 
-def _overlaps(first: Counts, last: Counts, matchers: int) -> Counts:
-    """How many runs each place is in."""
+def _overlaps(first: CountArray, last: CountArray, matchers: int) -> CountArray:
+    """Return how many runs contain each place."""
     is_there = last >= first
     begin = np.bincount(first[is_there], minlength=matchers + 1)
     end = np.bincount(last[is_there] + 1, minlength=matchers + 1)
     return np.cumsum(begin - end)[:matchers]
 
 
-def _held(first: Counts, last: Counts, matchers: int) -> Counts:
-    """How many boxes have each place in one of their runs at least."""
+def _held(first: CountArray, last: CountArray, matchers: int) -> CountArray:
+    """Return how many boxes contain each place in at least one of their runs."""
     order = np.argsort(first, axis=1)
     first, last = np.take_along_axis(first, order, 1), np.take_along_axis(last, order, 1)
     found = np.zeros(matchers, np.int64)

@@ -1,7 +1,7 @@
-"""A broker on the virtual clock, as far as matchers see it: boxes, publications, verdicts. Pure.
+"""The part of a broker that matchers see: boxes, publications, verdicts. On a virtual clock. Pure.
 
-Everything else of a broker is left out: its clients are `subscribe` and `publish`, and what one
-broker passes on to another comes in order, also to one that is away for a while.
+The rest of a broker is left out. Its clients are the methods `subscribe` and `publish`. What one
+broker forwards to another arrives in order, also after an outage.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dovetail.cluster.gossip import Event, Presence
-from dovetail.matcher.broker_side import Front
-from dovetail.matcher.publisher_order import Lines, Place
-from dovetail.matcher.question_batch import Numbers, Verdict
+from dovetail.cluster.gossip import Presence, PresenceEvent
+from dovetail.matcher.broker_side import BrokerSide
+from dovetail.matcher.publisher_order import PublisherOrder, QueuedPublication
+from dovetail.matcher.question_batch import BoxNumbers, Verdict
 from dovetail.matcher.segment_tables import MATCHER
 from dovetail.sim.matcher_node import BROKER
 
 if TYPE_CHECKING:
-    from dovetail.sim.matching_world import MatchingWorld
+    from dovetail.sim.matching_cluster import MatchingCluster
 
 TURN_SECONDS = 0.02
 _NEVER = 1e18
 
 
-class Published:
-    """A publication, and what became of it."""
+class PublicationRecord:
+    """A publication and its history."""
 
     __slots__ = (
         "at",
-        "broad",
         "judged_at",
         "life",
         "number",
         "origin",
         "released_at",
+        "unsure",
         "values",
         "verdict",
     )
@@ -46,17 +46,17 @@ class Published:
         self.life = life
         self.values = tuple(values)
         self.at = at
-        self.verdict: Verdict[Place[Published]] | None = None
+        self.verdict: Verdict[QueuedPublication[PublicationRecord]] | None = None
         self.judged_at: float | None = None
-        """It is known who gets it."""
+        """When the broker knew its receivers."""
         self.released_at: float | None = None
-        """And all that its publisher published before it has gone on, too."""
-        self.broad = 0
-        """Brokers that had to look through all their boxes."""
+        """When it was forwarded, after all earlier publications of its publisher."""
+        self.unsure = 0
+        """Number of brokers that had to search all their boxes."""
 
 
-class Subscribed:
-    """A box of a client: its borders, and when it was there."""
+class SubscribedBox:
+    """A client's box: its borders, and when it existed."""
 
     __slots__ = ("broker", "ended_at", "highs", "known_at", "lows", "number")
 
@@ -66,41 +66,43 @@ class Subscribed:
         self.highs = tuple(highs)
         self.number = -1
         self.known_at: float | None = None
-        """Its client has SUBACK, and every broker knows of it."""
+        """When its client has SUBACK, and every broker knows the box."""
         self.ended_at: float | None = None
 
 
-class Delivery(NamedTuple):
-    published: Published
-    subscribed: Subscribed
+class BoxDelivery(NamedTuple):
+    published: PublicationRecord
+    subscribed: SubscribedBox
 
 
-class BrokerNode:
-    """One life of a broker."""
+class SimulatedBroker:
+    """One incarnation of a broker."""
 
-    def __init__(self, world: "MatchingWorld", name: str, met: list[str]) -> None:
+    def __init__(self, cluster: "MatchingCluster", name: str, contacts: list[str]) -> None:
         self.name = name
-        self._world = world
-        world.gossip.start(name, met)
-        self.node = world.gossip.nodes[name]
-        self.front: Front[Place[Published]] = Front(
+        self._cluster = cluster
+        cluster.gossip.start(name, contacts)
+        self.node = cluster.gossip.nodes[name]
+        self.side: BrokerSide[QueuedPublication[PublicationRecord]] = BrokerSide(
             name,
-            world.layouts,
+            cluster.layouts,
             self.node.gossip.table.own.incarnation,
             self._send,
-            world.random_of(name),
-            policy=world.policy,
-            question_seconds=world.question_seconds,
-            asking_seconds=world.asking_seconds,
-            is_listing=True,  # as the paper's matchers do
+            cluster.random_of(name),
+            policy=cluster.policy,
+            question_seconds=cluster.question_seconds,
+            asking_seconds=cluster.asking_seconds,
+            is_listing=True,  # as in the paper
         )
-        self.boxes: dict[int, Subscribed] = {}
-        self.lines: Lines[Published] = Lines(world.order_waiting_max)
+        self.boxes: dict[int, SubscribedBox] = {}
+        self.publisher_order: PublisherOrder[PublicationRecord] = PublisherOrder(
+            cluster.order_waiting_max
+        )
         self.refused = 0
-        """Publications that found the line of their publisher full."""
-        world.links.attach(self)
+        """Publications that were dropped because the publisher's queue was full."""
+        cluster.connections.attach(self)
         self.node.gossip.put(BROKER, b"1")
-        world.clock.after(world.random.random() * TURN_SECONDS, self._turn_again)
+        cluster.clock.after(cluster.random.random() * TURN_SECONDS, self._run_turns)
 
     @property
     def is_running(self) -> bool:
@@ -108,137 +110,139 @@ class BrokerNode:
 
     def crash(self) -> None:
         self.node.stop()
-        self._world.links.detach(self)
+        self._cluster.connections.detach(self)
 
     # Clients --------------------------------------------------------------------------------------
 
-    def subscribe(self, boxes: Sequence[Subscribed]) -> None:
-        space, ledger = self._world.space, self.front.feeding.ledgers[self._world.space]
-        numbers = [ledger.free_number()] if len(boxes) == 1 else self._numbers(len(boxes))
+    def subscribe(self, boxes: Sequence[SubscribedBox]) -> None:
+        space, own_boxes = self._cluster.space, self.side.feeds.own_boxes[self._cluster.space]
+        numbers = [own_boxes.free_number()] if len(boxes) == 1 else self._numbers(len(boxes))
         for number, box in zip(numbers, boxes, strict=True):
             box.number = number
             self.boxes[number] = box
-        self.front.put_many(
+        self.side.put_many(
             space,
             np.array(numbers, np.int64),
             np.array([box.lows for box in boxes], float),
             np.array([box.highs for box in boxes], float),
         )
-        self.front.when_known(_NEVER, lambda: self._known(boxes))
+        self.side.when_known(_NEVER, lambda: self._mark_known(boxes))
         self.turn()
 
     def _numbers(self, count: int) -> list[int]:
-        first = len(self.front.feeding.ledgers[self._world.space].is_there)
+        first = len(self.side.feeds.own_boxes[self._cluster.space].exists)
         return list(range(first, first + count))
 
-    def _known(self, boxes: Sequence[Subscribed]) -> None:
+    def _mark_known(self, boxes: Sequence[SubscribedBox]) -> None:
         for box in boxes:
             if box.known_at is None:
-                box.known_at = self._world.clock.now
+                box.known_at = self._cluster.clock.now
 
-    def unsubscribe(self, box: Subscribed) -> None:
-        box.ended_at = self._world.clock.now
+    def unsubscribe(self, box: SubscribedBox) -> None:
+        box.ended_at = self._cluster.clock.now
         del self.boxes[box.number]
-        self.front.discard(self._world.space, box.number)
+        self.side.discard(self._cluster.space, box.number)
 
-    def publish(self, origin: str, rows: Sequence[Sequence[float]]) -> list[Published]:
-        """Some publications of one publisher, at once."""
+    def publish(self, origin: str, rows: Sequence[Sequence[float]]) -> list[PublicationRecord]:
+        """Submit several publications of one publisher at once."""
         found = []
         for values in rows:
-            if self.lines.is_full(origin):
+            if self.publisher_order.is_full(origin):
                 self.refused += 1
                 continue
-            published = self._world.publication(self, origin, values)
-            place = self.lines.take(origin, published)
-            self.front.asking.submit(self._world.space, values, self._world.brokers, place)
+            published = self._cluster.add_publication(self, origin, values)
+            queued = self.publisher_order.append(origin, published)
+            self.side.questions.submit(self._cluster.space, values, self._cluster.brokers, queued)
             found.append(published)
-        self.front.asking.flush(self._world.clock.now)
-        self._judge()
+        self.side.questions.flush(self._cluster.clock.now)
+        self._process_verdicts()
         return found
 
     # Time -----------------------------------------------------------------------------------------
 
-    def _turn_again(self) -> None:
+    def _run_turns(self) -> None:
         if self.is_running:
-            self._world.clock.after(TURN_SECONDS, self._turn_again)
-            self._heed()
+            self._cluster.clock.after(TURN_SECONDS, self._run_turns)
+            self._apply_gossip_events()
             self.turn()
 
     def turn(self) -> None:
-        self.front.turn(self._world.clock.now)
-        self._judge()
+        self.side.turn(self._cluster.clock.now)
+        self._process_verdicts()
 
-    def _judge(self) -> None:
-        for verdict in self.front.asking.take_verdicts():
-            place = verdict.tag
-            place.value.verdict = verdict
-            place.value.judged_at = self._world.clock.now
-            place.value.broad = len(verdict.broad)
-            for published in self.lines.done(place):
-                self._pass_on(published)
+    def _process_verdicts(self) -> None:
+        for verdict in self.side.questions.take_verdicts():
+            queued = verdict.tag
+            queued.value.verdict = verdict
+            queued.value.judged_at = self._cluster.clock.now
+            queued.value.unsure = len(verdict.unsure)
+            for published in self.publisher_order.complete(queued):
+                self._forward(published)
 
-    def _pass_on(self, published: Published) -> None:
-        published.released_at = self._world.clock.now
+    def _forward(self, published: PublicationRecord) -> None:
+        published.released_at = self._cluster.clock.now
         verdict = published.verdict
         assert verdict is not None
-        for name in verdict.broad:
-            self._world.post(name, published, None)
-        for name, numbers in verdict.narrow.items():
-            self._world.post(name, published, numbers)
+        for name in verdict.unsure:
+            self._cluster.post(name, published, None)
+        for name, numbers in verdict.boxes.items():
+            self._cluster.post(name, published, numbers)
 
-    def deliver(self, published: Published, told: Numbers | None) -> list[Delivery]:
-        """To the boxes that it falls in: those that were told, or any."""
-        ledger = self.front.feeding.ledgers[self._world.space]
-        if told is None or told.life != self.front.life:
-            numbers = np.flatnonzero(ledger.is_there)
+    def deliver(
+        self, published: PublicationRecord, matched: BoxNumbers | None
+    ) -> list[BoxDelivery]:
+        """Return the deliveries to matching boxes: among the `matched` ones, or among all."""
+        own_boxes = self.side.feeds.own_boxes[self._cluster.space]
+        if matched is None or matched.life != self.side.life:
+            numbers = np.flatnonzero(own_boxes.exists)
         else:
-            numbers = ledger.held(told.boxes.astype(np.int64))
-        inside = self._world.is_inside(
-            ledger.lows[numbers], ledger.highs[numbers], published.values
+            numbers = own_boxes.existing(matched.boxes.astype(np.int64))
+        inside = self._cluster.is_inside(
+            own_boxes.lows[numbers], own_boxes.highs[numbers], published.values
         )
-        return [Delivery(published, self.boxes[number]) for number in numbers[inside].tolist()]
+        return [BoxDelivery(published, self.boxes[number]) for number in numbers[inside].tolist()]
 
-    # Others ---------------------------------------------------------------------------------------
+    # Other nodes ----------------------------------------------------------------------------------
 
-    def _heed(self) -> None:
-        """What gossip has found out."""
+    def _apply_gossip_events(self) -> None:
+        """Tell the broker what gossip has found out."""
         events, self.node.events = self.node.events, []
         for event in events:
-            self._heed_one(event)
+            self._apply_gossip_event(event)
 
-    def _heed_one(self, event: Event) -> None:
-        name, now = event.name, self._world.clock.now
+    def _apply_gossip_event(self, event: PresenceEvent) -> None:
+        name, now = event.name, self._cluster.clock.now
         state = self.node.gossip.state(name)
         is_alive = event.presence is Presence.ALIVE and state is not None
         record = state.value(MATCHER) if is_alive and state is not None else None
-        self.front.matcher_tells(name, record, now)
-        if name in self._world.brokers:
-            self.front.announcing.peer_is_live(name, is_alive)
-        if is_alive and (record is not None or name in self._world.brokers):
-            self._world.links.dial(self, name)
+        self.side.receive_record(name, record, now)
+        if name in self._cluster.brokers:
+            self.side.announcer.peer_is_live(name, is_alive)
+        if is_alive and (record is not None or name in self._cluster.brokers):
+            self._cluster.connections.dial(self, name)
 
     def _send(self, name: str, kind: int, body: bytes) -> bool:
-        return self._world.links.send(self, name, kind, body)
+        return self._cluster.connections.send(self, name, kind, body)
 
     def connected(self, name: str) -> None:
-        if name in self._world.brokers:
-            self.front.announcing.peer_is_up(name)
+        if name in self._cluster.brokers:
+            self.side.announcer.peer_is_up(name)
         else:
-            self.front.matcher_is_up(name)
+            self.side.matcher_is_up(name)
         self.turn()
 
     def lost(self, name: str) -> None:
-        if name in self._world.brokers:
-            self.front.announcing.peer_is_down(name)
+        if name in self._cluster.brokers:
+            self.side.announcer.peer_is_down(name)
         else:
-            self.front.matcher_is_down(name, self._world.clock.now)
-        self._judge()
+            self.side.matcher_is_down(name, self._cluster.clock.now)
+        self._process_verdicts()
 
     def receive(
         self, name: str, kind: int, body: bytes, answer: Callable[[int, bytes], object]
     ) -> None:
-        self.front.receive(name, kind, body, answer)
+        self.side.receive(name, kind, body, answer)
 
     def answered(self, name: str, kind: int, body: bytes) -> None:
-        self.front.answered(name, kind, body, self._world.clock.now)
-        self._judge()
+        self.side.answered(name, kind, body, self._cluster.clock.now)
+        self._process_verdicts()

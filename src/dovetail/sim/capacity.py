@@ -1,13 +1,13 @@
-"""The most that matchers could take if work were shared as well as can be. Pure.
+"""The best throughput of matchers, with an ideal choice among candidates. Pure.
 
-A point may go to any of its candidates, and costs each of them something else. How much all of them
-can take is a linear programme: shares of points such that the busiest matcher has least to do. Here
-it is solved by prices. Each matcher has one; a point goes where cost times price is least; who has
-more than the others to do becomes dearer. What points did over all rounds, on average, is a
-way to share the work, so the capacity is one that there is. And no way is better than what prices
-say (`Capacity.at_most`): the two are a few per cent apart.
+A point may go to any of its candidates, at a different cost for each. The best throughput is a
+linear programme: choose shares of points so that the busiest matcher has least to do. It is solved
+by prices. Each matcher has a price, and a point goes where cost times price is least. Matchers with
+more than the usual work become dearer. The average choice over all rounds is a feasible way to
+share the work, so `Capacity.rate` can be reached. The prices give an upper bound,
+`Capacity.at_most`: the two are a few per cent apart.
 
-No forwarding policy can beat that, and none reaches it: brokers know queues of a second ago.
+No forwarding policy can beat that, and none reaches it: brokers know the queues of a second ago.
 """
 
 from typing import NamedTuple
@@ -19,20 +19,23 @@ from dovetail.matcher.layout import Floats
 
 ROUNDS = 150
 _STEP = 0.3
-"""By how much a price follows a load, at first."""
+"""How strongly a price follows the load in the first rounds."""
 _LOAD_MAX = 4.0
-"""Times what is usual; more makes nobody dearer."""
+"""Times the usual load. A higher load does not raise the price further."""
 
 
 class Capacity(NamedTuple):
-    """In points a second."""
+    """A feasible rate and an upper bound, in points per second."""
 
     rate: float
     at_most: float
 
 
 def capacity(candidates: npt.NDArray[np.int64], costs: Floats, matchers: int) -> Capacity:
-    """`candidates`: of each point, by dimension. `costs`: in seconds, by matcher and dimension."""
+    """Return the capacity for `candidates` by point and dimension.
+
+    `costs` are in seconds, by matcher and dimension.
+    """
     points, dimensions = candidates.shape
     of_point = costs[candidates, np.arange(dimensions)]
     prices = np.full(matchers, 1.0 / matchers)

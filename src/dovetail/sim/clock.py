@@ -1,4 +1,4 @@
-"""Virtual time: things happen in the order of their times, and nobody waits. Pure."""
+"""A virtual clock: calls run in the order of their times, without waiting. Pure."""
 
 import heapq
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Clock:
-    """Calls that are due at times to come. Calls of one time happen in the order they came in."""
+    """Runs calls at their times. Calls of the same time run in the order of `at`."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -14,7 +14,7 @@ class Clock:
         self._count = 0
 
     def at(self, time: float, call: Callable[..., object], *arguments: object) -> None:
-        """The past is now."""
+        """Schedule a call. A time in the past counts as now."""
         self._count += 1
         heapq.heappush(self._calls, (max(time, self.now), self._count, call, arguments))
 

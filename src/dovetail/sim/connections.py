@@ -1,7 +1,7 @@
-"""Connections out of a seed: reliable and in order, until they break. Pure.
+"""Simulated connections: reliable and in order until they break. Pure.
 
-A node dials another by name, and tries again while it is not there. What is sent on a connection
-comes in order, after a delay, or is lost with the connection; both ends hear that it broke.
+A node dials another by name and retries until it is there. Frames arrive in order after a random
+delay, or are lost with the connection. The dialer learns that the connection broke, and redials.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ from dovetail.sim.clock import Clock
 REDIAL_SECONDS = 0.2
 
 
-class End(Protocol):
-    """A node, as its connections see it. `receive`: it was dialed; `answered`: it dialed."""
+class ConnectionEnd(Protocol):
+    """A node as its connections see it: `receive` for the acceptor, `answered` for the dialer."""
 
     name: str
 
@@ -30,18 +30,18 @@ class End(Protocol):
     def answered(self, name: str, kind: int, body: bytes) -> None: ...
 
 
-class _Connection:
+class _VirtualConnection:
     __slots__ = ("acceptor", "dialer", "is_open", "last_at")
 
-    def __init__(self, dialer: End, acceptor: End) -> None:
+    def __init__(self, dialer: ConnectionEnd, acceptor: ConnectionEnd) -> None:
         self.dialer = dialer
         self.acceptor = acceptor
         self.is_open = True
-        self.last_at = [0.0, 0.0]  # when what was sent last arrives, there and back
+        self.last_at = [0.0, 0.0]  # arrival of the last frame, by direction
 
 
-class Links:
-    """All connections. Who is attached can be dialed, and dials whoever it was told to."""
+class Connections:
+    """All connections of a cluster. Attached nodes can dial and be dialed."""
 
     def __init__(
         self, clock: Clock, random: Random, delay_seconds: tuple[float, float] = (0.000_2, 0.002)
@@ -49,25 +49,25 @@ class Links:
         self.delay_seconds = delay_seconds
         self.is_cut: Callable[[str, str], bool] = lambda _one, _other: False
         self.bytes_sent: Counter[tuple[str, int]] = Counter()
-        """Of bodies, by sender and kind."""
+        """Bytes of bodies, by sender and kind."""
         self._clock = clock
         self._random = random
-        self._ends: dict[str, End] = {}
-        self._open: dict[tuple[str, str], _Connection] = {}
+        self._ends: dict[str, ConnectionEnd] = {}
+        self._open: dict[tuple[str, str], _VirtualConnection] = {}
 
-    def attach(self, end: End) -> None:
+    def attach(self, end: ConnectionEnd) -> None:
         self._ends[end.name] = end
 
-    def detach(self, end: End) -> None:
-        """It crashed, or is gone: those at the other ends find out."""
+    def detach(self, end: ConnectionEnd) -> None:
+        """Remove a node that crashed or left: its connections break."""
         if self._ends.get(end.name) is end:
             del self._ends[end.name]
         for connection in list(self._open.values()):
             if end in (connection.dialer, connection.acceptor):
                 self.break_(connection.dialer.name, connection.acceptor.name)
 
-    def dial(self, dialer: End, name: str) -> None:
-        """As long as the dialer is there."""
+    def dial(self, dialer: ConnectionEnd, name: str) -> None:
+        """Dial a node. Retry while the dialer is attached."""
         if self._ends.get(dialer.name) is not dialer:
             return
         acceptor = self._ends.get(name)
@@ -75,7 +75,7 @@ class Links:
             if acceptor is None or self.is_cut(dialer.name, name):
                 self._clock.after(REDIAL_SECONDS, self.dial, dialer, name)
                 return
-            self._open[dialer.name, name] = _Connection(dialer, acceptor)
+            self._open[dialer.name, name] = _VirtualConnection(dialer, acceptor)
             dialer.connected(name)
 
     def break_(self, dialer: str, acceptor: str) -> None:
@@ -84,41 +84,45 @@ class Links:
             connection.is_open = False
             self._clock.after(self._delay(), self._lost, connection)
 
-    def _lost(self, connection: _Connection) -> None:
+    def _lost(self, connection: _VirtualConnection) -> None:
         dialer, name = connection.dialer, connection.acceptor.name
         if self._ends.get(dialer.name) is dialer and (dialer.name, name) not in self._open:
             dialer.lost(name)
             self._clock.after(REDIAL_SECONDS * self._random.random(), self.dial, dialer, name)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Dialer and acceptor of every connection."""
+        """Return dialer and acceptor of every connection."""
         return list(self._open)
 
-    def send(self, dialer: End, name: str, kind: int, body: bytes) -> bool:
+    def send(self, dialer: ConnectionEnd, name: str, kind: int, body: bytes) -> bool:
         connection = self._open.get((dialer.name, name))
         if connection is None or connection.dialer is not dialer:
             return False
         self._carry(connection, 0, kind, body)
         return True
 
-    def answer(self, acceptor: End, name: str, kind: int, body: bytes) -> None:
-        """To whoever dialed us."""
+    def answer(self, acceptor: ConnectionEnd, name: str, kind: int, body: bytes) -> None:
+        """Send a frame back to the dialer `name`."""
         connection = self._open.get((name, acceptor.name))
         if connection is not None and connection.acceptor is acceptor:
             self._carry(connection, 1, kind, body)
 
-    def _carry(self, connection: _Connection, way: int, kind: int, body: bytes) -> None:
-        sender = connection.acceptor if way else connection.dialer
+    def _carry(
+        self, connection: _VirtualConnection, direction: int, kind: int, body: bytes
+    ) -> None:
+        sender = connection.acceptor if direction else connection.dialer
         self.bytes_sent[sender.name, kind] += len(body)
-        at = max(connection.last_at[way], self._clock.now + self._delay())
-        connection.last_at[way] = at
-        self._clock.at(at, self._arrive, connection, way, kind, body)
+        at = max(connection.last_at[direction], self._clock.now + self._delay())
+        connection.last_at[direction] = at
+        self._clock.at(at, self._arrive, connection, direction, kind, body)
 
-    def _arrive(self, connection: _Connection, way: int, kind: int, body: bytes) -> None:
+    def _arrive(
+        self, connection: _VirtualConnection, direction: int, kind: int, body: bytes
+    ) -> None:
         if not connection.is_open:
             return
         dialer, acceptor = connection.dialer, connection.acceptor
-        if way:
+        if direction:
             dialer.answered(acceptor.name, kind, body)
         else:
             acceptor.receive(

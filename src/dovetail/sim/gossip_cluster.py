@@ -1,22 +1,22 @@
 """A cluster of nodes that do nothing but gossip, on a virtual clock and a seeded network. Pure.
 
-Each node has a clock of its own, which is off by some seconds and runs a little fast or slow.
-Incarnations are start times on that clock, as a node takes them; a node whose clock went back finds
-out by gossip.
+Each node has its own clock, which is off by some seconds and runs a little fast or slow. An
+incarnation is the node's start time on that clock. A node whose clock went back learns that by
+gossip.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
-from dovetail.cluster.gossip import Event, Gossip, decode, encode
+from dovetail.cluster.gossip import Gossip, PresenceEvent, decode, encode
 from dovetail.sim.clock import Clock
-from dovetail.sim.network import Network, Weather
+from dovetail.sim.network import Network, NetworkConditions
 
 
 @dataclass
 class LocalClock:
-    """What a node takes for the time."""
+    """The clock of one node: offset and rate against the virtual clock."""
 
     offset_seconds: float = 0.0
     rate: float = 1.0
@@ -26,15 +26,15 @@ class LocalClock:
 
 
 class GossipNode:
-    """One life of a node. `met`: those whose addresses it was told at its start."""
+    """One incarnation of a node. `contacts`: the nodes whose addresses it knows at its start."""
 
-    def __init__(self, cluster: "GossipCluster", name: str, met: Iterable[str]) -> None:
+    def __init__(self, cluster: "GossipCluster", name: str, contacts: Iterable[str]) -> None:
         self.name = name
         self.is_running = True
         self.is_paused = False
-        self.events: list[Event] = []
+        self.events: list[PresenceEvent] = []
         self._cluster = cluster
-        self._met = [other for other in met if other != name]
+        self._contacts = [other for other in contacts if other != name]
         incarnation = round(self.now * 1_000) + 1_000_000_000
         self.gossip = Gossip(
             name,
@@ -44,7 +44,7 @@ class GossipNode:
             forget_seconds=cluster.forget_seconds,
         )
         cluster.network.attach(name, self._receive)
-        # Nobody starts at the same moment as another.
+        # No two nodes start at the same moment.
         cluster.clock.after(cluster.random.random() * self.gossip.interval_seconds, self._tick)
 
     @property
@@ -60,17 +60,17 @@ class GossipNode:
             return
         if not self.is_paused:
             if not self.gossip.live():
-                self._knock()
+                self._introduce_contacts()
             for receiver, message in self.gossip.tick(self.now):
                 self._cluster.network.send(self.name, receiver, encode(message))
             self.events += self.gossip.take_events()
         rate = self._cluster.clocks[self.name].rate
         self._cluster.clock.after(self.gossip.interval_seconds / rate, self._tick)
 
-    def _knock(self) -> None:
-        """The transport's part: a connection that comes about tells who is at its other end."""
+    def _introduce_contacts(self) -> None:
+        """Stand in for the transport: a new connection names the node at its other end."""
         cluster = self._cluster
-        for other in self._met:
+        for other in self._contacts:
             node = cluster.nodes.get(other)
             if node is None or not node.is_running or node.is_paused:
                 continue
@@ -97,23 +97,31 @@ class GossipNode:
 
 
 class GossipCluster:
-    """Nodes by name; what happens to them is up to the test."""
+    """Nodes by name. Tests start, stop and crash them."""
 
     def __init__(
-        self, seed: int, weather: Weather | None = None, *, forget_seconds: float = 3_600.0
+        self,
+        seed: int,
+        conditions: NetworkConditions | None = None,
+        *,
+        forget_seconds: float = 3_600.0,
     ) -> None:
         self.random = Random(seed)
         self.clock = Clock()
-        self.network = Network(self.clock, Random(self.random.random()), weather or Weather())
+        self.network = Network(
+            self.clock, Random(self.random.random()), conditions or NetworkConditions()
+        )
         self.clocks: dict[str, LocalClock] = {}
         self.nodes: dict[str, GossipNode] = {}
         self.forget_seconds = forget_seconds
 
-    def start(self, name: str, met: Iterable[str] = (), clock: LocalClock | None = None) -> None:
-        """Also again, after a crash."""
+    def start(
+        self, name: str, contacts: Iterable[str] = (), clock: LocalClock | None = None
+    ) -> None:
+        """Start a node, or restart it after a crash."""
         if clock is not None or name not in self.clocks:
             self.clocks[name] = clock or LocalClock()
-        self.nodes[name] = GossipNode(self, name, met)
+        self.nodes[name] = GossipNode(self, name, contacts)
 
     def crash(self, name: str) -> None:
         self.nodes[name].stop()
@@ -126,7 +134,7 @@ class GossipCluster:
         return [node for node in self.nodes.values() if node.is_running]
 
     def disagreements(self) -> list[str]:
-        """What still differs from the truth: nobody else is there, and all know the same."""
+        """List the nodes whose view differs from the truth."""
         there = {node.name for node in self.running}
         found = []
         for node in self.running:
@@ -140,5 +148,5 @@ class GossipCluster:
                     or known.incarnation != own.incarnation
                     or known.records != own.records
                 ):
-                    found.append(f"{node.name} knows {other.name} by old news")
+                    found.append(f"{node.name} has an old record of {other.name}")
         return found

@@ -1,10 +1,10 @@
-"""What gossip costs a node, by how many there are. Pure.
+"""The bytes that a node sends in gossip, by the size of the cluster. Pure.
 
-Nodes gossip by the code of the service (gossip_cluster.py): a tenth are brokers, the others tell a
-matcher's record of four tokens. In a quiet cluster only hearts beat; in a busy one the record of
-every matcher changes each second, as its load does. Beyond the sizes that can be simulated it is
-computed: a node talks to about log N others a second, and what goes to and fro between two is in
-proportion to N, with something that is always there. `Line` is fitted to the simulated sizes.
+Nodes gossip by the code of the service (gossip_cluster.py). A tenth are brokers; the others
+announce a matcher's record of four tokens. In a quiet cluster only heartbeats change; in a busy one
+the record of every matcher changes each second, because its load does. For clusters that are too
+large to simulate, the cost is computed: a node talks to about log N others a second, and two nodes
+exchange bytes in proportion to N, plus a constant. `LinearFit` is fitted to the simulated sizes.
 """
 
 import math
@@ -22,20 +22,20 @@ MATCHERS_A_BROKER = 10
 """BlueDove IV-B."""
 BROKERS_MIN = 2
 SPACE = "s#0123456789abcdef"
-"""As long as on the wire."""
+"""A space identifier as long as on the wire."""
 
 
 def brokers_of(matchers: int) -> int:
     return max(BROKERS_MIN, matchers // MATCHERS_A_BROKER)
 
 
-def others_asked(nodes: int) -> int:
-    """By each node, each second (`Gossip._draw`)."""
+def gossip_partners(nodes: int) -> int:
+    """Return how many others a node asks each second (`Gossip._draw`)."""
     return max(1, round(math.log(nodes)))
 
 
 def records_of(matchers: int, load: float = 0.5) -> dict[str, bytes]:
-    """What matchers with even segments tell, encoded."""
+    """Return the encoded records of matchers with even segments."""
     names = [f"matcher-{number:03d}" for number in range(matchers)]
     bounds = (Bounds(0.0, workload.LENGTH),) * workload.DIMENSIONS
     return {
@@ -45,14 +45,14 @@ def records_of(matchers: int, load: float = 0.5) -> dict[str, bytes]:
 
 
 def gossip_bytes(matchers: int, seed: int, seconds: int, *, is_busy: bool) -> float:
-    """That a matcher sends in a second, on average; after all have met."""
+    """Return the mean bytes per second that a matcher sends, once all nodes know each other."""
     cluster = GossipCluster(seed)
     records, brokers = records_of(matchers), brokers_of(matchers)
-    met = [f"broker-{number}" for number in range(BROKERS_MIN)]
+    contacts = [f"broker-{number}" for number in range(BROKERS_MIN)]
     for number in range(brokers):
-        cluster.start(f"broker-{number}", met)
+        cluster.start(f"broker-{number}", contacts)
     for name, record in records.items():
-        cluster.start(name, met)
+        cluster.start(name, contacts)
         cluster.nodes[name].gossip.put(MATCHER, record)
     nodes = brokers + matchers
     while any(len(node.live) < nodes for node in cluster.running):
@@ -68,22 +68,22 @@ def gossip_bytes(matchers: int, seed: int, seconds: int, *, is_busy: bool) -> fl
     return sent / matchers / seconds
 
 
-class Line(NamedTuple):
-    """Bytes that two nodes exchange, for the number of nodes."""
+class LinearFit(NamedTuple):
+    """The bytes that two nodes exchange, as a linear function of the number of nodes."""
 
-    always: float
-    a_node: float
+    constant_bytes: float
+    bytes_per_node: float
 
     @classmethod
-    def through(cls, found: Mapping[int, float]) -> "Line":
-        """By matchers, what one sends a second."""
+    def through(cls, found: Mapping[int, float]) -> "LinearFit":
+        """Fit to bytes per second that a matcher sends, by number of matchers."""
         nodes = [matchers + brokers_of(matchers) for matchers in found]
         exchanged = [
-            sent / others_asked(count) for count, sent in zip(nodes, found.values(), strict=True)
+            sent / gossip_partners(count) for count, sent in zip(nodes, found.values(), strict=True)
         ]
-        a_node, always = np.polyfit(nodes, exchanged, 1)
-        return cls(float(always), float(a_node))
+        bytes_per_node, constant_bytes = np.polyfit(nodes, exchanged, 1)
+        return cls(float(constant_bytes), float(bytes_per_node))
 
     def bytes_sent(self, matchers: int) -> float:
         nodes = matchers + brokers_of(matchers)
-        return others_asked(nodes) * (self.always + self.a_node * nodes)
+        return gossip_partners(nodes) * (self.constant_bytes + self.bytes_per_node * nodes)

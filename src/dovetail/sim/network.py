@@ -1,7 +1,7 @@
-"""A network out of a seed: it delays, loses, doubles, and is cut. Pure.
+"""A network of datagrams: it delays, loses and doubles them from a seed, and can be cut. Pure.
 
-Between two nodes messages may overtake each other. What is on its way when the network is cut, or
-when its receiver crashes, is lost.
+Messages between two nodes may overtake each other. A message that is on its way is lost when the
+network is cut or its receiver crashes.
 """
 
 from collections import Counter
@@ -13,22 +13,22 @@ from dovetail.sim.clock import Clock
 
 
 @dataclass(frozen=True)
-class Weather:
-    """How bad the network is."""
+class NetworkConditions:
+    """Delays, and the probabilities of loss and doubling."""
 
     delay_seconds: tuple[float, float] = (0.000_2, 0.002)
     loss: float = 0.0
     doubling: float = 0.0
 
 
-QUIET = Weather()
+QUIET = NetworkConditions()
 
 
 class Network:
-    """Carries bytes between names. Who is not attached gets nothing."""
+    """Carries bytes between named nodes. A node that is not attached gets nothing."""
 
-    def __init__(self, clock: Clock, random: Random, weather: Weather = QUIET) -> None:
-        self.weather = weather
+    def __init__(self, clock: Clock, random: Random, conditions: NetworkConditions = QUIET) -> None:
+        self.conditions = conditions
         self.bytes_sent: Counter[str] = Counter()
         self.messages_sent: Counter[str] = Counter()
         self._clock = clock
@@ -43,7 +43,7 @@ class Network:
         self._receivers.pop(name, None)
 
     def cut(self, *sides: Iterable[str]) -> None:
-        """Who stands on different sides cannot talk. Names that are not told stand together."""
+        """Separate the sides from each other. Names that are on no side form one more."""
         self._sides = {name: number for number, side in enumerate(sides, 1) for name in side}
 
     def heal(self) -> None:
@@ -55,13 +55,13 @@ class Network:
     def send(self, sender: str, receiver: str, data: bytes) -> None:
         self.bytes_sent[sender] += len(data)
         self.messages_sent[sender] += 1
-        weather = self.weather
-        copies = 2 if self._random.random() < weather.doubling else 1
+        conditions = self.conditions
+        copies = 2 if self._random.random() < conditions.doubling else 1
         for _ in range(copies):
-            if self._random.random() < weather.loss:
+            if self._random.random() < conditions.loss:
                 continue
             target = self._receivers.get(receiver)
-            delay = self._random.uniform(*weather.delay_seconds)
+            delay = self._random.uniform(*conditions.delay_seconds)
             self._clock.after(delay, self._deliver, sender, receiver, target, data)
 
     def _deliver(
@@ -71,7 +71,7 @@ class Network:
         target: Callable[[str, bytes], None] | None,
         data: bytes,
     ) -> None:
-        # A receiver that has crashed and come back since is another one.
+        # A receiver that has crashed and restarted since does not get it.
         if (
             target is not None
             and target == self._receivers.get(receiver)

@@ -1,20 +1,20 @@
-"""How many publications a second matchers can take (BlueDove IV-B to IV-D): an experiment. Pure.
+"""A search for the highest rate that matchers sustain (BlueDove IV-B to IV-D). Pure.
 
-The paper's definition: a system is saturated where matching falls behind what comes, so that queues
-grow, and response times with them, as long as it lasts. Here a rate is too high if at some matcher
-the time that questions wait grows from each third of a trial to the next, and by more than
-`GROWTH_MAX` of the time that has passed. Between a rate that is too high and one that is not the
-search goes on until they are `precision` apart. Queues run empty between trials.
+The paper's definition: a system is saturated when matching falls behind arrivals, so that queues
+and response times grow for as long as it lasts. Here a rate is too high if, at some matcher, the
+time that questions wait grows from each third of a trial to the next, and by more than `GROWTH_MAX`
+of the time that has passed. The search narrows the interval between a sustained rate and one that
+is too high, down to `precision`. Queues run empty between trials.
 
-What differs from the paper, so that a run takes seconds:
+Differences from the paper, which let a run take seconds:
 
-- Matching takes a hundred times as long, and rates are as much lower. Queues in seconds of work,
-  and the second between reports of load, are the same.
+- Matching takes a hundred times as long, and rates are a hundred times lower. Queues in seconds of
+  work, and the second between load reports, are the same.
 - Publications come at even times, and their points are spread evenly: a lattice that the seed
-  shifts. At a hundredth of the rate, points that were drawn would shake queues ten times as much.
-- Nobody gives up: questions may take for ever, and no queue is full.
+  shifts. At a hundredth of the rate, random points would make queues vary ten times as much.
+- There are no time-outs, and no queue is ever full.
 
-The same can be asked of the whole plane (`Plane`), which takes thirty times as long.
+`FullModel` simulates everything; it takes thirty times as long as `Queues`.
 """
 
 import math
@@ -27,15 +27,16 @@ import numpy as np
 
 from dovetail.matcher.layout import Floats
 from dovetail.sim import workload
+from dovetail.sim.broker_node import SimulatedBroker
 from dovetail.sim.clock import Clock
-from dovetail.sim.matching_world import MatchingWorld
+from dovetail.sim.matching_cluster import MatchingCluster
 from dovetail.sim.queues import Queues
-from dovetail.sim.systems import SYSTEMS, Setting, System
+from dovetail.sim.systems import SYSTEMS, MatcherTestbed, System
 
 GROWTH_MAX = 0.03
 SAMPLE_SECONDS = 0.25
-SETTLE_SECONDS = 20.0
-"""Until all matchers have joined and have their boxes."""
+JOIN_SECONDS = 20.0
+"""Time for all matchers to join and get their boxes."""
 _STEP = 1.5
 _QUICKER = 4
 _LATTICE_POINTS = 4_096
@@ -43,96 +44,98 @@ _FOR_EVER = 1e9
 _MANY = 1 << 40
 
 
-class Cluster(Protocol):
-    """What a trial needs of one."""
+class ClusterModel(Protocol):
+    """The interface of a simulated cluster that a trial needs."""
 
     @property
     def clock(self) -> Clock: ...
 
     def addressed(self, points: Floats) -> list[Any]:
-        """Points as `publish` takes them: what does not depend on time is done beforehand."""
+        """Prepare points for `publish`: do the work that does not depend on time."""
 
     def publish(self, broker: int, points: Sequence[Any]) -> None: ...
 
     def waited_seconds(self) -> list[float]:
-        """At each matcher, how long whoever is next has waited."""
+        """Return for each matcher how long its next question has waited."""
 
     def busy_seconds(self) -> list[float]:
-        """That each matcher has worked."""
+        """Return how long each matcher has worked."""
 
     def run_empty(self) -> None:
-        """Until nobody waits."""
+        """Run until no question waits."""
 
 
-Making = Callable[[System, Setting, int], Cluster]
+ModelFactory = Callable[[System, MatcherTestbed, int], ClusterModel]
 
 
 @dataclass(frozen=True)
-class Search:
-    """How rates are tried."""
+class RateSearch:
+    """The parameters of the search."""
 
     first_rate: float = 100.0
     precision: float = 0.02
     seconds_min: float = 60.0
-    """Of a trial; before each there is a third of it that does not count."""
+    """The length of a trial, which starts with a third as much warm-up."""
     publications_min: int = 20_000
-    """In a trial: at low rates it takes longer. What chance does to queues evens out."""
+    """At low rates a trial is longer, so that random effects even out."""
 
 
-class Trial(NamedTuple):
-    """One rate."""
+class RateTrial(NamedTuple):
+    """The result of one rate."""
 
     rate: float
     is_saturated: bool
     growth: float
-    """Of the time that questions wait, where it grows most: seconds a second."""
+    """Growth of the waiting time at the worst matcher, in seconds per second."""
     busy: tuple[float, ...]
-    """Share of its time that each matcher worked."""
+    """The share of the time that each matcher worked."""
 
 
 class Saturation(NamedTuple):
-    """A row of the experiment."""
+    """The result of a search."""
 
     system: str
-    setting: Setting
+    testbed: MatcherTestbed
     seed: int
     rate: float
-    """The highest one, in publications a second, that queues did not grow at."""
-    trials: tuple[Trial, ...]
+    """The highest rate at which queues did not grow, in publications per second."""
+    trials: tuple[RateTrial, ...]
 
     @property
     def unevenness(self) -> float:
-        """Of matchers' loads at that rate: standard deviation by mean (BlueDove IV-D)."""
+        """Standard deviation of the matchers' loads by their mean (BlueDove IV-D)."""
         busy = np.array(next(one.busy for one in self.trials if one.rate == self.rate))
         return float(busy.std() / busy.mean())
 
 
 def saturation(
     name: str,
-    setting: Setting,
+    testbed: MatcherTestbed,
     seed: int,
-    search: Search | None = None,
-    make: Making = Queues,
+    search: RateSearch | None = None,
+    make: ModelFactory = Queues,
 ) -> Saturation:
-    """Of one of the `SYSTEMS`."""
-    search = search or Search()
-    cluster = make(SYSTEMS[name], setting, seed)
-    points = addressed_points(cluster, setting, seed)
-    # Now everybody knows how fast everybody is.
-    trial(cluster, setting, search, points, search.first_rate / 2)
-    trials: list[Trial] = []
+    """Find the saturation rate of one of the `SYSTEMS`."""
+    search = search or RateSearch()
+    cluster = make(SYSTEMS[name], testbed, seed)
+    points = addressed_points(cluster, testbed, seed)
+    # After this, brokers know the speed of all matchers.
+    run_trial(cluster, testbed, search, points, search.first_rate / 2)
+    trials: list[RateTrial] = []
 
     def is_too_high(rate: float) -> bool:
-        trials.append(trial(cluster, setting, search, points, rate))
+        trials.append(run_trial(cluster, testbed, search, points, rate))
         return trials[-1].is_saturated
 
     rate = _highest(search.first_rate, search.precision, is_too_high)
-    return Saturation(name, setting, seed, rate, tuple(trials))
+    return Saturation(name, testbed, seed, rate, tuple(trials))
 
 
-def boxes_held(name: str, setting: Setting, seed: int, search: Search | None = None) -> int:
-    """The most, about, that can be held at the search's first rate (BlueDove IV-C)."""
-    search = search or Search()
+def boxes_held(
+    name: str, testbed: MatcherTestbed, seed: int, search: RateSearch | None = None
+) -> int:
+    """Return about how many boxes a system holds at the search's first rate (BlueDove IV-C)."""
+    search = search or RateSearch()
     rate = search.first_rate
     quick = replace(
         search,
@@ -141,32 +144,37 @@ def boxes_held(name: str, setting: Setting, seed: int, search: Search | None = N
     )
 
     def is_too_many(boxes: float) -> bool:
-        held = replace(setting, boxes=round(boxes))
+        held = replace(testbed, boxes=round(boxes))
         cluster = Queues(SYSTEMS[name], held, seed)
         points = addressed_points(cluster, held, seed)
-        trial(cluster, held, quick, points, rate / 2)
-        return trial(cluster, held, search, points, rate).is_saturated
+        run_trial(cluster, held, quick, points, rate / 2)
+        return run_trial(cluster, held, search, points, rate).is_saturated
 
-    return round(_highest(setting.boxes, search.precision, is_too_many))
+    return round(_highest(testbed.boxes, search.precision, is_too_many))
 
 
 def response_times(
-    name: str, setting: Setting, seed: int, rate: float, seconds: int, search: Search | None = None
+    name: str,
+    testbed: MatcherTestbed,
+    seed: int,
+    rate: float,
+    seconds: int,
+    search: RateSearch | None = None,
 ) -> list[float]:
-    """At one rate, the mean of each second (BlueDove IV-B)."""
-    cluster = Queues(SYSTEMS[name], setting, seed)
-    points = addressed_points(cluster, setting, seed)
-    trial(cluster, setting, search or Search(), points, rate / 2)
+    """Return the mean response time of each second at one rate (BlueDove IV-B)."""
+    cluster = Queues(SYSTEMS[name], testbed, seed)
+    points = addressed_points(cluster, testbed, seed)
+    run_trial(cluster, testbed, search or RateSearch(), points, rate / 2)
     cluster.take_response_seconds()
     found = []
     for _ in range(seconds):
-        _flow(cluster, setting, points, rate, 1.0)
+        _flow(cluster, testbed, points, rate, 1.0)
         found.append(cluster.take_response_seconds())
     return found
 
 
 def _highest(first: float, precision: float, is_too_much: Callable[[float], bool]) -> float:
-    """Of those that are not too much."""
+    """Return the highest value that is not too much."""
     low, high, value = 0.0, math.inf, first
     while not low or high / low > 1 + precision:
         if is_too_much(value):
@@ -183,52 +191,60 @@ def _between(low: float, high: float) -> float:
     return low * _STEP if math.isinf(high) else math.sqrt(low * high)
 
 
-def trial(
-    cluster: Cluster, setting: Setting, search: Search, points: Iterator[Any], rate: float
-) -> Trial:
+def run_trial(
+    cluster: ClusterModel,
+    testbed: MatcherTestbed,
+    search: RateSearch,
+    points: Iterator[Any],
+    rate: float,
+) -> RateTrial:
     seconds = max(search.seconds_min, search.publications_min / rate)
-    _flow(cluster, setting, points, rate, seconds / 3)
+    _flow(cluster, testbed, points, rate, seconds / 3)
     busy = np.array(cluster.busy_seconds())
-    waited = _flow(cluster, setting, points, rate, seconds)
+    waited = _flow(cluster, testbed, points, rate, seconds)
     busy = np.array(cluster.busy_seconds()) - busy
     cluster.run_empty()
     thirds = np.array([part.mean(axis=0) for part in np.array_split(waited, 3)])
     is_growing = (np.diff(thirds, axis=0) > 0).all(axis=0)
     growth = (thirds[-1] - thirds[0]) / (seconds * 2 / 3)
     worst = float(np.where(is_growing, growth, 0.0).max())
-    return Trial(rate, worst > GROWTH_MAX, worst, tuple((busy / seconds).tolist()))
+    return RateTrial(rate, worst > GROWTH_MAX, worst, tuple((busy / seconds).tolist()))
 
 
 def _flow(
-    cluster: Cluster, setting: Setting, points: Iterator[Any], rate: float, seconds: float
+    cluster: ClusterModel,
+    testbed: MatcherTestbed,
+    points: Iterator[Any],
+    rate: float,
+    seconds: float,
 ) -> Floats:
-    """Publications for so long; samples of how long those wait who are next."""
+    """Publish for `seconds`, and return samples of `waited_seconds`."""
     clock = cluster.clock
     begin = sample_at = clock.now
-    turns = round(rate * seconds / setting.points_at_once)
+    turns = round(rate * seconds / testbed.points_at_once)
     samples = []
     for turn in range(turns):
         clock.run_until(begin + (turn + 1) * seconds / turns)
         if clock.now >= sample_at:
             samples.append(cluster.waited_seconds())
             sample_at += SAMPLE_SECONDS
-        cluster.publish(turn % setting.brokers, list(islice(points, setting.points_at_once)))
+        cluster.publish(turn % testbed.brokers, list(islice(points, testbed.points_at_once)))
     return np.array(samples)
 
 
-def addressed_points(cluster: Cluster, setting: Setting, seed: int) -> Iterator[Any]:
-    return chain.from_iterable(map(cluster.addressed, points_of(setting, seed)))
+def addressed_points(cluster: ClusterModel, testbed: MatcherTestbed, seed: int) -> Iterator[Any]:
+    return chain.from_iterable(map(cluster.addressed, points_of(testbed, seed)))
 
 
-def points_of(setting: Setting, seed: int) -> Iterator[Floats]:
-    return lattice(seed, setting.skewed, setting.spread)
+def points_of(testbed: MatcherTestbed, seed: int) -> Iterator[Floats]:
+    return lattice(seed, testbed.skewed, testbed.spread)
 
 
 def lattice(seed: int, skewed: int = 0, spread: float = workload.SPREAD) -> Iterator[Floats]:
-    """Points that fill all dimensions evenly, without end: a Kronecker sequence, shifted.
+    """Yield points that fill all dimensions evenly: an endless, shifted Kronecker sequence.
 
-    They come thousands at a time. In the last `skewed` dimensions they are as dense as the centres
-    of boxes.
+    They come in arrays of thousands. In the last `skewed` dimensions they are as dense as the
+    centres of boxes.
     """
     ratio = 2.0
     for _ in range(64):  # the root of x ** (dimensions + 1) == x + 1
@@ -249,53 +265,63 @@ def lattice(seed: int, skewed: int = 0, spread: float = workload.SPREAD) -> Iter
         first += _LATTICE_POINTS
 
 
-class Plane:
-    """The whole plane: gossip, feeds, frames, and a search for each point."""
+def unlimited_cluster(system: System, testbed: MatcherTestbed, seed: int) -> MatchingCluster:
+    """Return a cluster without time-outs and bounds: matching takes longer than in reality."""
+    return MatchingCluster(
+        seed,
+        testbed.layout(system.scheme),
+        policy=system.policy,
+        costs=testbed.costs,
+        question_seconds=_FOR_EVER,
+        asking_seconds=_FOR_EVER,
+        queue_points_max=_MANY,
+        job_points_max=testbed.job_points_max,
+        order_waiting_max=_MANY,
+        is_delivered=False,
+    )
 
-    def __init__(self, system: System, setting: Setting, seed: int) -> None:
-        layout = setting.layout(system.scheme)
-        self._world = MatchingWorld(
-            seed,
-            layout,
-            policy=system.policy,
-            costs=setting.costs,
-            question_seconds=_FOR_EVER,
-            asking_seconds=_FOR_EVER,
-            queue_points_max=_MANY,
-            job_points_max=setting.job_points_max,
-            order_waiting_max=_MANY,
-            is_delivered=False,
-        )
-        self.clock = self._world.clock
-        self._brokers = [
-            self._world.start_broker(f"broker-{number}") for number in range(setting.brokers)
-        ]
-        for name, tokens in setting.placement(layout).table.tokens.items():
-            self._world.start_matcher(name, tokens)
-        lows, highs = setting.drawn_boxes(seed)
-        for place, broker in enumerate(self._brokers):
-            own = slice(place, None, setting.brokers)
-            self._world.subscribe(broker.name, lows[own], highs[own])
-        self._world.run(SETTLE_SECONDS)
-        assert all(node.is_serving for node in self._world.matchers.values())
+
+def start_nodes(
+    cluster: MatchingCluster, testbed: MatcherTestbed, seed: int
+) -> list[SimulatedBroker]:
+    """Start the testbed's nodes, and wait until all matchers serve. Return the brokers."""
+    brokers = [cluster.start_broker(f"broker-{number}") for number in range(testbed.brokers)]
+    for name, tokens in testbed.placement(cluster.layout).table.tokens.items():
+        cluster.start_matcher(name, tokens)
+    lows, highs = testbed.drawn_boxes(seed)
+    for place, broker in enumerate(brokers):
+        own = slice(place, None, testbed.brokers)
+        cluster.subscribe(broker.name, lows[own], highs[own])
+    cluster.run(JOIN_SECONDS)
+    assert all(node.is_serving for node in cluster.matchers.values())
+    return brokers
+
+
+class FullModel:
+    """The full simulation: gossip, feeds, frames, and a search for each point."""
+
+    def __init__(self, system: System, testbed: MatcherTestbed, seed: int) -> None:
+        self._cluster = unlimited_cluster(system, testbed, seed)
+        self._brokers = start_nodes(self._cluster, testbed, seed)
+        self.clock = self._cluster.clock
 
     def addressed(self, points: Floats) -> list[list[float]]:
-        """Brokers do it themselves."""
+        """Leave the choice of candidates to the brokers."""
         found: list[list[float]] = points.tolist()
         return found
 
     def publish(self, broker: int, points: Sequence[Sequence[float]]) -> None:
         node = self._brokers[broker]
         node.publish(node.name, points)
-        self._world.published.clear()
+        self._cluster.published.clear()
 
     def waited_seconds(self) -> list[float]:
-        nodes = self._world.matchers.values()
-        return [node.back.answering.waited_seconds(self.clock.now) for node in nodes]
+        nodes = self._cluster.matchers.values()
+        return [node.side.answers.waited_seconds(self.clock.now) for node in nodes]
 
     def busy_seconds(self) -> list[float]:
-        return [node.busy_seconds for node in self._world.matchers.values()]
+        return [node.busy_seconds for node in self._cluster.matchers.values()]
 
     def run_empty(self) -> None:
-        while any(broker.front.asking.open_points for broker in self._brokers):
-            self._world.run(1.0)
+        while any(broker.side.questions.open_points for broker in self._brokers):
+            self._cluster.run(1.0)

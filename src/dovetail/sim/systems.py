@@ -1,4 +1,4 @@
-"""What BlueDove's experiments compare, and on what (section IV-B). Pure."""
+"""The systems that BlueDove's experiments compare, and the testbed (section IV-B). Pure."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,14 +13,14 @@ from dovetail.attributes.scheme import Scheme
 from dovetail.matcher.layout import Floats, Layout
 from dovetail.matcher.segment_tables import Placement
 from dovetail.sim import workload
-from dovetail.sim.matcher_node import Costs
+from dovetail.sim.matcher_node import MatchingCosts
 
-LINEAR = Costs(question_seconds=0.0, point_seconds=0.0, box_seconds=6e-6)
-"""The paper's matcher, which looks at each box of a dimension's set; a hundred times as slow."""
+LINEAR = MatchingCosts(question_seconds=0.0, point_seconds=0.0, box_seconds=6e-6)
+"""The paper's matcher, which looks at each box of a dimension, a hundred times slower."""
 
 
 class System(NamedTuple):
-    """Who holds a box, and who is asked."""
+    """A partition scheme and a forwarding policy."""
 
     scheme: Scheme
     policy: Policy
@@ -37,7 +37,7 @@ SYSTEMS = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class MatcherTestbed:
     """The workload and the machines. The defaults are the paper's."""
 
     matchers: int = 20
@@ -46,38 +46,38 @@ class Setting:
     spread: float = workload.SPREAD
     width: float = workload.WIDTH
     skewed: int = 0
-    """Dimensions in which points follow the boxes' hot spots (IV-F)."""
+    """Number of dimensions in which points follow the boxes' hot spots (IV-F)."""
     searchable: int = workload.DIMENSIONS
-    """Dimensions that boxes are placed by, of all that they have."""
+    """Number of dimensions along which matchers share the boxes."""
     along: int = 0
-    """The one dimension of p2p."""
+    """The dimension that p2p uses."""
     filled: float = 1.0
-    """Share of each dimension's bounds that values come in, somewhere in the third quarter."""
+    """The share of each dimension's bounds that has values, somewhere in the third quarter."""
     ranged: int = workload.DIMENSIONS
-    """Dimensions that a box has a range on, in turn; on the others it is open."""
+    """Number of dimensions on which a box has a range, in turn; it is open on the others."""
     places: tuple[Tokens, ...] = ()
-    """Of matchers, if their segments are not even ones."""
-    costs: Costs = LINEAR
+    """The matchers' segments, if they are not even."""
+    costs: MatchingCosts = LINEAR
     job_points_max: int = 1
-    """Points that a matcher matches together."""
+    """Points that a matcher matches in one job."""
     points_at_once: int = 1
-    """That a broker reads together, and asks about by what it knows then."""
+    """Points that a broker reads together, and for which it chooses matchers at once."""
 
     def layout(self, scheme: Scheme) -> Layout:
         bounds = tuple(self._bounds(spot) for spot in workload.hot_spots().tolist())
         if scheme is Scheme.MPARTITION:
             return Layout("s", bounds, tuple(range(self.searchable)), scheme, WIDE_SHARE)
-        # In the baselines the width of a range decides nothing.
+        # In the baselines the width of a range has no effect.
         return Layout("s", bounds, (self.along,), scheme, 1.0)
 
     def _bounds(self, hot_spot: float) -> Bounds:
-        """Where values fill little of them, they lie at another place of each dimension."""
+        """If values fill a small part of the bounds, that part differs by dimension."""
         unused = workload.LENGTH / self.filled - workload.LENGTH
         low = -unused * (0.5 + hot_spot / workload.LENGTH / 4)
         return Bounds(low, low + unused + workload.LENGTH)
 
     def placement(self, layout: Layout) -> Placement:
-        """Even segments, as of matchers that began together, where no places are given."""
+        """Return the given segments, or even ones, as of matchers that started together."""
         names = [f"matcher-{number:03d}" for number in range(self.matchers)]
         if self.places:
             return Placement(layout, dict(zip(names, self.places, strict=True)))

@@ -1,10 +1,10 @@
 """BlueDove's subscriptions and publications (section IV-B), from a seed.
 
-Dimensions are 1,000 long. Boxes are `width` wide; their centres are normal around a hot spot, drawn
-again where they fall outside, and what of a box lies outside is cut off. The hot spots of the
-dimensions are spread evenly, so that each dimension is skewed in its own place. Values of points
-are uniform; in the last `skewed` dimensions they follow the boxes' hot spot instead, the adverse
-skew of section IV-F. For what the paper lacks, a share of the ranges is open.
+Dimensions are 1,000 long. Boxes are `width` wide and cropped to the axis. Their centres have a
+normal distribution around a hot spot; centres outside the axis are drawn again. The hot spots are
+spread evenly, so that each dimension is skewed at a different place. Values of points are uniform;
+in the last `skewed` dimensions they follow the boxes' hot spot instead, the adverse skew of section
+IV-F. Beyond the paper, a share of the ranges can be open.
 """
 
 from statistics import NormalDist
@@ -27,7 +27,7 @@ def bounds(dimensions: int = DIMENSIONS) -> tuple[Floats, Floats]:
 
 
 def hot_spots(dimensions: int = DIMENSIONS) -> Floats:
-    """In the middles of as many equal parts of the axis."""
+    """Return the middles of as many equal parts of the axis."""
     parts = np.arange(dimensions, dtype=np.float64)
     return np.asarray((parts + 0.5) * (LENGTH / dimensions), np.float64)
 
@@ -36,15 +36,15 @@ def _cropped_normal(rng: np.random.Generator, centres: Floats, count: int, sprea
     drawn = np.empty((count, len(centres)))
     for j, centre in enumerate(centres):
         column = drawn[:, j]
-        wanted = np.arange(count)
-        while len(wanted):
-            column[wanted] = rng.normal(centre, spread, len(wanted))
-            wanted = wanted[(column[wanted] < 0) | (column[wanted] >= LENGTH)]
+        outside = np.arange(count)
+        while len(outside):
+            column[outside] = rng.normal(centre, spread, len(outside))
+            outside = outside[(column[outside] < 0) | (column[outside] >= LENGTH)]
     return drawn
 
 
 def shares(dimension: int, spread: float = SPREAD) -> Floats:
-    """Of centres below each of `SHARES` values, from 0 to the end of the axis."""
+    """Return the share of centres below each of `SHARES` values from 0 to the axis' end."""
     centre = float(hot_spots()[dimension])
     drawn = NormalDist(centre, spread)
     below = np.array([drawn.cdf(value) for value in np.linspace(0.0, LENGTH, SHARES)])
@@ -61,7 +61,7 @@ def boxes(
     open_share: float = 0.0,
     centres: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """Lower and upper borders; what lies outside the axis is cut off. `centres`: the hot spots."""
+    """Draw boxes: lower and upper borders, cropped to the axis. `centres`: the hot spots."""
     rng = np.random.default_rng((seed, 0))
     around = hot_spots(dimensions) if centres is None else centres
     middles = _cropped_normal(rng, around, count, spread)

@@ -1,7 +1,7 @@
-"""A column of topics: all their bytes in one array, and where each begins.
+"""A column of topics or filters: all their bytes in one array, and where each begins.
 
-This is what kernels take, and it is an Arrow string column's own layout, so that a batch from
-Spark is searched without a copy. Nothing here imports Arrow: an array brings its buffers along.
+Kernels take topics in this layout. An Arrow string column has the same, so a batch from Spark is
+searched without a copy. Nothing here imports Arrow: an array brings its buffers along.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ _OFFSET_TYPES = {
 
 
 class ArrowArray(Protocol):
-    """The part of `pyarrow.Array` that is used."""
+    """The part of `pyarrow.Array` that a column needs."""
 
     @property
     def type(self) -> Any: ...  # noqa: ANN401
@@ -35,7 +35,7 @@ class ArrowArray(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class TopicColumn:
     """Row i is `data[offsets[i]:offsets[i + 1]]`. Both arrays are read-only."""
 
     data: npt.NDArray[np.uint8]
@@ -60,16 +60,16 @@ class Column:
         return (self[row] for row in range(len(self)))
 
     @classmethod
-    def of(cls, texts: Iterable[str | bytes]) -> "Column":
-        """From texts, as they are: whoever takes them from outside checks them (names.py)."""
+    def of(cls, texts: Iterable[str | bytes]) -> "TopicColumn":
+        """Make a column of texts. The caller checks texts from outside (names.py)."""
         encoded = [text.encode() if isinstance(text, str) else text for text in texts]
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(text) for text in encoded], out=offsets[1:])
         return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
 
     @classmethod
-    def of_arrow(cls, array: ArrowArray) -> "Column":
-        """From an Arrow array of strings or binaries without nulls; the text is not copied."""
+    def of_arrow(cls, array: ArrowArray) -> "TopicColumn":
+        """Make a column of an Arrow array without nulls; the text is not copied."""
         offset_type = _OFFSET_TYPES.get(str(array.type))
         if offset_type is None:
             raise ConfigError(f"topics must be a column of strings or binaries, not {array.type}")

@@ -1,16 +1,16 @@
-"""The index a broker keeps of its own subscriptions: which filters match this topic? Exactly.
+"""The exact index of a broker's own filters: it finds those that match a topic.
 
-A mapping from filters to whatever the broker wants to know about them. All of it is flat arrays,
-grown by half when full and given back when nearly empty (kernels/trie.py has the layout): a million
-filters of six random levels take some hundreds of bytes each, and no Python object but the value. A
-match costs what the part of the tree costs that the topic reaches, whatever else is in it.
+The trie maps filters to values of any type. It consists of flat arrays, which grow by half when
+full and shrink when nearly empty (kernels/trie.py has the layout). A million filters of six random
+levels take some hundreds of bytes each, and no Python object but the value. A match visits only the
+part of the tree that the topic reaches.
 
-No call takes long, however much is in: what has to move to larger or smaller arrays does so bit by
-bit, with the changes that follow. Where a topic reaches a large part of the tree, it is searched in
-pieces (`search`).
+No call takes long, however many filters there are: nodes and texts move to larger or smaller arrays
+bit by bit, with the changes that follow. A topic that reaches a large part of the tree is searched
+in pieces (`search`).
 
 A call is whole before another thread's begins (kernels keep the interpreter's lock), but changes
-from several threads have to take turns.
+from several threads must take turns.
 """
 
 import mmap
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.topics.kernels import trie as kernels
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int32]
@@ -38,61 +38,61 @@ _FILTERS_GROWTH_MAX = 1 << 18
 _TEXT_MIN = 1024
 _MATCHES_MIN = 64
 _FREE = -1
-_STEPS_MAX = 1 << 62  # as good as all nodes
+_STEPS_MAX = 1 << 62  # no limit
 _NO_TEXT = np.zeros(0, np.uint8)
 _PAGED_BYTES_MIN = 1 << 20
 
-# With each change so much is moved. A table is then empty before the one that it moves to is full:
-# that has room for a third as many nodes more, and sixteen slots are moved for each; and a buffer
-# has room for half as much text more, of which each byte moves a quarter of a filter.
+# Each change moves so much. A table is then empty before its successor is full: the successor has
+# room for a third more nodes, and each new node moves sixteen slots. A new buffer has room for half
+# as much text again, and each byte of it moves a quarter of a filter.
 _MOVED_MIN = 64
 _SLOTS_PER_NODE = 16
 _BYTES_PER_TEXT = 4
 
 
 class FilterTrie(MutableMapping[str | bytes, Value]):
-    """Filters are taken as they are: whoever takes them from outside checks them (names.py)."""
+    """A mapping from filters to values. The caller checks filters from outside (names.py)."""
 
     def __init__(self, *, seed: int = 0) -> None:
         self._seed = np.uint64(seed)
-        self._table = _Table(_SLOTS_MIN)
-        self._older = _Table(0)
-        self._left_over: list[_Table] = []  # whose memory has to be given back
-        self._older_at = 0  # what is before it has moved
+        self._table = _NodeTable(_SLOTS_MIN)
+        self._older = _NodeTable(0)
+        self._unmapping: list[_NodeTable] = []  # moved; their memory goes bit by bit
+        self._older_at = 0  # slots before this one have moved
         self._nodes_used = 0
         self._texts: tuple[Bytes, Bytes] = (np.zeros(_TEXT_MIN, np.uint8), _NO_TEXT)
-        self._text_in = 0  # which of the two; what is in the other one moves there
-        self._texts_at = 0  # filters below this number have done so
-        self._text_owed = 0  # bytes that may have to: there is room for them
+        self._text_in = 0  # the buffer in use; texts in the other one move there
+        self._texts_at = 0  # texts of filters below this number have moved
+        self._text_to_move = 0  # bytes in the other buffer, for which there is room
         self._text_end = 0
         self._text_live = 0
         self._spans = np.zeros((_FILTERS_MIN, 2), np.int64)
         self._following = np.zeros(_FILTERS_MIN, np.int32)
         self._values: list[Value | None] = []
-        self._free: list[int] = []  # numbers that were, and mostly are
+        self._free: list[int] = []  # numbers that were free, and mostly are
         self._count = 0
         self._changes = 0
 
     def match(self, topic: str | bytes) -> list[Value]:
-        """The values of all filters that match this (valid) topic name."""
+        """Return the values of all filters that match this (valid) topic name."""
         topic = topic.encode() if isinstance(topic, str) else topic
         (numbers,) = self.match_many((topic,))
         # Once each: prefixes whose hashes collide may lead to a filter twice.
         return [self.value(number) for number in dict.fromkeys(numbers)]
 
     def match_many(self, topics: Sequence[bytes]) -> list[tuple[int, ...]]:
-        """The numbers of the filters that match each of these (valid) topic names.
+        """Return the numbers of the filters that match each of these (valid) topic names.
 
-        A filter's number holds until the trie changes; one number may be there twice.
+        A filter's number is valid until the trie changes. A number may occur twice.
         """
         return [found or () for found in self.match_some(topics, _STEPS_MAX)]
 
     def match_some(
         self, topics: Sequence[bytes], steps_max: int
     ) -> Sequence[tuple[int, ...] | None]:
-        """The same, but for all topics together about so many nodes are looked at.
+        """Match as `match_many`, and visit about `steps_max` nodes for all topics together.
 
-        None where that is not enough; `search` is for that.
+        A topic that needs more nodes gets None; use `search` for it.
         """
         text = np.frombuffer(b"".join(topics), np.uint8)
         ends = np.fromiter(accumulate(map(len, topics)), np.int64, len(topics))
@@ -104,8 +104,8 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
             tuple(islice(found, matched)) if matched >= 0 else None for matched in counts.tolist()
         ]
 
-    def match_column(self, topics: Column) -> tuple[Numbers, Numbers]:
-        """The same as arrays: how many filters match each topic, and their numbers."""
+    def match_column(self, topics: TopicColumn) -> tuple[Numbers, Numbers]:
+        """Return arrays: how many filters match each topic, and their numbers."""
         start = topics.offsets[0]
         return self._match(topics.data[start:], topics.offsets[1:] - start, _STEPS_MAX)
 
@@ -134,10 +134,10 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
             room = count
 
     def search(self, topic: bytes, steps: int) -> Iterator[list[int]]:
-        """The same for one topic, in pieces of so many nodes, as long as it may take.
+        """Yield the numbers of the filters that match one topic, in pieces of `steps` nodes.
 
-        The trie may change between two pieces, and numbers hold until it does. What is in from the
-        beginning to the end is found.
+        The trie may change between two pieces; numbers are valid until it does. A filter that is in
+        from the beginning to the end is found.
         """
         text = np.frombuffer(topic, np.uint8)
         levels = np.empty(topic.count(b"/") + 1, np.uint64)
@@ -171,7 +171,7 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
             yield numbers[:count].tolist()
 
     def value(self, number: int) -> Value:
-        """The value of the filter that has this number."""
+        """Return the value of the filter with this number."""
         return self._values[number]  # type: ignore[return-value]
 
     def __getitem__(self, topic_filter: str | bytes) -> Value:
@@ -181,7 +181,7 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         self._values[self._put(_encoded(topic_filter))] = value
 
     def setdefault(self, topic_filter: str | bytes, default: Value) -> Value:
-        """The filter's value, which is `default` if it was not in."""
+        """Return the filter's value; insert `default` if it was not in."""
         count = self._count
         number = self._put(_encoded(topic_filter))
         if self._count > count:
@@ -189,7 +189,7 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         return self._values[number]  # type: ignore[return-value]
 
     def _put(self, wanted: bytes) -> int:
-        """The number of a filter, which is put in if it was not."""
+        """Return the number of a filter, and insert the filter if it was not in."""
         self._make_room_for_nodes(2 + wanted.count(b"/"))
         self._make_room_for_text(len(wanted))
         number = self._next_number()
@@ -216,7 +216,7 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         self._nodes_used += fresh
         self._text_end += len(wanted)
         self._text_live += len(wanted)
-        self._move_on(_SLOTS_PER_NODE * fresh, len(wanted) // _BYTES_PER_TEXT)
+        self._continue_moves(_SLOTS_PER_NODE * fresh, len(wanted) // _BYTES_PER_TEXT)
         return number
 
     def __delitem__(self, topic_filter: str | bytes) -> None:
@@ -238,14 +238,14 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         self._free.append(number)
         self._count -= 1
         self._changes += 1
-        self._give_back()
-        self._move_on(0, 0)
+        self._shrink()
+        self._continue_moves(0, 0)
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[bytes]:
-        """The filters, in no particular order."""
+        """Yield the filters, in no particular order."""
         changes = self._changes
         for number in range(len(self._values)):
             if changes != self._changes:
@@ -255,33 +255,33 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
 
     def clear(self) -> None:
         seed, changes = int(self._seed), self._changes
-        left_over = [*self._left_over, *(t for t in (self._table, self._older) if t.is_large)]
+        unmapping = [*self._unmapping, *(t for t in (self._table, self._older) if t.is_large)]
         self.__init__(seed=seed)  # type: ignore[misc]
-        self._left_over = left_over
+        self._unmapping = unmapping
         self._changes = changes + 1
 
     def tidy(self) -> bool:
-        """Do some of what earlier changes have left to be moved or given back.
+        """Do some of the moves that earlier changes began. Return False if there were none.
 
-        False if there was nothing. Changes do it too; this is for when there are none.
+        Changes do it too; call this while there are none.
         """
         is_tidy = not (
-            self._left_over or len(self._older.nodes) or len(self._texts[1 - self._text_in])
+            self._unmapping or len(self._older.nodes) or len(self._texts[1 - self._text_in])
         )
-        self._move_on(0, 0)
+        self._continue_moves(0, 0)
         return not is_tidy
 
     def popitem(self) -> tuple[bytes, Value]:
-        """Any filter, taken out with its value."""
+        """Remove any filter. Return it with its value."""
         if not self._count:
             raise KeyError("the trie is empty")
-        self._take_back()
+        self._drop_free_at_end()
         topic_filter = self._text(len(self._values) - 1)
         return topic_filter, self.pop(topic_filter)
 
     @property
     def nbytes(self) -> int:
-        """Memory taken, without the values themselves."""
+        """Return the memory in bytes, without the values themselves."""
         arrays = (self._table.nodes, self._older.nodes, *self._texts, self._spans, self._following)
         lists = self._values.__sizeof__() + self._free.__sizeof__()
         return sum(array.nbytes for array in arrays) + lists
@@ -310,12 +310,12 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
     # Numbers ------------------------------------------------------------------------
 
     def _next_number(self) -> int:
-        """One that is free: the last of `_free`, or the one behind all."""
+        """Return a free number: the last of `_free`, or the one behind all."""
         for _ in range(_MOVED_MIN):
             if not self._free:
                 break
             number = self._free[-1]
-            # It may have been taken back, and maybe given again, since it was put there.
+            # It may have been dropped, and perhaps given again, since it was put there.
             if number < len(self._values) and self._spans[number, 0] == _FREE:
                 return number
             self._free.pop()
@@ -326,22 +326,22 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
             self._following.resize(rows, refcheck=False)
         return number
 
-    def _take_back(self) -> None:
-        """Numbers at the end that are free."""
+    def _drop_free_at_end(self) -> None:
+        """Drop free numbers at the end."""
         count = len(self._values)
         if count and self._spans[count - 1, 0] == _FREE:
             del self._values[kernels.count_used(self._spans, count) :]
 
     # Nodes and texts move -----------------------------------------------------------
 
-    def _move_on(self, slots: int, texts: int) -> None:
-        """What has still to move from a full or an empty array to another one, some of it."""
+    def _continue_moves(self, slots: int, texts: int) -> None:
+        """Move some of the nodes and texts that are still in an old array."""
         if len(self._older.nodes):
             self._move_nodes(max(slots, _MOVED_MIN))
         if len(self._texts[1 - self._text_in]):
             self._move_texts(max(texts, _MOVED_MIN))
-        if self._left_over and not self._left_over[-1].give_back():
-            self._left_over.pop()
+        if self._unmapping and not self._unmapping[-1].release_some():
+            self._unmapping.pop()
 
     def _make_room_for_nodes(self, nodes: int) -> None:
         wanted = self._nodes_used + nodes
@@ -353,7 +353,7 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         if len(self._older.nodes):
             self._move_nodes(len(self._older.nodes))
         self._older, self._older_at = self._table, 0
-        self._table = _Table(slots)
+        self._table = _NodeTable(slots)
         self._move_nodes(_MOVED_MIN)
 
     def _move_nodes(self, slots: int) -> None:
@@ -362,23 +362,23 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         )
         if self._older_at == len(self._older.nodes):
             if self._older.is_large:
-                self._left_over.append(self._older)
-            self._older, self._older_at = _Table(0), 0
+                self._unmapping.append(self._older)
+            self._older, self._older_at = _NodeTable(0), 0
 
     def _make_room_for_text(self, size: int) -> None:
-        if self._text_end + self._text_owed + size > len(self._texts[self._text_in]):
+        if self._text_end + self._text_to_move + size > len(self._texts[self._text_in]):
             self._move_texts(len(self._values))
             if self._text_end + size > len(self._texts[self._text_in]):
                 self._begin_to_move_texts(size)
 
     def _begin_to_move_texts(self, room: int) -> None:
-        """Those that are still in, to the front of a buffer with room to spare."""
+        """Begin to move all texts to a new buffer with room to spare."""
         text = np.zeros(max((self._text_live + room) * 3 // 2, _TEXT_MIN), np.uint8)
         first, second = self._texts
         self._texts = (text, second) if self._text_in else (first, text)
         self._text_in = 1 - self._text_in
         self._text_end = 0
-        self._text_owed = self._text_live
+        self._text_to_move = self._text_live
         self._texts_at = 0
         self._move_texts(_MOVED_MIN)
 
@@ -389,20 +389,20 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         end = kernels.move_texts(
             *self._texts, bool(self._text_in), self._spans, self._texts_at, stop, self._text_end
         )
-        self._text_owed -= end - self._text_end
+        self._text_to_move -= end - self._text_end
         self._text_end = end
         self._texts_at = stop
         if stop == len(self._values):
             first, second = self._texts
             self._texts = (_NO_TEXT, second) if self._text_in else (first, _NO_TEXT)
-            self._text_owed = 0
+            self._text_to_move = 0
 
-    def _give_back(self) -> None:
-        """Memory that is hardly used any more."""
+    def _shrink(self) -> None:
+        """Begin to move to smaller arrays if most of the memory is unused."""
         if not self._count:
             self.clear()
             return
-        self._take_back()
+        self._drop_free_at_end()
         if (
             self._nodes_used < _LOAD_MIN * len(self._table.nodes)
             and len(self._table.nodes) > _SLOTS_MIN
@@ -417,12 +417,12 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
             self._following = self._following[:numbers].copy()
 
 
-class _Table:
-    """A table without nodes, at first; a large one comes and goes in small pages.
+class _NodeTable:
+    """The memory of a hash table of nodes; a large table comes and goes in small pages.
 
-    It is used here and there, and a large page is cleared when it is first touched: the first
-    change to a large table would wait for hundreds of those. All of its pages given back at once
-    take as long.
+    Nodes are spread over the table, and a huge page is cleared when it is first touched: the first
+    change to a large table would wait for hundreds of them. To release all pages at once takes as
+    long.
     """
 
     def __init__(self, slots: int) -> None:
@@ -441,8 +441,8 @@ class _Table:
     def is_large(self) -> bool:
         return self._memory is not None
 
-    def give_back(self) -> bool:
-        """Some of its memory, when it is not used any more; False when that was the last."""
+    def release_some(self) -> bool:
+        """Release some of an unused table's memory. Return False when none is left."""
         if self._memory is None or self._left <= _PAGED_BYTES_MIN:
             return False
         self._left = (self._left - 1) // _PAGED_BYTES_MIN * _PAGED_BYTES_MIN

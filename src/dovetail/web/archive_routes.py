@@ -1,15 +1,15 @@
-"""`GET /archive...`: what a broker has archived, and its subscriptions, while it runs.
+"""`GET /archive...`: the archived rows of a broker and its subscriptions, while it runs.
 
-    /archive?after=SEQUENCE           which rows there are above it, as JSON
-    /archive/rows?after=...&upto=...  rows, in their order, as an Arrow stream (archive/columns.py);
-                                      the header `dovetail-upto` says how far they go
-    /archive/subscriptions?known=...  those of now (archive/subscription_files.py), as an
-                                      Arrow stream; the header `dovetail-version` says which
-                                      version that is, and 204 that it is the one that is known
+    /archive?after=SEQUENCE           the sequences of the rows above an offset, as JSON
+    /archive/rows?after=...&upto=...  rows, in order, as an Arrow stream (archive/columns.py); the
+                                      header `dovetail-upto` is the offset that they reach
+    /archive/subscriptions?known=...  the current subscriptions (archive/subscription_files.py),
+                                      as an Arrow stream; the header `dovetail-version` is their
+                                      version, and 204 means that the client knows it already
 
-An answer with rows is bounded, so who wants more asks again from there. It is what was published,
-whatever access rules say of its topics: so it is for administrators, as is judged by
-`Views.administer`.
+An answer with rows is bounded; a reader asks again from its offset. The rows hold publications of
+all topics, whatever the access rules say, so only administrators may read them
+(`AccessView.administer`).
 """
 
 from starlette.exceptions import HTTPException
@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from dovetail.api.reports import ArchiveQuery, RowsQuery, SubscriptionsQuery
 from dovetail.errors import DovetailError
-from dovetail.web.requests import claim_of, query_of, reply
+from dovetail.web.requests import credentials_of, query_of, reply
 from dovetail.web.views import ArchiveView, Views
 
 UPTO_HEADER = "dovetail-upto"
@@ -29,7 +29,7 @@ _ARROW = "application/vnd.apache.arrow.stream"
 
 def archive_routes(views: Views) -> list[Route]:
     async def archive_of(request: Request) -> ArchiveView:
-        await views.access.administer(claim_of(request))
+        await views.access.administer(credentials_of(request))
         if views.archive is None:
             raise HTTPException(
                 404, "this broker has no archive: its configuration names no archive.topics"

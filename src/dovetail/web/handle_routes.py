@@ -1,6 +1,6 @@
-"""Messages by handle over HTTP: requests to `Handles`, and what it says to answers.
+"""Messages by handle over HTTP: each route calls one method of `HandleService`.
 
-What holds for all of these requests is in requests.py.
+requests.py has the rules for all requests.
 """
 
 import asyncio
@@ -9,40 +9,40 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dovetail.api.handles import Acknowledgements, Order, PollQuery
+from dovetail.api.handles import AcknowledgeRequest, HandleDefinition, PollQuery
 from dovetail.web.openapi import DOCUMENT
-from dovetail.web.requests import body_of, claim_of, query_of, reply, resource
+from dovetail.web.requests import body_of, credentials_of, query_of, reply, resource
 from dovetail.web.views import Views
 
 
 def subscription_routes(views: Views) -> list[Route]:
     handles = views.handles
 
-    async def who(request: Request) -> str | None:
-        return await views.access.log_in(claim_of(request))
+    async def user_of(request: Request) -> str | None:
+        return await views.access.log_in(credentials_of(request))
 
     async def subscribe(request: Request) -> Response:
-        user = await who(request)
-        made = await handles.subscribe(user, await body_of(request, Order))
+        user = await user_of(request)
+        made = await handles.subscribe(user, await body_of(request, HandleDefinition))
         return reply(made, 201, {"location": f"/subscriptions/{made.handle}"})
 
     async def describe(request: Request) -> Response:
-        user = await who(request)
+        user = await user_of(request)
         return reply(await handles.describe(user, request.path_params["handle"]))
 
     async def unsubscribe(request: Request) -> Response:
-        user = await who(request)
+        user = await user_of(request)
         await handles.unsubscribe(user, request.path_params["handle"])
         return Response(status_code=204)
 
     async def poll(request: Request) -> Response:
-        user = await who(request)
+        user = await user_of(request)
         query = query_of(request, PollQuery)
         polling = asyncio.ensure_future(handles.poll(user, request.path_params["handle"], query))
-        leaving = asyncio.ensure_future(_left(request))
+        leaving = asyncio.ensure_future(_disconnect(request))
         try:
             await asyncio.wait({polling, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            # Who has gone gets an answer too, which nobody reads.
+            # A client that has left gets an answer too, which nobody reads.
             return reply(polling.result()) if polling.done() else Response(status_code=204)
         finally:
             polling.cancel()
@@ -50,8 +50,8 @@ def subscription_routes(views: Views) -> list[Route]:
             await asyncio.gather(polling, leaving, return_exceptions=True)
 
     async def acknowledge(request: Request) -> Response:
-        user = await who(request)
-        done = await body_of(request, Acknowledgements)
+        user = await user_of(request)
+        done = await body_of(request, AcknowledgeRequest)
         return reply(await handles.acknowledge(user, request.path_params["handle"], done.ids))
 
     async def openapi(_request: Request) -> Response:
@@ -67,7 +67,7 @@ def subscription_routes(views: Views) -> list[Route]:
     ]
 
 
-async def _left(request: Request) -> None:
-    """When the client has gone."""
+async def _disconnect(request: Request) -> None:
+    """Wait until the client has left."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

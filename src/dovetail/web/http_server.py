@@ -1,6 +1,6 @@
 """The HTTP server of a node, in the node's own event loop.
 
-The sockets are bound here and not by uvicorn, which ends the process when it cannot.
+This module binds the sockets, because uvicorn ends the process if it cannot.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from dovetail.process import ports
 from dovetail.web.views import MatcherViews, Views
 
 if TYPE_CHECKING:
-    from dovetail.web.uvicorn_server import Server
+    from dovetail.web.uvicorn_server import EmbeddedServer
 
 
 class HttpServer:
-    """Serves the pages of pages.py, or of a matcher. Port 0 takes a free one."""
+    """Serves the pages of a broker or a matcher. Port 0 takes any free port."""
 
     def __init__(
         self,
@@ -27,9 +27,9 @@ class HttpServer:
         may_move: bool = False,
         shares_port: bool = False,
     ) -> None:
-        """One that `may_move` takes a port behind its own if that one is taken.
+        """`may_move`: if the port is taken, use a later one.
 
-        `shares_port`: with who started us, and holds it.
+        `shares_port`: our parent process holds the port.
         """
         self.moved_because: str | None = None
         self._may_move = may_move
@@ -39,11 +39,11 @@ class HttpServer:
         self._port = port
         self._views = views
         self._sockets: ports.Sockets = []
-        self._server: Server | None = None
+        self._server: EmbeddedServer | None = None
         self._serving: asyncio.Task[None] | None = None
 
     async def bind(self) -> None:
-        """Take the port. Nobody can connect yet."""
+        """Bind the port. Nobody can connect yet."""
         host, port = self._host, self._port
         try:
             self._sockets, moved = await asyncio.to_thread(
@@ -55,13 +55,13 @@ class HttpServer:
             self.moved_because = _refused(host, port, moved).message
 
     async def prepare(self) -> None:
-        """Open and import all that it needs. From here on only connections take descriptors."""
+        """Import all modules and open all files. From here on only connections take descriptors."""
         if self._server is None:
-            # In a thread: other nodes shall not wait for the imports.
+            # In a thread, so that other nodes do not wait for the imports.
             self._server = await asyncio.to_thread(self._make_server)
 
     async def start(self) -> tuple[str, int]:
-        """Listen, and say where. Whoever connects from here on is answered."""
+        """Accept connections, and return the host and port."""
         if not self._sockets:
             await self.bind()
         await self.prepare()
@@ -78,7 +78,7 @@ class HttpServer:
         return str(host), int(port)
 
     async def stop(self) -> None:
-        """Take no more requests, finish those under way, and end. Again: nothing happens."""
+        """Accept no more requests, finish those under way, and end. Safe to call twice."""
         ports.close(self._sockets)
         self._sockets = []
         if self._server is None or self._serving is None:
@@ -87,8 +87,8 @@ class HttpServer:
         serving, self._serving = self._serving, None
         await serving
 
-    def _make_server(self) -> "Server":
-        # Late, for commands that serve nothing.
+    def _make_server(self) -> "EmbeddedServer":
+        # Imported late: commands that serve nothing do not need it.
         from dovetail.web.matcher_pages import make_matcher_application
         from dovetail.web.pages import make_application
         from dovetail.web.uvicorn_server import make_server

@@ -1,4 +1,4 @@
-"""The pages of a matcher: how it is, for people and for Prometheus."""
+"""The pages of a matcher: health, metrics and the cluster."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -24,19 +24,19 @@ _INDEX = f"""Dovetail {__version__}, a matcher
 /cluster  all nodes of the cluster, as JSON
 """
 
-COUNTED: Mapping[str, tuple[str, Callable[[MatcherReport], float]]] = {
+COUNTERS: Mapping[str, tuple[str, Callable[[MatcherReport], float]]] = {
     "matcher_points": (
-        "Publications that this matcher was asked about and has answered for.",
+        "Publications for which this matcher has answered questions.",
         lambda matcher: matcher.points_answered,
     ),
     "matcher_points_unsure": (
-        "Of these, the ones that some broker had to look for in its own clauses.",
+        "Of these, the ones for which a broker had to evaluate its own clauses.",
         lambda matcher: matcher.points_unsure,
     ),
 }
-STANDING: Mapping[str, tuple[str, Callable[[MatcherReport], float]]] = {
+GAUGES: Mapping[str, tuple[str, Callable[[MatcherReport], float]]] = {
     "matcher_serving": (
-        "1 while this matcher is asked, else 0: it joins, or leaves.",
+        "1 while brokers ask this matcher; 0 while it joins or leaves.",
         lambda matcher: matcher.phase == "serving",
     ),
     "matcher_boxes": (
@@ -48,13 +48,13 @@ STANDING: Mapping[str, tuple[str, Callable[[MatcherReport], float]]] = {
         lambda matcher: matcher.points_waiting,
     ),
     "matcher_busy_share": (
-        "The share of the last second or so that went into matching, and into what was fed.",
+        "The share of the last second or so spent on matching and on the feed of boxes.",
         lambda matcher: matcher.busy_share,
     ),
 }
 
 
-PARTS: Mapping[str, tuple[str, Callable[[PartReport], float]]] = {
+PART_GAUGES: Mapping[str, tuple[str, Callable[[PartReport], float]]] = {
     "matcher_part_boxes": (
         "Boxes that this matcher holds along a dimension of a space.",
         lambda part: part.boxes,
@@ -64,26 +64,28 @@ PARTS: Mapping[str, tuple[str, Callable[[PartReport], float]]] = {
         lambda part: part.queue,
     ),
     "matcher_part_arrival_rate": (
-        "Publications a second that this matcher was asked about along a dimension.",
+        "Publications per second that brokers ask this matcher about along a dimension.",
         lambda part: part.arrival_rate,
     ),
     "matcher_part_matching_rate": (
-        "Publications a second that it can answer for there; 0 while it has answered for none.",
+        "Publications per second that it can match there; 0 until it has matched one.",
         lambda part: part.matching_rate,
     ),
     "matcher_part_low": (
         "Where this matcher's segment of a dimension begins; NaN while it has none.",
-        lambda part: _end(part, lambda segment: segment.low, -math.inf),
+        lambda part: _segment_end(part, lambda segment: segment.low, -math.inf),
     ),
     "matcher_part_high": (
         "Where this matcher's segment of a dimension ends; NaN while it has none.",
-        lambda part: _end(part, lambda segment: segment.high, math.inf),
+        lambda part: _segment_end(part, lambda segment: segment.high, math.inf),
     ),
 }
-"""Of each space and dimension, which are labels. The latter is empty where each matcher has all."""
+"""Gauges per space and dimension, which are labels. The dimension is empty in the scheme `full`."""
 
 
-def _end(part: PartReport, read: Callable[[SegmentReport], float | None], infinity: float) -> float:
+def _segment_end(
+    part: PartReport, read: Callable[[SegmentReport], float | None], infinity: float
+) -> float:
     if part.segment is None:
         return math.nan
     end = read(part.segment)
@@ -91,24 +93,24 @@ def _end(part: PartReport, read: Callable[[SegmentReport], float | None], infini
 
 
 class MatcherCollector(Collector):
-    """Asks at each scrape."""
+    """Reads the current values at each scrape."""
 
     def __init__(self, views: MatcherViews) -> None:
         self._views = views
 
     def describe(self) -> list[Metric]:
-        """Nothing: a registry that asks takes our names as they come."""
+        """Return nothing: the registry then accepts the names that `collect` yields."""
         return []
 
     def collect(self) -> Iterator[Metric]:
         matcher = self._views.report().matcher
         assert matcher is not None
         yield build_info()
-        for name, (text, read) in COUNTED.items():
+        for name, (text, read) in COUNTERS.items():
             yield CounterMetricFamily(f"dovetail_{name}", text, value=read(matcher))
-        for name, (text, read) in STANDING.items():
+        for name, (text, read) in GAUGES.items():
             yield GaugeMetricFamily(f"dovetail_{name}", text, value=read(matcher))
-        for name, (text, value) in PARTS.items():
+        for name, (text, value) in PART_GAUGES.items():
             gauge = GaugeMetricFamily(f"dovetail_{name}", text, labels=["space", "dimension"])
             for part in matcher.parts:
                 gauge.add_metric([part.space, part.dimension], value(part))

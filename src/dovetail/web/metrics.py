@@ -1,8 +1,8 @@
-"""Counters and gauges as Prometheus reads them.
+"""Counters and gauges of a broker for Prometheus.
 
-A metric is named after its field: `dovetail_<field>_total` for what is counted, `dovetail_<field>`
-for how things stand, `dovetail_peer_...` with the label `peer` for one of the other brokers.
-Nothing is kept here: each scrape reads the numbers as they are.
+A metric is named after its field: `dovetail_<field>_total` for a counter, `dovetail_<field>` for a
+gauge, `dovetail_peer_...` with the label `peer` for another broker. This module stores nothing:
+each scrape reads the current numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -41,53 +41,53 @@ HELP: Mapping[str, str] = {
     "commits": "Transactions of the store.",
     "commit_failures": "Transactions that the store could not make.",
     "sessions_expired": "Sessions that were ended because their client did not come back in time.",
-    "publishes_forwarded": "Publications sent or owed to other brokers, once for each of them.",
+    "publishes_forwarded": "Publications sent to other brokers or spooled, once for each of them.",
     "publishes_from_peers": "Publications that came from other brokers.",
     "publishes_in_vain": "Publications from other brokers that nobody here had subscribed to.",
     "peer_messages_dropped": "Publications that another broker did not get: QoS 0 while it was "
-    "down or did not keep up, others beyond what may be owed to it.",
+    "down or too slow, others beyond the limits of its spool.",
     "group_messages_passed_on": "Publications for a member of a shared subscription that had left, "
     "given to a member at another broker.",
     "attributes_unreadable": "Publications whose attributes could not be read, so that no "
     "where-clause held for them.",
     "archive_rows": "Publications that are in files of the archive.",
-    "archive_files": "Files that the archive has got.",
-    "archive_rows_dropped": "Publications that the archive did not get, since more waited for it "
-    "than may (archive.buffer_bytes_max).",
-    "archive_failures": "Times that the archive's folder did not take a file.",
-    "engine_rows": "Publications that went to the archive for an engine to look at their clauses.",
+    "archive_files": "Files written to the archive.",
+    "archive_rows_dropped": "Publications not archived, because too many waited "
+    "(archive.buffer_bytes_max).",
+    "archive_failures": "Failed attempts to write a file of the archive.",
+    "engine_rows": "Publications archived so that an engine evaluates the where-clauses.",
     "engine_deliveries": "Deliveries to sessions and groups that an engine found.",
-    "engine_repeats": "Publications that an engine handed over again, and that were passed over.",
+    "engine_repeats": "Publications that an engine sent again, and that were ignored.",
     "clients_connected": "Clients that are connected.",
     "sessions": "Sessions, of clients connected or not.",
     "subscriptions": "Subscriptions of all sessions.",
     "retained_messages": "Topics that have a retained message.",
     "retained_bytes": "Bytes of the retained messages.",
-    "queued_messages": "Messages that wait in sessions, sent and not acknowledged ones among them.",
+    "queued_messages": "Messages that wait in sessions, including those in flight.",
     "queued_bytes": "Bytes of the messages that wait in sessions.",
-    "store_failing": "1 while the data folder does not take what has to be written, else 0.",
+    "store_failing": "1 while writes to the data folder fail, else 0.",
     "archive_rows_waiting": "Publications that are in no file of the archive yet.",
     "archive_bytes_waiting": "Bytes of these, as archive.buffer_bytes_max counts them.",
-    "archive_failing": "1 while the archive's folder does not take files, else 0.",
-    "engine_rows_waiting": "Publications that no engine has dealt with yet.",
+    "archive_failing": "1 while writes to the folder of the archive fail, else 0.",
+    "engine_rows_waiting": "Publications that no engine has processed yet.",
     "engine_wait_seconds": "Seconds that the oldest of these has waited.",
     "engine_silent": "1 while publications wait and no engine asks for them, else 0.",
 }
-"""What each field of `Counters` and `Gauges` means. A test holds it complete."""
+"""The help text of each field of `Counters` and `Gauges`. A test checks that none is missing."""
 
 
-SKETCH: Mapping[str, tuple[str, Callable[[SketchReport], float]]] = {
+SKETCH_GAUGES: Mapping[str, tuple[str, Callable[[SketchReport], float]]] = {
     "sketch_bits": ("Bits of this broker's sketch.", lambda sketch: sketch.bits),
     "sketch_elements": ("Elements in this broker's sketch.", lambda sketch: sketch.elements),
     "sketch_fill": ("The share of its bits that are set.", lambda sketch: sketch.fill),
     "sketch_false_positive_rate": (
-        "How often one look-up in it is wrongly answered yes.",
+        "The rate of false positives of one look-up in it.",
         lambda sketch: sketch.false_positive_rate,
     ),
 }
-"""Of a broker in a cluster."""
+"""Gauges of the own sketch of a broker in a cluster."""
 
-PEERS: Mapping[str, tuple[str, Callable[[PeerReport], float]]] = {
+PEER_GAUGES: Mapping[str, tuple[str, Callable[[PeerReport], float]]] = {
     "peer_alive": (
         "1 while another broker counts as alive here, else 0.",
         lambda peer: peer.state in ("alive", "suspect"),
@@ -97,7 +97,7 @@ PEERS: Mapping[str, tuple[str, Callable[[PeerReport], float]]] = {
         lambda peer: peer.is_connected,
     ),
     "peer_sketch_known": (
-        "1 while another broker's sketch is known here, else 0: then it gets everything.",
+        "1 while another broker's sketch is known here; else 0, and it gets every publication.",
         lambda peer: peer.is_sketch_known,
     ),
     "peer_sketch_bits": (
@@ -109,24 +109,24 @@ PEERS: Mapping[str, tuple[str, Callable[[PeerReport], float]]] = {
         lambda peer: peer.sketch_fill,
     ),
     "peer_owed_messages": (
-        "Publications that another broker is owed: it has not acknowledged them.",
+        "Publications for another broker that it has not acknowledged.",
         lambda peer: peer.owed_messages,
     ),
     "peer_owed_bytes": ("Bytes of these publications.", lambda peer: peer.owed_bytes),
 }
-"""Of each of the other brokers."""
+"""Gauges of each other broker."""
 
-_PEER_FORWARDED = "Publications sent or owed to another broker."
+_PEER_FORWARDED = "Publications sent to another broker or spooled for it."
 
 
-class StatsCollector(Collector):
-    """Asks at each scrape."""
+class BrokerCollector(Collector):
+    """Reads the current values at each scrape."""
 
     def __init__(self, views: Views) -> None:
         self._views = views
 
     def describe(self) -> list[Metric]:
-        """Nothing: a registry that asks takes our names as they come."""
+        """Return nothing: the registry then accepts the names that `collect` yields."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -138,13 +138,13 @@ class StatsCollector(Collector):
             yield GaugeMetricFamily(f"dovetail_{name}", HELP[name], value=value)
         sketch = self._views.sketch()
         if sketch is not None:
-            for name, (text, read) in SKETCH.items():
+            for name, (text, read) in SKETCH_GAUGES.items():
                 yield GaugeMetricFamily(f"dovetail_{name}", text, value=read(sketch))
-            yield from self._of_peers()
+            yield from self._peer_metrics()
 
-    def _of_peers(self) -> Iterator[Metric]:
+    def _peer_metrics(self) -> Iterator[Metric]:
         peers = self._views.peers()
-        for name, (text, read) in PEERS.items():
+        for name, (text, read) in PEER_GAUGES.items():
             gauge = GaugeMetricFamily(f"dovetail_{name}", text, labels=["peer"])
             for peer in peers:
                 gauge.add_metric([peer.name], read(peer))
@@ -164,11 +164,11 @@ def build_info() -> Metric:
 
 
 def make_registry(views: Views) -> CollectorRegistry:
-    return registry_of(StatsCollector(views))
+    return registry_of(BrokerCollector(views))
 
 
 def registry_of(collector: Collector) -> CollectorRegistry:
-    """Our numbers, and those of the process: memory, processor time, open files, collections."""
+    """Return a registry with our metrics and the process's: memory, CPU, files, collections."""
     registry = CollectorRegistry()
     registry.register(collector)
     ProcessCollector(registry=registry)

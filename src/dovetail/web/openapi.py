@@ -1,7 +1,7 @@
-"""The OpenAPI description of subscriptions by handle, made of the types that the code reads with.
+"""The OpenAPI description of subscriptions by handle, generated from the types of api/handles.py.
 
-Schemas, bounds, defaults and descriptions are those of api/handles.py. What a path answers
-with is said here, and a test holds it against what the server does.
+Schemas, bounds, defaults and descriptions come from those types. The answers of each path are
+listed here; a test compares them with those of the server.
 """
 
 from typing import Any
@@ -11,26 +11,33 @@ import msgspec
 from dovetail import __version__
 from dovetail.api.handles import (
     HANDLE_PATTERN,
-    Acknowledged,
-    Acknowledgements,
-    Fault,
-    Order,
-    Polled,
+    AcknowledgeRequest,
+    AcknowledgeResult,
+    ErrorBody,
+    HandleDefinition,
+    HandleReport,
     PollQuery,
-    Subscription,
+    PollResult,
 )
 
-_TYPES = (Order, Subscription, Polled, Acknowledgements, Acknowledged, Fault)
+_TYPES = (
+    HandleDefinition,
+    HandleReport,
+    PollResult,
+    AcknowledgeRequest,
+    AcknowledgeResult,
+    ErrorBody,
+)
 _FAULTS = {
-    400: "The request is not what is described here; the sentence says where.",
+    400: "The request does not follow this description; the sentence says where.",
     401: "The name or password is wrong, or one is needed.",
-    403: "The access rules do not let you subscribe to that, or a web page asks.",
-    404: "There is no such handle: it is unknown, gone, or another user's.",
+    403: "The access rules do not let you subscribe to that, or a web page sent the request.",
+    404: "There is no such handle: it never existed, has expired, or belongs to another user.",
     409: "Another request has taken the handle over.",
     413: "The body is too long.",
-    415: "The body is not called application/json.",
+    415: "The content type of the body is not application/json.",
     429: "Too many wrong passwords came from this address. Try again later (`Retry-After`).",
-    503: "Not now: a limit is met, the data folder fails, a broker stops or is away. Try again.",
+    503: "A limit is reached, the data folder fails, or a broker stops or is down. Try again.",
 }
 
 
@@ -44,14 +51,14 @@ def _json(kind: type) -> dict[str, Any]:
 
 def _answers(success: dict[int, dict[str, Any]], *faults: int) -> dict[str, Any]:
     refused = {
-        status: {"description": _FAULTS[status], **_json(Fault)}
+        status: {"description": _FAULTS[status], **_json(ErrorBody)}
         for status in sorted({401, 403, *faults, 429, 503})
     }
     return {str(status): answer for status, answer in {**success, **refused}.items()}
 
 
 def _parameters() -> list[dict[str, Any]]:
-    """Of a poll."""
+    """Return the query parameters of a poll."""
     _, components = msgspec.json.schema_components([PollQuery])
     properties = components[PollQuery.__name__]["properties"]
     return [
@@ -83,8 +90,8 @@ def _document() -> dict[str, Any]:
             "/subscriptions": {
                 "post": {
                     "operationId": "subscribe",
-                    "summary": "Subscribe; messages wait from now on.",
-                    "requestBody": body | _json(Order),
+                    "summary": "Subscribe. From now on, messages wait for polls.",
+                    "requestBody": body | _json(HandleDefinition),
                     "responses": _answers(
                         {
                             201: {
@@ -95,7 +102,7 @@ def _document() -> dict[str, Any]:
                                         "schema": {"type": "string"},
                                     }
                                 },
-                                **_json(Subscription),
+                                **_json(HandleReport),
                             }
                         },
                         400,
@@ -108,14 +115,14 @@ def _document() -> dict[str, Any]:
                 "parameters": [{"$ref": "#/components/parameters/handle"}],
                 "get": {
                     "operationId": "describe",
-                    "summary": "What the handle stands for, and how much waits.",
+                    "summary": "The subscriptions of the handle, and how many messages wait.",
                     "responses": _answers(
-                        {200: {"description": "As it is now.", **_json(Subscription)}}, 404, 409
+                        {200: {"description": "As it is now.", **_json(HandleReport)}}, 404, 409
                     ),
                 },
                 "delete": {
                     "operationId": "unsubscribe",
-                    "summary": "End it. What waits is dropped, and a poll under way ends.",
+                    "summary": "End the handle. Drops waiting messages, and ends a poll under way.",
                     "responses": _answers({204: {"description": "It is gone."}}, 404, 409),
                 },
             },
@@ -124,10 +131,10 @@ def _document() -> dict[str, Any]:
                 "get": {
                     "operationId": "poll",
                     "summary": "The oldest messages that are not acknowledged; waits for the first "
-                    "if it is told to.",
+                    "on request.",
                     "parameters": _parameters(),
                     "responses": _answers(
-                        {200: {"description": "Some, or none.", **_json(Polled)}}, 400, 404, 409
+                        {200: {"description": "Some, or none.", **_json(PollResult)}}, 400, 404, 409
                     ),
                 },
             },
@@ -135,10 +142,10 @@ def _document() -> dict[str, Any]:
                 "parameters": [{"$ref": "#/components/parameters/handle"}],
                 "post": {
                     "operationId": "acknowledge",
-                    "summary": "Messages are done with, and do not come again.",
-                    "requestBody": body | _json(Acknowledgements),
+                    "summary": "Acknowledge messages, so that they do not come again.",
+                    "requestBody": body | _json(AcknowledgeRequest),
                     "responses": _answers(
-                        {200: {"description": "Which of them.", **_json(Acknowledged)}},
+                        {200: {"description": "Which of them.", **_json(AcknowledgeResult)}},
                         400,
                         404,
                         409,

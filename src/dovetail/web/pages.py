@@ -1,7 +1,7 @@
-"""The pages: a Starlette application that is made of a node's views, and keeps nothing.
+"""The pages of a broker: a Starlette application that reads `Views` and stores nothing.
 
-Its endpoints run in the event loop's thread, where the numbers that they read are written: they
-must not block.
+Its endpoints run in the thread of the event loop, which also writes the numbers that they read. So
+they must not block.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ from dovetail.web.engine_routes import engine_routes
 from dovetail.web.handle_routes import subscription_routes
 from dovetail.web.metrics import make_registry
 from dovetail.web.plan_routes import plan_route
-from dovetail.web.requests import FAULT_HANDLERS, claim_of
+from dovetail.web.requests import ERROR_HANDLERS, credentials_of
 from dovetail.web.views import Views
 
 _JSON = "application/json"
@@ -67,14 +67,14 @@ def metrics_page(registry: CollectorRegistry) -> Page:
 
 
 def cluster_page(cluster: Callable[[], Awaitable[ClusterReport]]) -> Page:
-    async def told(_request: Request) -> Response:
+    async def page(_request: Request) -> Response:
         return Response(msgspec.json.encode(await cluster()), media_type=_JSON)
 
-    return told
+    return page
 
 
 def _attributes(request: Request) -> dict[str, str]:
-    """attr=lat=40.5, as often as there are some; of a name that comes twice the last one counts."""
+    """Return the attributes of `attr=NAME=VALUE` parameters; of a repeated name, the last value."""
     found = {}
     for text in request.query_params.getlist("attr"):
         name, equals, value = text.partition("=")
@@ -92,7 +92,7 @@ def make_application(views: Views) -> Starlette:
         return PlainTextResponse(_INDEX)
 
     async def route(request: Request) -> Response:
-        await views.access.inspect(claim_of(request))
+        await views.access.inspect(credentials_of(request))
         topic = request.query_params.get("topic", "")
         try:
             report = await views.route(topic, _attributes(request))
@@ -117,7 +117,7 @@ def make_application(views: Views) -> Starlette:
             *archive_routes(views),
             *engine_routes(views),
         ],
-        exception_handlers=FAULT_HANDLERS,
+        exception_handlers=ERROR_HANDLERS,
     )
-    application.router.redirect_slashes = False  # a redirect would repeat the Host it was told
+    application.router.redirect_slashes = False  # a redirect would repeat an untrusted Host
     return application

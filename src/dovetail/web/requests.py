@@ -1,14 +1,15 @@
-"""Requests that more than read: who asks, what they hold, and what is answered.
+"""Reads the credentials, queries and bodies of requests, and writes answers and errors.
 
 Rules:
 
-- Who asks proves its name as in MQTT (HTTP Basic), or may do without one as there. A request that a
-  proxy passed on does not count as one from this machine.
-- A fault is a status and `{"error": a sentence}`. ClientErrors have their status by reason code.
-- Bodies are JSON or msgpack, say so, and are bounded before they are read. Pages in browsers cannot
-  send such a request to a stranger unasked, and one with an Origin is refused: no page is at home
-  here.
-- Nothing of an answer is kept by caches.
+- A user authenticates as in MQTT, with HTTP Basic, or is anonymous. A request that a proxy has
+  forwarded does not count as local.
+- An error is a status and `{"error": a sentence}`. The reason code of a ClientError decides the
+  status.
+- Bodies are JSON or msgpack, declare their media type, and are bounded before they are read. A web
+  page cannot send such a media type to another site without permission. Requests with an Origin
+  are refused, because no page belongs to this server.
+- Caches must not store an answer.
 """
 
 import base64
@@ -23,10 +24,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dovetail.api.engine import MEDIA_TYPE as MSGPACK_MEDIA_TYPE
-from dovetail.api.handles import Fault
+from dovetail.api.handles import ErrorBody
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.web.limits import ENGINE_REQUEST_BYTES_MAX, HTTP_BODY_BYTES_MAX
-from dovetail.web.views import Claim
+from dovetail.web.views import HttpCredentials
 
 T = TypeVar("T")
 
@@ -45,12 +46,12 @@ STATUSES: Mapping[ReasonCode, int] = {
 }
 
 _CHALLENGE = {"www-authenticate": 'Basic realm="dovetail", charset="UTF-8"'}
-_LATER = {503: {"retry-after": "1"}, 429: {"retry-after": "60"}}
-_PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+_RETRY_LATER = {503: {"retry-after": "1"}, 429: {"retry-after": "60"}}
+_PROXY_HEADERS = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 
 
 class BodyFormat(NamedTuple):
-    """How a body is written, and how long one may be that we read."""
+    """The encoding of a body, and the most bytes of one that we read."""
 
     name: str
     media_type: str
@@ -89,29 +90,29 @@ def reply(
     )
 
 
-async def _fault(_request: Request, error: Exception) -> Response:
+async def _error(_request: Request, error: Exception) -> Response:
     if isinstance(error, ClientError):
         status = STATUSES.get(error.reason, 400)
-        headers = _CHALLENGE if status == 401 else _LATER.get(status, {})
-        return reply(Fault(error.message), status, headers)
+        headers = _CHALLENGE if status == 401 else _RETRY_LATER.get(status, {})
+        return reply(ErrorBody(error.message), status, headers)
     assert isinstance(error, HTTPException)
-    return reply(Fault(error.detail), error.status_code, error.headers)
+    return reply(ErrorBody(error.detail), error.status_code, error.headers)
 
 
-async def _left(_request: Request, _error: Exception) -> Response:
-    """The client went in the middle of its request: nobody reads this."""
+async def _disconnected(_request: Request, _error: Exception) -> Response:
+    """Answer a client that has left in the middle of its request; nobody reads this."""
     return Response(status_code=400)
 
 
-FAULT_HANDLERS: Mapping[Any, Any] = {
-    ClientError: _fault,
-    HTTPException: _fault,
-    ClientDisconnect: _left,
+ERROR_HANDLERS: Mapping[Any, Any] = {
+    ClientError: _error,
+    HTTPException: _error,
+    ClientDisconnect: _disconnected,
 }
 
 
 def resource(path: str, **endpoints: Callable[[Request], Awaitable[Response]]) -> Route:
-    """All methods of a path in one route: the answer to another method names them in `Allow`."""
+    """Return one route for all methods of a path, so that `Allow` names them for other methods."""
 
     async def serve(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
@@ -123,16 +124,16 @@ def resource(path: str, **endpoints: Callable[[Request], Awaitable[Response]]) -
 # Requests ---------------------------------------------------------------------------------------
 
 
-def claim_of(request: Request) -> Claim:
-    """Who asks, to be judged."""
+def credentials_of(request: Request) -> HttpCredentials:
+    """Return the credentials of a request, not checked yet. Refuse requests of web pages."""
     if "origin" in request.headers:
         raise HTTPException(403, "requests of web pages are not taken")
     host = "?" if request.client is None else request.client.host
-    return Claim(*_credentials(request), host, _is_local(request))
+    return HttpCredentials(*_name_and_password(request), host, _is_local(request))
 
 
-def _credentials(request: Request) -> tuple[str | None, bytes | None]:
-    """Name and password (RFC 7617); both None where there are none."""
+def _name_and_password(request: Request) -> tuple[str | None, bytes | None]:
+    """Return the name and password (RFC 7617), or None for both."""
     given = request.headers.get("authorization")
     if given is None:
         return None, None
@@ -151,7 +152,7 @@ def _credentials(request: Request) -> tuple[str | None, bytes | None]:
 
 
 def _is_local(request: Request) -> bool:
-    if request.client is None or any(name in request.headers for name in _PASSED_ON):
+    if request.client is None or any(name in request.headers for name in _PROXY_HEADERS):
         return False
     try:
         address = ipaddress.ip_address(request.client.host)
@@ -162,6 +163,7 @@ def _is_local(request: Request) -> bool:
 
 
 def query_of(request: Request, kind: type[T]) -> T:
+    """Return the query of the URL, read as `kind`."""
     given = request.query_params.multi_items()
     names = [name for name, _ in given]
     try:

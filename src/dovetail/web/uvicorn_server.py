@@ -1,13 +1,14 @@
-"""uvicorn, fitted into a broker: no signals, no log of its own, and a bound on connections.
+"""uvicorn inside a node: no signals, no log of its own, and bounded connections.
 
-A newcomer beyond the bound takes the slot of a connection that brings no request
-(process/connection_slots.py): one that dribbles its headers or its body, or waits with nothing to
-ask. A connection whose request is at work keeps its slot.
+Rules:
 
-A request whose length is said in two ways is refused: another server on its way may have read the
-other one, and have taken its rest for the next request (RFC 9112, 6.1 and 11.2).
+- Beyond the bound, a new connection takes the slot of one without a complete request
+  (process/connection_slots.py): it sends its headers or body slowly, or it is idle. A connection
+  whose request is being answered keeps its slot.
+- A request that states its length in two ways is refused: a proxy may have read the other length,
+  and taken the rest for the next request (request smuggling, RFC 9112, 6.1 and 11.2).
 
-The slow imports begin here, so this module is itself imported late.
+This module imports slow libraries, so it is imported late.
 """
 
 import asyncio
@@ -18,40 +19,44 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from dovetail.api.handles import Fault
+from dovetail.api.handles import ErrorBody
 from dovetail.cluster.addresses import network_of
-from dovetail.process.connection_slots import Slots
-from dovetail.process.descriptors import limit_now, shares_of
-from dovetail.web.limits import HTTP_BODY_BYTES_MAX
+from dovetail.process.connection_slots import ConnectionSlots
+from dovetail.process.descriptors import descriptor_limit, shares_of
+from dovetail.web.engine_routes import ENGINE_PATH
+from dovetail.web.limits import ENGINE_REQUEST_BYTES_MAX, HTTP_BODY_BYTES_MAX
 from dovetail.web.requests import reply
 
 CONNECTIONS_MAX = 64
-"""Besides polls. Prometheus and a few watchers need a handful; the broker's clients need the file
-descriptors."""
+"""Connections besides polls. Prometheus and a few watchers need a handful; the file descriptors are
+for MQTT clients."""
 
 REQUEST_SECONDS_MAX = 10.0
-"""A connection that brings no new request for so long is ended: uvicorn would let one that sends
-half a request, or does not read its answer, stay for good. One may stay whose request we have not
-begun to answer, as polls wait, and one that goes on reading."""
+"""A connection without a new request for this long is closed. uvicorn would keep one for ever that
+sends half a request or does not read its answer. A connection stays if we have not started the
+answer (a poll that waits), or if it still reads."""
 
 BACKLOG = 128
 """Connections that the loop accepts at once, before they need a slot."""
 
 STOP_SECONDS_MAX = 2
-"""What a request under way gets to finish when the node stops."""
+"""The time for requests under way to finish when the node stops."""
 
 REQUEST_HEAD_BYTES_MAX = 16_384
 
 REQUEST_BYTES_MAX = 2 * HTTP_BODY_BYTES_MAX
-"""Of one request, as it comes: chunks of a byte have six. What has more is not read on, as each of
-them takes as long as a message: a body without end would keep the broker from its clients."""
+"""Bytes of a request on the wire, where a chunk of one byte has six. The server reads no more: a
+chunk takes as long as a message, so a body without end would keep the broker from its clients."""
+
+ENGINE_REQUEST_WIRE_BYTES_MAX = 2 * ENGINE_REQUEST_BYTES_MAX
+"""The same for the request of an engine, until it is answered. A refusal comes before the body."""
 
 
-class Protocol(H11Protocol):
-    """One connection, bounded."""
+class BoundedProtocol(H11Protocol):
+    """One connection, with bounds on its bytes and its time."""
 
-    slots: "Slots[Protocol]"
-    """Of the server: all its connections are in it."""
+    slots: "ConnectionSlots[BoundedProtocol]"
+    """All connections of the server."""
     _counted: RequestResponseCycle | None = None
     _bytes = 0
 
@@ -61,25 +66,25 @@ class Protocol(H11Protocol):
             self._counted = cycle
             self._bytes = 0
         self._bytes += len(data)
-        if self._bytes <= REQUEST_BYTES_MAX:
+        if self._bytes <= _bytes_max(cycle):
             super().data_received(data)
         elif cycle is None or not cycle.response_complete:
             self.transport.abort()
-        # Else it goes on though it was answered: it may read why until it is idle for too long.
+        # Else the client still sends, though it has its answer: it may read that until it is idle.
         self._settle()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if transport.get_extra_info("socket").fileno() >= shares_of(limit_now()).http:
+        if transport.get_extra_info("socket").fileno() >= shares_of(descriptor_limit()).http:
             transport.abort()
             return
-        # The loop accepts many at once. What they have sent is read first, so that a request which
-        # is here already does not give way to those behind it.
+        # The loop accepts many at once. Their bytes are read first, so that a connection with a
+        # complete request is not evicted by later ones.
         self.loop.call_soon(self.loop.call_soon, self._enter)
 
     def _enter(self) -> None:
         if self not in self.connections:
-            return  # it has gone already
+            return  # it has closed already
         evicted = self.slots.enter(self, network_of(self.client[0] if self.client else "local"))
         if evicted is not None:
             evicted.transport.abort()
@@ -104,7 +109,7 @@ class Protocol(H11Protocol):
         self._settle()
 
     def _settle(self) -> None:
-        """Is it our turn, or the client's?"""
+        """Hold the slot while we work on a request; release it when it is the client's turn."""
         if self.cycle is not None:
             self.slots.speak(self)
         if self._waits_for_us:
@@ -126,7 +131,7 @@ class Protocol(H11Protocol):
 
     @property
     def _waits_for_us(self) -> bool:
-        """A whole request is here, and nothing of its answer has gone out, though it could."""
+        """Return True if a whole request is here, and we could send the answer but have not."""
         cycle: RequestResponseCycle | None = self.cycle
         return (
             cycle is not None
@@ -136,19 +141,26 @@ class Protocol(H11Protocol):
         )
 
     def _reads_on(self, unread: int) -> bool:
-        """Has it read something since, with more to come?"""
+        """Return True if the client has read a part of the `unread` bytes since then."""
         return 0 < self.transport.get_write_buffer_size() < unread
 
 
-class Server(uvicorn.Server):
+def _bytes_max(cycle: RequestResponseCycle | None) -> int:
+    if cycle is None or cycle.response_complete:
+        return REQUEST_BYTES_MAX
+    is_engine = cycle.scope["path"].startswith(ENGINE_PATH)
+    return ENGINE_REQUEST_WIRE_BYTES_MAX if is_engine else REQUEST_BYTES_MAX
+
+
+class EmbeddedServer(uvicorn.Server):
     """A server that leaves signals to the node."""
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         return contextlib.nullcontext()
 
 
-class Unambiguous:
-    """An application that is only asked what everybody on the way has read alike."""
+class SmugglingGuard:
+    """Refuses requests whose length a proxy may have read differently."""
 
     def __init__(self, application: ASGIApp) -> None:
         self._application = application
@@ -159,26 +171,26 @@ class Unambiguous:
         answer: ASGIApp = self._application
         if b"transfer-encoding" in names and (is_old or b"content-length" in names):
             what = "HTTP/1.0" if is_old else "Content-Length"
-            fault = Fault(f"a request has Transfer-Encoding or {what}, and not both")
+            fault = ErrorBody(f"a request has Transfer-Encoding or {what}, and not both")
             answer = reply(fault, 400, {"connection": "close"})
         await answer(scope, receive, send)
 
 
-def make_server(application: Starlette, polls_max: int = 0) -> Server:
+def make_server(application: Starlette, polls_max: int = 0) -> EmbeddedServer:
     count_max = CONNECTIONS_MAX + polls_max
 
-    class Bounded(Protocol):
-        slots = Slots(count_max, count_max)
+    class ServerProtocol(BoundedProtocol):
+        slots = ConnectionSlots(count_max, count_max)
 
     config = uvicorn.Config(
-        Unambiguous(application),
+        SmugglingGuard(application),
         loop="none",
-        http=Bounded,
+        http=ServerProtocol,
         ws="none",
         lifespan="off",
         interface="asgi3",
         log_config=None,
-        log_level="error",  # what strangers send is no matter for the broker's log
+        log_level="error",  # requests of strangers must not fill the broker's log
         access_log=False,
         proxy_headers=False,
         server_header=False,
@@ -187,4 +199,4 @@ def make_server(application: Starlette, polls_max: int = 0) -> Server:
         h11_max_incomplete_event_size=REQUEST_HEAD_BYTES_MAX,
     )
     config.load()
-    return Server(config)
+    return EmbeddedServer(config)

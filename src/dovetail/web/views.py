@@ -1,19 +1,19 @@
-"""What the pages of a node are made of: functions that say how things are when they are called."""
+"""The views that the HTTP pages read: protocols for brokers, a dataclass for matchers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from dovetail.api.engine import Engine
-from dovetail.api.handles import Handles
+from dovetail.api.engine import EngineService
+from dovetail.api.handles import HandleService
 from dovetail.api.reports import (
     ArchiveReport,
     ClusterReport,
     DrainReport,
     NodeReport,
     PeerReport,
-    PlanOrder,
     PlanReport,
+    PlanRequest,
     RouteReport,
     RowsQuery,
     SketchReport,
@@ -22,33 +22,36 @@ from dovetail.api.reports import (
 from dovetail.stats import Counters, Gauges
 
 
-class Claim(NamedTuple):
-    """Who asks, as it says: a name and password to be judged, or none."""
+class HttpCredentials(NamedTuple):
+    """The credentials of an HTTP request, not checked yet. Anonymous ones have no name."""
 
     user: str | None
     password: bytes | None
     host: str
-    """The address that the request comes from: its sender's, or the last proxy's."""
+    """The address of the sender, or of the last proxy."""
     is_local: bool
-    """Does it come from this machine, and not through a proxy?"""
+    """Does the request come from this machine, and not through a proxy?"""
 
 
 class ArchiveView(Protocol):
-    """A broker's archive, for who reads it over HTTP (archive/reader.py)."""
+    """The archive of a broker, as HTTP reads it (archive/reader.py)."""
 
     async def report(self, after: int) -> ArchiveReport:
-        """Which rows there are above an offset."""
+        """Return which rows there are above an offset."""
 
     async def rows(self, query: RowsQuery) -> tuple[bytes, int]:
-        """An Arrow stream of rows, and the offset that it leads to."""
+        """Return an Arrow stream of rows, and the offset that it reaches."""
 
     async def subscriptions(self, known: str) -> tuple[bytes | None, str]:
-        """An Arrow stream of them, unless this version is known; and their version."""
+        """Return the subscriptions as an Arrow stream, and their version.
+
+        The stream is None if `known` is their version.
+        """
 
 
 @dataclass(frozen=True)
 class MatcherViews:
-    """A matcher's. The first two must not wait for anything."""
+    """The views of a matcher. The first two must not block."""
 
     health: Callable[[], tuple[bool, str]]
     report: Callable[[], NodeReport]
@@ -58,36 +61,36 @@ class MatcherViews:
 class AccessView(Protocol):
     """Decides what the user of a request may do. Each method raises ClientError to refuse."""
 
-    async def log_in(self, claim: Claim) -> str | None:
-        """Return the proven user name; None for an anonymous user."""
+    async def log_in(self, credentials: HttpCredentials) -> str | None:
+        """Return the authenticated user name; None for an anonymous user."""
 
-    async def inspect(self, claim: Claim) -> None:
-        """May this user see what clients have subscribed to?"""
+    async def inspect(self, credentials: HttpCredentials) -> None:
+        """Check that this user may see the subscriptions of clients."""
 
-    async def administer(self, claim: Claim) -> None:
-        """May this user change the cluster and read the archive?"""
+    async def administer(self, credentials: HttpCredentials) -> None:
+        """Check that this user may change the cluster and read the archive."""
 
 
 class Views(Protocol):
-    """A broker. Pages call these in the thread of the event loop, which writes what they read."""
+    """The views of a broker. Pages call them in the thread of the event loop."""
 
     @property
     def access(self) -> AccessView: ...
 
     @property
-    def handles(self) -> Handles: ...
+    def handles(self) -> HandleService: ...
 
     @property
-    def engine(self) -> Engine: ...
+    def engine(self) -> EngineService: ...
 
     @property
     def archive(self) -> ArchiveView | None:
-        """None: the broker has no archive."""
+        """The archive; None if the broker has none."""
 
     def stats(self) -> tuple[Counters, Gauges]: ...
 
     def health(self) -> tuple[bool, str]:
-        """Return whether all is well, and if not, why."""
+        """Return whether the broker is healthy, and if not, the reason."""
 
     def sketch(self) -> SketchReport | None:
         """Return None for a broker without a cluster."""
@@ -104,5 +107,5 @@ class Views(Protocol):
     async def drain(self, name: str) -> DrainReport:
         """Tell a matcher to hand over and leave."""
 
-    async def plan(self, order: PlanOrder) -> PlanReport:
+    async def plan(self, order: PlanRequest) -> PlanReport:
         """Move the matchers. Raise ClientError if they cannot have these places."""

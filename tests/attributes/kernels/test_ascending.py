@@ -1,4 +1,4 @@
-"""Lists made ascending, against sets."""
+"""Sorted lists without duplicates, against sets."""
 
 import numpy as np
 from hypothesis import given

@@ -16,11 +16,11 @@ from dovetail.attributes.kernels.codes import (
     OPEN_BELOW,
     keys_of,
 )
-from support.oracles.kernel_parts import callable_part
+from support.oracles.kernel_parts import callable_kernel
 
-code_of = callable_part(kernels.code_of)
-low_code, high_code = callable_part(kernels.low_code), callable_part(kernels.high_code)
-cell_of, cells_of = callable_part(kernels.cell_of), callable_part(kernels.cells_of)
+code_of = callable_kernel(kernels.code_of)
+low_code, high_code = callable_kernel(kernels.low_code), callable_kernel(kernels.high_code)
+cell_of, cells_of = callable_kernel(kernels.cell_of), callable_kernel(kernels.cells_of)
 
 numbers = st.floats(allow_nan=False)
 codes = st.integers(OPEN_BELOW, OPEN_ABOVE)

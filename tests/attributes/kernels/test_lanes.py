@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from dovetail.attributes.kernels.lanes import (
     LANES,
     address_of,
-    around,
-    ones,
-    touching,
+    containing_lanes,
+    count_ones,
+    equal_lanes,
     trailing_zeros,
 )
 
@@ -28,12 +28,12 @@ codes = st.integers(-32_768, 32_767)
 
 @compiled
 def compare(both: Codes, low: int, high: int) -> tuple[int, int]:
-    return around(address_of(both), low, high), touching(address_of(both), low, high)
+    return containing_lanes(address_of(both), low, high), equal_lanes(address_of(both), low, high)
 
 
 @compiled
 def count_bits(word: np.uint64) -> tuple[int, int]:
-    return ones(word), trailing_zeros(word)
+    return count_ones(word), trailing_zeros(word)
 
 
 def as_word(flags: npt.NDArray[np.bool_]) -> int:

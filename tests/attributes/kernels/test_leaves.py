@@ -1,4 +1,4 @@
-"""The order of leaves, and that everything that is kept twice agrees after any change."""
+"""The order of leaves, and redundant data that must agree after any change."""
 
 import numpy as np
 import pytest
@@ -9,11 +9,11 @@ from dovetail.attributes.kernels.codes import CELLS, keys_of
 from dovetail.attributes.kernels.lanes import LANES
 from dovetail.attributes.limits import LEAF_BOXES_MIN
 from dovetail.sim import workload
-from support.oracles.kernel_parts import callable_part
+from support.oracles.kernel_parts import callable_kernel
 
-cut_of = callable_part(leaves.cut_of)
-cells_of = callable_part(codes.cells_of)
-low_code, high_code = callable_part(codes.low_code), callable_part(codes.high_code)
+cut_of = callable_kernel(leaves.cut_position)
+cells_of = callable_kernel(codes.cells_of)
+low_code, high_code = callable_kernel(codes.low_code), callable_kernel(codes.high_code)
 
 
 @pytest.mark.parametrize("more", [False, True])
@@ -34,7 +34,7 @@ def test_equal_keys_are_cut_late() -> None:
 
 
 def check(index: BoxIndex) -> None:
-    """Every rule of the module's docstring."""
+    """Check every rule of the module's docstring."""
     dimensions = index.dimensions
     state = index._state
     order = index._order[: state[leaves.LEAVES]]

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from dovetail.attributes.kernels import matching
 from support.oracles.boxes import is_inside
-from support.oracles.kernel_parts import callable_part
+from support.oracles.kernel_parts import callable_kernel
 
-holds = callable_part(matching.holds)
+holds = callable_kernel(matching.holds)
 
 borders = st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 1.0, math.inf])
 values = st.one_of(borders, st.just(math.nan))

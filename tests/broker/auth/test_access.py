@@ -1,4 +1,4 @@
-"""Rules against brute force over a small world of topics."""
+"""Access rules compared with brute force over a small world of topics."""
 
 from itertools import product
 
@@ -11,7 +11,7 @@ from dovetail.broker.auth.access import (
     PUBLISH_ANSWERS_MAX,
     AccessRules,
 )
-from dovetail.settings import Rule
+from dovetail.settings import AccessRule
 from dovetail.settings.filters import covers, overlaps
 from dovetail.topics.names import matches
 from support.oracles.access import is_allowed
@@ -84,7 +84,7 @@ def test_without_rules_everything_is_allowed() -> None:
 
 
 def test_with_a_rule_only_what_is_allowed_is() -> None:
-    rules = AccessRules([Rule(user="ann", publish=("a/#",), subscribe=("b/+",))])
+    rules = AccessRules([AccessRule(user="ann", publish=("a/#",), subscribe=("b/+",))])
     ann = rules.for_client("ann", "c1")
     assert not ann.everything
     assert ann.may_publish(b"a")
@@ -104,11 +104,11 @@ def test_with_a_rule_only_what_is_allowed_is() -> None:
 def test_the_first_filter_that_matches_decides() -> None:
     rules = AccessRules(
         [
-            Rule(user="alice", publish=("secret/#",), subscribe=("secret/#",)),
-            Rule(user="guest-?", deny=("private/#",)),
-            Rule(deny=("secret/#",), deny_publish=("news",)),
-            Rule(publish=("#",), subscribe=("#",)),
-            Rule(deny=("late",)),
+            AccessRule(user="alice", publish=("secret/#",), subscribe=("secret/#",)),
+            AccessRule(user="guest-?", deny=("private/#",)),
+            AccessRule(deny=("secret/#",), deny_publish=("news",)),
+            AccessRule(publish=("#",), subscribe=("#",)),
+            AccessRule(deny=("late",)),
         ]
     )
     alice, guest, other = (rules.for_client(user, "c") for user in ("alice", "guest-1", "bob"))
@@ -132,7 +132,7 @@ def test_the_first_filter_that_matches_decides() -> None:
 
 
 def test_a_rule_denies_before_it_allows() -> None:
-    rules = AccessRules([Rule(publish=("#",), subscribe=("#",), deny=("a/b",))])
+    rules = AccessRules([AccessRule(publish=("#",), subscribe=("#",), deny=("a/b",))])
     access = rules.for_client("u", "c")
     assert access.may_publish(b"a/c")
     assert not access.may_publish(b"a/b")
@@ -141,18 +141,18 @@ def test_a_rule_denies_before_it_allows() -> None:
 
 
 def test_topics_with_a_dollar_have_to_be_named() -> None:
-    everyone = Rule(publish=("#", "+/+"), subscribe=("#",))
+    everyone = AccessRule(publish=("#", "+/+"), subscribe=("#",))
     plain = AccessRules([everyone]).for_client("u", "c")
     assert not plain.may_publish(b"$SYS/x")
     assert not plain.may_subscribe("$SYS/#")
-    named = AccessRules([everyone, Rule(subscribe=("$SYS/#",))]).for_client("u", "c")
+    named = AccessRules([everyone, AccessRule(subscribe=("$SYS/#",))]).for_client("u", "c")
     assert named.may_subscribe("$SYS/broker/uptime")
     assert named.may_subscribe("#")
 
 
 def test_who_did_not_log_in_is_an_empty_user() -> None:
     rules = AccessRules(
-        [Rule(user="", publish=("anonymous",)), Rule(user="?*", publish=("known",))]
+        [AccessRule(user="", publish=("anonymous",)), AccessRule(user="?*", publish=("known",))]
     )
     assert rules.may_publish(None, "c", b"anonymous")
     assert not rules.may_publish(None, "c", b"known")
@@ -161,14 +161,14 @@ def test_who_did_not_log_in_is_an_empty_user() -> None:
 
 
 def test_rules_go_by_client_identifier_too_and_heed_case() -> None:
-    rules = AccessRules([Rule(client="meter-*", publish=("m",))])
+    rules = AccessRules([AccessRule(client="meter-*", publish=("m",))])
     assert rules.may_publish(None, "meter-\n5", b"m")
     assert not rules.may_publish(None, "Meter-5", b"m")
     assert not rules.may_publish(None, "x-meter-5", b"m")
 
 
 def test_placeholders() -> None:
-    rules = AccessRules([Rule(publish=("u/%u/%c/x%cx", "100%/#"), subscribe=("%u/#",))])
+    rules = AccessRules([AccessRule(publish=("u/%u/%c/x%cx", "100%/#"), subscribe=("%u/#",))])
     assert rules.may_publish("ann", "c1", b"u/ann/c1/xc1x")
     assert not rules.may_publish("ann", "c2", b"u/ann/c1/xc1x")
     assert rules.may_publish("ann", "c2", b"100%/any")
@@ -181,7 +181,7 @@ def test_placeholders() -> None:
 
 @pytest.mark.parametrize("name", ["+", "#", "a/b", "a+", "", "/", "$SYS", "a/#", "$share"])
 def test_a_name_does_not_widen_a_filter(name: str) -> None:
-    rules = AccessRules([Rule(publish=("%u/x", "%u/%c"), subscribe=("%u", "%u/#"))])
+    rules = AccessRules([AccessRule(publish=("%u/x", "%u/%c"), subscribe=("%u", "%u/#"))])
     access = rules.for_client(name, "c")
     for topic in ("a/x", "a/b/x", f"{name}/x", f"{name}/c", "/x", "$SYS/x", "/c"):
         assert not access.may_publish(topic.encode())
@@ -191,7 +191,7 @@ def test_a_name_does_not_widen_a_filter(name: str) -> None:
 
 @given(st.text(alphabet="+#/$ab", max_size=4), names)
 def test_what_a_client_chooses_reaches_only_its_own_level(client_id: str, topic: str) -> None:
-    rules = AccessRules([Rule(publish=("%c/#", "a/%c"))])
+    rules = AccessRules([AccessRule(publish=("%c/#", "a/%c"))])
     if rules.may_publish(None, client_id, topic.encode()):
         levels = topic.split("/")
         assert client_id
@@ -200,12 +200,12 @@ def test_what_a_client_chooses_reaches_only_its_own_level(client_id: str, topic:
 
 
 def test_a_dollar_behind_the_first_level_is_a_letter_like_others() -> None:
-    rules = AccessRules([Rule(publish=("u/%u",))])
+    rules = AccessRules([AccessRule(publish=("u/%u",))])
     assert rules.may_publish("$x", "c", b"u/$x")
 
 
 def test_a_name_over_several_levels_is_denied_as_it_stands() -> None:
-    rules = AccessRules([Rule(publish=("#",), deny_publish=("private/%u", "x/%c"))])
+    rules = AccessRules([AccessRule(publish=("#",), deny_publish=("private/%u", "x/%c"))])
     assert not rules.may_publish("a/b", "c", b"private/a/b")
     assert rules.may_publish("a/b", "c", b"private/a")
     assert not rules.may_publish("u", "$c", b"x/$c")
@@ -213,14 +213,14 @@ def test_a_name_over_several_levels_is_denied_as_it_stands() -> None:
 
 
 def test_clients_with_the_same_filters_share_them() -> None:
-    rules = AccessRules([Rule(publish=("a/#",)), Rule(user="ann", publish=("%c",))])
+    rules = AccessRules([AccessRule(publish=("a/#",)), AccessRule(user="ann", publish=("%c",))])
     bob = rules.for_client("bob", "1")
     assert rules.for_client("eve", "2") is bob
     assert rules.for_client("ann", "1") is not rules.for_client("ann", "2")
 
 
 def test_answers_are_remembered_within_bounds() -> None:
-    access = AccessRules([Rule(publish=("a/+",))]).for_client("u", "c")
+    access = AccessRules([AccessRule(publish=("a/+",))]).for_client("u", "c")
     for number in range(PUBLISH_ANSWERS_MAX + 10):
         assert access.may_publish(b"a/%d" % number)
         assert not access.may_publish(b"b/%d" % number)
@@ -234,7 +234,7 @@ def test_answers_are_remembered_within_bounds() -> None:
 some_filters = st.lists(filters(), max_size=2).map(tuple)
 any_rules = st.lists(
     st.builds(
-        Rule,
+        AccessRule,
         user=st.sampled_from(["*", "u", "other"]),
         publish=some_filters,
         subscribe=some_filters,
@@ -249,7 +249,7 @@ any_rules = st.lists(
 
 @given(any_rules, st.lists(names, max_size=10))
 def test_publishing_goes_by_the_first_filter_that_matches(
-    rules: list[Rule], topics: list[str]
+    rules: list[AccessRule], topics: list[str]
 ) -> None:
     access = AccessRules(rules).for_client("u", "c")
     for topic in topics * 2:  # the second time from memory
@@ -258,7 +258,7 @@ def test_publishing_goes_by_the_first_filter_that_matches(
 
 @given(any_rules, filters(), st.lists(names, max_size=20))
 def test_who_may_subscribe_may_have_every_topic(
-    rules: list[Rule], topic_filter: str, topics: list[str]
+    rules: list[AccessRule], topic_filter: str, topics: list[str]
 ) -> None:
     access = AccessRules(rules).for_client("u", "c")
     if access.may_subscribe(topic_filter):
@@ -270,12 +270,12 @@ def test_who_may_subscribe_may_have_every_topic(
 # Rules over a small world of filters, so that they meet.
 few_filters = st.lists(st.sampled_from(FILTERS), max_size=2).map(tuple)
 small_rules = st.lists(
-    st.builds(Rule, subscribe=few_filters, deny=few_filters), min_size=1, max_size=4
+    st.builds(AccessRule, subscribe=few_filters, deny=few_filters), min_size=1, max_size=4
 )
 
 
 @given(small_rules, st.sampled_from(FILTERS))
-def test_subscribing_against_every_topic(rules: list[Rule], topic_filter: str) -> None:
+def test_subscribing_against_every_topic(rules: list[AccessRule], topic_filter: str) -> None:
     """Who may subscribe may have all topics. Who may not is denied one, or has no filter for all.
 
     That there is no such filter is the one way in which a rule refuses more than it has to.

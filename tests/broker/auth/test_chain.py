@@ -1,4 +1,4 @@
-"""Every way to log in through the chain of authenticators, and chains that have to wait."""
+"""The chain of authenticators: every way to log in, and answers that take time."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from dovetail.broker.auth.authenticator import (
     Credentials,
     Decision,
     Grant,
-    IsWanted,
+    IsWaiting,
 )
 from dovetail.broker.auth.chain import AuthenticatorChain, load_passwords, make_chain
-from dovetail.broker.auth.password_checker import Verifier
+from dovetail.broker.auth.password_checker import PasswordChecker
 from dovetail.broker.auth.passwords import PasswordFile, set_password
 from dovetail.errors import ConfigError, ReasonCode
-from dovetail.settings import Access, Listener
+from dovetail.settings import AccessSettings, ListenerSettings
 
-TCP = Listener(kind="tcp")
-TLS = Listener(kind="tls", certificate="c", client_ca="a", client_certificate="optional")
-TLS_WITHOUT_NAMES = Listener(
+TCP = ListenerSettings(kind="tcp")
+TLS = ListenerSettings(kind="tls", certificate="c", client_ca="a", client_certificate="optional")
+TLS_WITHOUT_NAMES = ListenerSettings(
     kind="tls",
     certificate="c",
     client_ca="a",
@@ -46,14 +46,14 @@ async def settled(answer: "Decision | asyncio.Future[Decision]") -> Decision:
 
 
 def decide(
-    folder: Path, access: Access, passwords: PasswordFile | None, credentials: Credentials
+    folder: Path, access: AccessSettings, passwords: PasswordFile | None, credentials: Credentials
 ) -> Decision:
     async def work() -> Decision:
-        verifier = Verifier(folder / "logins", 0)
+        checker = PasswordChecker(folder / "logins", 0)
         try:
-            return await settled(make_chain(access, passwords, verifier).authenticate(credentials))
+            return await settled(make_chain(access, passwords, checker).authenticate(credentials))
         finally:
-            verifier.stop()
+            checker.stop()
 
     return asyncio.run(work())
 
@@ -84,7 +84,7 @@ def test_names_and_passwords(
     expected: Decision,
 ) -> None:
     credentials = Credentials(user=user, password=password, is_loopback=True, listener=TCP)
-    decision = decide(tmp_path, Access(anonymous="always"), passwords, credentials)
+    decision = decide(tmp_path, AccessSettings(anonymous="always"), passwords, credentials)
     assert decision == expected
     assert type(decision) is type(expected)
 
@@ -111,7 +111,7 @@ def test_without_a_password_file_a_name_proves_nothing(
     password: bytes | None,
 ) -> None:
     credentials = Credentials(user=user, password=password, is_loopback=loopback, listener=TCP)
-    assert decide(tmp_path, Access(anonymous=anonymous), None, credentials) == expected
+    assert decide(tmp_path, AccessSettings(anonymous=anonymous), None, credentials) == expected
 
 
 @pytest.mark.parametrize(
@@ -134,22 +134,22 @@ def test_certificates(
     name: str | None,
     user: str | None,
     password: bytes | None,
-    listener: Listener | None,
+    listener: ListenerSettings | None,
     expected: Decision,
 ) -> None:
     credentials = Credentials(
         user=user, password=password, certificate_name=name, listener=listener
     )
-    assert decide(tmp_path, Access(anonymous="never"), passwords, credentials) == expected
+    assert decide(tmp_path, AccessSettings(anonymous="never"), passwords, credentials) == expected
 
 
 def test_a_password_file_is_loaded_if_the_settings_name_one(tmp_path: Path) -> None:
     file = tmp_path / "users"
-    assert load_passwords(Access()) is None
+    assert load_passwords(AccessSettings()) is None
     with pytest.raises(ConfigError):
-        load_passwords(Access(password_file=str(file)))
+        load_passwords(AccessSettings(password_file=str(file)))
     set_password(file, "ann", b"secret")
-    loaded = load_passwords(Access(password_file=str(file)))
+    loaded = load_passwords(AccessSettings(password_file=str(file)))
     assert loaded is not None
     assert loaded.users == ("ann",)
 
@@ -159,8 +159,8 @@ def test_only_a_hash_waits(tmp_path: Path) -> None:
     set_password(tmp_path / "users", "ann", b"secret")
 
     async def work() -> None:
-        verifier = Verifier(tmp_path / "logins", 0)
-        chain = make_chain(Access(), PasswordFile.load(tmp_path / "users"), verifier)
+        checker = PasswordChecker(tmp_path / "logins", 0)
+        chain = make_chain(AccessSettings(), PasswordFile.load(tmp_path / "users"), checker)
 
         def waits(user: str | None, password: bytes | None, name: str | None = None) -> bool:
             credentials = Credentials(
@@ -178,7 +178,7 @@ def test_only_a_hash_waits(tmp_path: Path) -> None:
         assert await settled(chain.authenticate(credentials)) == Grant("ann")
         assert not waits("ann", b"secret")
         assert waits("ann", b"wrong")
-        verifier.stop()
+        checker.stop()
 
     asyncio.run(work())
 
@@ -186,7 +186,7 @@ def test_only_a_hash_waits(tmp_path: Path) -> None:
 # Chains of any authenticators ---------------------------------------------------------------------
 
 
-class Fixed:
+class FixedAuthenticator:
     """Always gives the same answer, at once or later."""
 
     def __init__(self, answer: Answer | Exception, *, is_late: bool = False) -> None:
@@ -196,7 +196,7 @@ class Fixed:
         self.answering: asyncio.Future[Answer] | None = None
 
     def authenticate(
-        self, credentials: Credentials, _is_wanted: IsWanted
+        self, credentials: Credentials, _is_waiting: IsWaiting
     ) -> "Answer | asyncio.Future[Answer]":
         self.asked.append(credentials)
         if not self._is_late:
@@ -224,42 +224,50 @@ def run(*authenticators: Authenticator) -> Decision:
     return asyncio.run(work())
 
 
-def late(answer: Answer) -> Fixed:
-    return Fixed(answer, is_late=True)
+def late(answer: Answer) -> FixedAuthenticator:
+    return FixedAuthenticator(answer, is_late=True)
 
 
-WAYS: list[Callable[[Answer], Fixed]] = [Fixed, late]
+WAYS: list[Callable[[Answer], FixedAuthenticator]] = [FixedAuthenticator, late]
 
 
 @pytest.mark.parametrize("first", WAYS)
 @pytest.mark.parametrize("second", WAYS)
 @pytest.mark.parametrize("decision", [Grant("ann"), Grant(None), BAD, ReasonCode.SERVER_BUSY])
 def test_the_first_that_knows_the_credentials_decides(
-    first: Callable[[Answer], Fixed], second: Callable[[Answer], Fixed], decision: Decision
+    first: Callable[[Answer], FixedAuthenticator],
+    second: Callable[[Answer], FixedAuthenticator],
+    decision: Decision,
 ) -> None:
-    passing, deciding, never_asked = first(None), second(decision), Fixed(Grant("other"))
+    passing, deciding, never_asked = (
+        first(None),
+        second(decision),
+        FixedAuthenticator(Grant("other")),
+    )
     assert run(passing, deciding, never_asked) == decision
     assert passing.asked == deciding.asked == [ANN]
     assert never_asked.asked == []
 
 
 @pytest.mark.parametrize("one", WAYS)
-def test_credentials_that_nobody_knows_are_refused(one: Callable[[Answer], Fixed]) -> None:
+def test_credentials_that_nobody_knows_are_refused(
+    one: Callable[[Answer], FixedAuthenticator],
+) -> None:
     assert run() == NO
     assert run(one(None), one(None)) == NO
 
 
 def test_an_authenticator_that_fails_decides_nothing() -> None:
     """Its error reaches the caller: the client is not let in by the next one."""
-    after = Fixed(Grant("ann"))
+    after = FixedAuthenticator(Grant("ann"))
     with pytest.raises(OSError, match="unreachable"):
-        run(Fixed(OSError("unreachable"), is_late=True), after)
+        run(FixedAuthenticator(OSError("unreachable"), is_late=True), after)
     assert after.asked == []
 
 
 def test_a_cancelled_answer_cancels_the_decision() -> None:
     async def work() -> None:
-        waiting, after = late(None), Fixed(Grant("ann"))
+        waiting, after = late(None), FixedAuthenticator(Grant("ann"))
         decision = AuthenticatorChain([waiting, after]).authenticate(ANN)
         assert isinstance(decision, asyncio.Future)
         assert waiting.answering is not None
@@ -275,7 +283,7 @@ def test_an_answer_that_nobody_waits_for() -> None:
     async def work() -> None:
         for answer in (None, Grant("ann")):
             waiting = late(answer)
-            decision = AuthenticatorChain([waiting, Fixed(BAD)]).authenticate(ANN)
+            decision = AuthenticatorChain([waiting, FixedAuthenticator(BAD)]).authenticate(ANN)
             assert isinstance(decision, asyncio.Future)
             decision.cancel()
             await asyncio.sleep(0.01)

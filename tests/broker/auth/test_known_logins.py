@@ -1,4 +1,4 @@
-"""Which users logged in from where, in memory and on disk."""
+"""Known logins in memory and on disk."""
 
 from pathlib import Path
 

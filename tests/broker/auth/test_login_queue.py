@@ -1,4 +1,4 @@
-"""Who waits how long for a password to be checked, whatever others do."""
+"""The order of password checks, and its fairness under a flood."""
 
 from itertools import count
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dovetail.broker.auth.login_queue import MINUTE_SECONDS, Failures, Lane, LoginQueue
+from dovetail.broker.auth.login_queue import MINUTE_SECONDS, FailedLogins, Lane, LoginQueue
 from dovetail.errors import ReasonCode
 
 LANES = st.builds(Lane, st.sampled_from("abcd"), st.sampled_from([None, None, "ann", "bob"]))
@@ -19,7 +19,7 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize(waiting_max=st.integers(1, 12), per_minute_max=st.integers(0, 6))
     def begin(self, waiting_max: int, per_minute_max: int) -> None:
         self.waiting_max = waiting_max
-        self.failures = Failures(per_minute_max, 100)
+        self.failures = FailedLogins(per_minute_max, 100)
         self.queue: LoginQueue[int] = LoginQueue(waiting_max, self.failures)
         self.waiting: dict[int, Lane] = {}
         """In the order of their coming."""
@@ -76,11 +76,11 @@ class QueueMachine(RuleBasedStateMachine):
             self.turns[lane] = 0
 
     @precondition(is_begun)
-    @rule(lane=LANES, is_right=st.booleans())
-    def settle(self, lane: Lane, is_right: bool) -> None:
-        lost = self.queue.settle(lane, self.now, is_right=is_right)
+    @rule(lane=LANES, is_correct=st.booleans())
+    def settle(self, lane: Lane, is_correct: bool) -> None:
+        lost = self.queue.settle(lane, self.now, is_correct=is_correct)
         if lost:
-            assert not is_right
+            assert not is_correct
             assert self.failures.is_throttled(lane, self.now)
             assert lost == [one for one, of in self.waiting.items() if of == lane]
         for login in lost:
@@ -108,7 +108,7 @@ TestQueue = QueueMachine.TestCase
 
 @given(st.integers(0, 300), st.booleans())
 def test_a_flood_from_one_address_delays_another_by_two_checks(flood: int, is_known: bool) -> None:
-    queue: LoginQueue[str] = LoginQueue(100, Failures(0, 100))
+    queue: LoginQueue[str] = LoginQueue(100, FailedLogins(0, 100))
     for number in range(flood):
         queue.offer(f"flood {number}", Lane("a"), 0.0)
     honest = Lane("b", "ann" if is_known else None)
@@ -120,7 +120,7 @@ def test_a_flood_from_one_address_delays_another_by_two_checks(flood: int, is_kn
 
 @given(st.integers(1, 200))
 def test_a_known_user_gets_in_past_any_number_of_addresses(count: int) -> None:
-    queue: LoginQueue[str] = LoginQueue(100, Failures(0, 100))
+    queue: LoginQueue[str] = LoginQueue(100, FailedLogins(0, 100))
     for number in range(count):
         queue.offer(f"flood {number}", Lane(str(number)), 0.0)
     known = Lane("0", "ann")
@@ -135,7 +135,7 @@ def test_a_known_user_gets_in_past_any_number_of_addresses(count: int) -> None:
 )
 def test_wrong_passwords_are_as_many_as_may_be(per_minute_max: int, pauses: list[float]) -> None:
     """In any stretch of time: a minute's worth at once, and then as they are forgiven."""
-    failures = Failures(per_minute_max, 10)
+    failures = FailedLogins(per_minute_max, 10)
     lane, now, checked = Lane("a"), 0.0, []
     for pause in pauses:
         now += pause
@@ -152,7 +152,7 @@ def test_wrong_passwords_are_as_many_as_may_be(per_minute_max: int, pauses: list
 
 
 def test_only_the_latest_failures_are_remembered() -> None:
-    failures = Failures(1, 3)
+    failures = FailedLogins(1, 3)
     for number in range(10):
         failures.add(Lane(str(number)), 0.0)
     assert len(failures) == 3
@@ -163,7 +163,7 @@ def test_only_the_latest_failures_are_remembered() -> None:
 
 
 def test_without_a_limit_nobody_is_throttled() -> None:
-    failures = Failures(0, 3)
+    failures = FailedLogins(0, 3)
     for _ in range(1_000):
         failures.add(Lane("a"), 0.0)
     assert not failures.is_throttled(Lane("a"), 0.0)

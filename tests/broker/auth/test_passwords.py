@@ -106,13 +106,13 @@ def test_who_is_unknown_costs_a_hash_like_the_others(
     set_password(file, "eve", b"c")
     loaded = PasswordFile.load(file)
     verified: list[str] = []
-    fits = passwords._fits
+    fits = passwords._matches
 
     def counted(encoded: str, password: bytes) -> bool:
         verified.append(encoded)
         return fits(encoded, password)
 
-    monkeypatch.setattr(passwords, "_fits", counted)
+    monkeypatch.setattr(passwords, "_matches", counted)
     assert not loaded.verify("nobody", b"a")
     (encoded,) = verified
     cost = extract_parameters(encoded)

@@ -1,21 +1,21 @@
-"""Whose session it is: what another user who comes under its client identifier gets, and leaves."""
+"""The owner of a session, and other users who connect with its client identifier."""
 
 import pytest
 
-from dovetail.broker.auth.session_owner import Ownership
+from dovetail.broker.auth.session_owner import OwnershipRules
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Will
 from dovetail.errors import ReasonCode
-from support.brokers.harness import KEPT, Client, World
+from support.brokers.harness import PERSISTENT, Client, World
 
-STRICT = Ownership()
-TAKEOVER = Ownership(allows_takeover=True)
-NAMED = Ownership(needs_name=True)
+STRICT = OwnershipRules()
+TAKEOVER = OwnershipRules(allows_takeover=True)
+NAMED = OwnershipRules(needs_name=True)
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 
 
 @pytest.mark.parametrize(
-    ("ownership", "owner", "user", "may_come", "may_resume"),
+    ("ownership", "owner", "user", "may_connect", "may_resume"),
     [
         (STRICT, "a", "a", True, True),
         (STRICT, "a", "b", False, False),
@@ -31,9 +31,13 @@ both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
     ],
 )
 def test_who_may_have_whose(
-    ownership: Ownership, owner: str | None, user: str | None, may_come: bool, may_resume: bool
+    ownership: OwnershipRules,
+    owner: str | None,
+    user: str | None,
+    may_connect: bool,
+    may_resume: bool,
 ) -> None:
-    assert ownership.may_come(owner, user) == may_come
+    assert ownership.may_connect(owner, user) == may_connect
     assert ownership.may_resume(owner, user) == may_resume
 
 
@@ -43,14 +47,14 @@ def refusal(world: World, user: str | None, **terms: object) -> ReasonCode:
 
 
 def alice_with_a_message(world: World) -> None:
-    alice = world.client("c", user="alice", **KEPT)
+    alice = world.client("c", user="alice", **PERSISTENT)
     alice.subscribe("t", qos=1)
     alice.lose()
     world.client("p").publish("t", b"for alice", 1)
 
 
 def assert_hers(world: World) -> None:
-    alice = world.client("c", user="alice", **KEPT)
+    alice = world.client("c", user="alice", **PERSISTENT)
     assert alice.connack is not None
     assert alice.connack.session_present
     (message,) = alice.early
@@ -78,7 +82,7 @@ def test_so_it_is_after_a_restart() -> None:
     assert_hers(world)
 
 
-@pytest.mark.parametrize("terms", [{}, KEPT], ids=["not kept", "kept"])
+@pytest.mark.parametrize("terms", [{}, PERSISTENT], ids=["not kept", "kept"])
 def test_a_client_that_is_connected_stays_so(terms: dict[str, object]) -> None:
     world = World()
     watcher = world.client("w")
@@ -95,7 +99,9 @@ def test_a_will_that_waits_goes_on_waiting() -> None:
     world = World()
     watcher = world.client("w")
     watcher.subscribe("will")
-    world.client("c", user="alice", will=Will(b"will", b"gone", delay_seconds=10), **KEPT).lose()
+    world.client(
+        "c", user="alice", will=Will(b"will", b"gone", delay_seconds=10), **PERSISTENT
+    ).lose()
     refusal(world, "bob")
     world.pass_time(9)
     assert watcher.payloads() == []
@@ -106,7 +112,7 @@ def test_a_will_that_waits_goes_on_waiting() -> None:
 @pytest.mark.parametrize("ends", ["expiry", "disconnect", "clean start"])
 def test_a_session_that_is_over_is_nobodys(ends: str) -> None:
     world = World()
-    alice = world.client("c", user="alice", **KEPT)
+    alice = world.client("c", user="alice", **PERSISTENT)
     if ends == "expiry":
         alice.lose()
         world.pass_time(1_001)
@@ -135,7 +141,7 @@ def test_nobody_comes_in_between_while_a_clean_start_waits_for_the_disk() -> Non
 def test_who_may_take_over_ends_the_session(clean_start: bool) -> None:
     world = World(ownership=TAKEOVER)
     alice_with_a_message(world)
-    bob = world.client("c", user="bob", **(KEPT | {"clean_start": clean_start}))
+    bob = world.client("c", user="bob", **(PERSISTENT | {"clean_start": clean_start}))
     assert bob.connack is not None
     assert (bob.connack.reason, bob.connack.session_present) == (ReasonCode.SUCCESS, False)
     assert bob.early == []
@@ -145,16 +151,16 @@ def test_who_may_take_over_ends_the_session(clean_start: bool) -> None:
 
 def test_a_session_from_before_there_were_names_becomes_the_first_users() -> None:
     world = World()
-    nobody = world.client("c", **KEPT)
+    nobody = world.client("c", **PERSISTENT)
     nobody.subscribe("t", qos=1)
     nobody.lose()
     world.client("p").publish("t", b"for whoever has the client", 1)
-    assert refusal(world, "alice", **KEPT) == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    assert refusal(world, "alice", **PERSISTENT) == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
     world = world.crash(ownership=NAMED)
-    alice = world.client("c", user="alice", **KEPT)
+    alice = world.client("c", user="alice", **PERSISTENT)
     assert alice.connack is not None
     assert alice.connack.session_present
     assert len(alice.early) == 1
     alice.lose()
     world = world.crash(ownership=NAMED)
-    assert refusal(world, "bob", **KEPT) == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    assert refusal(world, "bob", **PERSISTENT) == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID

@@ -1,4 +1,4 @@
-"""The broker's outside, met by clients of other make over real sockets: who gets in, and how.
+"""Foreign MQTT clients connect to the broker over real sockets.
 
 Also what a connection may cost: one that says nothing, takes nothing, or never ends.
 """
@@ -27,7 +27,7 @@ from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Connect, Publish
 from dovetail.errors import ReasonCode
 from support.brokers.wire_client import WireClient
 from support.certificates import Authority
-from support.clusters.held_messages import Held
+from support.clusters.closing_context import ClosingContext
 from support.processes.broker_process import TCP_AND_TLS, WAIT_SECONDS, BrokerProcess, wait_until
 from support.processes.servers import needs_mosquitto, program
 
@@ -98,7 +98,7 @@ def trusting(authority: Authority, broker: BrokerProcess) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.file))
 
 
-class Paho(Held):
+class PahoClient(ClosingContext):
     """A paho client that is connected when made."""
 
     def __init__(
@@ -167,7 +167,7 @@ def test_every_listener_serves_paho(
     broker: BrokerProcess, trusting: ssl.SSLContext, kind: str, version: int
 ) -> None:
     payload = bytes(range(256)) * 1_000
-    with Paho(broker, kind, version, trusting) as client, Paho(broker) as other:
+    with PahoClient(broker, kind, version, trusting) as client, PahoClient(broker) as other:
         client.subscribe("public/one", 2)
         other.subscribe("public/other", 1)
         for qos in (0, 1, 2):

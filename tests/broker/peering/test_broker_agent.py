@@ -13,11 +13,11 @@ from dovetail.cluster import gossip
 from dovetail.cluster.agent import GOSSIP
 from dovetail.cluster.frame_body import encode
 from dovetail.cluster.membership import Delta, Record
-from dovetail.cluster.query_messages import Answer
+from dovetail.cluster.query_messages import QueryReply
 from dovetail.codec.packets import SESSION_NEVER_EXPIRES
 from dovetail.errors import ConfigError, PeerError
 from dovetail.messages import Message
-from dovetail.node.broker import Node
+from dovetail.node.broker import BrokerNode
 from support.clusters.agent_nodes import run, running, until
 
 JOIN_SECONDS = 3.0
@@ -31,15 +31,15 @@ def keep_a_session(folder: Path) -> None:
     store.close()
 
 
-def publish(node: Node, *, retain: bool = False) -> None:
+def publish(node: BrokerNode, *, retain: bool = False) -> None:
     server = node._server
     assert server is not None
-    server.now()
+    server.update_clock()
     server.broker.publish(Message(b"a", b"x", qos=1, retain=retain))
-    server.rows_may_wait()
+    server.schedule_commit()
 
 
-def test_a_member_that_never_returns_is_forgotten_with_what_it_was_owed(
+def test_a_member_that_never_returns_is_forgotten_with_its_outbox(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -57,16 +57,16 @@ def test_a_member_that_never_returns_is_forgotten_with_what_it_was_owed(
             assert one.agent is not None
             mesh = one.agent.mesh
             assert mesh.names() == ("two",)
-            assert [peer.state for peer in one.agent.asking.peers()] == ["left"]
+            assert [peer.state for peer in one.agent.queries.peers()] == ["left"]
             publish(one)
-            assert mesh.owed("two").count == 1
+            assert mesh.outbox("two").count == 1
             await until(lambda: not mesh.names(), "it is forgotten")
-        assert "forgot two; it was owed 1 publications" in caplog.text
+        assert "forgot two and dropped 1 publications for it" in caplog.text
 
     run(work)
 
 
-def test_who_left_and_keeps_nothing_is_owed_nothing_after_a_restart(
+def test_nothing_is_spooled_for_a_broker_that_left_without_sessions(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -126,8 +126,8 @@ def test_a_copied_folder_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFix
     run(work)
 
 
-def test_who_is_refused_is_nobody_to_the_cluster(tmp_path: Path) -> None:
-    """Not when it falls silent either, and not to who comes later."""
+def test_a_refused_broker_is_unknown_to_the_cluster(tmp_path: Path) -> None:
+    """Also after it falls silent, and also to brokers that start later."""
 
     async def work() -> None:
         async with running(tmp_path / "one", "one"):
@@ -148,7 +148,7 @@ def test_who_is_refused_is_nobody_to_the_cluster(tmp_path: Path) -> None:
             for agent in agents:
                 for second in range(60):
                     agent.gossip.tick(now + second)
-                agent._heed()
+                agent._handle_events()
                 assert "copy" not in agent.mesh.names()
                 assert agent.gossip.state("copy") is None
             async with running(tmp_path / "four", "four", three) as four:
@@ -158,7 +158,7 @@ def test_who_is_refused_is_nobody_to_the_cluster(tmp_path: Path) -> None:
     run(work)
 
 
-def test_two_that_are_copies_of_each_other(
+def test_two_folders_that_are_copies_of_each_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
@@ -196,7 +196,7 @@ def test_one_of_the_cluster_is_refused_like_a_stranger(tmp_path: Path, change: s
     run(work)
 
 
-def test_one_whose_peers_are_down_begins_alone(tmp_path: Path) -> None:
+def test_a_broker_whose_peers_are_down_starts_alone(tmp_path: Path) -> None:
     async def work() -> None:
         async with (
             running(tmp_path / "one", "one") as one,
@@ -210,7 +210,7 @@ def test_one_whose_peers_are_down_begins_alone(tmp_path: Path) -> None:
     run(work)
 
 
-def test_people_who_ask_together_get_one_answer(tmp_path: Path) -> None:
+def test_queries_at_the_same_time_share_one_answer(tmp_path: Path) -> None:
     async def work() -> None:
         async with (
             running(tmp_path / "one", "one") as one,
@@ -220,12 +220,12 @@ def test_people_who_ask_together_get_one_answer(tmp_path: Path) -> None:
             assert two.agent is not None
             transport = one.agent.transport
             await until(lambda: transport.connected == {"two"}, "they meet")
-            asking = one.agent.asking
-            first, second = await asyncio.gather(asking.cluster(), asking.cluster())
+            queries = one.agent.queries
+            first, second = await asyncio.gather(queries.cluster(), queries.cluster())
             assert first is second
             assert [entry.name for entry in first.nodes] == ["one", "two"]
             assert [entry.report is not None for entry in first.nodes] == [True, True]
-            assert await asking.cluster() is not first
+            assert await queries.cluster() is not first
 
     run(work)
 
@@ -234,14 +234,14 @@ def test_answers_that_nobody_waits_for(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path / "one", "one") as one:
             assert one.agent is not None
-            one.agent.asking.answered("two", encode(Answer(1, b"late")))
+            one.agent.queries.answered("two", encode(QueryReply(1, b"late")))
             with pytest.raises(PeerError, match="cannot be read"):
-                one.agent.asking.answered("two", b"garbage")
+                one.agent.queries.answered("two", b"garbage")
 
     run(work)
 
 
-def test_who_is_refused_does_not_begin_alone(tmp_path: Path) -> None:
+def test_a_refused_broker_does_not_start_alone(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path / "one", "one") as one:
             with pytest.raises(ConfigError, match="does not let this node in: there are two nodes"):
@@ -251,10 +251,10 @@ def test_who_is_refused_does_not_begin_alone(tmp_path: Path) -> None:
     run(work)
 
 
-def test_what_is_no_address_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Who passes it on is not to blame, and what else it tells is heard."""
+def test_an_invalid_address_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The broker that passes it on is not to blame, and its other records count."""
     addresses = {"three": b"no:address", "four": b"\xff", "five": b"127.0.0.1:9"}
-    told = gossip.Give(
+    told = gossip.GossipAck2(
         [
             Delta(name, 1, 0, 3, (Record("role", 2, b"broker"), Record("address", 3, text)))
             for name, text in addresses.items()
@@ -280,5 +280,5 @@ def test_what_is_no_address_is_ignored(tmp_path: Path, caplog: pytest.LogCapture
             assert set(one.agent.mesh.names()) == {"three", "four", "five"}  # two has left
 
     run(work)
-    said = [record.message for record in caplog.records if "where three is" in record.message]
+    said = [record.message for record in caplog.records if "address of three" in record.message]
     assert len(said) == 2  # once in each life

@@ -1,4 +1,4 @@
-"""Two brokers that tell each other of their groups, over connections that break."""
+"""Two brokers that exchange their groups over connections that break."""
 
 from functools import partial
 from random import Random
@@ -9,34 +9,36 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from dovetail.broker.peering import group_exchange, peer_messages
-from dovetail.broker.peering.group_exchange import Roster
-from dovetail.broker.peering.groups import Groups, Members
-from dovetail.broker.peering.peer_messages import GroupRow, GroupRows
-from dovetail.broker.route import Group, Key
+from dovetail.broker.peering.group_exchange import GroupExchange
+from dovetail.broker.peering.groups import GroupPools, MemberCounts
+from dovetail.broker.peering.peer_messages import GroupRow, GroupUpdate
+from dovetail.broker.route import Group, GroupKey
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import Journal
 from dovetail.errors import PeerError
-from dovetail.settings import Mqtt
+from dovetail.settings import MqttSettings
 from support.brokers.harness import Disk, commit
 
 Frame = tuple[int, bytes]
 
 
-class Side:
+class ExchangeSide:
     """A broker, as far as its groups go."""
 
     def __init__(self, disk: Disk, lineage: int) -> None:
         self.disk = disk
         self.sent: list[Frame] = []
         self.accepts = True
-        self.shared = Shared(Mqtt(), Journal())
+        self.shared = SharedState(MqttSettings(), Journal())
         self.router = Router(self.shared.limits)
-        self.groups = Groups(self.router.changed, Random(1))
-        self.roster = Roster(self.shared, self.groups, lineage=lineage, send=self._send)
-        self.roster.restore(disk.state().peer_groups)
-        self.router.group_changed = self.roster.group_changed
+        self.groups = GroupPools(self.router.invalidate, Random(1))
+        self.group_exchange = GroupExchange(
+            self.shared, self.groups, lineage=lineage, send=self._send
+        )
+        self.group_exchange.restore(disk.state().peer_groups)
+        self.router.group_changed = self.group_exchange.group_changed
 
     def _send(self, _name: str, kind: int, body: bytes) -> bool:
         if self.accepts:
@@ -54,35 +56,35 @@ class Side:
     def receive(self, frame: Frame) -> list[Frame]:
         """The answers, which may come when the disk has it."""
         answers: list[Frame] = []
-        self.roster.receive("owner", frame[1], lambda *answer: answers.append(answer))
+        self.group_exchange.receive("owner", frame[1], lambda *answer: answers.append(answer))
         return answers
 
-    def table(self, peer: str = "owner") -> dict[Key, Members]:
+    def table(self, peer: str = "owner") -> dict[GroupKey, MemberCounts]:
         return {
             key: pool.peers[peer] for key, pool in self.groups.pools.items() if peer in pool.peers
         }
 
 
-def own(side: Side) -> dict[Key, Members]:
+def own(side: ExchangeSide) -> dict[GroupKey, MemberCounts]:
     return {
-        key: Members(group.connected, group.kept)
+        key: MemberCounts(group.connected, group.persistent)
         for key, group in side.router.groups.items()
-        if group.connected or group.kept
+        if group.connected or group.persistent
     }
 
 
 filters = st.sampled_from(["$share/g/a", "$share/g/b/#", "$share/h/a", "$share/h/+"])
 
 
-class Telling(RuleBasedStateMachine):
+class GroupExchangeMachine(RuleBasedStateMachine):
     """Members come and go at the owner; frames and answers are lost, late, or arrive."""
 
     @initialize()
     def begin(self) -> None:
         self.lineage = 1
         self.peer_disk = Disk()
-        self.owner = Side(Disk(), 1)
-        self.peer = Side(self.peer_disk, 1)
+        self.owner = ExchangeSide(Disk(), 1)
+        self.peer = ExchangeSide(self.peer_disk, 1)
         self.sessions = [self.owner.session(number, 100 * (number % 2)) for number in range(1, 5)]
         self.answers: list[list[Frame]] = []
         self.connect()
@@ -91,18 +93,18 @@ class Telling(RuleBasedStateMachine):
     def connect(self) -> None:
         self.owner.sent.clear()
         self.answers.clear()
-        self.owner.roster.peer_is_live("peer", True)
-        self.owner.roster.peer_is_up("peer", True)
+        self.owner.group_exchange.peer_is_live("peer", True)
+        self.owner.group_exchange.peer_is_up("peer", True)
 
     @rule(who=st.integers(0, 3), name=filters, qos=st.integers(0, 2))
     def subscribe(self, who: int, name: str, qos: int) -> None:
         self.owner.router.subscribe(self.sessions[who], name, qos, 0)
-        self.owner.roster.flush()
+        self.owner.group_exchange.flush()
 
     @rule(who=st.integers(0, 3), name=filters)
     def unsubscribe(self, who: int, name: str) -> None:
         self.owner.router.unsubscribe(self.sessions[who], name)
-        self.owner.roster.flush()
+        self.owner.group_exchange.flush()
 
     @rule(late=st.booleans())
     def carry(self, late: bool) -> None:
@@ -120,14 +122,14 @@ class Telling(RuleBasedStateMachine):
     def carry_back(self) -> None:
         if self.answers and self.answers[0]:
             (answer,) = self.answers.pop(0)
-            self.owner.roster.answered("peer", *answer)
+            self.owner.group_exchange.answered("peer", *answer)
 
     @rule()
     def crash_peer(self) -> None:
         """It remembers who can be owed something, and learns the rest anew."""
         known = {key for key, one in self.peer.table().items() if one.kept}
         self.peer.commit()
-        self.peer = Side(self.peer_disk, 2)
+        self.peer = ExchangeSide(self.peer_disk, 2)
         assert set(self.peer.table()) == known
         self.connect()
 
@@ -135,7 +137,7 @@ class Telling(RuleBasedStateMachine):
         if not hasattr(self, "owner"):
             return
         known: list[bool] = []
-        self.owner.roster.when_known(1e9, lambda: known.append(True))
+        self.owner.group_exchange.when_known(1e9, lambda: known.append(True))
         for _ in range(10):
             self.carry(late=False)
             self.peer.commit()
@@ -144,46 +146,46 @@ class Telling(RuleBasedStateMachine):
         assert known == [True]
 
 
-TestTelling = Telling.TestCase
+TestTelling = GroupExchangeMachine.TestCase
 
 
 def told(*rows: GroupRow, since: int = -1, version: int = 5) -> Frame:
-    return peer_messages.GROUPS, peer_messages.encode(GroupRows(7, since, version, list(rows)))
+    return peer_messages.GROUPS, peer_messages.encode(GroupUpdate(7, since, version, list(rows)))
 
 
 def test_what_builds_on_what_is_not_there_is_asked_for_whole() -> None:
-    side = Side(Disk(), 1)
+    side = ExchangeSide(Disk(), 1)
     assert side.receive(told(since=3)) == [(peer_messages.GROUPS_LOST, b"")]
     side.receive(told(GroupRow("g", "a", 1, 0), version=4))
     side.receive(told(GroupRow("g", "a", 0, 0), GroupRow("g", "b", 2, 0), since=4))
-    assert side.table() == {("g", "b"): Members(2, 0)}
+    assert side.table() == {("g", "b"): MemberCounts(2, 0)}
     side.receive(told(GroupRow("g", "old", 1, 0), version=4))  # it comes late
-    assert side.table() == {("g", "b"): Members(2, 0)}
+    assert side.table() == {("g", "b"): MemberCounts(2, 0)}
 
 
 def test_a_broker_that_lost_its_folder_and_whose_clock_is_behind_is_heard() -> None:
-    peer = Side(Disk(), 2)
+    peer = ExchangeSide(Disk(), 2)
     for lineage, name in [(100, "$share/old/a"), (99, "$share/new/a")]:
-        owner = Side(Disk(), lineage)
+        owner = ExchangeSide(Disk(), lineage)
         owner.router.subscribe(owner.session(1), name, 1, 0)
-        owner.roster.peer_is_live("peer", True)
-        owner.roster.peer_is_up("peer", True)
+        owner.group_exchange.peer_is_live("peer", True)
+        owner.group_exchange.peer_is_up("peer", True)
         known: list[str] = []
-        owner.roster.when_known(1.0, partial(known.append, name))
+        owner.group_exchange.when_known(1.0, partial(known.append, name))
         for _ in range(3):
             for frame in owner.sent[:]:
                 owner.sent.remove(frame)
                 answers = peer.receive(frame)
                 peer.commit()
                 for answer in answers:
-                    owner.roster.answered("peer", *answer)
+                    owner.group_exchange.answered("peer", *answer)
         assert known == [name]
         assert not owner.sent
         assert peer.table() == own(owner)
 
 
-def test_it_is_known_when_it_is_on_disk() -> None:
-    side = Side(Disk(), 1)
+def test_groups_are_acknowledged_when_they_are_on_disk() -> None:
+    side = ExchangeSide(Disk(), 1)
     answers = side.receive(told(GroupRow("g", "a", 1, 1)))
     again = side.receive(told(GroupRow("g", "a", 1, 1)))
     assert (answers, again) == ([], [])
@@ -191,10 +193,10 @@ def test_it_is_known_when_it_is_on_disk() -> None:
     assert (answers, again) == ([], [])
     side.commit()
     assert [kind for kind, _ in answers + again] == [peer_messages.GROUPS_KNOWN] * 2
-    assert Side(side.disk, 2).table() == {("g", "a"): Members(0, 1)}
-    side.roster.forget("owner")
+    assert ExchangeSide(side.disk, 2).table() == {("g", "a"): MemberCounts(0, 1)}
+    side.group_exchange.forget("owner")
     side.commit()
-    assert Side(side.disk, 2).table() == side.table() == {}
+    assert ExchangeSide(side.disk, 2).table() == side.table() == {}
 
 
 BROKEN = {
@@ -208,16 +210,16 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("row", BROKEN.values(), ids=BROKEN)
-def test_groups_that_there_cannot_be(row: GroupRow) -> None:
-    side = Side(Disk(), 1)
+def test_invalid_groups_are_refused(row: GroupRow) -> None:
+    side = ExchangeSide(Disk(), 1)
     with pytest.raises(PeerError):
         side.receive(told(row))
     assert side.table() == {}
 
 
-def test_more_groups_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_exchange, "GROUPS_MAX", 2)
-    side = Side(Disk(), 1)
+    side = ExchangeSide(Disk(), 1)
     side.receive(told(GroupRow("g", "a", 1, 0), GroupRow("g", "b", 1, 0), version=1))
     with pytest.raises(PeerError):
         side.receive(told(GroupRow("g", "c", 1, 0), since=1, version=2))
@@ -227,52 +229,52 @@ def test_more_groups_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     session = side.session(1)
     for name in ("a", "b", "c"):
         side.router.subscribe(session, f"$share/mine/{name}", 1, 0)
-    assert not side.roster.has_room_for(("mine", "d"))
-    assert side.roster.has_room_for(("mine", "a"))
+    assert not side.group_exchange.has_room_for(("mine", "d"))
+    assert side.group_exchange.has_room_for(("mine", "a"))
     assert ("mine", "c") in side.groups.pools
-    side.roster.peer_is_up("owner", True)
+    side.group_exchange.peer_is_up("owner", True)
     ((_, body),) = side.sent
-    assert len(peer_messages.decoded(peer_messages.group_rows_decoder, body).rows) == 2
+    assert len(peer_messages.decoded(peer_messages.group_update_decoder, body).rows) == 2
 
 
 def test_bytes_of_all_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_exchange, "GROUPS_BYTES_MAX", 1_000)
-    side = Side(Disk(), 1)
+    side = ExchangeSide(Disk(), 1)
     with pytest.raises(PeerError):
         side.receive(told(GroupRow("g", "a" * 1_000, 1, 0)))
-    assert not side.roster.has_room_for(("g", "a" * 1_000))
+    assert not side.group_exchange.has_room_for(("g", "a" * 1_000))
 
 
 @given(st.binary(max_size=60))
 def test_random_bytes(body: bytes) -> None:
-    side = Side(Disk(), 1)
+    side = ExchangeSide(Disk(), 1)
     try:
         side.receive((peer_messages.GROUPS, body))
     except PeerError:
         assert side.table() == {}
 
 
-def test_who_waits_goes_when_it_is_late() -> None:
-    side = Side(Disk(), 1)
-    side.roster.peer_is_live("slow", True)
+def test_waiting_ends_at_the_deadline() -> None:
+    side = ExchangeSide(Disk(), 1)
+    side.group_exchange.peer_is_live("slow", True)
     acted: list[str] = []
-    side.roster.when_known(1.0, lambda: acted.append("first"))
-    side.roster.when_known(5.0, lambda: acted.append("second"))
-    assert side.roster.tick(0.5) == 0
-    assert side.roster.tick(1.5) == 1
+    side.group_exchange.when_known(1.0, lambda: acted.append("first"))
+    side.group_exchange.when_known(5.0, lambda: acted.append("second"))
+    assert side.group_exchange.tick(0.5) == 0
+    assert side.group_exchange.tick(1.5) == 1
     assert acted == ["first"]
-    side.roster.forget("slow")
+    side.group_exchange.forget("slow")
     assert acted == ["first", "second"]
 
 
 def test_a_group_with_nobody_to_give_to_is_none() -> None:
     """A member that is away and takes QoS 0 only."""
-    side = Side(Disk(), 1)
+    side = ExchangeSide(Disk(), 1)
     group: Group
     session = side.session(1)
     side.router.subscribe(session, "$share/g/a", 0, 0)
     (group,) = side.router.groups.values()
-    assert (group.connected, group.kept) == (0, 0)
-    side.roster.peer_is_up("owner", True)
+    assert (group.connected, group.persistent) == (0, 0)
+    side.group_exchange.peer_is_up("owner", True)
     ((_, body),) = side.sent
-    assert peer_messages.decoded(peer_messages.group_rows_decoder, body).rows == []
+    assert peer_messages.decoded(peer_messages.group_update_decoder, body).rows == []

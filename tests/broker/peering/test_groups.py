@@ -1,4 +1,4 @@
-"""Pools of members against brute force, and how evenly they are picked from."""
+"""Group pools against brute force, and how evenly they pick members."""
 
 from collections import Counter
 from random import Random
@@ -8,26 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from dovetail.broker.peering.groups import HERE, Groups, Members, Pool
-from dovetail.broker.route import Group, Key
+from dovetail.broker.peering.groups import HERE, GroupPool, GroupPools, MemberCounts
+from dovetail.broker.route import Group, GroupKey
 from dovetail.broker.session import Session
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.subscription import Subscription
-from dovetail.settings import Mqtt
+from dovetail.settings import MqttSettings
 from dovetail.topics.names import matches
 
 PEERS = ["a", "b", "c"]
 FILTERS = ["x", "x/y", "x/+", "x/#", "#", "+/y"]
 TOPICS = ["x", "x/y", "x/y/z", "y", "$x/y"]
-SHARED = Shared(Mqtt())
+SHARED = SharedState(MqttSettings())
 
 peers = st.sampled_from(PEERS)
 keys = st.tuples(st.sampled_from(["g", "h"]), st.sampled_from(FILTERS))
 phases = st.floats(0, 1, exclude_max=True)
-members = st.builds(Members, st.integers(0, 3), st.integers(0, 3))
+members = st.builds(MemberCounts, st.integers(0, 3), st.integers(0, 3))
 
 
-def group_of(key: Key, *qos: int) -> Group:
+def group_of(key: GroupKey, *qos: int) -> Group:
     """With members that are away, and wait if their QoS lets them."""
     group = Group(key)
     for number, one in enumerate(qos, 1):
@@ -37,29 +37,29 @@ def group_of(key: Key, *qos: int) -> Group:
     return group
 
 
-class Tables(RuleBasedStateMachine):
+class GroupPoolsMachine(RuleBasedStateMachine):
     """Peers tell of their groups, all at once or one by one, and are forgotten."""
 
     @initialize()
     def begin(self) -> None:
         self.changed: list[str] = []
-        self.groups = Groups(self.changed.append, Random(1))
-        self.oracle: dict[tuple[str, Key], Members] = {}
-        self.known: set[Key] = set()
+        self.groups = GroupPools(self.changed.append, Random(1))
+        self.oracle: dict[tuple[str, GroupKey], MemberCounts] = {}
+        self.known: set[GroupKey] = set()
 
     @rule(peer=peers, key=keys, some=members)
-    def put(self, peer: str, key: Key, some: Members) -> None:
+    def put(self, peer: str, key: GroupKey, some: MemberCounts) -> None:
         self.groups.put(peer, key, some)
         self.note(peer, key, some)
 
     @rule(key=keys, count=st.integers(0, 2))
-    def put_here(self, key: Key, count: int) -> None:
+    def put_here(self, key: GroupKey, count: int) -> None:
         group = group_of(key, *[1] * count)
         self.groups.put_here(group)
-        self.note(HERE, key, Members(0, count))
+        self.note(HERE, key, MemberCounts(0, count))
 
     @rule(peer=peers, table=st.dictionaries(keys, members, max_size=4))
-    def replace(self, peer: str, table: dict[Key, Members]) -> None:
+    def replace(self, peer: str, table: dict[GroupKey, MemberCounts]) -> None:
         self.groups.replace(peer, table)
         for name, key in [*self.oracle]:
             if name == peer:
@@ -67,7 +67,7 @@ class Tables(RuleBasedStateMachine):
         for key, some in table.items():
             self.note(peer, key, some)
 
-    def note(self, peer: str, key: Key, some: Members) -> None:
+    def note(self, peer: str, key: GroupKey, some: MemberCounts) -> None:
         self.oracle.pop((peer, key), None)
         if any(some):
             self.oracle[peer, key] = some
@@ -95,10 +95,10 @@ class Tables(RuleBasedStateMachine):
             assert (pool.here is None) == (here is None)
 
 
-TestTables = Tables.TestCase
+TestTables = GroupPoolsMachine.TestCase
 
 
-def oracle_of(pool: Pool, qos: int, up: set[str]) -> set[str]:
+def oracle_of(pool: GroupPool, qos: int, up: set[str]) -> set[str]:
     """All brokers that may be picked, from the rules."""
     connected = {name for name, one in pool.peers.items() if one.connected}
     kept = {name for name, one in pool.peers.items() if one.kept and qos}
@@ -111,10 +111,10 @@ def oracle_of(pool: Pool, qos: int, up: set[str]) -> set[str]:
     st.sets(peers),
     phases,
 )
-def test_who_is_there_comes_before_who_is_away(
-    table: dict[str, Members], qos: int, up: set[str], phase: float
+def test_connected_members_come_before_others(
+    table: dict[str, MemberCounts], qos: int, up: set[str], phase: float
 ) -> None:
-    pool = Pool(("g", "x"), phase)
+    pool = GroupPool(("g", "x"), phase)
     pool.peers.update(table)
     allowed: set[str | None] = {*oracle_of(pool, qos, up)} or {None}
     picked = {pool.pick(qos, up.__contains__) for _ in range(50)}
@@ -123,10 +123,10 @@ def test_who_is_there_comes_before_who_is_away(
 
 
 @given(st.lists(st.integers(1, 10), min_size=1, max_size=8), phases)
-def test_each_broker_gets_its_part(weights: list[int], phase: float) -> None:
+def test_each_broker_gets_its_share(weights: list[int], phase: float) -> None:
     """Within some messages of what its members make, however many come."""
-    pool = Pool(("g", "x"), phase)
-    pool.peers.update({str(place): Members(one, 0) for place, one in enumerate(weights)})
+    pool = GroupPool(("g", "x"), phase)
+    pool.peers.update({str(place): MemberCounts(one, 0) for place, one in enumerate(weights)})
     rounds = 1_000
     counts = Counter(pool.pick(0, lambda _: True) for _ in range(rounds))
     for place, weight in enumerate(weights):
@@ -134,10 +134,10 @@ def test_each_broker_gets_its_part(weights: list[int], phase: float) -> None:
 
 
 def test_our_own_members_count_like_others() -> None:
-    groups = Groups(lambda _: None, Random(1))
+    groups = GroupPools(lambda _: None, Random(1))
     key = ("g", "x")
     groups.put_here(group_of(key, 1, 0))  # both away, and one of them at QoS 0
-    groups.put("a", key, Members(0, 2))
+    groups.put("a", key, MemberCounts(0, 2))
     pool = groups.pools[key]
     here, there = groups.pick([pool], 1, lambda _: False)
     assert [one.key for one in here] == [key]
@@ -146,7 +146,7 @@ def test_our_own_members_count_like_others() -> None:
     counts = Counter(pool.pick(1, lambda _: True) for _ in range(300))
     assert counts["a"] == pytest.approx(200, abs=6)
     assert pool.pick(0, lambda _: True) is None
-    groups.put("a", key, Members(1, 2))
+    groups.put("a", key, MemberCounts(1, 2))
     assert pool.pick(0, lambda _: True) == "a"
-    groups.put("a", key, Members(0, 0))
+    groups.put("a", key, MemberCounts(0, 0))
     assert pool.pick(2, lambda _: True) == HERE

@@ -1,4 +1,4 @@
-"""Handles in a cluster: any broker answers for them, and none begins one anew."""
+"""Handles in a cluster: any broker answers for a handle, and none begins one anew."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from dovetail.codec.packets import Subscribe, SubscriptionRequest
 from dovetail.errors import ReasonCode
 from support.brokers.harness import Client
 from support.brokers.mailboxes import begin
-from support.clusters.world import Cluster
+from support.clusters.simulated_cluster import SimulatedCluster
 
 PATIENCE_SECONDS = 12.0
 
@@ -19,7 +19,7 @@ class Scene:
     """A cluster, a handle, and a publisher at each broker."""
 
     def __init__(self, seed: int, *names: str) -> None:
-        self.cluster = Cluster(seed, *names)
+        self.cluster = SimulatedCluster(seed, *names)
         self.cluster.run(3)
         self.handle = new_handle(bytes(16), None, 1_000)
         mailbox = self.open(names[0], window=0, is_new=True)
@@ -79,7 +79,7 @@ class Scene:
             assert session is not None
             for one in mailbox.messages:
                 if acknowledged:
-                    session.acknowledged(one.id, self.cluster.nodes[name].now)
+                    session.handle_puback(one.id, self.cluster.nodes[name].now)
             self.close(mailbox, name)
             self.cluster.run(0.1)
         return [payload for _, payload in found]

@@ -9,15 +9,15 @@ import pytest
 
 from dovetail.codec.packets import Ack, PacketType, Publish, Will
 from support.brokers.wire_client import WireClient
-from support.clusters.brokers import ClusterBrokers
+from support.clusters.brokers import BrokerProcesses
 from support.processes.broker_process import WAIT_SECONDS, wait_until
 
 NAMES = ("one", "two", "three")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBrokers]:
-    with ClusterBrokers(tmp_path_factory.mktemp("cluster"), *NAMES) as brokers:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcesses]:
+    with BrokerProcesses(tmp_path_factory.mktemp("cluster"), *NAMES) as brokers:
         yield brokers
 
 
@@ -45,7 +45,7 @@ def take(client: WireClient, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_once_it_is_acknowledged_a_subscription_counts_everywhere(
-    cluster: ClusterBrokers, qos: int
+    cluster: BrokerProcesses, qos: int
 ) -> None:
     for home in NAMES:
         topic = f"{home}/{qos}"
@@ -57,7 +57,7 @@ def test_once_it_is_acknowledged_a_subscription_counts_everywhere(
                     assert take(subscriber, 1) == [name.encode()]
 
 
-def test_many_in_order_from_everywhere(cluster: ClusterBrokers) -> None:
+def test_many_in_order_from_everywhere(cluster: BrokerProcesses) -> None:
     with WireClient(cluster.ports["one"]) as subscriber:
         subscriber.subscribe("many/#", 2)
         publishers = {name: WireClient(cluster.ports[name]) for name in NAMES}
@@ -73,9 +73,9 @@ def test_many_in_order_from_everywhere(cluster: ClusterBrokers) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_broker_that_was_killed_gets_what_it_is_owed(cluster: ClusterBrokers, qos: int) -> None:
+def test_a_killed_broker_gets_its_spooled_messages(cluster: BrokerProcesses, qos: int) -> None:
     client_id = f"owed-{qos}"
-    with WireClient(cluster.ports["two"], client_id, kept=True) as subscriber:
+    with WireClient(cluster.ports["two"], client_id, persistent=True) as subscriber:
         subscriber.subscribe(f"owed/{qos}", qos)
     cluster.kill("two")
     with WireClient(cluster.ports["three"]) as publisher:
@@ -84,16 +84,16 @@ def test_a_broker_that_was_killed_gets_what_it_is_owed(cluster: ClusterBrokers, 
     cluster.kill("three")
     cluster.start("three")
     cluster.start("two")
-    with WireClient(cluster.ports["two"], client_id, kept=True) as subscriber:
+    with WireClient(cluster.ports["two"], client_id, persistent=True) as subscriber:
         assert subscriber.connack.session_present
         assert take(subscriber, 20) == [b"%d" % number for number in range(20)]
 
 
-def test_the_will_of_a_client_whose_broker_is_killed_comes_once(cluster: ClusterBrokers) -> None:
+def test_the_will_of_a_client_whose_broker_is_killed_comes_once(cluster: BrokerProcesses) -> None:
     with WireClient(cluster.ports["one"]) as listener:
         listener.subscribe("wills/#", 1)
         will = Will(b"wills/a", b"gone", 1)
-        client = WireClient(cluster.ports["two"], "wills-a", kept=True, will=will)
+        client = WireClient(cluster.ports["two"], "wills-a", persistent=True, will=will)
         client.publish("wills/here", b"here", 1)  # what "one" keeps of it came before
         assert take(listener, 1) == [b"here"]
         cluster.kill("two")
@@ -121,7 +121,7 @@ class Collector(threading.Thread):
         while self._last not in self.got or self._open_ids:
             with (
                 contextlib.suppress(OSError),
-                WireClient(self._port, f"{self._topic}-{self._port}", kept=True) as client,
+                WireClient(self._port, f"{self._topic}-{self._port}", persistent=True) as client,
             ):
                 if not client.connack.session_present:
                     client.subscribe(self._topic, 2)
@@ -143,7 +143,7 @@ class Collector(threading.Thread):
             client.send(Ack(PacketType.PUBCOMP, packet.packet_id))
 
 
-def test_brokers_are_killed_while_messages_flow(cluster: ClusterBrokers) -> None:
+def test_brokers_are_killed_while_messages_flow(cluster: BrokerProcesses) -> None:
     collectors = [Collector(cluster.ports[name], "flow", b"end") for name in ("two", "three")]
     for collector in collectors:
         collector.start()
@@ -176,8 +176,8 @@ def test_brokers_are_killed_while_messages_flow(cluster: ClusterBrokers) -> None
         assert collector.got == sent
 
 
-def test_a_broker_that_hangs_does_not_hold_publishers_up_for_long(cluster: ClusterBrokers) -> None:
-    with WireClient(cluster.ports["two"], "hanging", kept=True) as subscriber:
+def test_a_broker_that_hangs_does_not_hold_publishers_up_for_long(cluster: BrokerProcesses) -> None:
+    with WireClient(cluster.ports["two"], "hanging", persistent=True) as subscriber:
         subscriber.subscribe("hanging", 1)
         cluster.signal("two", signal.SIGSTOP)
         try:
@@ -188,7 +188,7 @@ def test_a_broker_that_hangs_does_not_hold_publishers_up_for_long(cluster: Clust
         assert take(subscriber, 1) == [b"kept"]
 
 
-def test_a_broker_that_hangs_is_in_the_log(cluster: ClusterBrokers) -> None:
+def test_a_broker_that_hangs_is_in_the_log(cluster: BrokerProcesses) -> None:
     def told(words: str) -> int:
         return cluster.log("one").count(words)
 
@@ -205,7 +205,7 @@ def test_a_broker_that_hangs_is_in_the_log(cluster: ClusterBrokers) -> None:
     wait_until(lambda: told("two is heard again") > back, "it is back")
 
 
-def test_who_is_stopped_says_goodbye(cluster: ClusterBrokers) -> None:
+def test_a_stopped_broker_leaves_the_cluster(cluster: BrokerProcesses) -> None:
     assert cluster.stop("three") == 0
     wait_until(lambda: "three has left" in cluster.log("one"), "it is told")
     cluster.start("three")

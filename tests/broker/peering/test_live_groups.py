@@ -13,20 +13,20 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from support.brokers.wire_client import WireClient
-from support.clusters.brokers import ClusterBrokers
-from support.clusters.held_messages import Held
+from support.clusters.brokers import BrokerProcesses
+from support.clusters.closing_context import ClosingContext
 from support.processes.broker_process import WAIT_SECONDS, wait_until
 
 NAMES = ("one", "two", "three")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBrokers]:
-    with ClusterBrokers(tmp_path_factory.mktemp("cluster"), *NAMES) as brokers:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcesses]:
+    with BrokerProcesses(tmp_path_factory.mktemp("cluster"), *NAMES) as brokers:
         yield brokers
 
 
-class Member(Held):
+class Member(ClosingContext):
     """A kept session in some subscriptions. Comes back by itself when its broker does."""
 
     def __init__(self, port: int, client_id: str, *filters: str) -> None:
@@ -76,9 +76,9 @@ class Member(Held):
 
 
 def members(
-    stack: ExitStack, cluster: ClusterBrokers, test: str, homes: tuple[str, ...], count: int
+    stack: ExitStack, cluster: BrokerProcesses, test: str, homes: tuple[str, ...], count: int
 ) -> dict[str, list[Member]]:
-    """Of one group, some at each of these brokers; each also hears of the end."""
+    """Members of one group at each of these brokers; each also gets the last message."""
     return {
         home: [
             stack.enter_context(
@@ -95,8 +95,8 @@ def members(
     }
 
 
-def finish(cluster: ClusterBrokers, test: str, everybody: list[Member]) -> None:
-    """What was sent before has come when this has: it goes the same ways, from all brokers."""
+def finish(cluster: BrokerProcesses, test: str, everybody: list[Member]) -> None:
+    """Send a last message from all brokers: all earlier messages have come when it has."""
     for name in NAMES:
         with WireClient(cluster.ports[name]) as publisher:
             publisher.publish(f"{test}-end", b"end", 2)
@@ -104,7 +104,7 @@ def finish(cluster: ClusterBrokers, test: str, everybody: list[Member]) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_one_member_in_the_cluster_gets_each_message(cluster: ClusterBrokers, qos: int) -> None:
+def test_one_member_in_the_cluster_gets_each_message(cluster: BrokerProcesses, qos: int) -> None:
     test = f"spread-{qos}"
     sent = []
     with ExitStack() as stack:
@@ -130,13 +130,13 @@ def test_one_member_in_the_cluster_gets_each_message(cluster: ClusterBrokers, qo
             assert all(one.received.count(b"end") < len(one.received) for one in some)
 
 
-def test_members_at_a_broker_that_is_killed(cluster: ClusterBrokers) -> None:
+def test_members_at_a_broker_that_is_killed(cluster: BrokerProcesses) -> None:
     """At QoS 2: once each, though the broker had been picked and may have had it."""
     sent = []
     with ExitStack() as stack:
         groups = members(stack, cluster, "killed", ("two", "three"), 2)
         everybody = [one for some in groups.values() for one in some]
-        publisher = stack.enter_context(WireClient(cluster.ports["one"], "writer", kept=True))
+        publisher = stack.enter_context(WireClient(cluster.ports["one"], "writer", persistent=True))
         for number in range(300):
             if number == 100:
                 cluster.kill("two")
@@ -152,7 +152,7 @@ def test_members_at_a_broker_that_is_killed(cluster: ClusterBrokers) -> None:
         assert all(len(one.received) > 3 for one in everybody)
 
 
-def test_nobody_else_gets_what_waits_for_the_only_member(cluster: ClusterBrokers) -> None:
+def test_nobody_else_gets_what_waits_for_the_only_member(cluster: BrokerProcesses) -> None:
     """Its broker is killed, and so is the one that owes it: it knows all the same."""
     with Member(cluster.ports["two"], "only", "$share/only/only/#"):
         pass
@@ -164,7 +164,7 @@ def test_nobody_else_gets_what_waits_for_the_only_member(cluster: ClusterBrokers
             assert publisher.publish("only/t", b"%d" % number, 1) == 0
     cluster.start("two")
     with ExitStack() as stack:
-        client = stack.enter_context(WireClient(cluster.ports["two"], "only", kept=True))
+        client = stack.enter_context(WireClient(cluster.ports["two"], "only", persistent=True))
         assert client.connack.session_present
         got = []
         for _ in range(10):

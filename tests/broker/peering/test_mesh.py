@@ -1,4 +1,4 @@
-"""One broker among others, frame by frame: what a peer may send, and what becomes of it."""
+"""One broker among others, frame by frame: valid and invalid frames of a peer, and their effect."""
 
 from collections.abc import Callable
 from math import inf, nan
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from dovetail import codec
 from dovetail.broker.peering import (
-    forwarding,
+    control_messages,
+    forwarder,
     group_exchange,
     peer_messages,
-    stream_messages,
     stream_positions,
 )
 from dovetail.broker.peering.limits import (
@@ -26,13 +26,13 @@ from dovetail.broker.peering.limits import (
 )
 from dovetail.broker.peering.peer_messages import DELTA, WHOLE, decoded
 from dovetail.broker.peering.roaming.claim import NOTHING
-from dovetail.broker.peering.sketch_exchange import Exchange
+from dovetail.broker.peering.sketch_exchange import SketchExchange
 from dovetail.broker.store.journal import MemberRow
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Will
 from dovetail.errors import PeerError, ReasonCode
 from dovetail.messages import Message
 from dovetail.topics.sketches.wire import sketch_to_bytes
-from support.brokers.harness import KEPT, World
+from support.brokers.harness import PERSISTENT, World
 
 STREAM = 9
 
@@ -43,7 +43,7 @@ class Member(World):
     def prepare(self) -> None:
         self.sent: list[tuple[str, int, bytes]] = []
         self.answers: list[tuple[int, bytes]] = []
-        self.claims: list[tuple[str, peer_messages.ClaimBody]] = []
+        self.claims: list[tuple[str, peer_messages.ClaimRequest]] = []
         self.refuses: set[str] = set()
         self.mesh = self.broker.join(name="here", stream=1, incarnation=1, seed=0, send=self.send)
 
@@ -59,7 +59,7 @@ class Member(World):
         """Peers know nothing of the clients here."""
         claims, self.claims = self.claims, []
         for peer, claim in claims:
-            answer = peer_messages.ClaimedBody(claim.client_id, claim.stamp, NOTHING)
+            answer = peer_messages.ClaimReply(claim.client_id, claim.stamp, NOTHING)
             self.mesh.answered(peer, peer_messages.CLAIMED, peer_messages.encode(answer))
         super().settle()
 
@@ -73,7 +73,9 @@ class Member(World):
 
 def publication(sequence: int, topic: bytes, payload: bytes = b"", qos: int = 1) -> bytes:
     return peer_messages.encode(
-        peer_messages.Publication(sequence, topic, payload, qos, False, b"", None, "origin", 0)
+        peer_messages.ForwardedPublication(
+            sequence, topic, payload, qos, False, b"", None, "origin", 0
+        )
     )
 
 
@@ -87,9 +89,9 @@ def marked(
     sequence: int, topic: bytes, *keys: tuple[str, str], qos: int = 1, **mark: object
 ) -> bytes:
     fields = {"hops": 0, "is_only": False} | mark
-    encoded = peer_messages.encode(peer_messages.Mark(keys, **fields))  # type: ignore[arg-type]
+    encoded = peer_messages.encode(peer_messages.DeliveryScope(keys, **fields))  # type: ignore[arg-type]
     return peer_messages.encode(
-        peer_messages.Publication(
+        peer_messages.ForwardedPublication(
             sequence, topic, b"x", qos, False, b"", None, "origin", 0, encoded
         )
     )
@@ -98,46 +100,50 @@ def marked(
 def tell_groups(member: Member, version: int, *rows: tuple[str, str, int, int]) -> None:
     """All groups that the peer has."""
     table = [peer_messages.GroupRow(*row) for row in rows]
-    told = peer_messages.encode(peer_messages.GroupRows(1, -1, version, table))
+    told = peer_messages.encode(peer_messages.GroupUpdate(1, -1, version, table))
     ((kind, _),) = member.receive(peer_messages.GROUPS, told)
     assert kind == peer_messages.GROUPS_KNOWN
 
 
-def be_up(member: Member) -> None:
+def bring_up(member: Member) -> None:
     """The peer takes what is sent to it, and subscribes to nothing."""
     member.mesh.peer_is_up("peer")
-    member.mesh.answered("peer", peer_messages.HEARD, peer_messages.encode(peer_messages.Heard(0)))
-    empty = Exchange(seed=0, lineage=1, send=lambda *_: True, changed=lambda _: None)
-    part = peer_messages.Part(0, len(sketch_to_bytes(empty.sketch)), sketch_to_bytes(empty.sketch))
+    member.mesh.answered(
+        "peer", peer_messages.ACK, peer_messages.encode(peer_messages.StreamAck(0))
+    )
+    empty = SketchExchange(seed=0, lineage=1, send=lambda *_: True, changed=lambda _: None)
+    part = peer_messages.SketchPart(
+        0, len(sketch_to_bytes(empty.sketch)), sketch_to_bytes(empty.sketch)
+    )
     member.receive(WHOLE, peer_messages.encode(part))
     not_waited_for(member)
     member.sent.clear()
 
 
 def not_waited_for(member: Member) -> None:
-    """Who subscribes does not wait for the peer, which answers only what the test says."""
+    """Let no SUBACK wait for the peer, which answers only what the test says."""
     member.mesh.peer_is_live("peer", False)
 
 
-def sent_publications(member: Member) -> list[peer_messages.Publication]:
+def sent_publications(member: Member) -> list[peer_messages.ForwardedPublication]:
     found = [body for _, kind, body in member.sent if kind == peer_messages.MESSAGE]
     member.sent.clear()
     return [decoded(peer_messages.publication_decoder, body) for body in found]
 
 
-def mark_of(publication: peer_messages.Publication) -> peer_messages.Mark | None:
-    return decoded(peer_messages.mark_decoder, publication.mark) if publication.mark else None
+def scope_of(publication: peer_messages.ForwardedPublication) -> peer_messages.DeliveryScope | None:
+    return decoded(peer_messages.scope_decoder, publication.scope) if publication.scope else None
 
 
 def resume(member: Member) -> None:
     ((kind, _),) = member.receive(
-        peer_messages.RESUME, peer_messages.encode(peer_messages.Resume(STREAM, False))
+        peer_messages.RESUME, peer_messages.encode(peer_messages.StreamResume(STREAM, False))
     )
-    assert kind == peer_messages.HEARD
+    assert kind == peer_messages.ACK
 
 
-def heard(answers: list[tuple[int, bytes]]) -> list[int]:
-    return [decoded(peer_messages.heard_decoder, body).sequence for _, body in answers]
+def acknowledged(answers: list[tuple[int, bytes]]) -> list[int]:
+    return [decoded(peer_messages.ack_decoder, body).sequence for _, body in answers]
 
 
 @pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
@@ -167,10 +173,10 @@ def test_a_retained_message_that_has_expired_only_takes_away_what_it_replaced() 
     client = member.client("c")
     client.subscribe("a", qos=1)
     for sequence, left in enumerate([None, 0.0], 1):
-        body = peer_messages.Publication(
+        body = peer_messages.ForwardedPublication(
             sequence, b"a", b"%d" % sequence, 1, True, b"", left, "origin", sequence
         )
-        assert heard(member.receive(peer_messages.MESSAGE, peer_messages.encode(body))) == [
+        assert acknowledged(member.receive(peer_messages.MESSAGE, peer_messages.encode(body))) == [
             sequence
         ]
     assert client.payloads() == [b"1"]
@@ -181,7 +187,7 @@ def test_a_retained_message_that_has_expired_only_takes_away_what_it_replaced() 
 def keeping() -> Member:
     """A kept session waits for its client, and the disk for the test."""
     member = Member()
-    client = member.client("c", **KEPT)
+    client = member.client("c", **PERSISTENT)
     client.subscribe("a", qos=1)
     client.lose()
     resume(member)
@@ -198,7 +204,7 @@ def test_a_kept_session_is_on_disk_before_the_peer_is_told() -> None:
     assert member.receive(peer_messages.MESSAGE, publication(6, b"nobody")) == []  # in order
     answers = member.answers
     member.commit_all()
-    assert heard(answers) == [5, 5, 6]
+    assert acknowledged(answers) == [5, 5, 6]
     again = member.crash()
     assert again.shared is not member.shared
     assert len(member.disk.state().deliveries) == 1
@@ -208,21 +214,21 @@ def test_a_kept_session_is_on_disk_before_the_peer_is_told() -> None:
 def test_a_connection_is_not_resumed_beyond_what_is_on_disk() -> None:
     member = keeping()
     member.receive(peer_messages.MESSAGE, publication(5, b"a", b"x"))
-    again = peer_messages.encode(peer_messages.Resume(STREAM, False))
+    again = peer_messages.encode(peer_messages.StreamResume(STREAM, False))
     assert member.receive(peer_messages.RESUME, again) == []  # or the peer would not send it again
     member.commit_all()
-    assert heard(member.answers)[-1] == 5
+    assert acknowledged(member.answers)[-1] == 5
 
 
-def test_what_no_client_could_have_sent_is_dropped_and_holds_nothing_up() -> None:
+def test_an_invalid_publication_is_dropped_and_blocks_nothing() -> None:
     member = Member(topic_levels_max=2)
     client = member.client("c")
     client.subscribe("#", qos=1)
     resume(member)
     for sequence, topic in enumerate([b"", b"a/+", b"\xff", b"a\0b", b"a/b/c/d", b"fine"], 1):
-        assert heard(member.receive(peer_messages.MESSAGE, publication(sequence, topic))) == [
-            sequence
-        ]
+        assert acknowledged(
+            member.receive(peer_messages.MESSAGE, publication(sequence, topic))
+        ) == [sequence]
     # A peer may allow more levels than we do.
     assert [message.topic for message in client.messages()] == [b"a/b/c/d", b"fine"]
     assert member.shared.counters.publishes_dropped == 4
@@ -243,7 +249,7 @@ BROKEN: dict[str, tuple[int, bytes]] = {
     "no mark": (
         peer_messages.MESSAGE,
         peer_messages.encode(
-            peer_messages.Publication(0, b"a", b"", 0, False, b"", None, "", 0, b"\xc1")
+            peer_messages.ForwardedPublication(0, b"a", b"", 0, False, b"", None, "", 0, b"\xc1")
         ),
     ),
     "a mark of a group that does not match": (
@@ -291,9 +297,9 @@ def test_random_frames(kind: int, body: bytes, is_answer: bool) -> None:
     assert client.payloads() == [b"well"]
 
 
-def test_who_is_forgotten_leaves_nothing_behind() -> None:
+def test_a_forgotten_peer_leaves_nothing_behind() -> None:
     member = Member()
-    client = member.client("c", **KEPT)
+    client = member.client("c", **PERSISTENT)
     client.subscribe("a", qos=1)
     resume(member)
     member.receive(peer_messages.MESSAGE, publication(5, b"a"))
@@ -318,12 +324,14 @@ def test_a_removal_is_remembered_for_a_while() -> None:
     client.publish("a", b"", retain=True)
     assert list(member.mesh.stamps.removals) == [b"a"]
     old = peer_messages.encode(
-        peer_messages.Page(
-            [peer_messages.Publication(0, b"a", b"old", 0, True, b"", None, "", 7)], 0
+        peer_messages.RetainedPage(
+            [peer_messages.ForwardedPublication(0, b"a", b"old", 0, True, b"", None, "", 7)], 0
         )
     )
     resume(member)
-    member.mesh.answered("peer", peer_messages.HEARD, peer_messages.encode(peer_messages.Heard(0)))
+    member.mesh.answered(
+        "peer", peer_messages.ACK, peer_messages.encode(peer_messages.StreamAck(0))
+    )
     member.mesh.answered("peer", peer_messages.PAGE, old)
     assert len(member.broker.retained) == 0
     member.pass_time(REMOVALS_SECONDS + 1)
@@ -357,7 +365,7 @@ def test_a_peers_publication_goes_to_the_groups_that_it_names() -> None:
 def test_a_group_is_picked_for_in_the_whole_cluster(qos: int) -> None:
     member = Member()
     resume(member)
-    be_up(member)
+    bring_up(member)
     here = member.client("here", receive_max=1_000)
     here.subscribe("$share/g/a/#", qos=2)
     tell_groups(member, 1, ("g", "a/#", 2, 0), ("h", "a/b", 1, 1), ("other", "b", 1, 1))
@@ -365,7 +373,7 @@ def test_a_group_is_picked_for_in_the_whole_cluster(qos: int) -> None:
     publisher = member.client("p")
     for number in range(90):
         publisher.publish("a/b", b"%d" % number, qos)
-    got = [mark_of(one) for one in sent_publications(member)]
+    got = [scope_of(one) for one in sent_publications(member)]
     assert len(got) == 90  # once each, for one group or for both
     assert all(mark is not None and ("h", "a/b") in mark.groups for mark in got)
     assert not any(mark is None or mark.is_only or mark.hops for mark in got)
@@ -377,12 +385,12 @@ def test_a_group_is_picked_for_in_the_whole_cluster(qos: int) -> None:
 def test_groups_are_not_in_the_sketch_but_waited_for() -> None:
     member = Member()
     resume(member)
-    be_up(member)
+    bring_up(member)
     member.client("here").subscribe("$share/g/a/#", qos=1)
-    assert not member.mesh.exchange.sketch.elements
+    assert not member.mesh.sketch_exchange.sketch.elements
     client = member.client("late")
     client.subscribe("a/#")
-    assert member.mesh.exchange.sketch.elements
+    assert member.mesh.sketch_exchange.sketch.elements
 
 
 def test_a_group_that_is_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,10 +401,10 @@ def test_a_group_that_is_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_comes_for_members_that_left_is_passed_on(qos: int) -> None:
+def test_a_publication_for_members_that_left_is_passed_on(qos: int) -> None:
     member = Member()
     resume(member)
-    be_up(member)
+    bring_up(member)
     tell_groups(member, 1, ("g", "a", 1, 1))
     plain = member.client("plain")
     plain.subscribe("a", qos=qos)
@@ -407,11 +415,11 @@ def test_what_comes_for_members_that_left_is_passed_on(qos: int) -> None:
     if qos:  # the next one has it on our disk before the last one may forget it
         assert (answers, sent_publications(member)) == ([], [])
         member.commit_all()
-        assert heard(answers) == [5]
+        assert acknowledged(answers) == [5]
         assert list(member.disk.state().owed) == [("peer", (1 << 20) + 1)]
         assert member.disk.state().heard == {STREAM: 5}
     (passed,) = sent_publications(member)
-    assert mark_of(passed) == peer_messages.Mark((("g", "a"),), 1, is_only=True)
+    assert scope_of(passed) == peer_messages.DeliveryScope((("g", "a"),), 1, is_only=True)
     assert member.shared.counters.group_messages_passed_on == 1
     # So often, and no more.
     weary = marked(number and 6, b"a", ("g", "a"), qos=qos, hops=GROUP_HOPS_MAX)
@@ -423,15 +431,15 @@ def test_what_comes_for_members_that_left_is_passed_on(qos: int) -> None:
 def test_nobody_is_left() -> None:
     member = Member()
     resume(member)
-    assert heard(member.receive(peer_messages.MESSAGE, marked(5, b"a", ("g", "a")))) == [5]
+    assert acknowledged(member.receive(peer_messages.MESSAGE, marked(5, b"a", ("g", "a")))) == [5]
     assert member.shared.counters.publishes_dropped == 1
 
 
-def test_what_a_session_that_ends_has_not_got_goes_to_another_broker() -> None:
+def test_pending_group_messages_of_an_ended_session_go_to_another_broker() -> None:
     member = Member()
     resume(member)
-    be_up(member)
-    client = member.client("c", **KEPT)
+    bring_up(member)
+    client = member.client("c", **PERSISTENT)
     client.subscribe("$share/g/a", qos=1)
     client.lose()
     publisher = member.client("p")
@@ -441,14 +449,14 @@ def test_what_a_session_that_ends_has_not_got_goes_to_another_broker() -> None:
     member.client("c", clean_start=True)
     (passed,) = sent_publications(member)
     assert passed.payload == b"first"
-    assert mark_of(passed) == peer_messages.Mark((("g", "a"),), 0, is_only=True)
+    assert scope_of(passed) == peer_messages.DeliveryScope((("g", "a"),), 0, is_only=True)
 
 
-def test_who_is_connected_elsewhere_comes_before_who_is_away_here() -> None:
+def test_connected_members_elsewhere_come_before_others_here() -> None:
     member = Member()
     resume(member)
-    be_up(member)
-    client = member.client("c", **KEPT)
+    bring_up(member)
+    client = member.client("c", **PERSISTENT)
     client.subscribe("$share/g/a", qos=1)
     tell_groups(member, 1, ("g", "a", 1, 0))
     publisher = member.client("p")
@@ -464,15 +472,15 @@ def test_who_is_connected_elsewhere_comes_before_who_is_away_here() -> None:
 
 
 def test_many_groups_go_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "MARK_BYTES_MAX", 100)
+    monkeypatch.setattr(forwarder, "SCOPE_BYTES_MAX", 100)
     member = Member()
     resume(member)
-    be_up(member)
+    bring_up(member)
     tell_groups(member, 1, *((f"group-{number}", "a", 1, 0) for number in range(10)))
     member.sent.clear()
     for qos in range(3):
         member.client("p").publish("a", b"x", qos)
-        got = [mark_of(one) for one in sent_publications(member)]
+        got = [scope_of(one) for one in sent_publications(member)]
         assert sum(len(mark.groups) for mark in got if mark is not None) == 10
         assert [mark is not None and mark.is_only for mark in got] == [False] + [True] * 3
 
@@ -497,7 +505,7 @@ def test_what_a_client_published_elsewhere_before_it_came_here(version: int) -> 
     assert other.payloads() == [b"mine"]
     mover.unsubscribe("+")
     member.receive(peer_messages.PLAIN, plain(version, packet, client_id="mover"))
-    own = peer_messages.Publication(1, b"a", b"own", 1, False, b"", None, "mover", 0)
+    own = peer_messages.ForwardedPublication(1, b"a", b"own", 1, False, b"", None, "mover", 0)
     member.receive(peer_messages.MESSAGE, peer_messages.encode(own))
     assert mover.messages() == []
     assert other.payloads() == [b"mine", b"own"]
@@ -505,7 +513,7 @@ def test_what_a_client_published_elsewhere_before_it_came_here(version: int) -> 
     assert (mover.payloads(), other.payloads()) == ([b"mine"], [])
 
 
-def test_who_published_goes_with_plain_packets() -> None:
+def test_plain_packets_carry_their_publisher() -> None:
     member = Member()
     resume(member)
     member.mesh.peer_is_up("peer")  # which may have subscribed to anything
@@ -519,14 +527,14 @@ def test_who_published_goes_with_plain_packets() -> None:
 # Limits that differ -------------------------------------------------------------------------------
 
 
-def test_brokers_tell_each_other_how_much_they_take_in_one_piece() -> None:
+def test_brokers_tell_each_other_their_largest_message() -> None:
     member = Member(packet_bytes_max=100_000_000)
     ((_, body),) = member.receive(
-        peer_messages.RESUME, peer_messages.encode(peer_messages.Resume(STREAM, False))
+        peer_messages.RESUME, peer_messages.encode(peer_messages.StreamResume(STREAM, False))
     )
-    assert decoded(peer_messages.heard_decoder, body).message_bytes_max == 100_000_000
+    assert decoded(peer_messages.ack_decoder, body).message_bytes_max == 100_000_000
     member.receive(peer_messages.MESSAGE, publication(5, b"a"))
-    assert decoded(peer_messages.heard_decoder, member.answers[-1][1]).message_bytes_max == 0
+    assert decoded(peer_messages.ack_decoder, member.answers[-1][1]).message_bytes_max == 0
 
 
 def test_what_is_too_large_for_a_peer_is_dropped_and_counted() -> None:
@@ -534,7 +542,7 @@ def test_what_is_too_large_for_a_peer_is_dropped_and_counted() -> None:
     resume(member)
     member.mesh.peer_is_up("peer")  # which may have subscribed to anything
     member.mesh.answered(
-        "peer", peer_messages.HEARD, peer_messages.encode(peer_messages.Heard(0, 100))
+        "peer", peer_messages.ACK, peer_messages.encode(peer_messages.StreamAck(0, 100))
     )
     not_waited_for(member)
     publisher = member.client("p")
@@ -548,23 +556,25 @@ def test_what_is_too_large_for_a_peer_is_dropped_and_counted() -> None:
     sizes = [len(one.payload) for one in sent_publications(member)]
     assert sizes == [10, 10, 60, 60, 60]  # and one of QoS 0 as it came
     assert member.shared.counters.peer_messages_dropped == 4
-    member.receive(peer_messages.WANT, peer_messages.encode(peer_messages.Want(0, 0)))
+    member.receive(peer_messages.WANT, peer_messages.encode(peer_messages.RetainedRequest(0, 0)))
     ((_, page),) = member.answers
-    assert decoded(peer_messages.page_decoder, page).publications == []
+    assert decoded(peer_messages.retained_page_decoder, page).publications == []
 
 
 def test_streams_of_brokers_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who began its life first gives way, and none that is there."""
-    monkeypatch.setattr(stream_positions, "HEARD_STREAMS_MAX", 3)
+    """The stream that began first gives way, but no stream of a live broker."""
+    monkeypatch.setattr(stream_positions, "STREAM_POSITIONS_MAX", 3)
     member = Member()
-    client = member.client("c", **KEPT)
+    client = member.client("c", **PERSISTENT)
     client.subscribe("a", qos=1)
     for stream, sequence in ((50, 5_000), (10, 1_000), (30, 3_000), (20, 2_000), (40, 4_000)):
         member.receive(
-            peer_messages.RESUME, peer_messages.encode(peer_messages.Resume(stream, False))
+            peer_messages.RESUME, peer_messages.encode(peer_messages.StreamResume(stream, False))
         )
         member.receive(peer_messages.MESSAGE, publication(sequence, b"a"))
-    member.receive(peer_messages.RESUME, peer_messages.encode(peer_messages.Resume(20, False)))
+    member.receive(
+        peer_messages.RESUME, peer_messages.encode(peer_messages.StreamResume(20, False))
+    )
     assert member.disk.state().heard == {50: 5_000, 40: 4_000, 20: 2_000}
 
 
@@ -582,22 +592,22 @@ def test_a_filter_that_comes_or_goes_asks_for_the_end_of_the_turn(
 
 
 @pytest.mark.parametrize("seconds", [inf, nan, -1.0, 2.0**32, 1e300])
-def test_times_that_are_none_are_refused(seconds: float) -> None:
+def test_invalid_times_are_refused(seconds: float) -> None:
     member = Member()
     resume(member)
-    body = peer_messages.Publication(1, b"a", b"", 1, False, b"", seconds, "origin", 0)
+    body = peer_messages.ForwardedPublication(1, b"a", b"", 1, False, b"", seconds, "origin", 0)
     with pytest.raises(PeerError):
         member.receive(peer_messages.MESSAGE, peer_messages.encode(body))
-    entry = stream_messages.Entry(
+    entry = control_messages.HandoverMessage(
         "c", 1, None, b"a", b"", 1, False, b"", seconds * 2.0**32, "", 1, False, 0, False, ()
     )
     with pytest.raises(PeerError):
-        stream_messages.unpacked(msgspec.msgpack.encode(entry))
+        control_messages.unpack(msgspec.msgpack.encode(entry))
 
 
-def test_time_that_is_left_is_told_within_bounds_though_our_clock_was_set_back() -> None:
+def test_remaining_time_is_bounded_if_our_clock_was_set_back() -> None:
     message = Message(b"a", b"", expires_at=2.0**32 + 1_000)
-    encoded = peer_messages.encode(peer_messages.publication_of(message, 0.0))
+    encoded = peer_messages.encode(peer_messages.to_publication(message, 0.0))
     assert decoded(peer_messages.publication_decoder, encoded).expiry_seconds == SECONDS_MAX
 
 
@@ -605,11 +615,11 @@ def test_time_that_is_left_is_told_within_bounds_though_our_clock_was_set_back()
 def test_what_others_stamp_leaves_stamps_for_us(ahead: int) -> None:
     """They can be read, and are later than what was seen."""
     member = Member()
-    be_up(member)
+    bring_up(member)
     resume(member)
     stamp = STAMP_JUMP_MAX + ahead
-    body = peer_messages.Publication(1, b"a", b"x", 1, True, b"", None, "origin", stamp)
-    assert heard(member.receive(peer_messages.MESSAGE, peer_messages.encode(body))) == [1]
+    body = peer_messages.ForwardedPublication(1, b"a", b"x", 1, True, b"", None, "origin", stamp)
+    assert acknowledged(member.receive(peer_messages.MESSAGE, peer_messages.encode(body))) == [1]
     member.client("p").publish("a", b"y", 1, retain=True)
     (ours,) = sent_publications(member)
     assert stamp < ours.stamp < STAMP_MAX
@@ -617,9 +627,11 @@ def test_what_others_stamp_leaves_stamps_for_us(ahead: int) -> None:
 
 def test_a_stamp_of_the_far_future_is_refused() -> None:
     member = Member()
-    be_up(member)
+    bring_up(member)
     resume(member)
-    body = peer_messages.Publication(1, b"a", b"x", 1, True, b"", None, "origin", STAMP_MAX - 1)
+    body = peer_messages.ForwardedPublication(
+        1, b"a", b"x", 1, True, b"", None, "origin", STAMP_MAX - 1
+    )
     with pytest.raises(PeerError, match="far future"):
         member.receive(peer_messages.MESSAGE, peer_messages.encode(body))
     assert member.broker.retained.get(b"a") is None
@@ -649,26 +661,26 @@ def test_after_a_publication_for_a_group_that_does_not_get_it_all_goes_on() -> N
 )
 def test_a_will_that_cannot_be_published_is_not_kept(will: Will) -> None:
     member = Member()
-    kept = peer_messages.KeptWill("c", 1, member.shared.encode_will(will), None)
+    kept = peer_messages.WillCopy("c", 1, member.shared.encode_will(will), None)
     with pytest.raises(PeerError):
         member.receive(
-            peer_messages.WILLS, peer_messages.encode(peer_messages.WillsBody(True, [kept]))
+            peer_messages.WILLS, peer_messages.encode(peer_messages.WillsUpdate(True, [kept]))
         )
 
 
 def wills_sent(member: Member) -> list[tuple[str, bool, list[str]]]:
     """To whom, whether it was told before is void, and whose."""
     member.mesh.tick(member.now)
-    member.mesh.tell()
+    member.mesh.send_changes()
     frames = [(name, body) for name, kind, body in member.sent if kind == peer_messages.WILLS]
     member.sent.clear()
-    told = [(name, decoded(peer_messages.wills_decoder, body)) for name, body in frames]
+    told = [(name, decoded(peer_messages.wills_update_decoder, body)) for name, body in frames]
     return [(name, one.is_whole, [will.client_id for will in one.wills]) for name, one in told]
 
 
 def connect_peer(member: Member, name: str) -> None:
     member.mesh.peer_is_up(name)
-    member.mesh.answered(name, peer_messages.HEARD, peer_messages.encode(peer_messages.Heard(0)))
+    member.mesh.answered(name, peer_messages.ACK, peer_messages.encode(peer_messages.StreamAck(0)))
     member.mesh.peer_is_live(name, False)  # nobody waits for it
 
 
@@ -682,10 +694,10 @@ def test_one_peer_keeps_our_wills_and_no_other_does() -> None:
     assert wills_sent(member) == [("later", True, ["c"]), ("latest", True, [])]
     assert wills_sent(member) == []
     # One that is late is replaced, and told so; one that is all there is stays.
-    later = member.mesh.owed("later")
-    later.is_late = True
+    later = member.mesh.outbox("later")
+    later.is_stalled = True
     assert wills_sent(member) == [("latest", True, ["c"]), ("later", True, [])]
-    member.mesh.owed("latest").is_late = True
+    member.mesh.outbox("latest").is_stalled = True
     member.client("d", will=Will(b"wills/d", b""))
     assert wills_sent(member) == [("latest", False, ["d"])]
     # A new connection: who is at its end may have wills from before.
@@ -697,7 +709,7 @@ def test_one_peer_keeps_our_wills_and_no_other_does() -> None:
     assert wills_sent(member) == [("latest", True, [])]
 
 
-def test_who_missed_a_word_about_our_wills_and_keeps_them_no_more_is_told() -> None:
+def test_a_former_keeper_hears_that_its_will_copies_are_void() -> None:
     member = Member()
     connect_peer(member, "later")
     connect_peer(member, "latest")
@@ -706,15 +718,15 @@ def test_who_missed_a_word_about_our_wills_and_keeps_them_no_more_is_told() -> N
     member.refuses = {"later"}
     member.client("d", will=Will(b"wills/d", b""))
     assert wills_sent(member) == []
-    member.mesh.owed("later").is_late = True
+    member.mesh.outbox("later").is_stalled = True
     assert wills_sent(member) == [("latest", True, ["c", "d"])]
     member.refuses.clear()
     assert wills_sent(member) == [("later", True, [])]
 
 
-def test_what_is_left_of_a_delay_is_told_within_bounds_though_our_clock_was_set_back() -> None:
+def test_remaining_will_delay_is_bounded_if_our_clock_was_set_back() -> None:
     member = Member()
-    client = member.client("c", **KEPT, will=Will(b"wills/c", b"", delay_seconds=SECONDS_MAX))
+    client = member.client("c", **PERSISTENT, will=Will(b"wills/c", b"", delay_seconds=SECONDS_MAX))
     client.lose()
     member.now -= 1_000
     member.shared.now = member.now

@@ -1,4 +1,4 @@
-"""What a peer is owed survives everything but the peer's having it: against a peer that counts.
+"""The outbox keeps each publication until the peer has it: against a peer that counts.
 
 The machine sends, loses connections, crashes and starts again from the disk. The peer takes numbers
 as stream_positions.py does, and must end with each publication once, in order.
@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dovetail.broker.peering import outbox
+from dovetail.broker.peering.control_messages import CONTROL_TOPIC
 from dovetail.broker.peering.limits import OUTBOX_WAIT_SECONDS_MAX
 from dovetail.broker.peering.outbox import Outbox
-from dovetail.broker.peering.stream_messages import ITEM_TOPIC
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import Journal
 from dovetail.messages import Message
-from dovetail.settings import Mqtt
+from dovetail.settings import MqttSettings
 from support.brokers.harness import Disk, commit
 
 
 class Sender:
-    """A broker that has one peer, as far as its outbox goes."""
+    """The outbox of a broker with one peer."""
 
     def __init__(self, disk: Disk, first_number: int, **limits: int) -> None:
         self.disk = disk
-        self.shared = Shared(Mqtt(), Journal(next_message=first_number))
+        self.shared = SharedState(MqttSettings(), Journal(next_message=first_number))
         self.wire: list[tuple[int, Message]] = []
         self.accepts = True
         self.outbox = Outbox("peer", self.shared, self.send, set(), **limits)
@@ -37,7 +37,7 @@ class Sender:
             messages[owed.message].references += 1
             self.outbox.restore(sequence, messages[owed.message], owed.mark)
 
-    def send(self, sequence: int, message: Message, _mark: bytes) -> bool:
+    def send(self, sequence: int, message: Message, _scope: bytes) -> bool:
         if self.accepts:
             self.wire.append((sequence, message))
         return self.accepts
@@ -46,7 +46,7 @@ class Sender:
         commit(self.shared, self.disk, works=works)
 
 
-class Owing(RuleBasedStateMachine):
+class OutboxMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.disk = Disk()
@@ -108,7 +108,7 @@ class Owing(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Those who published and got no answer were never promised anything."""
+        """Publishers without an answer have no promise."""
         self.lost |= self.waiting
         self.waiting = set()
         self.sender = Sender(self.disk, 10_000 * (self.sequence + 1))
@@ -138,8 +138,8 @@ class Owing(RuleBasedStateMachine):
             assert set(self.taken).isdisjoint(self.refused)
 
 
-Owing.TestCase.settings = settings(max_examples=150, stateful_step_count=50)
-TestOwing = Owing.TestCase
+OutboxMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=50)
+TestOwing = OutboxMachine.TestCase
 
 
 def test_qos_2_is_on_disk_before_it_is_sent_and_holds_back_what_follows() -> None:
@@ -154,7 +154,7 @@ def test_qos_2_is_on_disk_before_it_is_sent_and_holds_back_what_follows() -> Non
     assert list(sender.disk.state().owed) == [("peer", 2)]
 
 
-def test_whoever_published_waits_for_the_peer_and_if_it_is_down_for_the_disk() -> None:
+def test_a_publisher_waits_for_the_peer_or_if_that_is_down_for_the_disk() -> None:
     sender = Sender(Disk(), 1)
     done: list[tuple[int, bool]] = []
     sender.outbox.put(1, Message(b"t", b"1", 1), lambda taken: done.append((1, taken)))
@@ -173,7 +173,7 @@ def test_whoever_published_waits_for_the_peer_and_if_it_is_down_for_the_disk() -
     assert done[2:] == [(3, False)]
 
 
-def test_what_does_not_fit_is_counted_and_holds_nobody_up(
+def test_a_publication_without_room_is_counted_and_delays_nobody(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sender = Sender(Disk(), 1, messages_max=2, bytes_max=1_000)
@@ -185,11 +185,11 @@ def test_what_does_not_fit_is_counted_and_holds_nobody_up(
     assert sender.shared.counters.peer_messages_dropped == 2
     assert sender.outbox.count == 2
     assert len(caplog.records) == 1  # the log is not filled with it
-    assert "peer is owed 2 publications" in caplog.text
+    assert "outbox for peer is full (2 publications" in caplog.text
 
 
 def test_topics_on_which_qos_0_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind what is retained, while that waits for our disk."""
+    """It waits behind a retained message that waits for our disk."""
     sender = Sender(Disk(), 1)
     box = sender.outbox
     box.put(1, Message(b"a", b"1", retain=True))
@@ -212,8 +212,8 @@ def test_topics_on_which_qos_0_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [sequence for sequence, _ in sender.wire][3:] == [7]
 
 
-def test_what_has_expired_is_not_sent() -> None:
-    """Numbers have gaps then, as they have where a publication was for other peers."""
+def test_an_expired_publication_is_not_sent() -> None:
+    """Numbers have gaps then, as after publications for other peers."""
     disk = Disk()
     sender = Sender(disk, 1)
     done: list[bool] = []
@@ -233,10 +233,10 @@ def test_what_has_expired_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_what_has_to_go_does_though_what_it_brings_has_expired(crashes: bool) -> None:
-    """What was under way to a client is known under its packet identifier."""
+def test_a_control_message_with_an_expired_message_is_sent(crashes: bool) -> None:
+    """A client knows a message in flight by its packet identifier."""
     sender = Sender(Disk(), 1)
-    sender.outbox.put(1, Message(ITEM_TOPIC, b"", 2, expires_at=10.0), must=True)
+    sender.outbox.put(1, Message(CONTROL_TOPIC, b"", 2, expires_at=10.0), is_exempt=True)
     sender.commit()
     if crashes:
         sender = Sender(sender.disk, 2)
@@ -245,7 +245,7 @@ def test_what_has_to_go_does_though_what_it_brings_has_expired(crashes: bool) ->
     assert [sequence for sequence, _ in sender.wire] == [1]
 
 
-def test_what_has_expired_gives_way() -> None:
+def test_an_expired_publication_gives_way() -> None:
     sender = Sender(Disk(), 1, messages_max=3)
     for sequence, end in enumerate([10.0, 30.0, 10.0], 1):
         sender.outbox.put(sequence, Message(b"t", b"", 1, expires_at=end))
@@ -260,12 +260,12 @@ def test_what_has_expired_gives_way() -> None:
     assert [sequence for sequence, _ in sender.wire] == [2, 4, 5]
 
 
-def test_what_must_go_takes_no_room_from_publications() -> None:
-    """As where sessions move by the thousand while a broker is down."""
+def test_control_messages_take_no_room_from_publications() -> None:
+    """As when thousands of sessions move while a broker is down."""
     disk = Disk()
     sender = Sender(disk, 1, messages_max=2, bytes_max=1_000)
     for sequence in range(1, 6):
-        sender.outbox.put(sequence, Message(ITEM_TOPIC, bytes(1_000), 2), must=True)
+        sender.outbox.put(sequence, Message(CONTROL_TOPIC, bytes(1_000), 2), is_exempt=True)
     for sequence in range(6, 9):
         sender.outbox.put(sequence, Message(b"t", b"", 1))
     assert sender.shared.counters.peer_messages_dropped == 1
@@ -304,7 +304,7 @@ def test_what_the_disk_refused_does_not_count_in_the_window(
 
 
 def test_nobody_waits_for_long_for_a_peer_that_does_not_answer() -> None:
-    """As when its disk is full: it counts as down, and goes on getting what it is owed."""
+    """As when its disk is full: it counts as down, and still gets publications."""
     sender = Sender(Disk(), 1)
     sender.outbox.peer_is_up(0)
     done: list[bool] = []
@@ -313,7 +313,7 @@ def test_nobody_waits_for_long_for_a_peer_that_does_not_answer() -> None:
     sender.commit()
     sender.shared.now += OUTBOX_WAIT_SECONDS_MAX
     sender.outbox.tick()
-    assert (sender.outbox.is_late, done) == (False, [])
+    assert (sender.outbox.is_stalled, done) == (False, [])
     sender.shared.now += 1
     sender.outbox.tick()
     assert done == [True]  # the second is on disk
@@ -325,15 +325,15 @@ def test_nobody_waits_for_long_for_a_peer_that_does_not_answer() -> None:
     assert [sequence for sequence, _ in sender.wire] == [1, 2, 3]
     assert len(sender.disk.state().owed) == 3
     sender.outbox.acknowledged(3)
-    assert not sender.outbox.is_late
+    assert not sender.outbox.is_stalled
     sender.outbox.put(4, Message(b"t", b"4", 1), done.append)
     assert len(done) == 3
     sender.commit()
     assert sender.disk.state().owed == {}
 
 
-def test_a_peer_that_goes_on_taking_a_long_backlog_is_not_late() -> None:
-    """Who publishes now waits behind all of it, for so long and no longer."""
+def test_a_peer_that_goes_on_taking_a_long_backlog_is_not_stalled() -> None:
+    """A publisher waits behind the backlog, but not longer than the limit."""
     sender = Sender(Disk(), 1)
     for sequence in range(1, 1_001):
         sender.outbox.put(sequence, Message(b"t", b"", 1))
@@ -347,24 +347,24 @@ def test_a_peer_that_goes_on_taking_a_long_backlog_is_not_late() -> None:
         sender.outbox.acknowledged(second)
         sender.outbox.tick()
         sender.commit()
-        assert not sender.outbox.is_late
+        assert not sender.outbox.is_stalled
         assert bool(done) == (second > OUTBOX_WAIT_SECONDS_MAX)
     assert ("peer", 1_001) in sender.disk.state().owed
     sender.shared.now += OUTBOX_WAIT_SECONDS_MAX + 1
     sender.outbox.tick()
-    assert sender.outbox.is_late
+    assert sender.outbox.is_stalled
     sender.outbox.acknowledged(1_001)
-    assert not sender.outbox.is_late
+    assert not sender.outbox.is_stalled
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_a_retained_message_stays_though_the_disk_refuses(is_kept: bool) -> None:
-    """This broker has it, so all others have to come to have it. So what another one gave us."""
+    """This broker has it, so all others must get it. The same holds for what a peer gave us."""
     sender = Sender(Disk(), 1)
     sender.outbox.peer_is_up(0)
     done: list[bool] = []
     message = Message(b"t", b"1", 1, retain=not is_kept)
-    sender.outbox.put(1, message, done.append, keep=is_kept)
+    sender.outbox.put(1, message, done.append, must_spool=is_kept)
     sender.commit(works=False)
     assert (done, sender.wire) == ([False], [])
     sender.commit(works=False)

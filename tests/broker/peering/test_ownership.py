@@ -1,27 +1,27 @@
-"""Users who come to another broker under a client identifier that is somebody else's."""
+"""Users who connect to another broker with the client identifier of another user."""
 
 from random import Random
 
 import pytest
 
-from dovetail.broker.auth.session_owner import Ownership
-from dovetail.broker.mailbox import handle_of, new_handle
+from dovetail.broker.auth.session_owner import OwnershipRules
+from dovetail.broker.mailbox import new_handle, parse_handle
 from dovetail.codec.packets import Connack, Packet, Publish, Subscribe, Will
 from dovetail.codec.packets import SubscriptionRequest as Request
 from dovetail.errors import ReasonCode
-from support.brokers.harness import KEPT, Client
-from support.clusters.visits import Visits
+from support.brokers.harness import PERSISTENT, Client
+from support.clusters.connect_scenario import ConnectScenario
 
 NAMES = ("a", "b", "c")
 OTHER_OWNER = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
 
 
-class Scene(Visits):
+class Scene(ConnectScenario):
     """Alice has a session at a, in which a message waits."""
 
     def __init__(self, seed: int, *, is_connected: bool = False) -> None:
         super().__init__(seed, *NAMES)
-        self.alice, connack = self.connect("a", user="alice", **KEPT)
+        self.alice, connack = self.connect("a", user="alice", **PERSISTENT)
         assert connack.reason == ReasonCode.SUCCESS
         self.cluster.nodes["a"].wake()
         self.alice.send(Subscribe(1, [Request("t", 1)], 0))
@@ -54,7 +54,7 @@ class Scene(Visits):
         return ReasonCode(self.connect(name, "c", user=user, **terms)[1].reason)
 
     def assert_hers(self, name: str) -> None:
-        client = self.begin(name, user="alice", **KEPT)
+        client = self.begin(name, user="alice", **PERSISTENT)
         self.cluster.run(3)
         connack, *packets = client.take()
         assert isinstance(connack, Connack)
@@ -74,7 +74,9 @@ def test_another_user_is_refused_at_every_broker(
 ) -> None:
     scene = Scene(seed)
     for name in NAMES:
-        assert scene.reason(name, user, **(KEPT | {"clean_start": clean_start})) == OTHER_OWNER
+        assert (
+            scene.reason(name, user, **(PERSISTENT | {"clean_start": clean_start})) == OTHER_OWNER
+        )
     scene.assert_hers("b")
     assert scene.reason("a", user, clean_start=clean_start) == OTHER_OWNER
     assert scene.reason("c", user, clean_start=clean_start) == OTHER_OWNER
@@ -91,7 +93,7 @@ def test_a_client_that_is_connected_elsewhere_stays_so() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_session_that_is_on_its_way_is_nobody_elses(seed: int, milliseconds: int) -> None:
     scene = Scene(seed)
-    alice = scene.begin("b", user="alice", **KEPT)
+    alice = scene.begin("b", user="alice", **PERSISTENT)
     scene.cluster.run(milliseconds / 1_000)
     others = [scene.begin(name, user="bob", clean_start=True) for name in NAMES]
     scene.cluster.run(3)
@@ -115,21 +117,21 @@ def test_who_tries_again_and_again_keeps_nobody_out(seed: int) -> None:
     bother()
     for _ in range(10):
         scene.cluster.run(random.uniform(0, 0.5))
-        client, connack = scene.connect(random.choice(NAMES), user="alice", **KEPT)
+        client, connack = scene.connect(random.choice(NAMES), user="alice", **PERSISTENT)
         assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, True)
         scene.lose(client)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_of_two_users_who_come_for_a_new_session_at_once_one_gets_it(seed: int) -> None:
-    scene = Visits(seed, *NAMES)
+    scene = ConnectScenario(seed, *NAMES)
     random = Random(seed)
     for number in range(10):
         clients = []
         for user, name in (("alice", "a"), ("bob", "b")):
             node = scene.cluster.nodes[name]
             node.wake()
-            client = Client(node, f"c{number}", user=user, **KEPT)
+            client = Client(node, f"c{number}", user=user, **PERSISTENT)
             client.open()
             client.send(client.connect_packet)
             clients.append(client)
@@ -155,7 +157,7 @@ def test_another_user_does_not_get_a_session_whose_broker_is_away(
     else:
         scene.cluster.kill("a")
     scene.cluster.run(15 if is_cut_off else 5)
-    bob, connack = scene.connect("b", user="bob", **(KEPT | {"clean_start": clean_start}))
+    bob, connack = scene.connect("b", user="bob", **(PERSISTENT | {"clean_start": clean_start}))
     assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, False)
     scene.cluster.run(2)
     if is_cut_off:
@@ -164,16 +166,16 @@ def test_another_user_does_not_get_a_session_whose_broker_is_away(
         scene.cluster.start("a")
     scene.cluster.run(10)
     assert payloads(bob.take()) == []
-    assert scene.reason("b", "alice", **KEPT) == OTHER_OWNER
+    assert scene.reason("b", "alice", **PERSISTENT) == OTHER_OWNER
     scene.assert_hers("c")
     assert not bob.is_closed
     scene.lose(bob)
-    assert scene.reason("a", "bob", **KEPT) == ReasonCode.SUCCESS
+    assert scene.reason("a", "bob", **PERSISTENT) == ReasonCode.SUCCESS
     assert "c" not in scene.cluster.nodes["b"].broker.sessions
 
 
 def test_another_user_does_not_take_a_will_back() -> None:
-    scene = Visits(0, *NAMES)
+    scene = ConnectScenario(0, *NAMES)
     watcher, _ = scene.connect("c", "watcher")
     scene.cluster.nodes["c"].wake()
     watcher.send(Subscribe(1, [Request("will", 1)], 0))
@@ -192,8 +194,8 @@ def test_another_user_does_not_take_a_will_back() -> None:
 def test_who_may_take_over_ends_the_session_wherever_it_is() -> None:
     scene = Scene(0)
     for node in scene.cluster.nodes.values():
-        node.shared.ownership = Ownership(allows_takeover=True)
-    _, connack = scene.connect("b", user="bob", **KEPT)
+        node.shared.ownership = OwnershipRules(allows_takeover=True)
+    _, connack = scene.connect("b", user="bob", **PERSISTENT)
     assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, False)
     assert "c" not in scene.cluster.nodes["a"].broker.sessions
 
@@ -203,15 +205,15 @@ def test_who_may_take_over_ends_the_session_wherever_it_is() -> None:
 def test_of_two_who_may_take_over_and_were_cut_off_the_later_one_stays(
     seed: int, is_connected: bool
 ) -> None:
-    scene = Visits(seed, *NAMES)
+    scene = ConnectScenario(seed, *NAMES)
     for node in scene.cluster.nodes.values():
-        node.shared.ownership = Ownership(allows_takeover=True)
+        node.shared.ownership = OwnershipRules(allows_takeover=True)
     scene.cluster.part("a", "b")
     scene.cluster.part("a", "c")
     scene.cluster.run(15)
     clients = {}
     for user, name in (("alice", "a"), ("bob", "b")):
-        clients[user], connack = scene.connect(name, user=user, **KEPT)
+        clients[user], connack = scene.connect(name, user=user, **PERSISTENT)
         assert connack.reason == ReasonCode.SUCCESS
         scene.cluster.run(1)
         if not is_connected:
@@ -226,24 +228,24 @@ def test_of_two_who_may_take_over_and_were_cut_off_the_later_one_stays(
 
 
 def test_a_session_from_before_there_were_names_becomes_the_first_users() -> None:
-    scene = Visits(0, *NAMES)
+    scene = ConnectScenario(0, *NAMES)
     scene.visit("a")
     scene.cluster.run(1)
-    assert scene.connect("b", user="alice", **KEPT)[1].reason == OTHER_OWNER
+    assert scene.connect("b", user="alice", **PERSISTENT)[1].reason == OTHER_OWNER
     for node in scene.cluster.nodes.values():
-        node.shared.ownership = Ownership(needs_name=True)
-    client, connack = scene.connect("b", user="alice", **KEPT)
+        node.shared.ownership = OwnershipRules(needs_name=True)
+    client, connack = scene.connect("b", user="alice", **PERSISTENT)
     assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, True)
     client.disconnect()
     scene.cluster.run(1)
-    assert scene.connect("c", user="bob", **KEPT)[1].reason == OTHER_OWNER
-    _, connack = scene.connect("c", user="alice", **KEPT)
+    assert scene.connect("c", user="bob", **PERSISTENT)[1].reason == OTHER_OWNER
+    _, connack = scene.connect("c", user="alice", **PERSISTENT)
     assert (connack.reason, connack.session_present) == (ReasonCode.SUCCESS, True)
 
 
 def test_a_handle_is_its_users() -> None:
     """Every broker can tell by its name alone."""
     handle = new_handle(bytes(16), "alice", 100)
-    assert handle_of(handle.text, "alice") == handle
-    assert handle_of(handle.text, "bob") is None
-    assert handle_of(handle.text, None) is None
+    assert parse_handle(handle.text, "alice") == handle
+    assert parse_handle(handle.text, "bob") is None
+    assert parse_handle(handle.text, None) is None

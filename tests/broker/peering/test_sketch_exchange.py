@@ -1,4 +1,4 @@
-"""Sketches between brokers: whatever is lost or late, no subscription that is known is missed."""
+"""Sketches between brokers: no known subscription is missed, whatever is lost or late."""
 
 from collections import deque
 from functools import partial
@@ -17,8 +17,16 @@ from hypothesis.stateful import (
 
 from dovetail.broker.peering import sketch_exchange
 from dovetail.broker.peering.limits import SKETCH_PEER_RATE
-from dovetail.broker.peering.peer_messages import DELTA, KNOWN, LOST, WHOLE, Known, Part, encode
-from dovetail.broker.peering.sketch_exchange import Exchange
+from dovetail.broker.peering.peer_messages import (
+    DELTA,
+    KNOWN,
+    LOST,
+    WHOLE,
+    ReplicaVersions,
+    SketchPart,
+    encode,
+)
+from dovetail.broker.peering.sketch_exchange import SketchExchange
 from dovetail.errors import PeerError
 from dovetail.topics.names import matches
 from dovetail.topics.sketches import LinesSketch, change_log
@@ -36,7 +44,7 @@ class Net:
         self.backs: dict[tuple[str, str], deque[tuple[int, bytes]]] = {}
         self.changes = 0
         self.exchanges = {
-            name: Exchange(
+            name: SketchExchange(
                 seed=5,
                 lineage=number,
                 send=partial(self.send, name),
@@ -82,7 +90,7 @@ class Net:
                 moved = self.step(*wire) or moved
 
 
-class Brokers(RuleBasedStateMachine):
+class SketchExchangeMachine(RuleBasedStateMachine):
     """Filters come and go, connections break; who waited was right to go on."""
 
     @initialize()
@@ -175,8 +183,8 @@ class Brokers(RuleBasedStateMachine):
                 assert owner in names, (owner, peer, topic, filters)
 
 
-Brokers.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
-TestBrokers = Brokers.TestCase
+SketchExchangeMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestBrokers = SketchExchangeMachine.TestCase
 
 
 def a_pair() -> Net:
@@ -219,7 +227,7 @@ def test_a_sketch_that_grows_is_replaced_whole() -> None:
     assert known == list(range(3_000))
 
 
-def test_who_waits_goes_on_in_time_and_in_order() -> None:
+def test_waiting_ends_in_time_and_in_order() -> None:
     net = a_pair()
     owner = net.exchanges["a"]
     done: list[str] = []
@@ -244,7 +252,7 @@ def test_a_peer_that_dies_holds_nobody_up() -> None:
     assert done == ["x"]
 
 
-def test_what_is_known_of_a_peer_stays_until_it_is_forgotten() -> None:
+def test_a_sketch_stays_until_its_peer_is_forgotten() -> None:
     net = a_pair()
     net.exchanges["a"].add("x")
     net.exchanges["a"].flush()
@@ -258,7 +266,7 @@ def test_what_is_known_of_a_peer_stays_until_it_is_forgotten() -> None:
     assert net.changes > before
 
 
-def test_what_does_not_follow_is_asked_for_whole() -> None:
+def test_a_delta_that_does_not_follow_asks_for_the_whole() -> None:
     net = a_pair()
     owner, other = net.exchanges["a"], net.exchanges["b"]
     other.forget("a")
@@ -286,7 +294,7 @@ def test_a_sketch_of_another_cluster_is_refused() -> None:
         frames.append((kind, body))
         return True
 
-    stranger = Exchange(seed=6, lineage=9, send=send, changed=lambda _: None)
+    stranger = SketchExchange(seed=6, lineage=9, send=send, changed=lambda _: None)
     stranger.peer_is_up("b", True)
     with pytest.raises(PeerError, match="another cluster"):
         a_pair().exchanges["b"].receive("stranger", *frames[0])
@@ -302,7 +310,7 @@ def test_a_large_sketch_comes_in_parts(monkeypatch: pytest.MonkeyPatch, is_broke
     owner.flush()
     for _ in range(5):
         net.step("a", "b")
-    assert net.exchanges["b"]._arriving
+    assert net.exchanges["b"]._incoming_parts
     owner.add("while it is under way")
     if is_broken:
         net.cut("a", "b")
@@ -310,15 +318,15 @@ def test_a_large_sketch_comes_in_parts(monkeypatch: pytest.MonkeyPatch, is_broke
     net.settle()
     found = net.exchanges["b"].search([b"while it is under way", b"site/1999/value", b"other"])
     assert found == [("a",), ("a",), ()]
-    assert not net.exchanges["b"]._arriving
+    assert not net.exchanges["b"]._incoming_parts
 
 
 def test_parts_that_do_not_follow_begin_again() -> None:
     other = a_pair().exchanges["b"]
-    for part in (Part(5, 10, b"12345"), Part(0, 10, b""), Part(1, 10, b"x")):
+    for part in (SketchPart(5, 10, b"12345"), SketchPart(0, 10, b""), SketchPart(1, 10, b"x")):
         assert other.receive("a", WHOLE, msgspec.msgpack.encode(part)) == (LOST, b"")
     with pytest.raises(PeerError):
-        other.receive("a", WHOLE, msgspec.msgpack.encode(Part(0, 1 << 60, b"x")))
+        other.receive("a", WHOLE, msgspec.msgpack.encode(SketchPart(0, 1 << 60, b"x")))
 
 
 def test_an_older_sketch_that_comes_late_changes_nothing() -> None:
@@ -366,7 +374,7 @@ def test_a_sketch_grows_by_small_steps_and_shrinks_by_large_ones() -> None:
     assert not any(found[:19_000])
 
 
-def test_who_is_too_far_behind_gets_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_too_far_behind_gets_the_whole_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_log, "SKETCH_CHANGES_MAX", 50)
     net = a_pair()
     owner = net.exchanges["a"]
@@ -414,7 +422,7 @@ def test_a_broker_that_lost_its_folder_and_whose_clock_is_behind_is_heard() -> N
     for peer in ("b", "c"):
         net.connect("a", peer)
     net.settle()
-    again = Exchange(seed=5, lineage=99, send=partial(net.send, "a"), changed=net.changed)
+    again = SketchExchange(seed=5, lineage=99, send=partial(net.send, "a"), changed=net.changed)
     net.exchanges["a"] = again
     again.add("z")
     known: list[str] = []
@@ -435,5 +443,5 @@ def test_a_life_that_there_cannot_have_been_is_not_outlived() -> None:
     net = Net("a", "b")
     net.connect("a", "b")
     with pytest.raises(PeerError):
-        net.exchanges["a"].answered("b", KNOWN, encode(Known((1 << 64) - 1, 0, 1, 1)))
+        net.exchanges["a"].answered("b", KNOWN, encode(ReplicaVersions((1 << 64) - 1, 0, 1, 1)))
     assert net.exchanges["a"].sketch.lineage == 1

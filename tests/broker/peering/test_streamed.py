@@ -1,4 +1,4 @@
-"""A space that a stream serves, at several brokers: who gets what, and where sessions go."""
+"""A space that a stream serves, at several brokers: deliveries, and session moves."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from dovetail.attributes.space import Dimension, Space
-from dovetail.attributes.space_registry import Spaces
-from dovetail.broker.archive_queue import Archiving
-from dovetail.broker.engine_backlog import Streamed
+from dovetail.attributes.space_registry import SpaceRegistry
+from dovetail.broker.archive_queue import ArchiveQueue
+from dovetail.broker.engine_backlog import EngineBacklog
 from dovetail.broker.store.journal import ArchiveRow
 from dovetail.codec.packets import Ack, PacketType, Publish, Subscribe, SubscriptionRequest
-from support.brokers.harness import KEPT, Client, attributes
-from support.clusters.world import Cluster, Node
+from support.brokers.harness import PERSISTENT, Client, attributes
+from support.clusters.simulated_cluster import SimulatedBroker, SimulatedCluster
 from support.oracles.engine import OracleEngine
 
 LIVE = Space("traffic", "traffic/#", (Dimension("x", 0, 10),))
@@ -22,9 +22,9 @@ STREAMED = replace(LIVE, is_streamed=True)
 class Broker:
     """One of the cluster's, as an engine sees it."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: SimulatedBroker) -> None:
         self.node = node
-        archive = Archiving(
+        archive = ArchiveQueue(
             node.shared,
             node.name,
             (),
@@ -33,12 +33,12 @@ class Broker:
             write=lambda _rows: None,
         )
         node.broker.archive_to(archive)
-        self.streamed.name = node.name
+        self.engine_backlog.name = node.name
 
     @property
-    def streamed(self) -> Streamed:
-        assert self.node.broker.streamed is not None
-        return self.node.broker.streamed
+    def engine_backlog(self) -> EngineBacklog:
+        assert self.node.broker.engine_backlog is not None
+        return self.node.broker.engine_backlog
 
     def rows(self) -> Mapping[int, ArchiveRow]:
         return self.node.disk.tables["archive"]
@@ -54,7 +54,7 @@ class World:
     """Brokers a and b, and an engine."""
 
     def __init__(self, space: Space = STREAMED) -> None:
-        self.cluster = Cluster(1, "a", "b", spaces=[space])
+        self.cluster = SimulatedCluster(1, "a", "b", spaces=[space])
         self.cluster.run(8)
         self.brokers = {name: Broker(node) for name, node in self.cluster.nodes.items()}
         self.engine = OracleEngine(STREAMED, self.brokers)
@@ -62,7 +62,7 @@ class World:
     def client(self, at: str, name: str) -> Client:
         node = self.cluster.nodes[at]
         node.wake()
-        client = Client(node, name, **KEPT)
+        client = Client(node, name, **PERSISTENT)
         client.open()
         client.send(client.connect_packet)
         self.cluster.run(2)  # the other broker is asked for its session
@@ -149,7 +149,7 @@ def test_what_a_ghost_gets_goes_on(is_known: bool) -> None:
     client.lose()
     node = world.cluster.nodes["b"]
     node.wake()
-    walker = Client(node, "walker", **KEPT)
+    walker = Client(node, "walker", **PERSISTENT)
     walker.open()
     walker.send(walker.connect_packet)
     world.cluster.run(0.2)
@@ -178,7 +178,7 @@ def test_brokers_that_have_not_heard_of_the_change_yet() -> None:
     for_a, for_b = world.client("a", "for-a"), world.client("b", "for-b")
     for client in (for_a, for_b):
         world.subscribe(client, "x >= 5")
-    world.cluster.nodes["b"].broker.change_spaces(Spaces([LIVE]))
+    world.cluster.nodes["b"].broker.change_spaces(SpaceRegistry([LIVE]))
     world.cluster.run(2)
     at_a, at_b = world.client("a", "at-a"), world.client("b", "at-b")
     world.publish(at_a, b"streamed")

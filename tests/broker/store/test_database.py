@@ -1,4 +1,4 @@
-"""The folder and its file: who may have it, what it is, and what is said when it cannot be used."""
+"""The data folder and its file: its lock, its contents, and errors when it cannot be used."""
 
 import os
 import sqlite3
@@ -21,7 +21,7 @@ from support.processes.mounts import read_only, small_disk
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Of a store that was used and closed."""
+    """Return the folder of a store that was used and closed."""
     folder = tmp_path / "data"
     with closing(Store.open(folder, "process")) as store:
         batch = Batch(1)
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def refusal(folder: Path) -> StoreError:
-    """What is said when the folder is opened, which must leave it free for the next."""
+    """Return the error of opening the folder, which must stay free for the next."""
     with pytest.raises(StoreError) as caught, closing(Store.open(folder, "process")) as store:
         store.load()
     with pytest.raises(StoreError) as again, closing(Store.open(folder, "process")) as store:

@@ -1,4 +1,4 @@
-"""Room for a time of need: on a disk of its own, which fills and empties."""
+"""The disk reserve, on a disk of its own, which fills and empties."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,7 +11,7 @@ from dovetail.broker.store.disk_reserve import (
     FREE_BYTES_MIN,
     RESERVE_BYTES,
     RESERVE_FILE,
-    Reserve,
+    DiskReserve,
 )
 from dovetail.broker.store.journal import Batch
 from dovetail.broker.store.sqlite import Store
@@ -27,7 +27,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_it_is_spent_and_restored(disk: Path) -> None:
-    reserve = Reserve(disk)
+    reserve = DiskReserve(disk)
     reserve.prepare()
     file = disk / RESERVE_FILE
     assert file.stat().st_size == file.stat().st_blocks * 512 == RESERVE_BYTES
@@ -47,7 +47,7 @@ def test_it_is_spent_and_restored(disk: Path) -> None:
 
 def test_it_is_not_made_of_the_last_room(disk: Path) -> None:
     (disk / "filler").write_bytes(bytes(DISK_BYTES_MIN - FREE_BYTES_MIN + 4_096))
-    reserve = Reserve(disk)
+    reserve = DiskReserve(disk)
     reserve.prepare()
     assert not (disk / RESERVE_FILE).exists()
     assert not reserve.is_spent  # there was none: all is as it would be without
@@ -55,7 +55,7 @@ def test_it_is_not_made_of_the_last_room(disk: Path) -> None:
 
 def test_a_small_disk_has_none(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", DISK_BYTES_MIN // 2) as disk:
-        reserve = Reserve(disk)
+        reserve = DiskReserve(disk)
         reserve.prepare()
         assert list(disk.iterdir()) == []
 

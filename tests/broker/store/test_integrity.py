@@ -1,4 +1,4 @@
-"""Damage on disk: a start refuses with a sentence, or nothing is lost. And what a repair keeps."""
+"""Damage on disk: a start refuses and says why, or nothing is lost. And what a repair keeps."""
 
 import os
 import shutil
@@ -16,17 +16,17 @@ from dovetail.broker.store.database import DATABASE_FILE
 from dovetail.broker.store.journal import Batch, StoredState, SubscriptionRow
 from dovetail.broker.store.repair import repair
 from dovetail.broker.store.sqlite import Store, backup
-from dovetail.broker.store.watermark import LogPlace, Mark, lag, mark_file, read_mark
+from dovetail.broker.store.watermark import LogMark, LogPosition, lag, mark_file, read_mark
 from dovetail.errors import DamageError, StoreError
 from support.oracles.store import (
-    KEPT,
+    MESSAGES_STORED,
     PARTS,
-    Model,
+    StoreModel,
     as_version_8,
     copy_parts,
     delivery,
     message,
-    numbered,
+    numbered_batch,
     parts,
     session,
     state_after,
@@ -45,7 +45,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.commit(queue())
         store._connection.execute("PRAGMA wal_checkpoint(RESTART)")
         for number in range(1, BATCHES + 1):
-            store.commit(numbered(number))
+            store.commit(numbered_batch(number))
         copy_parts(folder, aside)
     return aside
 
@@ -62,10 +62,10 @@ def queue() -> Batch:
 
 
 def state_with_queue(number: int) -> StoredState:
-    model = Model()
+    model = StoreModel()
     model.commit(queue())
     for earlier in range(1, number + 1):
-        model.commit(numbered(earlier))
+        model.commit(numbered_batch(earlier))
     return model.load()
 
 
@@ -105,12 +105,12 @@ def test_flipped_bits_are_noticed_or_harmless(killed: Path, tmp_path: Path, seed
 
 
 def check_repair(folder: Path) -> None:
-    """What is there afterwards was there, and all that was is set aside."""
+    """Repair: all rows are old ones, and all old files are set aside."""
     done = repair(folder, STAMP)
     assert done.aside == folder / f"damaged-{STAMP}"
     assert (done.aside / DATABASE_FILE).is_file()
     state = state_of(folder)
-    possible = [state_with_queue(number) for number in range(0, BATCHES + 1, KEPT)]
+    possible = [state_with_queue(number) for number in range(0, BATCHES + 1, MESSAGES_STORED)]
     for number, row in state.messages.items():
         assert any(one.messages.get(number) == row for one in possible)
     for key, owed in state.deliveries.items():
@@ -251,26 +251,34 @@ OLD, NEW, OTHER = b"\0\0\0\7aaaa", b"\0\0\0\x08bbbb", b"\0\0\0\x30cccc"
 @pytest.mark.parametrize(
     ("found", "may_lag", "same_boot", "is_damage"),
     [
-        (LogPlace(10, OLD), True, True, False),
-        (LogPlace(11, OLD), True, True, False),
-        (LogPlace(9, OLD), True, True, True),
-        (LogPlace(0, OLD), False, True, True),
-        (LogPlace(3, NEW), True, True, False),  # it began anew: the one before is in the database
-        (LogPlace(30, OTHER), True, True, True),
-        (LogPlace(0, bytes(8)), True, True, True),
+        (LogPosition(10, OLD), True, True, False),
+        (LogPosition(11, OLD), True, True, False),
+        (LogPosition(9, OLD), True, True, True),
+        (LogPosition(0, OLD), False, True, True),
+        (
+            LogPosition(3, NEW),
+            True,
+            True,
+            False,
+        ),  # it began anew: the one before is in the database
+        (LogPosition(30, OTHER), True, True, True),
+        (LogPosition(0, bytes(8)), True, True, True),
         # The machine was started anew: the mark may be younger than the log, or older.
-        (LogPlace(9, OLD), True, False, False),
-        (LogPlace(9, OLD), False, False, True),
-        (LogPlace(9, OTHER), False, False, False),
+        (LogPosition(9, OLD), True, False, False),
+        (LogPosition(9, OLD), False, False, True),
+        (LogPosition(9, OTHER), False, False, False),
     ],
 )
-def test_lag(found: LogPlace, may_lag: bool, same_boot: bool, is_damage: bool) -> None:
-    mark = Mark(LogPlace(10, OLD), b"boot", may_lag)
+def test_lag(found: LogPosition, may_lag: bool, same_boot: bool, is_damage: bool) -> None:
+    mark = LogMark(LogPosition(10, OLD), b"boot", may_lag)
     assert (lag(mark, found, b"boot" if same_boot else b"another") is not None) == is_damage
 
 
 def test_a_mark_of_no_pages_needs_no_log() -> None:
-    assert lag(Mark(LogPlace(0, bytes(8)), b"boot", False), LogPlace(3, OTHER), b"boot") is None
+    assert (
+        lag(LogMark(LogPosition(0, bytes(8)), b"boot", False), LogPosition(3, OTHER), b"boot")
+        is None
+    )
 
 
 def test_a_kill_in_the_first_commit_after_a_clean_start_is_no_damage(
@@ -282,7 +290,7 @@ def test_a_kill_in_the_first_commit_after_a_clean_start_is_no_damage(
     with closing(Store.open(folder, "process")) as store:
         store.load()
         monkeypatch.setattr(store, "_note", lambda: copy_parts(folder, copy))
-        store.commit(numbered(1))
+        store.commit(numbered_batch(1))
     assert state_of(copy) == state_after(1)
 
 
@@ -292,9 +300,9 @@ def test_a_process_that_ends_without_closing_is_no_damage(tmp_path: Path, end: s
     program = (
         "import sys; from pathlib import Path\n"
         "from dovetail.broker.store.sqlite import Store\n"
-        "from support.oracles.store import numbered\n"
+        "from support.oracles.store import numbered_batch\n"
         "store = Store.open(Path(sys.argv[1]), 'process'); store.load()\n"
-        f"store.commit(numbered(1)){end}"
+        f"store.commit(numbered_batch(1)){end}"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", program, tmp_path], check=False, env=environment)
@@ -302,7 +310,7 @@ def test_a_process_that_ends_without_closing_is_no_damage(tmp_path: Path, end: s
 
 
 def test_a_mark_of_zeros_is_none(tmp_path: Path) -> None:
-    """What some file systems make of a small file that power was lost over."""
+    """Some file systems make this of a small file after a loss of power."""
     mark_file(tmp_path / DATABASE_FILE).write_bytes(bytes(69))
     assert read_mark(tmp_path / DATABASE_FILE) is None
 
@@ -312,8 +320,8 @@ def test_a_mark_follows_the_log_wherever_it_begins_anew(tmp_path: Path) -> None:
     folder, copy = tmp_path / "data", tmp_path / "copy"
     with closing(Store.open(folder, "process")) as store:
         store._connection.execute("PRAGMA wal_autocheckpoint = 20")
-        for number in range(1, 4 * KEPT):
-            store.commit(numbered(number))
+        for number in range(1, 4 * MESSAGES_STORED):
+            store.commit(numbered_batch(number))
             copy.mkdir()
             copy_parts(folder, copy)
             assert state_of(copy) == state_after(number)

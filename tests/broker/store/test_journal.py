@@ -25,16 +25,16 @@ from dovetail.codec.packets import (
     PacketType,
     Ping,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Unsubscribe,
     Will,
 )
 from dovetail.errors import ReasonCode
 from dovetail.messages import Message
-from dovetail.settings import Rule
-from support.brokers.harness import KEPT, Client, World
+from dovetail.settings import AccessRule
+from support.brokers.harness import PERSISTENT, Client, World
 
 both = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 PUBACK, PUBREC, PUBREL, PUBCOMP = (
@@ -97,7 +97,7 @@ def test_a_message_is_written_once_for_all_who_need_it() -> None:
     assert len(batch.messages) == 1
 
 
-def test_there_is_one_batch_on_its_way() -> None:
+def test_one_batch_is_outstanding() -> None:
     journal = Journal()
     journal.save_session(1, SESSION)
     assert journal.close() is not None
@@ -107,7 +107,7 @@ def test_there_is_one_batch_on_its_way() -> None:
     assert journal.close() is not None
 
 
-def test_what_failed_goes_with_the_next_batch_under_what_is_newer() -> None:
+def test_failed_rows_go_with_the_next_batch_below_newer_rows() -> None:
     journal = Journal()
     journal.save_session(1, SESSION)
     journal.save_session(2, SESSION)
@@ -123,7 +123,7 @@ def test_what_failed_goes_with_the_next_batch_under_what_is_newer() -> None:
     assert not journal.failing
 
 
-def test_who_waits_is_told_when_its_batch_is_written() -> None:
+def test_callbacks_run_when_their_batch_is_written() -> None:
     journal = Journal()
     told: list[str] = []
 
@@ -141,7 +141,7 @@ def test_who_waits_is_told_when_its_batch_is_written() -> None:
     assert told == ["first True", "second False"]
 
 
-def test_who_waits_on_keeps_its_place() -> None:
+def test_a_callback_that_waits_again_keeps_its_place() -> None:
     journal = Journal()
     told: list[str] = []
 
@@ -167,9 +167,9 @@ def test_who_waits_on_keeps_its_place() -> None:
 def settled(version: int = MQTT_5, qos: int = 2) -> tuple[World, Client, Client]:
     """A subscriber and a publisher whose sessions are kept, and nothing that waits for the disk."""
     world = World(auto_commit=False)
-    subscriber = world.client("s", version=version, **KEPT)
+    subscriber = world.client("s", version=version, **PERSISTENT)
     subscriber.send(Subscribe(1, [SubscriptionRequest("t", qos=qos)]))
-    publisher = world.client("p", version=version, **KEPT)
+    publisher = world.client("p", version=version, **PERSISTENT)
     world.commit_all()
     subscriber.take()
     return world, subscriber, publisher
@@ -230,12 +230,12 @@ def test_a_retained_message_is_acknowledged_when_it_is_on_disk(version: int) -> 
 @both
 def test_subscribing_and_unsubscribing_wait_for_the_disk(version: int) -> None:
     world = World(auto_commit=False)
-    client = world.client("c", version=version, **KEPT)
+    client = world.client("c", version=version, **PERSISTENT)
     for packet, rows in ((Subscribe(1, [SubscriptionRequest("a")]), 1), (Unsubscribe(2, ["a"]), 0)):
         client.send(packet)
         assert client.take() == []
         world.commit_all()
-        assert isinstance(client.take_one(), Reasons)
+        assert isinstance(client.take_one(), SubscriptionAck)
         assert len(world.disk.tables["subscriptions"]) == rows
 
 
@@ -276,7 +276,7 @@ def test_connack_of_who_had_no_session_that_is_kept_does_not_wait(version: int) 
 def test_connack_waits_however_the_session_ended() -> None:
     world, subscriber, _ = settled()
     subscriber.disconnect(session_expiry_seconds=0)
-    again = coming(world, "s", **KEPT)
+    again = coming(world, "s", **PERSISTENT)
     assert again.take() == []
     world.commit_all()
     connack = again.take()[0]
@@ -389,7 +389,7 @@ def test_what_cannot_be_stored_is_refused(version: int, qos: int, known: bool) -
     world, subscriber, publisher = failing(version)
     subscriber.lose()
     if known:
-        world.client("other", **KEPT)
+        world.client("other", **PERSISTENT)
         world.commit()
         assert world.shared.journal.failing
     packet_id = publisher.publish("t", b"x", qos)
@@ -426,7 +426,7 @@ def test_what_needs_no_disk_goes_on(version: int, qos: int) -> None:
     world.disk_works = False
     client = world.client("c", version=version)
     client.subscribe("t", qos=2)
-    world.client("other", **KEPT)
+    world.client("other", **PERSISTENT)
     world.commit()
     assert world.shared.journal.failing
     packet_id = client.publish("t", b"x", qos)
@@ -452,7 +452,7 @@ def test_what_a_session_that_is_not_kept_has_is_not_taken_back(version: int) -> 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_disk_with_little_room_delivers_and_takes_nothing_new(version: int, qos: int) -> None:
     world = World()
-    subscriber = world.client("s", version=version, **KEPT)
+    subscriber = world.client("s", version=version, **PERSISTENT)
     subscriber.subscribe("t", qos=qos)
     subscriber.lose()
     publisher = world.client("p")
@@ -470,7 +470,7 @@ def test_a_disk_with_little_room_delivers_and_takes_nothing_new(version: int, qo
         packet_id = publisher.publish("t", b"new", qos, retain=retain)
         answer = PUBREC if qos == 2 else PUBACK
         assert publisher.take() == [Ack(answer, packet_id, ReasonCode.QUOTA_EXCEEDED)]
-    assert world.client("other", **KEPT).subscribe("t") == [ReasonCode.QUOTA_EXCEEDED]
+    assert world.client("other", **PERSISTENT).subscribe("t") == [ReasonCode.QUOTA_EXCEEDED]
     assert subscriber.unsubscribe("t") == ([0] if version == MQTT_5 else [])
     world.shared.journal.is_low = False
     assert subscriber.subscribe("t", qos=qos) == [qos]
@@ -479,9 +479,9 @@ def test_a_disk_with_little_room_delivers_and_takes_nothing_new(version: int, qo
 @both
 def test_a_window_that_a_failure_opens_is_used(version: int) -> None:
     world = World(auto_commit=False, inflight_max=1)
-    subscriber = world.client("s", version=version, **KEPT)
+    subscriber = world.client("s", version=version, **PERSISTENT)
     subscriber.send(Subscribe(1, [SubscriptionRequest("t", qos=2)]))
-    publisher = world.client("p", **KEPT)
+    publisher = world.client("p", **PERSISTENT)
     world.commit_all()
     subscriber.take()
     publisher.publish("t", b"fails", 2)
@@ -498,7 +498,7 @@ def test_a_window_that_a_failure_opens_is_used(version: int) -> None:
 @both
 def test_a_window_that_a_large_message_leaves_is_used(version: int) -> None:
     world = World(auto_commit=False)
-    subscriber = world.client("s", packet_bytes_max=100, receive_max=1, **KEPT)
+    subscriber = world.client("s", packet_bytes_max=100, receive_max=1, **PERSISTENT)
     subscriber.send(Subscribe(1, [SubscriptionRequest("t", qos=2)]))
     world.commit_all()
     subscriber.take()
@@ -543,7 +543,7 @@ def test_a_disk_that_does_not_answer_in_time() -> None:
 @both
 def test_a_subscription_that_cannot_be_stored_is_not_made(version: int) -> None:
     world = World(auto_commit=False)
-    client = world.client("c", version=version, **KEPT)
+    client = world.client("c", version=version, **PERSISTENT)
     client.send(Subscribe(1, [SubscriptionRequest("old", qos=1)]))
     world.commit_all()
     client.take()
@@ -551,7 +551,7 @@ def test_a_subscription_that_cannot_be_stored_is_not_made(version: int) -> None:
     client.send(Subscribe(2, [SubscriptionRequest("new"), SubscriptionRequest("old", qos=2)]))
     world.commit()
     reason = ReasonCode.QUOTA_EXCEEDED if version == MQTT_5 else 0x80
-    assert client.take() == [Reasons(PacketType.SUBACK, 2, [reason, reason])]
+    assert client.take() == [SubscriptionAck(PacketType.SUBACK, 2, [reason, reason])]
     heal(world)
     publisher = world.client("p")
     publisher.publish("new", b"")
@@ -571,7 +571,7 @@ def test_a_subscription_that_cannot_be_removed_stays(version: int) -> None:
     world.commit()
     if version == MQTT_5:
         (answer,) = client.take()
-        assert isinstance(answer, Reasons)
+        assert isinstance(answer, SubscriptionAck)
         assert answer.reasons == [
             ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
             ReasonCode.NO_SUBSCRIPTION_EXISTED,
@@ -592,7 +592,7 @@ def test_unsubscribing_from_nothing_needs_no_disk(version: int) -> None:
     client.send(Unsubscribe(7, ["unknown"]))
     world.commit()
     answer = client.take_one()
-    assert isinstance(answer, Reasons)
+    assert isinstance(answer, SubscriptionAck)
     assert not client.is_closed
 
 
@@ -610,7 +610,7 @@ def test_a_subscription_that_is_forbidden_by_now_does_not_come_back() -> None:
     world, client, _ = failing(MQTT_5)
     client.send(Unsubscribe(7, ["t"]), Subscribe(8, [SubscriptionRequest("t")]))
     client.lose()
-    world.broker.change_rules(AccessRules((Rule(subscribe=("other",)),)))
+    world.broker.change_rules(AccessRules((AccessRule(subscribe=("other",)),)))
     client.connect()
     world.commit()
     heal(world)
@@ -710,9 +710,9 @@ def test_a_crash_before_the_disk_leaves_nothing(version: int) -> None:
     world, _, publisher = settled(version)
     publisher.send(Publish(b"t", b"x", 2, packet_id=7))
     after = world.crash()
-    subscriber = after.client("s", version=version, **KEPT)
+    subscriber = after.client("s", version=version, **PERSISTENT)
     assert subscriber.early == []
-    publisher = after.client("p", version=version, **KEPT)
+    publisher = after.client("p", version=version, **PERSISTENT)
     publisher.send(Publish(b"t", b"x", 2, packet_id=7, duplicate=True))
     assert subscriber.payloads() == [b"x"]
 
@@ -723,9 +723,9 @@ def test_a_crash_after_the_disk_leaves_everything(version: int) -> None:
     publisher.send(Publish(b"t", b"x", 2, packet_id=7))
     world.commit_all()
     after = world.crash()
-    subscriber = after.client("s", version=version, **KEPT)
+    subscriber = after.client("s", version=version, **PERSISTENT)
     assert [packet.payload for packet in subscriber.early if isinstance(packet, Publish)] == [b"x"]
-    publisher = after.client("p", version=version, **KEPT)
+    publisher = after.client("p", version=version, **PERSISTENT)
     publisher.send(Publish(b"t", b"x", 2, packet_id=7, duplicate=True))
     assert publisher.take() == [Ack(PUBREC, 7)]
     publisher.send(Ack(PUBREL, 7))
@@ -767,7 +767,7 @@ class Peer:
 
     def connect(self, world: World, *, expect_session: bool = True) -> None:
         fields = {"receive_max": self.receive_max} if self.version == MQTT_5 else {}
-        self.client = Client(world, self.name, version=self.version, **KEPT, **fields)
+        self.client = Client(world, self.name, version=self.version, **PERSISTENT, **fields)
         self.outbox.clear()
         self.unacknowledged = 0
         connack = self.client.connect()
@@ -844,7 +844,7 @@ class Peer:
 PEERS = (("a", MQTT_5, 2, 2), ("b", MQTT_3_1_1, 2, 0), ("c", MQTT_5, 1, 65_535))
 
 
-class Crashes(RuleBasedStateMachine):
+class CrashMachine(RuleBasedStateMachine):
     """Three clients, a broker, a disk; everything breaks between any two steps."""
 
     @initialize(inflight_max=st.sampled_from([1, 2, 100]))
@@ -995,5 +995,5 @@ class Crashes(RuleBasedStateMachine):
                     assert found == expected
 
 
-TestCrashes = Crashes.TestCase
+TestCrashes = CrashMachine.TestCase
 TestCrashes.settings = settings(max_examples=60, stateful_step_count=50)

@@ -1,4 +1,4 @@
-"""A broker that was one of several and is alone now: what only a cluster can go on with stays."""
+"""A broker that has left its cluster: rows that only a cluster can use stay."""
 
 import logging
 import sqlite3
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from dovetail.broker.peering.roaming.redirect import Detour
+from dovetail.broker.peering.roaming.redirect import Redirect
 from dovetail.broker.store.journal import (
     DeliveryRow,
     MessageRow,
@@ -16,9 +16,9 @@ from dovetail.broker.store.journal import (
     SubscriptionRow,
 )
 from dovetail.codec.packets import Ack, PacketType, Publish
-from support.brokers.harness import KEPT, START, Client, Disk, World
+from support.brokers.harness import PERSISTENT, START, Client, Disk, World
 from support.brokers.wire_client import WireClient
-from support.clusters.brokers import ClusterBrokers
+from support.clusters.brokers import BrokerProcesses
 from support.processes.broker_process import BrokerProcess, wait_until
 
 SAID = (
@@ -26,15 +26,15 @@ SAID = (
 )
 
 
-def detour_row(**values: object) -> bytes:
-    detour = Detour(cast("Any", None), START)
+def redirect_row(**values: object) -> bytes:
+    redirect = Redirect(cast("Any", None), START)
     for name, value in values.items():
-        setattr(detour, name, value)
-    return detour.row()
+        setattr(redirect, name, value)
+    return redirect.row()
 
 
-def session_row(detour: bytes = b"") -> SessionRow:
-    return SessionRow("roamer", 1_000, START, None, None, 1, detour)
+def session_row(redirect: bytes = b"") -> SessionRow:
+    return SessionRow("roamer", 1_000, START, None, None, 1, redirect)
 
 
 def message_row(payload: bytes) -> MessageRow:
@@ -45,7 +45,7 @@ def message_row(payload: bytes) -> MessageRow:
 def disk() -> Disk:
     """A session that has come back, between two ghosts of its client; all need message 1."""
     disk = Disk()
-    ghost = session_row(detour_row(owner="peer", moved_stamp=5, open={"other"}))
+    ghost = session_row(redirect_row(owner="peer", moved_stamp=5, open={"other"}))
     disk.tables["sessions"] = {1: ghost, 2: session_row(), 3: ghost}
     disk.tables["messages"] = {1: message_row(b"for all"), 2: message_row(b"for a peer")}
     delivery = DeliveryRow(1, 1, False, 0, False, ())
@@ -77,7 +77,7 @@ def test_the_clients_session_is_the_one_that_is_here(
     assert [session.number for session in world.broker.sessions.values()] == [2]
     assert world.broker.router.count == 1
     assert world.shared.gauges.queued_messages == 1
-    client = Client(world, "roamer", **KEPT)
+    client = Client(world, "roamer", **PERSISTENT)
     assert client.connect().session_present
     (packet,) = client.early
     assert isinstance(packet, Publish)
@@ -97,14 +97,14 @@ def test_the_clients_session_is_the_one_that_is_here(
 
 def test_one_that_arrives_is_a_session(disk: Disk) -> None:
     """It is here that its client was let in last, or will be."""
-    disk.tables["sessions"][2] = session_row(detour_row(guard={"peer"}, holders={"peer"}))
+    disk.tables["sessions"][2] = session_row(redirect_row(guard={"peer"}, holders={"peer"}))
     world = World(disk)
     assert [session.number for session in world.broker.sessions.values()] == [2]
 
 
 def test_nothing_is_said_where_nothing_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
-    world.client("stays", **KEPT).disconnect()
+    world.client("stays", **PERSISTENT).disconnect()
     with caplog.at_level(logging.INFO):
         again = world.crash()
     assert [*again.broker.sessions] == ["stays"]
@@ -124,14 +124,14 @@ def test_the_folder_of_a_broker_of_several(tmp_path: Path) -> None:
     """With real processes: a session moves on, its old broker runs alone, and then not alone."""
     alone = tmp_path / "alone"
     alone.mkdir()
-    with ClusterBrokers(tmp_path, "one", "two", "three") as cluster:
+    with BrokerProcesses(tmp_path, "one", "two", "three") as cluster:
         ports = cluster.ports
-        with WireClient(ports["one"], "roamer", kept=True) as client:
+        with WireClient(ports["one"], "roamer", persistent=True) as client:
             client.subscribe("here", 1)
-        with WireClient(ports["one"], "stays", kept=True) as client:
+        with WireClient(ports["one"], "stays", persistent=True) as client:
             client.subscribe("here", 1)
         cluster.kill("three")  # as long as it may have something for the session, the ghost waits
-        with WireClient(ports["two"], "roamer", kept=True) as client:
+        with WireClient(ports["two"], "roamer", persistent=True) as client:
             assert client.connack.session_present
         for name in ("one", "two"):
             cluster.kill(name)
@@ -140,7 +140,7 @@ def test_the_folder_of_a_broker_of_several(tmp_path: Path) -> None:
             broker.wait_for_log(f"{SAID}cluster: 1")
             with WireClient(broker.port) as publisher:
                 assert publisher.publish("here", b"while alone", 1) == 0
-            with WireClient(broker.port, "stays", kept=True) as client:
+            with WireClient(broker.port, "stays", persistent=True) as client:
                 assert client.connack.session_present
                 message = client.receive_message()
                 assert message.payload == b"while alone"
@@ -153,6 +153,6 @@ def test_the_folder_of_a_broker_of_several(tmp_path: Path) -> None:
         with WireClient(ports["three"]) as publisher:
             assert publisher.publish("here", b"together", 1) == 0
         for client_id, name in (("roamer", "two"), ("stays", "one")):
-            with WireClient(ports[name], client_id, kept=True) as client:
+            with WireClient(ports[name], client_id, persistent=True) as client:
                 assert client.connack.session_present
                 assert client.receive_message().payload == b"together"

@@ -1,4 +1,4 @@
-"""A repair that is cut short, of what is not damaged, of old rows, and whose files it leaves."""
+"""Repairs: cut short, of an intact folder, of old rows; and the owner of the new files."""
 
 import os
 import sqlite3

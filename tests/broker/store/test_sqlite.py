@@ -1,4 +1,4 @@
-"""Real SQLite, real files, real kills: what was reported is there, and never half a batch."""
+"""Real SQLite, real files, real kills: each reported batch is there, and never half a batch."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ from dovetail.broker.store.journal import (
     ArchiveRow,
     Batch,
     DeliveryRow,
-    Left,
+    LeaveState,
     MemberRow,
     MessageRow,
     OwedRow,
@@ -33,14 +33,14 @@ from dovetail.broker.store.journal import (
     StoredState,
     SubscriptionRow,
 )
-from dovetail.broker.store.sqlite import Store, Writer, backup
+from dovetail.broker.store.sqlite import Store, StoreWriter, backup
 from dovetail.errors import StoreError
 from support.oracles.store import (
-    Model,
+    StoreModel,
     delivery,
     last_batch,
     message,
-    numbered,
+    numbered_batch,
     session,
     state_after,
 )
@@ -142,7 +142,7 @@ BATCHES = st.builds(
     seen=rows_or_none(st.integers(1, 3), st.just(True)),
     removals=rows_or_none(TOPICS, st.integers(1, 2**62)),
     members=rows_or_none(
-        st.sampled_from(["a", "b"]), st.builds(MemberRow, st.text(), st.sampled_from(Left))
+        st.sampled_from(["a", "b"]), st.builds(MemberRow, st.text(), st.sampled_from(LeaveState))
     ),
     peer_groups=rows_or_none(
         st.tuples(st.sampled_from(["a", "b"]), st.just("g"), st.sampled_from(["a", "#"])),
@@ -170,7 +170,7 @@ BATCHES = st.builds(
     st.lists(st.tuples(BATCHES, st.sampled_from(["commit", "spoil", "load", "reopen"])), max_size=6)
 )
 def test_holds_what_dicts_would(steps: list[tuple[Batch, str]]) -> None:
-    model = Model()
+    model = StoreModel()
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
         folder = Path(name) / "data"
         store = Store.open(folder, "process")
@@ -200,7 +200,7 @@ def test_holds_what_dicts_would(steps: list[tuple[Batch, str]]) -> None:
 
 def test_times_are_whole_as_sqlite_returns_them(store: Store) -> None:
     """It has no negative zero, and a whole number comes back as a float."""
-    model = Model()
+    model = StoreModel()
     batch = Batch(1)
     batch.sessions = {
         number: session(f"client-{number}")._replace(ended_at=ended_at)
@@ -213,7 +213,7 @@ def test_times_are_whole_as_sqlite_returns_them(store: Store) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 255, 256, 257, 700])
 def test_batches_of_any_length(store: Store, count: int) -> None:
-    model = Model()
+    model = StoreModel()
     put, remove = Batch(1), Batch(2)
     put.sessions = {number: session(f"client-{number}") for number in range(1, count + 1)}
     for number in range(count, 0, -1):
@@ -235,7 +235,7 @@ def test_batches_of_any_length(store: Store, count: int) -> None:
         assert store.load() == model.load()
 
 
-def test_deliveries_come_in_the_order_they_are_owed(store: Store) -> None:
+def test_deliveries_come_in_order(store: Store) -> None:
     batch = Batch(1)
     batch.messages[1] = message()
     for number in (3, 1, 2):
@@ -370,12 +370,12 @@ COMMIT_UNTIL_KILLED = """
 import os, sys
 from pathlib import Path
 from dovetail.broker.store.sqlite import Store
-from support.oracles.store import numbered
+from support.oracles.store import numbered_batch
 store = Store.open(Path(sys.argv[1]), sys.argv[2])
 number = int(sys.argv[3])
 while True:
     number += 1
-    store.commit(numbered(number))
+    store.commit(numbered_batch(number))
     os.write(1, b"%d\\n" % number)
 """
 
@@ -424,7 +424,7 @@ def state_of_copy(copy: Path) -> StoredState:
 
 @pytest.mark.parametrize("durability", ["process", "power"])
 def test_a_full_disk_and_room_again(tmp_path: Path, durability: Durability) -> None:
-    model = Model()
+    model = StoreModel()
     with small_disk(tmp_path / "disk", 4 << 20) as disk:
         with closing(Store.open(disk / "data", durability)) as store:
             small, great = Batch(1), Batch(2)
@@ -471,7 +471,7 @@ def test_removals_go_through_on_a_full_disk(tmp_path: Path) -> None:
 
 def test_a_full_database_and_room_again(store: Store) -> None:
     # The same where nothing can be mounted: SQLite's own limit.
-    model = Model()
+    model = StoreModel()
     small, great = Batch(1), Batch(2)
     small.sessions[1] = session()
     great.messages = {number: message(bytes(10_000)) for number in range(1, 101)}
@@ -526,12 +526,12 @@ store.close()
 
 
 def test_a_folder_that_is_taken_away(store: Store, folder: Path) -> None:
-    store.commit(numbered(1))
+    store.commit(numbered_batch(1))
     folder.rename(folder.with_name("elsewhere"))
     with pytest.raises(StoreError, match="moved or removed"):
-        store.commit(numbered(2))
+        store.commit(numbered_batch(2))
     folder.with_name("elsewhere").rename(folder)
-    store.commit(numbered(2))
+    store.commit(numbered_batch(2))
     store.close()
     assert state_of(folder) == state_after(2)
 
@@ -547,11 +547,11 @@ def test_a_backup_while_another_process_writes(folder: Path, tmp_path: Path) -> 
     )
     store = Store.open(folder, "process")
     number = 1
-    store.commit(numbered(number))
+    store.commit(numbered_batch(number))
     with subprocess.Popen(python(script, folder, *copies), stderr=subprocess.PIPE) as other:
         while other.poll() is None:
             number += 1
-            store.commit(numbered(number))
+            store.commit(numbered_batch(number))
         assert other.stderr is not None
         assert other.stderr.read() == b""
     store.backup(tmp_path / "last.db")
@@ -572,7 +572,7 @@ def test_a_backup_while_another_process_writes(folder: Path, tmp_path: Path) -> 
 
 
 def test_a_backup_harms_nothing(store: Store, folder: Path, tmp_path: Path) -> None:
-    store.commit(numbered(1))
+    store.commit(numbered_batch(1))
     (tmp_path / "precious").write_text("precious")
     for target in (tmp_path / "precious", folder / DATABASE_FILE):
         with pytest.raises(StoreError, match="is there already"):
@@ -583,7 +583,7 @@ def test_a_backup_harms_nothing(store: Store, folder: Path, tmp_path: Path) -> N
     with pytest.raises(StoreError, match="is not a folder that is there"):
         store.backup(tmp_path / "missing" / "copy.db")
     assert {path.name for path in tmp_path.iterdir()} == {"data", "precious"}
-    store.commit(numbered(2))
+    store.commit(numbered_batch(2))
     assert store.load() == state_after(2)
 
 
@@ -602,7 +602,7 @@ def test_a_backup_without_room(store: Store, tmp_path: Path) -> None:
 
 
 class Results:
-    """What a writer tells, in the order it does."""
+    """The results of a writer, in order."""
 
     def __init__(self) -> None:
         self.queue: queue.Queue[tuple[Batch, StoreError | None, str]] = queue.Queue()
@@ -620,16 +620,16 @@ def results() -> Results:
 
 
 @pytest.fixture
-def writer(store: Store, results: Results) -> Iterator[Writer]:
-    writer = Writer(store, results)
+def writer(store: Store, results: Results) -> Iterator[StoreWriter]:
+    writer = StoreWriter(store, results)
     yield writer
     writer.close(LONG_SECONDS)
 
 
-def test_the_writer_commits_in_order(writer: Writer, results: Results, store: Store) -> None:
+def test_the_writer_commits_in_order(writer: StoreWriter, results: Results, store: Store) -> None:
     assert writer.pending == 0
     for number in range(1, 31):
-        batch = numbered(number)
+        batch = numbered_batch(number)
         writer.submit(batch)
         assert results.next() == (batch, None, "dovetail-store")
         assert writer.pending == 0
@@ -637,32 +637,32 @@ def test_the_writer_commits_in_order(writer: Writer, results: Results, store: St
     assert store.load() == state_after(30)
 
 
-def test_one_batch_at_a_time(writer: Writer, results: Results, store: Store) -> None:
+def test_one_batch_at_a_time(writer: StoreWriter, results: Results, store: Store) -> None:
     with closing(sqlite3.connect(store.file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")  # what the writer has to wait for
-        writer.submit(numbered(1))
+        writer.submit(numbered_batch(1))
         assert writer.pending == 1
         with pytest.raises(RuntimeError, match="before the result of the last"):
-            writer.submit(numbered(2))
+            writer.submit(numbered_batch(2))
         with pytest.raises(StoreError, match="did not take the last batch in 0 seconds"):
             writer.close(0)
     assert results.next()[1] is None
     writer.close(LONG_SECONDS)
     with pytest.raises(RuntimeError, match="closed"):
-        writer.submit(numbered(2))
+        writer.submit(numbered_batch(2))
     assert store.load() == state_after(1)
 
 
 def test_closing_finishes_what_is_outstanding(store: Store, results: Results) -> None:
-    writer = Writer(store, results)
-    writer.submit(numbered(1))
+    writer = StoreWriter(store, results)
+    writer.submit(numbered_batch(1))
     writer.close(LONG_SECONDS)
     assert results.queue.get_nowait()[1] is None
     assert store.load() == state_after(1)
 
 
 def test_a_batch_that_failed_goes_with_the_next(
-    writer: Writer, results: Results, store: Store
+    writer: StoreWriter, results: Results, store: Store
 ) -> None:
     (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -697,7 +697,7 @@ def test_bugs_are_reported_and_do_not_end_the_thread(
         if batch.number == 2:
             raise ValueError("a bug of the receiver")
 
-    writer = Writer(store, tell)
+    writer = StoreWriter(store, tell)
     spoilt = Batch(1)
     spoilt.sessions[1] = session("\ud800")
     writer.submit(spoilt)

@@ -1,4 +1,4 @@
-"""SQL against the real SQLite; packed identifiers against themselves."""
+"""SQL against the real SQLite; identifiers survive packing and unpacking."""
 
 import sqlite3
 
@@ -20,7 +20,7 @@ from dovetail.broker.store.tables import (
     SESSIONS,
     SUBSCRIPTIONS,
     UPGRADES,
-    Table,
+    TableSchema,
     pack_identifiers,
     remove_statement,
     unpack_identifiers,
@@ -58,7 +58,7 @@ def test_identifiers_are_packed_as_on_the_wire() -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_rows_have_the_columns_of_their_table(table: Table) -> None:
+def test_rows_have_the_columns_of_their_table(table: TableSchema) -> None:
     database = sqlite3.connect(":memory:")
     database.executescript("".join(UPGRADES.values()))
     columns = [row[1] for row in database.execute(f"PRAGMA table_info({table.name})")]
@@ -67,7 +67,7 @@ def test_rows_have_the_columns_of_their_table(table: Table) -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 @pytest.mark.parametrize("rows", [1, 2, 256])
-def test_rows_are_found_by_their_keys(table: Table, rows: int) -> None:
+def test_rows_are_found_by_their_keys(table: TableSchema, rows: int) -> None:
     database = sqlite3.connect(":memory:")
     database.executescript("".join(UPGRADES.values()))
     for keys in {1, len(table.keys)}:

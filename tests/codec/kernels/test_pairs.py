@@ -1,11 +1,11 @@
-"""Where a row of user properties ends, against Python's own decoder."""
+"""The end of a series of user properties, against Python's own decoder."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.codec.datatypes import Reader, write_pair
+from dovetail.codec.datatypes import FieldReader, write_pair
 from dovetail.codec.kernels.pairs import pairs_end
 from dovetail.errors import ClientError
 
@@ -18,7 +18,7 @@ noise = st.binary(max_size=6).map(
 
 
 def oracle(data: bytes, at: int) -> tuple[int, int]:
-    reader = Reader(data, at)
+    reader = FieldReader(data, at)
     count = 0
     while not reader.done() and data[reader.at] == 0x26:
         before = reader.at

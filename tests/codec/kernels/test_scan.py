@@ -35,7 +35,7 @@ def scanned(
 
 
 def topic_end(data: bytes, version: int, at: int, body: int, end: int) -> int:
-    """Where the topic of a plain packet ends; 0 for a packet that is not plain."""
+    """Return where the topic of a plain packet ends; 0 for a packet that is not plain."""
     length = data[at + 1 : body]
     if data[at] != 0x30 or end - body < 3 or (len(length) > 1 and not length[-1]):
         return 0
@@ -91,7 +91,7 @@ def plain(draw: st.DrawFn, version: int) -> bytes:
 
 @st.composite
 def padded(draw: st.DrawFn, version: int) -> bytes:
-    """The same with a length that takes more bytes than it needs."""
+    """Return the packet with a length that takes more bytes than needed."""
     packet = draw(plain(version))
     length = codec.decode_length(packet, 1)
     assert length is not None

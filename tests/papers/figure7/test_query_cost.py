@@ -1,4 +1,4 @@
-"""Figure 7: queries are as many as they are said to be, and marks stand where they should."""
+"""Figure 7: the numbers of queries are exact, and points include the methods' counts."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,13 +6,13 @@ import pyarrow.compute as pc
 import pytest
 
 from dovetail.papers.figure7 import query_cost
-from dovetail.papers.figure7.query_cost import SWEEP, Point, Timing
+from dovetail.papers.figure7.query_cost import SWEEP, PointTiming, SearchPoint
 from dovetail.papers.wildcard import simulation
 from dovetail.papers.wildcard.comparison import averages
 from dovetail.topics.sketches import METHODS
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
-TOPICS = Column.of([f"{number}/b/c/d/e/f/g/h/i/j" for number in range(50)])
+TOPICS = TopicColumn.of([f"{number}/b/c/d/e/f/g/h/i/j" for number in range(50)])
 
 
 def test_the_filter_is_the_papers() -> None:
@@ -28,13 +28,13 @@ def test_the_filter_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize("queries", [0, 1, 7, 3_000])
-def test_as_many_queries_as_asked_for(queries: int) -> None:
+def test_searches_make_the_requested_number_of_queries(queries: int) -> None:
     search = query_cost.string_search(queries, 5)
     assert search(TOPICS) == 50 * queries
-    assert search(Column.of(["a"])) == queries
+    assert search(TopicColumn.of(["a"])) == queries
 
 
-def test_marks_are_the_counts_of_the_wildcard_experiment() -> None:
+def test_mean_queries_equal_the_wildcard_experiment() -> None:
     cells = simulation.cells((6,), query_cost.TRIALS)
     value = simulation.PANELS[1].values.index(10)
     of_panel = (pc.field("panel_index") == 1) & (pc.field("value_index") == value)
@@ -47,13 +47,13 @@ def test_marks_are_the_counts_of_the_wildcard_experiment() -> None:
     expected = averages(pa.Table.from_pylist(rows, simulation.ROWS))
     measured = query_cost.counts(9)
     assert measured == expected
-    assert query_cost.stands_at(measured) == {
+    assert query_cost.mean_queries(measured) == {
         method: expected[6, "b", 10.0, method].queries for method in METHODS
     }
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_methods_own_search_has_the_count_of_its_trial(method: str) -> None:
+def test_a_methods_own_search_has_the_queries_of_its_trial(method: str) -> None:
     search = query_cost.method_search(method, 9)
     (row,) = (
         row
@@ -63,7 +63,7 @@ def test_a_methods_own_search_has_the_count_of_its_trial(method: str) -> None:
     assert search(TOPICS) == 50 * int(str(row["queries"]))
 
 
-def test_points_have_the_marks_among_them() -> None:
+def test_points_include_the_mean_queries() -> None:
     marks = {"bf": 2_047.0, "bfp": 1_564.6, "prefix": 28.8, "lines": 15.2}
     points = query_cost.points(marks, (0, 29, 100))
     assert [point.queries for point in points if point.kind == SWEEP] == [
@@ -88,23 +88,23 @@ def test_medians_over_the_rounds() -> None:
         for number, rate in enumerate((5.0, 900.0, 7.0))
     ]
     assert query_cost.medians(pa.Table.from_pylist(rows, query_cost.ROWS)) == {
-        Point(SWEEP, 10): Timing(7.0, 1.0, 2.0, 3.0),
-        Point("bf"): Timing(7.0, 1.0, 2.0, 3.0),
+        SearchPoint(SWEEP, 10): PointTiming(7.0, 1.0, 2.0, 3.0),
+        SearchPoint("bf"): PointTiming(7.0, 1.0, 2.0, 3.0),
     }
 
 
 @pytest.mark.parametrize(("falling", "verdicts"), [(True, [True] * 3), (False, [False] * 3)])
 def test_verdicts(falling: bool, verdicts: list[bool]) -> None:
     measured = query_cost.counts(9)
-    points = query_cost.points(query_cost.stands_at(measured), (0, 3_000))
+    points = query_cost.points(query_cost.mean_queries(measured), (0, 3_000))
     sweep = [point for point in points if point.kind == SWEEP]
     timings = {
-        point: Timing(
+        point: PointTiming(
             1_000.0 / place if falling else 1.0 * place, place if falling else 9 - place, 1, 1
         )
         for place, point in enumerate(sweep, 1)
     }
-    timings |= {Point(method): Timing(10, 1, 1, 1) for method in METHODS}
+    timings |= {SearchPoint(method): PointTiming(10, 1, 1, 1) for method in METHODS}
     rows = query_cost.compare(measured, timings)
-    assert [row.holds for row in rows[:3]] == verdicts
+    assert [row.agrees for row in rows[:3]] == verdicts
     assert [row.paper for row in rows[3:5]] == ["29.7", "1,570.0"]

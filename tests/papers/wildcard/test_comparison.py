@@ -1,4 +1,4 @@
-"""The table of what the paper prints, from rows that are made up."""
+"""The comparison with the paper's numbers, from made-up rows."""
 
 import math
 
@@ -63,7 +63,7 @@ def test_averages() -> None:
 
 def test_everything_agrees_with_the_papers_own_numbers() -> None:
     compared = compare(as_in_the_paper())
-    assert [(row.paper, row.ours, row.holds) for row in compared] == [
+    assert [(row.paper, row.ours, row.agrees) for row in compared] == [
         ("29.7", "29.7 ± 0.3", True),
         ("1,570.0", "1,570.0 ± 5.8", True),
         ("< 2 %", "1.89 %", True),
@@ -82,14 +82,14 @@ def test_other_numbers_do_not() -> None:
         ],
         ROWS,
     )
-    verdicts = [row.holds for row in compare(averages(table))]
+    verdicts = [row.agrees for row in compare(averages(table))]
     assert verdicts == [False, False, False, None, False, True]
 
 
 def test_figures_that_were_not_run_are_named_so() -> None:
     compared = compare({})
     assert [row.ours for row in compared[:5]] == ["not in this run"] * 5
-    assert [row.holds for row in compared[:5]] == [None] * 5
+    assert [row.agrees for row in compared[:5]] == [None] * 5
 
 
 def test_expected_bfp_queries_are_the_papers() -> None:

@@ -1,4 +1,4 @@
-"""The generator draws what the paper says, and the table depends on nothing but the seed."""
+"""The generator draws as in the paper, and the table depends only on the seed."""
 
 import math
 
@@ -62,7 +62,7 @@ class TestPatterns:
 class TestFilters:
     @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.letter)
     @pytest.mark.parametrize("figure", [4, 5, 6])
-    def test_are_valid_at_every_point(self, figure: int, panel: simulation.Panel) -> None:
+    def test_are_valid_at_every_point(self, figure: int, panel: simulation.WildcardPanel) -> None:
         for value in panel.values:
             workload = workload_of(figure, panel, value)
             filters, topic = draw(workload)

@@ -4,10 +4,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dovetail.errors import ConfigError
-from dovetail.pipeline.match.boxes import RefusedError
+from dovetail.pipeline.match.boxes import SubscriptionRefusedError
 from dovetail.pipeline.match.bulk import match
 from support.brokers.road_and_river import COLUMNS, SPACES, drawn
-from support.oracles.bulk_match import Sent, by_looking, by_router, subscriptions_table
+from support.oracles.bulk_match import (
+    SentMessage,
+    match_by_router,
+    match_by_scanning,
+    subscriptions_table,
+)
 
 
 def test_same_as_a_live_broker(spark: SparkSession) -> None:
@@ -16,8 +21,8 @@ def test_same_as_a_live_broker(spark: SparkSession) -> None:
         [(number, *one, "more") for number, one in enumerate(sent)], f"{COLUMNS}, payload string"
     )
     subscriptions = spark.createDataFrame(subscriptions_table(wanted))
-    expected = by_looking(sent, wanted, SPACES)
-    assert expected == by_router(sent, wanted, SPACES)
+    expected = match_by_scanning(sent, wanted, SPACES)
+    assert expected == match_by_router(sent, wanted, SPACES)
     found = match(messages, subscriptions, spaces=SPACES)
     assert found.schema.simpleString() == "struct<message:bigint,subscriptions:array<string>>"
     rows = {row["message"]: row["subscriptions"] for row in found.collect()}
@@ -31,12 +36,12 @@ def test_same_as_a_live_broker(spark: SparkSession) -> None:
 
 def test_cut_gives_the_same(spark: SparkSession) -> None:
     sent, wanted = drawn(250, 100, seed=2)
-    sent += [Sent("road/a"), Sent("road/b", None, {"kind": "bus"}), Sent(None)]
+    sent += [SentMessage("road/a"), SentMessage("road/b", None, {"kind": "bus"}), SentMessage(None)]
     messages = spark.createDataFrame([(number, *one) for number, one in enumerate(sent)], COLUMNS)
     subscriptions = spark.createDataFrame(subscriptions_table(wanted))
     found = match(messages, subscriptions, spaces=SPACES, boxes_shipped_max=5, tasks=5)
     rows = {row["message"]: row["subscriptions"] for row in found.collect()}
-    expected = by_looking(sent, wanted, SPACES)
+    expected = match_by_scanning(sent, wanted, SPACES)
     assert [sorted(rows[number], key=lambda id_: int(id_[1:])) for number in range(len(sent))] == (
         expected
     )
@@ -84,5 +89,7 @@ class TestRefusals:
         subscriptions = spark.createDataFrame(
             [(1, "road/#", "x < 1"), (2, "road/#", "x <")], "id int, filter string, where string"
         )
-        with pytest.raises(RefusedError, match=r"subscription 2 cannot be used: .*ends where"):
+        with pytest.raises(
+            SubscriptionRefusedError, match=r"subscription 2 cannot be used: .*ends where"
+        ):
             match(messages, subscriptions, spaces=SPACES)

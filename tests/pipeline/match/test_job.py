@@ -117,7 +117,7 @@ def test_refused_before_spark(
     assert not (files / "out").exists()
 
 
-def test_rows_that_were_written_elsewhere(tmp_path: Path) -> None:
+def test_rows_that_are_missing_here_are_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table({"message": [1, 2]}), tmp_path / "part-0.parquet")
     check_all_there(tmp_path, 2, "out")
     with pytest.raises(DovetailError, match="written 3 rows, and 2 of them are in out on this mac"):
@@ -140,7 +140,7 @@ def test_kinds_of_files(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_archive(spark: SparkSession, tmp_path: Path) -> None:
-    """A file that another one covers does not count, and messages are known by their place."""
+    """Ignore a covered file, and identify messages by broker and sequence."""
     hour = tmp_path / "day=2026-11-16" / "hour=17"
     hour.mkdir(parents=True)
     for first, last in ((5, 5), (5, 6)):

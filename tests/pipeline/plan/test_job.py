@@ -165,7 +165,7 @@ def test_ranges_and_values(spark: SparkSession) -> None:
     assert [tuple(row.values())[2:] for row in found] == [(0, 3, 1, 2, 1), (2, 0, 2, 0, 0)]
 
 
-def test_what_cannot_be_planned_is_refused_before_spark_starts(files: Path) -> None:
+def test_invalid_options_are_refused_before_spark_starts(files: Path) -> None:
     messages, subscriptions = str(files / "m.jsonl"), str(files / "s.csv")
     page = files / "plan.html"
     with pytest.raises(ConfigError, match="it takes the name of a page"):
@@ -179,7 +179,7 @@ def test_what_cannot_be_planned_is_refused_before_spark_starts(files: Path) -> N
         plan_files(messages=messages, out=page, cluster=ClusterReport("", "", ()), is_applied=True)
 
 
-def test_what_is_no_plan_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_no_plan_is_refused(tmp_path: Path) -> None:
     for text, words in (
         ("{}", f"is no plan of this version ({SCHEMA})"),
         ("[", "is no plan"),

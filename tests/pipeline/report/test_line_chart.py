@@ -1,4 +1,4 @@
-"""Charts: scales, and well-formed drawings that hold every point."""
+"""Charts: scales, and well-formed drawings that contain every point."""
 
 import xml.etree.ElementTree as ET
 
@@ -8,7 +8,7 @@ from dovetail.pipeline.report.line_chart import (
     HEIGHT,
     MARKERS,
     WIDTH,
-    Mark,
+    NamedPoint,
     Series,
     count_axis,
     decade_axis,
@@ -57,7 +57,7 @@ def test_every_point_has_a_tooltip_and_lies_inside() -> None:
             assert 0 < y < HEIGHT
 
 
-def test_is_named_for_those_who_cannot_see_it() -> None:
+def test_a_chart_has_a_label_for_screen_readers() -> None:
     drawing = chart([1, 1, 1])
     assert drawing.attrib["role"] == "img"
     assert drawing.attrib["aria-label"] == 'a "title" & more'
@@ -94,11 +94,11 @@ def test_count_axis_begins_with_zero() -> None:
     assert count_axis([0]).ticks == (0, 1)
 
 
-def test_marks_stand_in_their_place() -> None:
+def test_named_points_are_at_their_positions() -> None:
     curve = Series("rate", [90_000, 80_000, 900], ["first", "second", "third"])
     marks = [
-        Mark("<left>", 9, 70_000, "of the left one"),
-        Mark("right", 1_500, 2_000, "of the right one"),
+        NamedPoint("<left>", 9, 70_000, "of the left one"),
+        NamedPoint("right", 1_500, 2_000, "of the right one"),
     ]
     drawing = ET.fromstring(  # noqa: S314
         sweep_chart("title", "x", "y", [0, 10, 3_000], curve, marks)

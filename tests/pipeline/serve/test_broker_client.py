@@ -1,4 +1,4 @@
-"""A running broker as a serving stream asks it, over HTTP, for who has to prove a name."""
+"""The requests of a serving stream to a running broker, with a login."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from dovetail.api.engine import Handover, Question, Taken
+from dovetail.api.engine import ClauseQuery, DeliveryBatch, DeliveryReceipt
 from dovetail.api.http_client import NoAnswerError, RefusalError
 from dovetail.broker.auth.passwords import set_password
-from dovetail.pipeline.serve.broker_client import HttpBrokers
+from dovetail.pipeline.serve.broker_client import HttpBrokerClient
 from support.processes.broker_process import BrokerProcess
 
 CONFIGURATION = """
@@ -37,7 +37,7 @@ def test_a_running_broker(tmp_path: Path) -> None:
     set_password(tmp_path / "users", "anna", b"secret")
     with BrokerProcess(tmp_path, CONFIGURATION) as process:
         url = f"http://127.0.0.1:{process.port_of('http')}"
-        brokers = HttpBrokers(("http://127.0.0.1:9", url), ("anna", "secret"))
+        brokers = HttpBrokerClient(("http://127.0.0.1:9", url), ("anna", "secret"))
         assert brokers.members() == {"one"}
         (space,) = brokers.spaces("one")
         assert (space.name, space.is_streamed, space.texts) == (
@@ -45,15 +45,17 @@ def test_a_running_broker(tmp_path: Path) -> None:
             True,
             frozenset({"road"}),
         )
-        listed = brokers.tell("one", Question("traffic"))
+        listed = brokers.clause_changes("one", ClauseQuery("traffic"))
         assert listed is not None
         assert listed.is_whole
-        assert brokers.take("one", Handover("engine", "traffic", [])) == Taken([])
-        assert brokers.tell("one", Question("elsewhere")) is None
-        assert brokers.take("one", Handover("engine", "elsewhere", [])) is None
+        assert brokers.deliver("one", DeliveryBatch("engine", "traffic", [])) == DeliveryReceipt([])
+        assert brokers.clause_changes("one", ClauseQuery("elsewhere")) is None
+        assert brokers.deliver("one", DeliveryBatch("engine", "elsewhere", [])) is None
         with pytest.raises(RefusalError):
-            HttpBrokers((url,), ("anna", "wrong")).tell("one", Question("traffic"))
+            HttpBrokerClient((url,), ("anna", "wrong")).clause_changes(
+                "one", ClauseQuery("traffic")
+            )
     with pytest.raises(NoAnswerError):
-        brokers.tell("one", Question("traffic"))
+        brokers.clause_changes("one", ClauseQuery("traffic"))
     with pytest.raises(NoAnswerError):
-        HttpBrokers((url,)).members()
+        HttpBrokerClient((url,)).members()

@@ -1,4 +1,4 @@
-"""Serving a space, without Spark: the ids that the oracle finds, and nobody loses anything."""
+"""Serving a space without Spark: deliveries are those of the oracle, and none is lost."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,17 +9,17 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from dovetail.api.engine import Entry, Handover, Listed
+from dovetail.api.engine import ClauseChanges, ClauseSubscription, DeliveryBatch
 from dovetail.attributes.space import Dimension, Space
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline.limits import ENGINE_BODY_BYTES, SERVE_CHANGES_MIN
 from dovetail.pipeline.serve import clause_shipment
-from dovetail.pipeline.serve.broker_client import Target
-from dovetail.pipeline.serve.clause_shipment import Clauses
+from dovetail.pipeline.serve.broker_client import DeliveryTarget
+from dovetail.pipeline.serve.clause_shipment import ClusterClauses
 from dovetail.pipeline.serve.state_file import FILE, load
 from dovetail.pipeline.source.checkpoint import BatchOffsets
-from support.brokers.harness import KEPT, Client, attributes
+from support.brokers.harness import PERSISTENT, Client, attributes
 from support.brokers.streamed_world import LIVE, STREAMED, StreamedWorld
 from support.clusters.serving_world import ServingWorld
 from support.oracles.engine import OracleEngine
@@ -38,7 +38,7 @@ def broker(world: ServingWorld, name: str = "b1") -> StreamedWorld:
 
 
 def reader(world: ServingWorld, name: str, at: str, where: str = "x >= 5") -> Client:
-    client = broker(world, at).client(name, **KEPT)
+    client = broker(world, at).client(name, **PERSISTENT)
     client.subscribe("traffic/#", where=where, qos=1)
     return client
 
@@ -49,7 +49,7 @@ def publish(world: ServingWorld, at: str = "b1", number: int = 0) -> None:
 
 
 def numbers(client: Client) -> list[int]:
-    """What came; it is not acknowledged."""
+    """Return the numbers that the client has received. They are not acknowledged."""
     return [int(one.payload[6:-1]) for one in client.messages()]
 
 
@@ -57,7 +57,7 @@ def numbers(client: Client) -> list[int]:
 
 
 def change_clauses(world: ServingWorld, random: Random, subscribed: list[tuple[str, str]]) -> None:
-    """At random brokers, some of them groups' that are at both."""
+    """Change subscriptions at random brokers. Some groups have members at both."""
     for _ in range(random.randint(0, 12)):
         low = random.randint(0, 8)
         where = f"{low} <= x < {low + random.randint(1, 5)}"
@@ -67,13 +67,13 @@ def change_clauses(world: ServingWorld, random: Random, subscribed: list[tuple[s
             where += f" or y >= {random.randint(5, 12)}"
         topics = random.choice(["traffic/#", "traffic/+", "traffic/1", "$share/g/traffic/#"])
         for name in NAMES if "$share" in topics else [random.choice(NAMES)]:
-            client = broker(world, name).client(f"{name}-{random.randint(0, 5)}", **KEPT)
+            client = broker(world, name).client(f"{name}-{random.randint(0, 5)}", **PERSISTENT)
             client.subscribe(topics, where=where)
             subscribed.append((topics, where))
     for topics, where in random.sample(subscribed, len(subscribed) // 4):
         for name in NAMES:
             for number in range(6):
-                client = broker(world, name).client(f"{name}-{number}", **KEPT)
+                client = broker(world, name).client(f"{name}-{number}", **PERSISTENT)
                 client.unsubscribe(topics, where=where)
 
 
@@ -100,20 +100,20 @@ def expected(world: ServingWorld, before: dict[str, int]) -> list[tuple[str, str
 
 
 def handed(
-    handovers: list[tuple[str, Handover]],
+    handovers: list[tuple[str, DeliveryBatch]],
 ) -> Iterator[tuple[str, str, int, set[int]]]:
-    for owner, handover in handovers:
-        for one in handover.matched:
+    for owner, batch in handovers:
+        for one in batch.matched:
             assert len(one.ids) == len({*one.ids})
             yield owner, one.broker, one.sequence, {*one.ids}
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("few", [0, SERVE_CHANGES_MIN])
-def test_the_ids_that_the_oracle_finds(
+def test_deliveries_are_those_of_the_oracle(
     world: ServingWorld, seed: int, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also while clauses come and go; whether what changes is shipped apart or not."""
+    """Clauses come and go meanwhile, and changes are shipped separately or in a new base."""
     monkeypatch.setattr(clause_shipment, "SERVE_CHANGES_MIN", few)
     random = Random(seed)
     subscribed: list[tuple[str, str]] = []
@@ -143,35 +143,41 @@ def test_the_ids_that_the_oracle_finds(
 
 
 def test_unchanged_clauses_are_shipped_as_they_were() -> None:
-    clauses = Clauses()
+    clauses = ClusterClauses()
     clauses.change_spaces([STREAMED])
-    many = [Entry(number, "traffic/#", f"x >= {number / 100}") for number in range(2_000)]
-    target = Target("traffic", "b1")
+    many = [
+        ClauseSubscription(number, "traffic/#", f"x >= {number / 100}") for number in range(2_000)
+    ]
+    target = DeliveryTarget("traffic", "b1")
     listed = _listed(1, 2_000, many, is_whole=True)
-    clauses.take(target, listed)
+    clauses.apply(target, listed)
     first = clauses.shipment()
     assert clauses.shipment() is first
-    clauses.take(target, _listed(1, 2_001, [Entry(-1, "traffic/1", "x < 1")], gone=[7]))
+    clauses.apply(
+        target, _listed(1, 2_001, [ClauseSubscription(-1, "traffic/1", "x < 1")], gone=[7])
+    )
     second = clauses.shipment()
     assert second.base is first.base
-    assert (second.more.ids, second.void) == ((-1,), (7,))
+    assert (second.changes.ids, second.stale) == ((-1,), (7,))
 
 
 def _listed(
     life: int,
     version: int,
-    put: list[Entry],
+    put: list[ClauseSubscription],
     *,
     is_whole: bool = False,
     gone: list[int] | None = None,
-) -> Listed:
-    return Listed("b1", life, version, is_whole, False, 0, put, gone or [])
+) -> ClauseChanges:
+    return ClauseChanges("b1", life, version, is_whole, False, 0, put, gone or [])
 
 
-# Nobody loses anything ----------------------------------------------------------------------------
+# No delivery is lost ------------------------------------------------------------------------------
 
 
-def test_a_broker_that_is_away_holds_up_nobody_and_gets_its_share(world: ServingWorld) -> None:
+def test_a_broker_that_is_away_delays_nobody_and_gets_its_deliveries_later(
+    world: ServingWorld,
+) -> None:
     here, there = reader(world, "here", "b1"), reader(world, "there", "b2")
     publish(world, number=1)
     world.batch()
@@ -189,87 +195,89 @@ def test_a_broker_that_is_away_holds_up_nobody_and_gets_its_share(world: Serving
     assert world.now <= 2 * waited
     world.brokers.away.clear()
     publish(world, number=5)
-    world.engine.beat()
-    world.engine.beat()
+    world.driver.poll()
+    world.driver.poll()
     world.batch()
     assert numbers(there) == [2, 3, 4, 5]
     assert numbers(here) == [4, 5]
     assert load(world.checkpoint).owed == {}
 
 
-def test_a_broker_that_goes_while_it_is_handed_something(world: ServingWorld) -> None:
+def test_a_broker_that_dies_during_a_delivery_gets_it_later(world: ServingWorld) -> None:
     there = reader(world, "there", "b2")
     publish(world, number=1)
-    original = world.brokers.take
+    original = world.brokers.deliver
 
-    def take(name: str, handover: Handover) -> object:
+    def deliver(name: str, batch: DeliveryBatch) -> object:
         world.brokers.away.add("b2")
-        return original(name, handover)
+        return original(name, batch)
 
-    world.brokers.take = take  # type: ignore[method-assign,assignment]
+    world.brokers.deliver = deliver  # type: ignore[method-assign,assignment]
     world.batch()
-    world.brokers.take = original  # type: ignore[method-assign]
+    world.brokers.deliver = original  # type: ignore[method-assign]
     assert numbers(there) == []
     world.brokers.away.clear()
-    world.engine.beat()
-    world.engine.beat()
+    world.driver.poll()
+    world.driver.poll()
     assert numbers(there) == [1]
 
 
-def test_a_broker_that_goes_with_rows_of_a_batch(world: ServingWorld) -> None:
+def test_a_broker_that_dies_with_rows_of_a_batch_delays_nobody(world: ServingWorld) -> None:
     there = reader(world, "there", "b2")
     publish(world, number=1)
     offsets = BatchOffsets({}, {"b1": max(broker(world).rows())})
-    world.place.gone.add("b1")
-    world.engine.serve(0, offsets)
+    world.row_source.gone.add("b1")
+    world.driver.serve(0, offsets)
     world.offsets, world.number = offsets.end, 1
     publish(world, at="b2", number=2)
     world.batch()
     assert numbers(there) == [2]
-    world.engine.beat()
+    world.driver.poll()
     assert numbers(there) == []
-    world.place.gone.clear()
+    world.row_source.gone.clear()
     publish(world, number=3)
     world.batch()
     assert numbers(there) == [1, 3]
     assert load(world.checkpoint).owed == {}
 
 
-def test_what_a_broker_is_owed_is_forgotten_with_it(world: ServingWorld) -> None:
+def test_pending_deliveries_are_dropped_when_the_cluster_forgets_a_broker(
+    world: ServingWorld,
+) -> None:
     reader(world, "there", "b2")
     world.brokers.away.add("b2")
     publish(world)
     world.batch()
     assert load(world.checkpoint).owed
     world.brokers.forgotten.add("b2")
-    world.engine.beat()
+    world.driver.poll()
     assert load(world.checkpoint).owed == {}
 
 
 @pytest.mark.parametrize("answers_lost", [0, 1])
-def test_a_session_that_moves_while_it_is_handed_over(
+def test_a_session_that_moves_during_a_delivery_gets_it_once(
     world: ServingWorld, answers_lost: int
 ) -> None:
-    """Also where the answer is lost that says so."""
+    """Also if the answer is lost that names the unknown ids."""
     before = reader(world, "mover", "b1")
     publish(world, at="b2")
-    original = world.brokers.take
+    original = world.brokers.deliver
     after: list[Client] = []
 
-    def take(name: str, handover: Handover) -> object:
+    def deliver(name: str, batch: DeliveryBatch) -> object:
         if not after:
             after.append(reader(world, "mover", "b2"))
             before.unsubscribe("traffic/#", where="x >= 5")
             world.brokers.answers_lost = answers_lost
-        return original(name, handover)
+        return original(name, batch)
 
-    world.brokers.take = take  # type: ignore[method-assign,assignment]
+    world.brokers.deliver = deliver  # type: ignore[method-assign,assignment]
     world.batch()
     assert numbers(before) == []
     assert numbers(after[0]) == [0]
 
 
-def test_a_killed_driver_hands_over_again_and_brokers_take_it_once(world: ServingWorld) -> None:
+def test_a_killed_driver_repeats_deliveries_and_brokers_take_them_once(world: ServingWorld) -> None:
     here = reader(world, "here", "b1")
     other = reader(world, "other", "b2")
     publish(world)
@@ -286,11 +294,11 @@ def test_a_killed_driver_hands_over_again_and_brokers_take_it_once(world: Servin
     assert numbers(here) == numbers(mover) == [1]
 
 
-def test_a_new_history_begins_where_the_last_one_was(world: ServingWorld, tmp_path: Path) -> None:
+def test_a_new_history_begins_where_the_last_one_ended(world: ServingWorld, tmp_path: Path) -> None:
     here = reader(world, "here", "b1")
     publish(world, number=1)
     world.batch()
-    world.engine.beat()
+    world.driver.poll()
     publish(world, number=2)
     later = ServingWorld(world.brokers.worlds, tmp_path / "another")
     assert later.begin["b1"] == world.offsets["b1"]
@@ -298,10 +306,10 @@ def test_a_new_history_begins_where_the_last_one_was(world: ServingWorld, tmp_pa
     assert numbers(here) == [1, 2]
 
 
-def test_brokers_are_told_how_far_it_is(world: ServingWorld) -> None:
+def test_brokers_learn_the_offsets_reached(world: ServingWorld) -> None:
     publish(world)
     world.batch()
-    world.engine.beat()
+    world.driver.poll()
     one = broker(world)
     one.pass_time(1)
     assert one.shared.gauges.engine_rows_waiting == 0
@@ -314,9 +322,9 @@ def test_brokers_are_told_how_far_it_is(world: ServingWorld) -> None:
 ROOMS = Space("rooms", "rooms/#", (Dimension("x", 0, 10),), is_streamed=True)
 
 
-def test_spaces_that_come_while_it_runs(world: ServingWorld) -> None:
+def test_a_space_that_is_declared_while_the_stream_runs(world: ServingWorld) -> None:
     for one in world.brokers.worlds.values():
-        one.broker.change_spaces(Spaces([STREAMED, ROOMS]))
+        one.broker.change_spaces(SpaceRegistry([STREAMED, ROOMS]))
     client = broker(world, "b2").client("rooms")
     client.subscribe("rooms/#", where="x >= 5")
     here = reader(world, "here", "b1")
@@ -327,13 +335,13 @@ def test_spaces_that_come_while_it_runs(world: ServingWorld) -> None:
     assert numbers(here) == [0]
 
 
-def test_what_waits_for_a_space_that_is_live_again(world: ServingWorld, tmp_path: Path) -> None:
+def test_rows_of_a_space_that_is_live_again_are_served(world: ServingWorld, tmp_path: Path) -> None:
     for one in world.brokers.worlds.values():
-        one.broker.change_spaces(Spaces([STREAMED, ROOMS]))
+        one.broker.change_spaces(SpaceRegistry([STREAMED, ROOMS]))
     here = reader(world, "here", "b1")
     publish(world)
     for one in world.brokers.worlds.values():
-        one.broker.change_spaces(Spaces([LIVE, ROOMS]))
+        one.broker.change_spaces(SpaceRegistry([LIVE, ROOMS]))
     later = ServingWorld(world.brokers.worlds, tmp_path / "another")
     later.batch()
     assert numbers(here) == [0]
@@ -355,7 +363,7 @@ def test_requests_are_bounded(world: ServingWorld) -> None:
     for _ in range(11):
         client.publish("traffic/1", large, properties=attributes(x=5))
     world.batch()
-    sizes = [len(handover.matched) for _, handover in world.brokers.handed]
+    sizes = [len(batch.matched) for _, batch in world.brokers.handed]
     assert sizes == [5, 5, 1]
 
 

@@ -1,4 +1,4 @@
-"""A space that Spark serves, with real brokers, clients and Spark: the deliveries of a live one."""
+"""A space that Spark serves, with real brokers and clients, compared with a live space."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from dovetail.pipeline.serve.query import serve
-from support.clusters.serving_clients import Audience
+from support.clusters.serving_clients import ServingClients
 from support.processes.broker_process import START_SECONDS, wait_until
 from support.processes.fleet_process import ANY_PORTS, FleetProcess
 
@@ -41,7 +41,7 @@ def fleet(folder: Path, engine: str, *more: object) -> FleetProcess:
 
 @contextmanager
 def streaming(url: str, folder: Path, batch_rows: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A driver of its own; it ends with the block, if it has not."""
+    """Run a driver in a process that ends with the block."""
     command = [sys.executable, str(SCRIPT), url, str(folder / "checkpoint"), str(batch_rows)]
     with (folder / "stream.log").open("ab") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -52,15 +52,15 @@ def streaming(url: str, folder: Path, batch_rows: int) -> Iterator[subprocess.Po
         process.wait()
 
 
-def test_the_same_deliveries_as_live_also_when_the_driver_is_killed(
+def test_spark_delivers_as_live_matchers_do_even_if_the_driver_is_killed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with fleet(tmp_path / "live", "live", "--matchers", 1) as live:
-        expected = Audience(live.ports("MQTT"))
+        expected = ServingClients(live.ports("MQTT"))
         expected.publish(0, MESSAGES)
         expected.end()
     with fleet(tmp_path / "spark", "spark") as brokers:
-        audience = Audience(brokers.ports("MQTT"))
+        audience = ServingClients(brokers.ports("MQTT"))
         url = f"http://127.0.0.1:{brokers.ports('HTTP')[1]}"
         audience.publish(0, MESSAGES // 2)
         wide = audience.members["wide"]

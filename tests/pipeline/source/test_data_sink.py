@@ -1,4 +1,4 @@
-"""Rows to publications: which rows can be, and that a real broker gets them in their order."""
+"""Rows to publications: which rows are valid, and that a real broker gets them in order."""
 
 import re
 from pathlib import Path
@@ -8,12 +8,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dovetail.archive.writer import ArchiveWriter
-from dovetail.attributes.space_registry import Spaces
-from dovetail.client.sender import Outgoing
+from dovetail.attributes.space_registry import SpaceRegistry
+from dovetail.client.sender import MqttMessage
 from dovetail.codec.properties import user_properties
 from dovetail.errors import ConfigError
 from dovetail.pipeline import register
-from dovetail.pipeline.source.data_sink import check_columns, message_of, writer_options
+from dovetail.pipeline.source.data_sink import check_columns, publication_of, writer_options
 from support.archives import rows_of
 from support.brokers.wire_client import WireClient
 from support.processes.broker_process import BrokerProcess
@@ -31,9 +31,9 @@ subscribe = ["#"]
 """
 
 
-def test_a_row_is_a_message() -> None:
+def test_a_row_is_a_publication() -> None:
     options = writer_options({**SERVER, "topic": "t", "qos": "2", "retain": "true"})
-    assert message_of({"payload": "x"}, options) == Outgoing("t", b"x", 2, True)
+    assert publication_of({"payload": "x"}, options) == MqttMessage("t", b"x", 2, True)
     row = {
         "topic": "a/1",
         "payload": b"\x00",
@@ -43,7 +43,7 @@ def test_a_row_is_a_message() -> None:
         "properties": [{"name": "n", "value": "v"}],
     }
     properties = (("lat", "40.5"), ("road", "A1"), ("n", "v"))
-    assert message_of(row, options) == Outgoing("a/1", b"\x00", 0, False, properties)
+    assert publication_of(row, options) == MqttMessage("a/1", b"\x00", 0, False, properties)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_a_row_is_a_message() -> None:
         ({"topic": "a", "payload": "", "qos": 3}, "a row to a has the QoS 3"),
     ],
 )
-def test_a_row_that_cannot_be_published(row: dict[str, object], said: str) -> None:
+def test_an_invalid_row_is_refused(row: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
-        message_of(row, writer_options(SERVER))
+        publication_of(row, writer_options(SERVER))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_row_that_cannot_be_published(row: dict[str, object], said: str) -> No
         ("topic string, payload string, properties map<string,int>", "'properties' is map"),
     ],
 )
-def test_columns_that_do_not_fit(spark: SparkSession, columns: str, said: str) -> None:
+def test_wrong_columns_are_refused(spark: SparkSession, columns: str, said: str) -> None:
     schema = spark.createDataFrame([], columns).schema
     with pytest.raises(ConfigError, match=re.escape(said)):
         check_columns(schema, writer_options(SERVER))
@@ -80,15 +80,19 @@ def test_columns_that_do_not_fit(spark: SparkSession, columns: str, said: str) -
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:1883", "http://127.0.0.1", "mqtt://", "mqtt://host:none"]
 )
-def test_addresses_that_cannot_be(url: str) -> None:
+def test_invalid_addresses_are_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="the address of an MQTT server cannot be"):
         writer_options({"url": url})
 
 
-def test_a_stream_is_published_and_a_refusal_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_is_published_and_a_refusal_is_an_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     register(spark)
     archive = tmp_path / "archive"
-    assert ArchiveWriter(archive, 1 << 20, Spaces()).write(rows_of(range(1, 301))).error is None
+    assert (
+        ArchiveWriter(archive, 1 << 20, SpaceRegistry()).write(rows_of(range(1, 301))).error is None
+    )
     rows = spark.readStream.format("dovetail").load(str(archive))
     with BrokerProcess(tmp_path, RULES) as broker, WireClient(broker.port, "reader") as reader:
         reader.subscribe("a/#", 1)

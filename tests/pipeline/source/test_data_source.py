@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dovetail.archive.compaction import compact
 from dovetail.archive.writer import ArchiveWriter
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.pipeline import register
 from dovetail.pipeline.source.checkpoint import last_batch, offsets_of_batch
 from support.archives import BEGIN, SETTINGS, Publisher, read, rows_of
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write(folder: Path, *ranges: range) -> None:
-    writer = ArchiveWriter(folder, 1 << 20, Spaces())
+    writer = ArchiveWriter(folder, 1 << 20, SpaceRegistry())
     for some in ranges:
         assert writer.write(rows_of(some)).error is None
 
@@ -39,7 +39,7 @@ def sequences(frame: DataFrame) -> list[int]:
 
 
 def run_once(spark: SparkSession, out: Path, **options: str | int) -> list[int]:
-    """Everything that is there now, from the checkpoint on; the table that it makes."""
+    """Read all available rows from the checkpoint on, and return them as a table."""
     source = spark.readStream.format("dovetail").options(**options).load()
     query = (
         source.select("broker", "sequence", "payload")
@@ -51,7 +51,7 @@ def run_once(spark: SparkSession, out: Path, **options: str | int) -> list[int]:
     return sequences(spark.read.parquet(str(out / "table")))
 
 
-def test_a_stream_of_files_goes_on_while_they_are_put_together(
+def test_a_stream_of_files_continues_during_compaction(
     reading: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
     there = [*range(1, 21), *range(500, 511)]
@@ -78,12 +78,12 @@ def test_a_table_of_files(reading: SparkSession, folder: Path) -> None:
     assert sequences(some.option("topics", "b/#").load(str(folder))) == []
 
 
-def test_a_fault_comes_out_as_it_was_said(reading: SparkSession) -> None:
+def test_an_error_keeps_its_words(reading: SparkSession) -> None:
     with pytest.raises(PySparkException, match=r"no node answers at http://127\.0\.0\.1:9"):
         reading.read.format("dovetail").option("url", "http://127.0.0.1:9").load().count()
 
 
-def test_a_running_broker_is_read_as_it_goes_and_after_a_kill(
+def test_a_running_broker_is_read_before_and_after_a_kill(
     reading: SparkSession, tmp_path: Path
 ) -> None:
     broker = BrokerProcess(tmp_path, SETTINGS)

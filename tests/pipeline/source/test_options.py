@@ -1,15 +1,15 @@
-"""Options of the reader: what they mean, and what cannot be meant."""
+"""Options of the reader: their meaning, and the errors."""
 
 import pickle
 
 import pytest
 
 from dovetail.errors import ConfigError
-from dovetail.pipeline.source.archives import Cluster, Folder
+from dovetail.pipeline.source.archives import ArchiveFolder, ClusterArchive
 from dovetail.pipeline.source.options import reader_options
 
 
-def test_what_options_mean() -> None:
+def test_options() -> None:
     options = reader_options(
         {
             "URL": "http://a:1/, b:2",
@@ -21,10 +21,10 @@ def test_what_options_mean() -> None:
             "failOnDataLoss": "FALSE",
         }
     )
-    assert options.place == Cluster(("http://a:1", "b:2"), ("u", "p"))
+    assert options.row_source == ClusterArchive(("http://a:1", "b:2"), ("u", "p"))
     assert (options.topics, options.start) == (("a/#", "b"), {"one": 3})
     assert (options.batch_rows_max, options.fails_on_loss) == (7, False)
-    assert reader_options({"path": "file:///x"}).place == Folder("/x")
+    assert reader_options({"path": "file:///x"}).row_source == ArchiveFolder("/x")
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 (our own)
 
 
@@ -42,7 +42,7 @@ def test_what_options_mean() -> None:
         ({"path": "x", "failOnDataLoss": "no"}, "failOnDataLoss is true or false"),
     ],
 )
-def test_what_cannot_be_meant_is_said(options: dict[str, str], said: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         reader_options(options)
     assert said in caught.value.message

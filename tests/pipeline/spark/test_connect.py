@@ -1,4 +1,4 @@
-"""Spark Connect: a real server in the tests' Spark, and its client; the same answers as classic."""
+"""Spark Connect: a real server in the tests' Spark gives the same answers as classic Spark."""
 
 import socket
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from dovetail.errors import ConfigError, DovetailError
-from dovetail.pipeline.match.boxes import RefusedError
+from dovetail.pipeline.match.boxes import SubscriptionRefusedError
 from dovetail.pipeline.match.bulk import match
 from dovetail.pipeline.match.job import match_files
 from dovetail.pipeline.spark import connect
 from dovetail.pipeline.spark.spark_session import check_master, open_session
 from support.brokers.road_and_river import COLUMNS, SPACES, drawn
-from support.oracles.bulk_match import by_looking, subscriptions_table
+from support.oracles.bulk_match import match_by_scanning, subscriptions_table
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def server(spark: SparkSession) -> Iterator[str]:
 def test_same_as_classic(server: str) -> None:
     sent, wanted = drawn(120, 60, seed=3)
     rows = [(number, *one) for number, one in enumerate(sent)]
-    expected = by_looking(sent, wanted, SPACES)
+    expected = match_by_scanning(sent, wanted, SPACES)
 
     def found(session: SparkSession, boxes_shipped_max: int = 1_000) -> list[list[str]]:
         messages = session.createDataFrame(rows, COLUMNS)
@@ -53,7 +53,7 @@ def test_same_as_classic(server: str) -> None:
         cut = found(session, boxes_shipped_max=5)
         columns = "id string, filter string, where string"
         wrong = session.createDataFrame([("a", "road/#", "nowhere < 1")], columns)
-        with pytest.raises(RefusedError, match="has no attribute"):
+        with pytest.raises(SubscriptionRefusedError, match="has no attribute"):
             match(session.createDataFrame(rows, COLUMNS), wrong, spaces=SPACES)
     assert not is_remote()
     assert shipped == cut == [sorted(one) for one in expected]

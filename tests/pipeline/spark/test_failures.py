@@ -1,4 +1,4 @@
-"""What Spark has against it comes out as a sentence that names it."""
+"""Spark's errors come out as a sentence that names the cause."""
 
 import gzip
 import os
@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from dovetail.errors import DovetailError
-from dovetail.pipeline.spark.failures import explained, spark_errors
+from dovetail.pipeline.spark.failures import explain, spark_errors
 from dovetail.pipeline.spark.table_files import local, read_messages, read_subscriptions
 from support.processes.mounts import small_disk
 
@@ -104,11 +104,11 @@ LOST = (
         ("", "Spark failed: Py4JError"),
     ],
 )
-def test_words(text: str, said: str) -> None:
-    assert explained(Py4JError(text)).message.startswith(said)
+def test_errors_in_plain_words(text: str, said: str) -> None:
+    assert explain(Py4JError(text)).message.startswith(said)
 
 
-def test_a_query_that_is_wrong_is_told_once(
+def test_a_wrong_query_is_reported_once(
     spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(DovetailError, match="`nothing` cannot be resolved"), spark_errors():

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dovetail.pipeline.spark import progress
 from dovetail.pipeline.spark.progress import (
-    Tally,
+    TaskCounts,
     count_tasks,
     line,
     seconds_left,
@@ -39,8 +39,8 @@ class FakeTracker:
 
 def test_counts_the_stage_that_works() -> None:
     tracker = FakeTracker()
-    assert count_tasks(tracker, "ours", 32) == Tally(20, 2, 32)  # type: ignore[arg-type]
-    assert count_tasks(tracker, "another", 32) == Tally(0, 0, 32)  # type: ignore[arg-type]
+    assert count_tasks(tracker, "ours", 32) == TaskCounts(20, 2, 32)  # type: ignore[arg-type]
+    assert count_tasks(tracker, "another", 32) == TaskCounts(0, 0, 32)  # type: ignore[arg-type]
 
 
 def test_time_left() -> None:
@@ -49,9 +49,9 @@ def test_time_left() -> None:
 
 
 def test_line() -> None:
-    assert line("Work", Tally(8, 2, 32), 10.0) == "Work: 25 % (8 of 32 tasks), about 30 s left"
-    assert line("Work", Tally(0, 0, 32), 1.0) == "Work: 0 % (0 of 32 tasks)"
-    assert line("Work", Tally(0, 0, 32), 60.0).endswith(
+    assert line("Work", TaskCounts(8, 2, 32), 10.0) == "Work: 25 % (8 of 32 tasks), about 30 s left"
+    assert line("Work", TaskCounts(0, 0, 32), 1.0) == "Work: 0 % (0 of 32 tasks)"
+    assert line("Work", TaskCounts(0, 0, 32), 60.0).endswith(
         "waiting for the cluster to give this job a worker"
     )
 

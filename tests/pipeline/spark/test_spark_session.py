@@ -30,7 +30,7 @@ def test_masters_that_may_be_used(master: str) -> None:
 @pytest.mark.parametrize(
     "master", ["", "foo", "local[0]", "local[]", "locale", "http://host:1", "spark://"]
 )
-def test_masters_that_are_none(master: str) -> None:
+def test_invalid_masters_are_refused(master: str) -> None:
     with pytest.raises(ConfigError, match="Spark"):
         check_master(master)
 

@@ -1,4 +1,4 @@
-"""Spaces of a running broker are those of its configuration."""
+"""The spaces of a running broker are those of its configuration."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.errors import DovetailError
 from dovetail.pipeline.match.bulk import spaces_of
-from dovetail.pipeline.source.archives import Cluster
+from dovetail.pipeline.source.archives import ClusterArchive
 from dovetail.pipeline.stream.cluster_spaces import ClusterSpaces
 from support.processes.broker_process import BrokerProcess
 
@@ -35,10 +35,10 @@ level = [0, 1]
 def test_as_declared(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, SETTINGS)
     broker.start()
-    spaces = ClusterSpaces(Cluster((f"http://127.0.0.1:{broker.port_of('http')}",)))
+    spaces = ClusterSpaces(ClusterArchive((f"http://127.0.0.1:{broker.port_of('http')}",)))
     declared = spaces_of(broker.file)
     assert spaces() == declared
     broker.stop()
     assert spaces() == declared  # as they were
     with pytest.raises(DovetailError, match="no node answers"):
-        ClusterSpaces(Cluster(("http://127.0.0.1:9",)))()
+        ClusterSpaces(ClusterArchive(("http://127.0.0.1:9",)))()

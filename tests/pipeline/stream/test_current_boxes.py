@@ -1,4 +1,4 @@
-"""Subscriptions that change, that cannot be read for a moment, and that stay."""
+"""Boxes are read again when subscriptions change, and stay while these cannot be read."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,15 +9,15 @@ from pyspark.sql import SparkSession
 
 from dovetail.attributes.space import Dimension, Space
 from dovetail.errors import DovetailError
-from dovetail.pipeline.match.bulk import Boxes
-from dovetail.pipeline.stream.current_boxes import Wanted
+from dovetail.pipeline.match.bulk import SubscriptionBoxes
+from dovetail.pipeline.stream.current_boxes import CurrentBoxes
 from dovetail.pipeline.stream.subscription_sources import FileSubscriptions
 
 SPACE = Space("traffic", "traffic/#", (Dimension("speed", 0, 200),))
 
 
-def filters(boxes: Boxes) -> list[str]:
-    return sorted(boxes.here["filter"].to_pylist())
+def filters(boxes: SubscriptionBoxes) -> list[str]:
+    return sorted(boxes.local["filter"].to_pylist())
 
 
 @pytest.fixture
@@ -31,15 +31,15 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def wanted(spark: SparkSession, file: Path, said: list[str]) -> Callable[..., Wanted]:
-    def make(*spaces: Space) -> Wanted:
-        return Wanted(FileSubscriptions(spark, str(file)), lambda: spaces, said.append)
+def wanted(spark: SparkSession, file: Path, said: list[str]) -> Callable[..., CurrentBoxes]:
+    def make(*spaces: Space) -> CurrentBoxes:
+        return CurrentBoxes(FileSubscriptions(spark, str(file)), lambda: spaces, said.append)
 
     return make
 
 
 def test_read_again_when_changed_and_kept_while_not(
-    wanted: Callable[..., Wanted], file: Path, said: list[str]
+    wanted: Callable[..., CurrentBoxes], file: Path, said: list[str]
 ) -> None:
     with pytest.raises(DovetailError, match="there is no file or folder"):
         wanted().boxes()
@@ -66,11 +66,11 @@ def test_ids_of_another_type_are_not_taken(
     spark: SparkSession, tmp_path: Path, said: list[str]
 ) -> None:
     file = tmp_path / "s.parquet"
-    one = Wanted(FileSubscriptions(spark, str(file)), lambda: (), said.append)
+    one = CurrentBoxes(FileSubscriptions(spark, str(file)), lambda: (), said.append)
     for ids in (["x"], [1]):
         table = spark.createDataFrame([(ids[0], "a")], ["id", "filter"]).toArrow()
         pq.write_table(table, file)
         assert filters(one.boxes()) == ["a"]
     assert said == [
-        "Subscriptions stay as they were: their ids are bigint now, and have been string."
+        "Subscriptions stay as they were: their ids are bigint now, and were string before."
     ]

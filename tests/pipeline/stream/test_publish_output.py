@@ -1,4 +1,4 @@
-"""Matches into a real cluster: what a subscriber of them gets, and that it does not go round."""
+"""Matches published to a real cluster: what their subscribers get, and that none loops."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from dovetail.archive.subscription_files import SubscriptionRow, id_of
 from dovetail.attributes.clauses import key_of
 from dovetail.client.endpoint import ConnectionOptions
-from dovetail.client.sender import Outgoing, Sender
+from dovetail.client.sender import MqttMessage, Sender
 from dovetail.codec.packets import Publish
 from dovetail.codec.properties import user_properties
 from dovetail.pipeline.stream import job
@@ -33,7 +33,7 @@ def own_spark(lend: Callable[[ModuleType], None]) -> None:
     lend(job)
 
 
-def publish(broker: BrokerProcess, *messages: Outgoing) -> None:
+def publish(broker: BrokerProcess, *messages: MqttMessage) -> None:
     sender = Sender(ConnectionOptions(host="127.0.0.1", port=broker.port), wait_seconds=30)
     for message in messages:
         sender.send(message)
@@ -46,23 +46,23 @@ def seen(message: Publish) -> tuple[str, bytes, set[tuple[str, str]]]:
 
 
 @pytest.mark.usefixtures("own_spark")
-def test_each_match_is_published_and_none_goes_round(
+def test_each_match_is_published_and_none_loops(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = SETTINGS.replace('"a/#"', '"#"') + SPACES
     with BrokerProcess(tmp_path, settings) as broker, WireClient(broker.port, "reader") as reader:
         clause = key_of("traffic/#", 'road == "A1" and speed < 25')
         rows = [SubscriptionRow("drivers", "#", 1), SubscriptionRow("drivers", clause, 1)]
-        with WireClient(broker.port, "drivers", kept=True) as drivers:
+        with WireClient(broker.port, "drivers", persistent=True) as drivers:
             for one in ("#", "traffic/#?speed<25&road=A1"):
                 assert drivers.subscribe(one, 1) == 1
             drivers.disconnect()
         reader.subscribe("matched/#", 1)
         publish(
             broker,
-            Outgoing("traffic/1", b"{}", user_properties=(("speed", "2e1"), ("road", "A1"))),
-            Outgoing("traffic/2", b'{"speed": 7.5, "road": "A1", "x": 1}'),
-            Outgoing("traffic/3", b'{"speed": 70}', user_properties=(("who", "me"),)),
+            MqttMessage("traffic/1", b"{}", user_properties=(("speed", "2e1"), ("road", "A1"))),
+            MqttMessage("traffic/2", b'{"speed": 7.5, "road": "A1", "x": 1}'),
+            MqttMessage("traffic/3", b'{"speed": 70}', user_properties=(("who", "me"),)),
         )
         options = StreamOptions(
             url=f"http://127.0.0.1:{broker.port_of('http')}",
@@ -75,7 +75,7 @@ def test_each_match_is_published_and_none_goes_round(
         got = [seen(reader.receive_message()) for _ in range(5)]
         # What it has published is archived, read, and passed over, whoever subscribes to "#".
         stream(options)
-        publish(broker, Outgoing("matched/end", b""))
+        publish(broker, MqttMessage("matched/end", b""))
         assert reader.receive_message().topic == b"matched/end"
     printed = capsys.readouterr()
     assert "Brokers archive what is below matched/, too" in printed.err

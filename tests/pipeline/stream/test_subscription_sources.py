@@ -1,4 +1,4 @@
-"""Files of subscriptions, and when they are others."""
+"""Files of subscriptions, and how changes are noticed."""
 
 import os
 from pathlib import Path

@@ -2,8 +2,8 @@
 
 Rules:
 
-- A checker judges what the documentation promises, and no less. What the documentation excepts is
-  counted as excused, by reason, so that a run which excuses much can be seen to prove little.
+- A checker judges what the documentation promises, and no less. It counts the documented exceptions
+  as excused, by reason. So a run that excuses much visibly proves little.
 - A checker that cannot fail is worth nothing: tests give each one a history with a single violation
   of each kind, and mutate histories of real runs.
 """
@@ -50,7 +50,7 @@ def check(events: Iterable[Event]) -> list[Verdict]:
 
 
 def check_record(record: Record) -> list[Verdict]:
-    """Leave out what cannot be judged yet, if the run was interrupted or is still under way."""
+    """Return a verdict for each promise that can be judged, even if the run is incomplete."""
     verdicts = {
         verdict.promise.name: verdict for checker in CHECKERS for verdict in checker(record)
     }

@@ -1,8 +1,8 @@
-"""Publishers are answered though other brokers are away. Pure.
+"""Publishers get acknowledgements while other brokers are away. Pure.
 
 Judged: each publication at QoS 1 or 2 that was sent once and answered, while its own broker was not
 killed, stopped, restarted or out of room. A broker gives up a silent one after 5 s
-(docs/cluster.md). The checker allows for a busy machine and for a client that does not read for a
+(docs/cluster.md). The checker allows for a busy machine, and for a client that stops reading for a
 while.
 """
 

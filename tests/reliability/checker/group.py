@@ -1,7 +1,7 @@
 """A shared subscription gives each message to one member. Pure.
 
-Judged: each acknowledged publication that a group matches, if it had an established member before.
-At least one member gets it; at QoS 2 one member gets it once.
+Judged: each acknowledged publication that a group matches, if the group had an established member
+before. At least one member must get it; at QoS 2 one member must get it once.
 
 Excused: at QoS 1 a repetition for the reasons of repetition.py; at QoS 2 a member that had two
 sessions.
@@ -42,7 +42,7 @@ def _judge(
         key=lambda delivery: delivery.at,
     )
     what = f"{publication.message} ({publication.topic}, QoS {publication.qos})"
-    if any(subscription.is_owed(publication) for _, subscription in members):
+    if any(subscription.is_guaranteed(publication) for _, subscription in members):
         verdict.judged += 1
         if not got:
             verdict.violate(

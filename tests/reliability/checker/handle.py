@@ -1,10 +1,10 @@
-"""A handle keeps its messages until they are acknowledged. Pure.
+"""A handle stores its messages until they are acknowledged. Pure.
 
 Judged: each message that a handle acknowledged, which must not come again; and each answer to a
 request for a handle that exists, which must not be 404.
 
-Excused, as docs/handles.md says: QoS 0 while the handle moves, and what is published while brokers
-die. A message at QoS 1 that its publisher sent again is another message to the broker.
+Excused, by docs/handles.md: QoS 0 while the handle moves, and publications while brokers die. A
+message at QoS 1 that its publisher sent again is another message to the broker.
 """
 
 from reliability.history import Delivered
@@ -14,7 +14,7 @@ from reliability.verdict import Verdict
 
 _UNKNOWN = 404
 _MOVE_SECONDS = 2.0
-"""For so long publications take the way by the last broker (docs/cluster.md)."""
+"""How long publications still travel through the former broker (docs/cluster.md)."""
 
 
 def check(record: Record) -> list[Verdict]:

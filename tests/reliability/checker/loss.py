@@ -1,12 +1,12 @@
 """Nothing acknowledged is lost. Pure.
 
-Judged: each pair of an acknowledged publication at QoS 1 or 2 and a persistent subscription at
-QoS 1 or 2 that it matches, if the subscription was established before the publication began.
-Members of shared subscriptions are judged together (group.py), and wills by will.py.
+Judged: each pair of an acknowledged publication at QoS 1 or 2 and a persistent subscription at QoS
+1 or 2 that matches it, if the subscription was established before the publication began. group.py
+judges the members of shared subscriptions together, and will.py judges wills.
 
-Excused: what is published between a CONNECT that found no session and the moment when the new
-subscription is established (session.py judges whether the session may be missing), and what is
-published after UNSUBSCRIBE.
+Excused: publications between a CONNECT that found no session and the moment when the new
+subscription is established (session.py judges whether the session may be missing), and publications
+after UNSUBSCRIBE.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def _judge(
     subscriptions: Sequence[Subscription],
     publication: Publication,
 ) -> None:
-    if not any(one.is_owed(publication) for one in subscriptions):
+    if not any(one.is_guaranteed(publication) for one in subscriptions):
         if publication.completed_at >= subscriptions[0].granted_at:
             verdict.excused["no session was established for the client just then"] += 1
         return

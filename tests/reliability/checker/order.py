@@ -3,16 +3,16 @@
 Judged: the first arrival of each message at each client. MQTT allows that a message at QoS 1 comes
 again later, so repetitions do not count.
 
-Excused, as docs/cluster.md says:
+Excused, by docs/cluster.md:
 
 - a message at QoS 1 that its publisher sent again, to a subscriber that could miss the first copy:
   at QoS 0, or because it subscribed later. MQTT allows the second copy to come then;
-- a client that had two sessions gets what the other one had later;
-- a publisher that moves from one broker to another. At QoS 0 it may overtake itself. At QoS 1 and 2
-  what its former broker took while a broker was down or cut off, and keeps for it, comes later than
-  what the publisher sends now;
-- a subscriber or handle that has moved, while a broker is down or cut off: what its former broker
-  still has comes later.
+- a client that had two sessions gets the messages of the other one later;
+- a publisher that moves from one broker to another. At QoS 0 its messages may overtake each other.
+  At QoS 1 and 2 its former broker may spool messages while a broker is down or cut off; they come
+  later than those that the publisher sends now;
+- a subscriber or handle that has moved, while a broker is down or cut off: messages that its former
+  broker still has come later.
 """
 
 from collections import defaultdict
@@ -39,7 +39,7 @@ Flow = tuple[str, str, int, int]
 
 
 def first_arrivals(record: Record, client: Client) -> dict[Flow, list[Arrival]]:
-    """Return what arrived, by publisher, topic, QoS and session, each message once.
+    """Return the first arrivals of messages, by publisher, topic, QoS and session.
 
     The session of a client that is not persistent is its connection.
     """
@@ -110,9 +110,9 @@ def _has_moved(client: Client, until: float) -> bool:
 
 
 def _may_miss(client: Client, publication: Publication) -> bool:
-    """Return whether the client may have missed what was sent first."""
+    """Return whether the client may have missed the first copy."""
     return not any(
-        one.qos and one.established_at <= publication.invoked_at <= one.owed_until
+        one.qos and one.established_at <= publication.invoked_at <= one.guaranteed_until
         for one in client.subscriptions
         if one.wants(publication)
     )

@@ -1,9 +1,9 @@
-"""Nobody gets what is not theirs, and everything arrives as it was published. Pure.
+"""Clients get only what they subscribed to, exactly as it was published. Pure.
 
-Judged: every delivery. It needs a subscription of this client that was asked for before, that
-matches by topic, where-clause and no local, and that was not left before the publication began. The
-message has to be one that was published before, on this topic, with this payload. Its QoS is the
-lower one of publication and subscription.
+Judged: every delivery. The client must have sent a SUBSCRIBE before that matches by topic,
+where-clause and no local, and must not have left it before the publication began. The message must
+have been published before, on this topic, with this payload. Its QoS must be the lower one of
+publication and subscription.
 """
 
 from reliability.history import Delivered

@@ -1,7 +1,7 @@
 """Brokers end only when told, and the cluster becomes whole after each fault. Pure.
 
-Judged: every end of a process; and in a run that came to its end every fault, and every publication
-at QoS 1 or 2, which a whole cluster has to answer.
+Judged: every end of a process. In a complete run also every fault, and every publication at QoS 1
+or 2, which a whole cluster must answer.
 """
 
 from math import inf

@@ -2,13 +2,18 @@
 
 Judged: every message at every client. The lower of the publisher's and the subscriber's QoS counts.
 
-Excused: a repetition at a client that had two sessions (docs/cluster.md: what both of them got
-comes twice), and one that a publisher sent again at QoS 2 to another session of its own than the
-one that had it. At QoS 1 MQTT itself allows more: a message comes again if its publisher sent it
-again, if the subscriber connected again, or if a broker on the way was disturbed. A subscriber at
-QoS 0 may get a publication at QoS 1 or 2 again if its broker was killed before it had stored that
-it took it, or if a broker without room refused it and the publisher sent it again. Handles get a
-message until they acknowledge it, so handle.py judges them.
+Excused:
+
+- a repetition at a client that had two sessions (docs/cluster.md: messages that both of them got
+  come twice);
+- a message at QoS 2 that its publisher sent again in another session than the first time;
+- at QoS 1 MQTT itself allows more: a message comes again if its publisher sent it again, if the
+  subscriber connected again, or if a broker on the way was disturbed;
+- a subscriber at QoS 0 may get a publication at QoS 1 or 2 again, if its broker was killed before
+  it had stored that it accepted it, or if a broker without room refused it and the publisher sent
+  it again.
+
+Handles get a message until they acknowledge it, so handle.py judges them.
 """
 
 from itertools import pairwise
@@ -78,13 +83,13 @@ def _excuse(
 
 
 def _had_two_sessions(record: Record, publication: Publication) -> bool:
-    """Return whether its publisher had them before it was acknowledged."""
+    """Return whether its publisher had two sessions before the acknowledgement."""
     publisher = record.clients.get(publication.publisher)
     return publisher is not None and publisher.may_repeat(publication, publication.completed_at)
 
 
 def _has_ended(record: Record, earlier: Delivered, later: Delivered) -> bool:
-    """Return whether the broker of the first delivery was started again before the second."""
+    """Return whether the broker of the first delivery restarted before the second."""
     return any(
         one.fault in ENDS_PROCESS and one.ended_at >= earlier.at
         for one in record.disturbed(earlier.at, later.at, earlier.node)

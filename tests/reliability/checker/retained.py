@@ -1,12 +1,12 @@
 """Retained messages are the same at all brokers, and the latest stays. Pure.
 
-Judged once the faults are over: each topic is read at each broker. All have to answer alike. What
-they answer must not be older than a publication that was acknowledged at QoS 1 or 2: older means
-that it was completed before the other one began.
+Judged after the last fault: each topic is read at each broker. All answers must be equal. The
+answer must not be older than a publication that was acknowledged at QoS 1 or 2. Older means that it
+was completed before the other one began.
 
 Excused: two publications at different brokers while the cluster was disturbed. A broker that was
 cut off has not seen the earlier one, and its clock decides (docs/cluster.md: the higher stamp
-stays). So is one that was not acknowledged: it may take effect a moment later.
+stays). Also excused is a publication without acknowledgement: it may take effect a moment later.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from reliability.record import Publication, Reading, Record
 from reliability.verdict import Verdict
 
 _EFFECT_SECONDS = 1.0
-"""Within which a publication takes effect that nobody acknowledged."""
+"""The time within which an unacknowledged publication may take effect."""
 
 
 def check(record: Record) -> list[Verdict]:
@@ -44,7 +44,7 @@ def check(record: Record) -> list[Verdict]:
 def _judge(
     record: Record, verdict: Verdict, topic: str, value: str, writes: list[Publication], at: float
 ) -> None:
-    """`value` is the message that is retained, or "" where there is none."""
+    """Judge one answer. `value` is the retained message, or "" for none."""
     if value:
         candidates = [one for one in writes if one.message == value]
     else:

@@ -1,12 +1,14 @@
 """A session follows its client. Pure.
 
 Judged: every accepted CONNECT of a client that has a persistent session, for which session present
-has to be 1.
+must be 1.
 
-Excused, as docs/cluster.md says: the client's last broker, or the one that it comes to, was down or
-cut off, so that the client begins anew. Session present 0 is said again until the client has built
-on it, by a SUBSCRIBE or at QoS 2. And a client that came to two brokers while the cluster was not
-whole, and a clock jumped, may get the session of the earlier connection.
+Excused, by docs/cluster.md:
+
+- the client's last broker, or the new one, was down or cut off, so that the client starts afresh;
+- session present 0 is repeated until the client has acted on it, by a SUBSCRIBE or at QoS 2;
+- a client that connected at two brokers while the cluster was not whole, and a clock jumped, may
+  get the session of the earlier connection.
 """
 
 from reliability.promises import SESSION

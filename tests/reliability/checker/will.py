@@ -3,10 +3,10 @@
 Judged: each accepted connection with a will that is over. Watchers are persistent subscriptions at
 QoS 2 that match the will's topic and were established before the connection began.
 
-Excused, as docs/cluster.md says: a broker that is stopped or cut off counts as down, so the others
-may publish the wills of clients that are connected to it. Such a will may come early, or once more.
-A will that could not be stored because the disk was full is lost if its broker is killed before
-there is room. What a client meant that lost its connection while it sent DISCONNECT is unknown.
+Excused, by docs/cluster.md: a broker that is stopped or cut off counts as down, so the others may
+publish the wills of clients that are connected to it. Such a will may come early, or once more. A
+will that could not be stored because the disk was full is lost if its broker is killed before there
+is room. If a client lost its connection while it sent DISCONNECT, its intention is unknown.
 """
 
 from math import inf
@@ -17,10 +17,10 @@ from reliability.record import ENDS_PROCESS, Client, Connection, Publication, Re
 from reliability.verdict import Verdict
 
 COUNTS_AS_DOWN = frozenset({"stop", "cut", "one-way", "delay", "loss", "slow"})
-"""Faults after which other brokers may take a broker for dead that is not."""
+"""Faults after which others may consider a live broker dead."""
 
 STORE_SECONDS = 2.0
-"""After which a broker has stored what it could not while its disk was full."""
+"""The time until a broker has stored what did not fit on its full disk."""
 
 
 def check(record: Record) -> list[Verdict]:
@@ -35,7 +35,7 @@ def check(record: Record) -> list[Verdict]:
                 and not one.group
                 and one.wants(publication)
                 and one.established_at <= publication.invoked_at
-                and one.owed_until == inf
+                and one.guaranteed_until == inf
                 for one in watcher.subscriptions
             ):
                 _judge(record, verdict, watcher, publication, connection)
@@ -75,7 +75,7 @@ def _judge(
 
 
 def _expected(record: Record, connection: Connection) -> tuple[int, int, str]:
-    """Return how often the will may be published at least and at most, and why."""
+    """Return the least and most times that the will may be published, and why."""
     if not connection.is_up:
         return 0, 1, "its client may have been connected to"
     if connection.disconnect_at == inf or connection.disconnect_with_will:

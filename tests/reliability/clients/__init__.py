@@ -1,1 +1,1 @@
-"""Clients that keep their part of MQTT through every fault, and record what they do and see."""
+"""Clients that obey MQTT through every fault, and record what they do and see."""

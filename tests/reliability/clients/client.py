@@ -1,8 +1,8 @@
-"""A client with a session: it connects, and connects again whenever its connection is lost.
+"""A client with a session: it connects, and reconnects whenever its connection is lost.
 
-What it does with a connection is the matter of its roles (publisher.py, subscriber.py). A client
-that roams comes to another broker each time. It moves in three ways: it drops its connection, it
-says DISCONNECT, or it connects elsewhere while the old connection is open.
+Its roles decide what it does with a connection (publisher.py, subscriber.py). A client that roams
+connects to another broker each time. It moves in three ways: it drops its connection, it sends
+DISCONNECT, or it connects elsewhere while the old connection is open.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _PAUSE_SECONDS_MAX = 3.0
 
 
 class Role(Protocol):
-    """What a client does. `take` returns whether a packet was for this role."""
+    """What a client does with its connection. `take` returns whether a packet was for this role."""
 
     def connected(self, *, session_present: bool) -> None: ...
 
@@ -41,7 +41,7 @@ class Role(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """Return whether nothing that it began is open."""
+        """Return whether all its operations are complete."""
 
 
 class Client:
@@ -54,11 +54,11 @@ class Client:
         self.roles: Sequence[Role] = ()
         self.node = plan.home
         self.connection: Connection | None = None
-        """Accepted, and not lost."""
+        """The connection that is accepted and not lost."""
         self._trying: Connection | None = None
         self._answer: asyncio.Future[bool] | None = None
         self._over = asyncio.Event()
-        self._upset_at = 0.0
+        self._disrupt_at = 0.0
 
     @property
     def is_done(self) -> bool:
@@ -75,14 +75,14 @@ class Client:
         return None
 
     def drop(self) -> None:
-        """Lose the connection, and come again."""
+        """Lose the connection, and reconnect later."""
         if self.connection is not None:
-            self._let_go(self.connection, lost=True)
+            self._end_connection(self.connection, lost=True)
 
     # Life -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Connect again and again until cancelled."""
         while True:
             with contextlib.suppress(OSError):
                 await self._live()
@@ -93,7 +93,7 @@ class Client:
     async def _live(self) -> None:
         """Connect once, and stay until the connection is lost or left."""
         if await self._connect():
-            self._plan_upset()
+            self._plan_disruption()
             while self.connection is not None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_TICK_SECONDS):
@@ -120,7 +120,7 @@ class Client:
                 will=self.will_of(action),
             )
         )
-        self._leave_behind()
+        self._end_old_connection()
         try:
             async with asyncio.timeout(CONNACK_SECONDS_MAX):
                 return await self._answer
@@ -148,12 +148,12 @@ class Client:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(False)
 
-    def _leave_behind(self) -> None:
-        """End a connection that the new one takes the session from."""
+    def _end_old_connection(self) -> None:
+        """End an old connection whose session the new one takes over."""
         if self.connection is not None:
-            self._let_go(self.connection, lost=True)
+            self._end_connection(self.connection, lost=True)
 
-    def _let_go(self, connection: Connection, *, lost: bool) -> None:
+    def _end_connection(self, connection: Connection, *, lost: bool) -> None:
         connection.silence()
         self._record_end(connection, lost=lost)
         self.connection = None
@@ -164,30 +164,30 @@ class Client:
     def _record_end(self, connection: Connection, *, lost: bool = True) -> None:
         self.world.record(Ended(self.world.now(), self.name, connection.number, lost))
 
-    # Upsets ---------------------------------------------------------------------------------------
+    # Disruptions ----------------------------------------------------------------------------------
 
-    def _plan_upset(self) -> None:
+    def _plan_disruption(self) -> None:
         seconds = self.random.expovariate(1 / self.plan.loss_seconds)
-        self._upset_at = asyncio.get_running_loop().time() + seconds
+        self._disrupt_at = asyncio.get_running_loop().time() + seconds
 
     async def _tick(self, connection: Connection) -> None:
         now = asyncio.get_running_loop().time()
         silent_seconds = now - connection.heard_at
         if silent_seconds > self.plan.patience_seconds:
-            self._let_go(connection, lost=True)
+            self._end_connection(connection, lost=True)
         elif silent_seconds > _PING_SECONDS:
             connection.send(mqtt.ping())
-        if now > self._upset_at and self.world.is_upsetting and not connection.is_over:
-            await self._upset(connection)
+        if now > self._disrupt_at and self.world.is_disrupting and not connection.is_over:
+            await self._disrupt(connection)
 
-    async def _upset(self, connection: Connection) -> None:
-        self._plan_upset()
+    async def _disrupt(self, connection: Connection) -> None:
+        self._plan_disruption()
         draw = self.random.random()
         if draw < 0.4:
-            self._let_go(connection, lost=True)
+            self._end_connection(connection, lost=True)
         elif draw < 0.6:
             connection.send(mqtt.disconnect(self.version))
-            self._let_go(connection, lost=False)
+            self._end_connection(connection, lost=False)
         elif draw < 0.8 or not self.plan.roams:
             connection.pause()
             await asyncio.sleep(self.random.uniform(0, _PAUSE_SECONDS_MAX))
@@ -212,7 +212,7 @@ class Client:
 
     def _pass_on(self, connection: Connection, packet: Packet) -> None:
         if packet.kind == mqtt.DISCONNECT:
-            self._let_go(connection, lost=True)
+            self._end_connection(connection, lost=True)
         elif packet.kind != mqtt.PINGRESP and not any(role.take(packet) for role in self.roles):
             self._damaged(connection, f"packet {packet.kind} that nobody waits for")
 
@@ -236,4 +236,4 @@ class Client:
         if connection is self._trying:
             self._fail(connection, "unknown")
         elif connection is self.connection:
-            self._let_go(connection, lost=True)
+            self._end_connection(connection, lost=True)

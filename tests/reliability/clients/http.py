@@ -8,7 +8,7 @@ _ANSWER_BYTES_MAX = 16 << 20
 
 
 class HttpError(OSError):
-    """The server did not answer as HTTP has it."""
+    """The server's answer is not valid HTTP."""
 
 
 async def request(

@@ -1,7 +1,7 @@
-"""The role of a publisher: it numbers its messages, and sends again what was not acknowledged.
+"""The role of a publisher: it numbers its messages, and resends unacknowledged ones.
 
-If its session is gone, it sends messages at QoS 1 again. It cannot know whether a message at QoS 2
-has arrived: the outcome is unknown, and it does not send that one again.
+If its session is gone, it resends messages at QoS 1. It cannot know whether a message at QoS 2 has
+arrived: the outcome is unknown, and it does not resend that message.
 """
 
 import asyncio
@@ -11,17 +11,17 @@ from reliability import boxes, mqtt, payload
 from reliability.clients.client import Client
 from reliability.history import Publish, Resent
 from reliability.mqtt import Packet
-from reliability.workload import MQTT_5, Publishing
+from reliability.workload import MQTT_5, PublisherPlan
 
 WINDOW_MESSAGES_MAX = 10
 _PACKET_IDS = 60_000
 _FIRST_PACKET_ID = 100
 _CLEARS_ONE_IN = 12
-"""Of retained messages."""
+"""The share of retained publications that clear their topic."""
 
 
 @dataclass
-class _Outstanding:
+class _PendingPublish:
     number: int
     action: Publish
     is_received: bool = False
@@ -29,18 +29,18 @@ class _Outstanding:
 
 
 class Publisher:
-    def __init__(self, client: Client, plan: Publishing, share: float) -> None:
-        """`share`: of all publications of the run, from 0 to 1."""
+    def __init__(self, client: Client, plan: PublisherPlan, share: float) -> None:
+        """Make a publisher of a `share` of all publications of the run, from 0 to 1."""
         self._client = client
         self._plan = plan
         self._share = share
         self._sent = 0
-        self._outstanding: dict[int, _Outstanding] = {}
-        """By packet identifier, in the order in which they were sent first."""
+        self._pending: dict[int, _PendingPublish] = {}
+        """By packet identifier, in the order of the first sends."""
 
     @property
     def is_done(self) -> bool:
-        return not self._outstanding
+        return not self._pending
 
     async def run(self) -> None:
         """Publish at its rate until it is cancelled."""
@@ -52,7 +52,7 @@ class Publisher:
                 client.world.is_publishing
                 and client.connection is not None
                 and not client.connection.is_clogged
-                and len(self._outstanding) < WINDOW_MESSAGES_MAX
+                and len(self._pending) < WINDOW_MESSAGES_MAX
             ):
                 self.publish()
 
@@ -76,14 +76,14 @@ class Publisher:
             world.complete(number, "ok")
             return
         packet_id = self._next_packet_id()
-        self._outstanding[packet_id] = _Outstanding(number, action)
+        self._pending[packet_id] = _PendingPublish(number, action)
         self._send(action, packet_id)
 
     def _next_packet_id(self) -> int:
         return self._sent % _PACKET_IDS + _FIRST_PACKET_ID
 
     def _send(self, action: Publish, packet_id: int, *, duplicate: bool = False) -> None:
-        """Attributes are user properties in MQTT 5, and in any case fields of the payload."""
+        """Send a PUBLISH, with attributes in the payload and in MQTT 5 as user properties."""
         client = self._client
         pairs = [(name, f"{value:g}") for name, value in action.attributes.items()]
         client.send(
@@ -102,7 +102,7 @@ class Publisher:
     def connected(self, *, session_present: bool) -> None:
         client = self._client
         assert client.connection is not None
-        for packet_id, one in [*self._outstanding.items()]:
+        for packet_id, one in [*self._pending.items()]:
             if session_present and one.is_received:
                 client.send(mqtt.acknowledgement(mqtt.PUBREL, packet_id))
             elif session_present or one.action.qos == 1:
@@ -112,7 +112,7 @@ class Publisher:
             else:
                 if not one.is_received:
                     client.world.complete(one.number, "unknown")
-                del self._outstanding[packet_id]
+                del self._pending[packet_id]
 
     def lost(self) -> None:
         pass
@@ -120,24 +120,24 @@ class Publisher:
     def take(self, packet: Packet) -> bool:
         if packet.kind not in {mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBCOMP}:
             return False
-        one = self._outstanding.get(packet.packet_id)
+        one = self._pending.get(packet.packet_id)
         if one is None:
             if packet.kind == mqtt.PUBREC:
                 self._client.send(mqtt.acknowledgement(mqtt.PUBREL, packet.packet_id))
             return True
         if packet.kind == mqtt.PUBCOMP:
             # 0x92: the broker had its PUBREL before.
-            del self._outstanding[packet.packet_id]
+            del self._pending[packet.packet_id]
             return True
         self._acknowledged(one, packet)
         if packet.kind == mqtt.PUBREC and not packet.is_refusal:
             one.is_received = True
             self._client.send(mqtt.acknowledgement(mqtt.PUBREL, packet.packet_id))
         else:
-            del self._outstanding[packet.packet_id]
+            del self._pending[packet.packet_id]
         return True
 
-    def _acknowledged(self, one: _Outstanding, packet: Packet) -> None:
+    def _acknowledged(self, one: _PendingPublish, packet: Packet) -> None:
         if one.is_received:
             return
         world = self._client.world

@@ -1,29 +1,29 @@
-"""The role of a subscriber: it subscribes once, acknowledges what it gets, and records it.
+"""The role of a subscriber: it subscribes once, and acknowledges and records its messages.
 
 A message at QoS 2 counts when its first PUBLISH arrives. Until PUBREL the same packet identifier is
-the same message. A session that began anew forgets these identifiers.
+the same message. A new session forgets these identifiers.
 """
 
 from reliability import boxes, mqtt, payload
 from reliability.clients.client import Client
 from reliability.history import Delivered, Subscribe, Unsubscribe
 from reliability.mqtt import Packet
-from reliability.workload import MQTT_5, Subscribing
+from reliability.workload import MQTT_5, SubscriberPlan
 
 _PACKET_ID = 1
-"""A subscriber has one SUBSCRIBE or UNSUBSCRIBE under way at a time."""
+"""A subscriber has one unanswered SUBSCRIBE or UNSUBSCRIBE at a time."""
 
 
 class Subscriber:
-    def __init__(self, client: Client, plan: Subscribing) -> None:
+    def __init__(self, client: Client, plan: SubscriberPlan) -> None:
         self.granted = False
         self.left = False
         self._client = client
         self._plan = plan
         self._open: set[int] = set()
-        """Packet identifiers of QoS 2 messages that are under way."""
+        """Packet identifiers of QoS 2 messages in flight."""
         self._operation = 0
-        """The number of the SUBSCRIBE or UNSUBSCRIBE that is under way."""
+        """The number of the unanswered SUBSCRIBE or UNSUBSCRIBE."""
 
     @property
     def is_done(self) -> bool:

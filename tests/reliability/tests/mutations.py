@@ -1,7 +1,7 @@
-"""Ways to falsify a clean history, each by one event. A checker has to notice every one.
+"""Mutations that falsify a clean history by one event. A checker must notice every one.
 
-A mutation picks an event that the promise judges, from a seed, and returns the history without it,
-or with it twice, or in another place. It returns None where the history has no such event.
+A mutation draws an event that the promise judges, from a seed. It returns the history without the
+event, or with it twice, or in another place. It returns None if the history has no such event.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Mutation = Callable[[list[Event], Random], list[Event] | None]
 
 
 def _deliveries(events: Sequence[Event], qos: int) -> list[tuple[Delivered, Client, Publication]]:
-    """Return deliveries of acknowledged publications, apart from those that have an excuse."""
+    """Return deliveries of acknowledged publications, except excused ones."""
     record = build(events)
     return [
         (delivery, client, publication)
@@ -36,7 +36,7 @@ def _is_judged(client: Client, publication: Publication, delivery: Delivered) ->
         and publication.sends == 1
         and len(client.arrivals[delivery.message]) == 1
         and any(
-            not one.group and not one.is_handle and one.qos and one.is_owed(publication)
+            not one.group and not one.is_handle and one.qos and one.is_guaranteed(publication)
             for one in client.subscriptions
             if one.wants(publication)
         )
@@ -52,7 +52,9 @@ def _of_group(record: Record, qos: int) -> list[Delivered]:
         if delivery.qos == qos
         for publication in [record.publications[delivery.message]]
         if publication.is_acknowledged
-        and any(one.is_owed(publication) for one in client.subscriptions if one.wants(publication))
+        and any(
+            one.is_guaranteed(publication) for one in client.subscriptions if one.wants(publication)
+        )
     ]
 
 
@@ -203,4 +205,4 @@ MUTATIONS: dict[str, tuple[str, Mutation]] = {
     "diverge": ("retained", diverge),
     "drop a will": ("will", drop_will),
 }
-"""By name: the promise that has to be called broken, and the mutation."""
+"""By name: the promise that a checker must call broken, and the mutation."""

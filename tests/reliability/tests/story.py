@@ -1,4 +1,4 @@
-"""Histories made by hand, for tests of checkers: a line for each thing that happens."""
+"""Histories written by hand, for tests of checkers: a call for each event."""
 
 from reliability.checker import check
 from reliability.history import (
@@ -45,7 +45,7 @@ class Story:
         return verdict
 
     def broken(self) -> list[str]:
-        """Return the promises that a checker calls broken, each as often as it was violated."""
+        """Return the broken promises, one for each violation."""
         return [one.promise.name for one in check(self.events) for _ in range(one.violated)]
 
     def wait(self, seconds: float) -> None:

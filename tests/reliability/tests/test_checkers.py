@@ -311,10 +311,10 @@ def test_a_client_without_a_session_begins_a_new_order_with_each_connection() ->
     for number in (1, 2):
         story.publish(f"writer:{number}", "t/1", 1)
     for number in (2, 1):
-        story.connect("visitor", clean_start=True, expiry_seconds=0)
-        story.subscribe("visitor", "t/#", 1)
-        story.deliver("visitor", f"writer:{number}")
-        story.lose("visitor")
+        story.connect("transient", clean_start=True, expiry_seconds=0)
+        story.subscribe("transient", "t/#", 1)
+        story.deliver("transient", f"writer:{number}")
+        story.lose("transient")
     assert story.broken() == []
 
 
@@ -586,19 +586,19 @@ def test_retained_messages_that_were_sent_at_once_may_come_in_any_order() -> Non
 def _with_will(**fields: object) -> Story:
     story = Story()
     story.subscriber("watcher", "w/#")
-    will = {"will": "mortal:1", "will_topic": "w/1", "will_qos": 2}
-    story.connect("mortal", "two", **will, **fields)  # type: ignore[arg-type]
+    will = {"will": "short-lived:1", "will_topic": "w/1", "will_qos": 2}
+    story.connect("short-lived", "two", **will, **fields)  # type: ignore[arg-type]
     return story
 
 
 def _will(story: Story) -> None:
-    story.deliver("watcher", "mortal:1", topic="w/1", qos=2)
+    story.deliver("watcher", "short-lived:1", topic="w/1", qos=2)
 
 
 @pytest.mark.parametrize(("times", "broken"), [(0, ["will"]), (1, []), (2, ["will"])])
 def test_the_will_of_a_lost_connection_comes_once(times: int, broken: list[str]) -> None:
     story = _with_will()
-    story.lose("mortal")
+    story.lose("short-lived")
     for _ in range(times):
         _will(story)
     assert story.broken() == broken
@@ -608,7 +608,7 @@ def test_the_will_of_a_lost_connection_comes_once(times: int, broken: list[str])
 @pytest.mark.parametrize(("times", "broken"), [(0, []), (1, ["will"])])
 def test_the_will_of_a_client_that_left_never_comes(times: int, broken: list[str]) -> None:
     story = _with_will()
-    story.leave("mortal")
+    story.leave("short-lived")
     for _ in range(times):
         _will(story)
     assert story.broken() == broken
@@ -616,7 +616,7 @@ def test_the_will_of_a_client_that_left_never_comes(times: int, broken: list[str
 
 def test_a_client_may_leave_its_will_behind() -> None:
     story = _with_will()
-    story.leave("mortal", with_will=True)
+    story.leave("short-lived", with_will=True)
     assert story.broken() == ["will"]
     _will(story)
     assert story.broken() == []
@@ -626,7 +626,7 @@ def test_a_will_does_not_come_while_its_client_is_connected() -> None:
     story = _with_will()
     _will(story)
     assert story.broken() == ["will"]
-    story.lose("mortal")
+    story.lose("short-lived")
     assert story.broken() == ["will"]
 
 
@@ -636,7 +636,7 @@ def test_a_broker_that_counts_as_down_may_have_its_wills_published_too(
 ) -> None:
     story = _with_will()
     began = story.fault(fault, "two")
-    story.lose("mortal")
+    story.lose("short-lived")
     _will(story)
     story.heal(began)
     _will(story)
@@ -647,7 +647,7 @@ def test_a_broker_that_counts_as_down_may_have_its_wills_published_too(
 def test_a_will_is_not_lost_in_a_fault(fault: str) -> None:
     story = _with_will()
     began = story.fault(fault, "two")
-    story.lose("mortal")
+    story.lose("short-lived")
     story.heal(began)
     assert story.broken() == ["will"]
 
@@ -658,7 +658,7 @@ def test_a_will_is_lost_only_if_its_broker_dies_with_a_full_disk(
 ) -> None:
     story = _with_will()
     full = story.fault("disk", "two")
-    story.lose("mortal")
+    story.lose("short-lived")
     if kills:
         story.heal(story.fault("kill", "two"), whole=False)
     story.heal(full)
@@ -668,7 +668,7 @@ def test_a_will_is_lost_only_if_its_broker_dies_with_a_full_disk(
 @pytest.mark.parametrize("times", [0, 1])
 def test_nobody_knows_about_a_will_whose_connack_was_lost(times: int) -> None:
     story = _with_will(outcome=None)
-    story.lose("mortal")
+    story.lose("short-lived")
     for _ in range(times):
         _will(story)
     assert story.broken() == []
@@ -679,33 +679,33 @@ def test_nobody_knows_about_a_will_whose_connack_was_lost(times: int) -> None:
 
 def test_a_handle_is_judged() -> None:
     story = _handle()
-    story.publish("writer:1", "t/1", 1, to=("poller",))
-    assert story.verdict("delivered").judged_by_client == {"poller": 1}
+    story.publish("writer:1", "t/1", 1, to=("handle",))
+    assert story.verdict("delivered").judged_by_client == {"handle": 1}
 
 
 @pytest.mark.parametrize(("qos", "broken"), [(0, []), (1, ["handle"])])
 def test_a_handle_that_moves_may_get_qos_0_twice(qos: int, broken: list[str]) -> None:
     story = _handle()
-    story.publish("writer:1", "t/1", qos, to=("poller",))
-    story.acknowledge("poller", "writer:1")
-    story.connect("poller", "two", present=True)
-    story.deliver("poller", "writer:1")
+    story.publish("writer:1", "t/1", qos, to=("handle",))
+    story.acknowledge("handle", "writer:1")
+    story.connect("handle", "two", present=True)
+    story.deliver("handle", "writer:1")
     assert story.broken() == broken
 
 
 def _handle() -> Story:
     story = Story()
-    story.connect("poller")
-    story.subscribe("poller", "t/#", 1, is_handle=True)
+    story.connect("handle")
+    story.subscribe("handle", "t/#", 1, is_handle=True)
     return story
 
 
 def test_a_handle_gets_a_message_until_it_acknowledges_it() -> None:
     story = _handle()
-    story.publish("writer:1", "t/1", 1, to=("poller", "poller"))
-    story.acknowledge("poller", "writer:1")
+    story.publish("writer:1", "t/1", 1, to=("handle", "handle"))
+    story.acknowledge("handle", "writer:1")
     assert story.broken() == []
-    story.deliver("poller", "writer:1")
+    story.deliver("handle", "writer:1")
     assert story.broken() == ["handle"]
 
 
@@ -717,7 +717,7 @@ def test_a_handle_loses_nothing() -> None:
 
 def test_a_handle_that_exists_is_not_unknown() -> None:
     story = _handle()
-    story.connect("poller", "two", outcome="fail", reason=404)
+    story.connect("handle", "two", outcome="fail", reason=404)
     assert story.broken() == ["handle"]
 
 

@@ -1,4 +1,4 @@
-"""The tool's packets are those of the broker's codec, and the other way round."""
+"""The tool and the broker's codec read each other's packets."""
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +20,7 @@ pairs = st.lists(st.tuples(texts, texts), max_size=3)
 
 
 def read(version: int, data: bytes) -> packets.Packet:
-    """Return what the broker reads."""
+    """Decode packets with the broker's codec."""
     found = codec.decode_length(data[:5], 1)
     assert found is not None
     assert sum(found) == len(data)
@@ -28,7 +28,7 @@ def read(version: int, data: bytes) -> packets.Packet:
 
 
 def written(version: int, packet: packets.Packet, cut: int = 0) -> Packet:
-    """Return what the tool reads of what the broker writes, in two pieces."""
+    """Encode a packet with the broker's codec, and decode it with the tool's, in two pieces."""
     data = codec.encode(version, packet)
     cut %= len(data)
     decoder = Decoder(version)
@@ -126,10 +126,10 @@ def test_answers_are_read() -> None:
     connack = packets.Connack(True, ReasonCode.SUCCESS)
     assert written(5, connack).session_present
     assert written(4, connack) == Packet(mqtt.CONNACK, session_present=True)
-    suback = packets.Reasons(packets.PacketType.SUBACK, 7, [2])
+    suback = packets.SubscriptionAck(packets.PacketType.SUBACK, 7, [2])
     assert written(5, suback) == Packet(mqtt.SUBACK, 7, reasons=(2,))
     assert written(5, packets.Disconnect(0x8B)) == Packet(mqtt.DISCONNECT, reason=0x8B)
-    assert written(5, packets.Reasons(packets.PacketType.SUBACK, 7, [0x97])).is_refusal
+    assert written(5, packets.SubscriptionAck(packets.PacketType.SUBACK, 7, [0x97])).is_refusal
 
 
 def test_what_is_no_mqtt_is_refused() -> None:

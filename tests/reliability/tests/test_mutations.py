@@ -1,4 +1,4 @@
-"""Checkers notice what is falsified in a clean history, whatever the history."""
+"""Checkers notice each mutation of random clean histories."""
 
 from random import Random
 
@@ -35,9 +35,9 @@ def clean(random: Random) -> Story:
     story.publish("keeper:1", "r", 1, retain=True)
     story.publish("keeper:2", "r", 1, retain=True)
     story.read("r", dict.fromkeys(NODES, "keeper:2"))
-    story.connect("mortal", will="mortal:1", will_topic="w/1", will_qos=2)
-    story.lose("mortal")
-    story.deliver("watcher", "mortal:1", topic="w/1", qos=2)
+    story.connect("short-lived", will="short-lived:1", will_topic="w/1", will_qos=2)
+    story.lose("short-lived")
+    story.deliver("watcher", "short-lived:1", topic="w/1", qos=2)
     return story
 
 

@@ -1,4 +1,4 @@
-"""docs/reliability.md lists what is judged, and which faults come."""
+"""docs/reliability.md lists the judged promises and the faults."""
 
 import re
 

@@ -1,7 +1,6 @@
 """A short run with real brokers, as a user starts it: everything but its length is real.
 
-`scripts/soak` goes on for as long as it is told. The seed below is one whose schedule has a fault
-of almost every kind within the first seconds.
+The seed below is one whose schedule has a fault of almost every kind within the first seconds.
 """
 
 import os
@@ -27,7 +26,7 @@ from support.processes.checkout import ROOT
 SEED = 16335
 SECONDS = 12
 END_SECONDS_MAX = 280
-"""For a run to end, on a machine that does other things, too."""
+"""The time for a run to end, on a busy machine."""
 
 
 def start(folder: Path, *options: str) -> "subprocess.Popen[str]":
@@ -41,7 +40,7 @@ def start(folder: Path, *options: str) -> "subprocess.Popen[str]":
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Return what a run that is over has not taken away: processes and mounts."""
+    """Return the processes and mounts that remain after a run."""
     found = [line for line in Path("/proc/mounts").read_text().splitlines() if str(folder) in line]
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -88,7 +87,7 @@ def test_every_promise_is_tested(finished: Finished) -> None:
 
 
 def test_nobody_is_left_out(finished: Finished) -> None:
-    """Each persistent subscriber was owed something."""
+    """Each persistent subscriber had messages to get."""
     judged = finished.verdicts["delivered"].judged_by_client
     expected = {
         client.name
@@ -146,7 +145,7 @@ def test_a_mutation_of_a_real_history_is_noticed(
 
 
 def test_an_interrupt_heals_checks_and_cleans_up(tmp_path: Path) -> None:
-    """With relays in the place of namespaces, as on a machine that has none."""
+    """Relays replace namespaces, as on a machine without them."""
     folder = tmp_path / "run"
     process = start(folder, "--seed", "1", "--network", "relays", "--faults", "cut,disk")
     try:

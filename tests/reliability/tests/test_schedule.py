@@ -74,14 +74,18 @@ def test_clients_have_names_of_their_own(seed: int) -> None:
 
 def test_the_workload_has_every_kind_of_client() -> None:
     clients = workload.plan(1, NODES).clients
-    publishing = [client.publishing for client in clients if client.publishing is not None]
-    subscribing = [client.subscribing for client in clients if client.subscribing is not None]
-    assert {one.qos for one in publishing} == {one.qos for one in subscribing} == {0, 1, 2}
+    publisher_plan = [
+        client.publisher_plan for client in clients if client.publisher_plan is not None
+    ]
+    subscriber_plan = [
+        client.subscriber_plan for client in clients if client.subscriber_plan is not None
+    ]
+    assert {one.qos for one in publisher_plan} == {one.qos for one in subscriber_plan} == {0, 1, 2}
     assert {client.version for client in clients} == {workload.MQTT_3, workload.MQTT_5}
-    assert any(one.retain for one in publishing)
-    assert any(one.has_attributes for one in publishing)
-    assert any(one.where is not None for one in subscribing)
-    assert any(one.no_local for one in subscribing)
-    assert {one.group for one in subscribing} == {"", "workers-1", "workers-2"}
-    for kind in ("roams", "is_transient", "is_mortal", "is_handle"):
+    assert any(one.retain for one in publisher_plan)
+    assert any(one.has_attributes for one in publisher_plan)
+    assert any(one.where is not None for one in subscriber_plan)
+    assert any(one.no_local for one in subscriber_plan)
+    assert {one.group for one in subscriber_plan} == {"", "workers-1", "workers-2"}
+    for kind in ("roams", "is_transient", "is_short_lived", "is_handle"):
         assert any(getattr(client, kind) for client in clients)

@@ -1,4 +1,4 @@
-"""The tool's own matching agrees with what the broker's tests compare with."""
+"""The tool's own matching agrees with the oracles of the broker's tests."""
 
 from random import Random
 

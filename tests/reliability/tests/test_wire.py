@@ -1,4 +1,4 @@
-"""What becomes of packets, and the packets that refuse others."""
+"""Wires with faults, and the RST packets that refuse others."""
 
 import struct
 

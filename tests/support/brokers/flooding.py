@@ -1,7 +1,7 @@
-"""Connections that a server could do without: idle ones, slow ones, wrong passwords.
+"""A flood of useless connections: idle ones, slow ones, wrong passwords.
 
-A thread keeps so many of them open; for each that the server closes another one comes, so the
-server never has rest. Paced, so that a test leaves some of the machine to others.
+A thread keeps a number of them open. When the server closes one, the thread opens another. It
+pauses between two, so that a test leaves some of the machine to others.
 """
 
 import selectors
@@ -13,14 +13,11 @@ from types import TracebackType
 from typing import Self
 
 PAUSE_SECONDS = 0.002
-"""Between two connections: five hundred a second."""
+"""The pause between two new connections: five hundred a second."""
 
 
 class Flood:
-    """`count` connections to the ports, in turn; each says `words` and then nothing.
-
-    They come from the address `source`.
-    """
+    """`count` connections from `source` to the ports in turn. Each sends `words` and no more."""
 
     def __init__(
         self, ports: Iterable[int], count: int, words: bytes = b"", source: str = "127.0.0.1"
@@ -33,7 +30,7 @@ class Flood:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.closed = 0
-        """By the server."""
+        """The number of connections that the server closed."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -61,7 +58,7 @@ class Flood:
                 self._read(key.data)
 
     def _open(self, port: int) -> None:
-        with suppress(OSError):  # a server that is down is tried again
+        with suppress(OSError):  # if the server is down, the next turn tries again
             connection = socket.create_connection(
                 ("127.0.0.1", port), timeout=1, source_address=(self._source, 0)
             )

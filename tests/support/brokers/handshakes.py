@@ -1,4 +1,4 @@
-"""Two sides of a handshake without a network between them, for tests of links."""
+"""Two sides of a handshake without a network between them, for tests of node links."""
 
 from dovetail.cluster import frames
 from dovetail.cluster.frames import FrameReader
@@ -7,9 +7,9 @@ from dovetail.cluster.handshake import (
     NONCE_BYTES,
     Check,
     Handshake,
+    HandshakeRole,
+    HandshakeState,
     Hello,
-    Role,
-    State,
 )
 from dovetail.cluster.limits import HANDSHAKE_BYTES_MAX
 
@@ -17,7 +17,7 @@ KEY = b"k" * 32
 
 
 def hello(name: str, nonce: int = 0, *, cluster: str = "test", instance: int = 0) -> Hello:
-    """A node of that name; its instance goes by its name if nothing else is said."""
+    """Return the hello of a node. Without `instance` the instance follows from the name."""
     return Hello(
         cluster=cluster,
         name=name,
@@ -39,7 +39,7 @@ def dialer(
     check: Check | None = None,
 ) -> Handshake:
     return Handshake(
-        Role.DIALER,
+        HandshakeRole.DIALER,
         own or hello("a", 1),
         key,
         channel=channel,
@@ -57,7 +57,7 @@ def acceptor(
     check: Check | None = None,
 ) -> Handshake:
     return Handshake(
-        Role.ACCEPTOR,
+        HandshakeRole.ACCEPTOR,
         own or hello("b", 2),
         key,
         channel=channel,
@@ -72,12 +72,12 @@ def only_frame(data: bytes) -> tuple[int, bytes]:
 
 
 def step(side: Handshake, data: bytes) -> bytes:
-    """What `side` says to the one frame in `data`."""
+    """Return the answer of `side` to the single frame in `data`."""
     return side.receive(*only_frame(data))
 
 
 def run(one: Handshake, other: Handshake) -> list[int]:
-    """Let them talk to the end; the kinds of frames that were sent."""
+    """Run the handshake to its end. Return the kinds of the frames that were sent."""
     kinds = []
     speaker, data = one, one.begin()
     while data:
@@ -88,7 +88,7 @@ def run(one: Handshake, other: Handshake) -> list[int]:
 
 
 def is_done(*sides: Handshake) -> bool:
-    return all(side.state is State.DONE for side in sides)
+    return all(side.state is HandshakeState.DONE for side in sides)
 
 
 WHOLE = [frames.HELLO, frames.HELLO, frames.PROOF, frames.PROOF]

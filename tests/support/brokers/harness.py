@@ -1,6 +1,6 @@
-"""A broker without sockets, disk or clock, and clients that talk to it in packets.
+"""A broker without sockets, disk or clock, and clients that exchange packets with it.
 
-Time passes when a test says so; rows are "on disk" when the test says so, or at once.
+Time passes only when a test says so. Rows are on disk at once, or when a test says so.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,14 +9,14 @@ from typing import Any
 
 from dovetail import codec
 from dovetail.attributes.space import Space
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.auth.access import AccessRules
-from dovetail.broker.auth.session_owner import Ownership
-from dovetail.broker.client_link import Link
+from dovetail.broker.auth.session_owner import OwnershipRules
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.core import Broker
 from dovetail.broker.keep_alive import TICK_SECONDS_MAX
-from dovetail.broker.outlet import Peer
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.outlet import RemoteEnd
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import Batch, StoredState
 from dovetail.codec.packets import (
     MQTT_5,
@@ -25,23 +25,23 @@ from dovetail.codec.packets import (
     Disconnect,
     Packet,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Unsubscribe,
 )
 from dovetail.codec.properties import forwardable_properties
 from dovetail.errors import ReasonCode
-from dovetail.settings import Mqtt, Rule
+from dovetail.settings import AccessRule, MqttSettings
 
 START = 1_000_000.0
 
-KEPT: dict[str, Any] = {"clean_start": False, "session_expiry_seconds": 1_000}
-"""Of CONNECT: a session that outlives its connection. 3.1.1 has words for the first only."""
+PERSISTENT: dict[str, Any] = {"clean_start": False, "session_expiry_seconds": 1_000}
+"""Fields of CONNECT for a session that outlives its connection. 3.1.1 has only the first one."""
 
 
 class Disk:
-    """The store as dicts: what a crash leaves."""
+    """The store as dicts: they survive a crash."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[Any, Any]] = {
@@ -81,8 +81,8 @@ class Disk:
         return StoredState(**{name: dict(table) for name, table in self.tables.items()})
 
 
-def commit(shared: Shared, disk: Disk, *, works: bool = True) -> bool:
-    """What is written so far goes to the disk, or does not get there; was there anything?"""
+def commit(shared: SharedState, disk: Disk, *, works: bool = True) -> bool:
+    """Write the open batch to the disk, or fail to. Return False if there was nothing to write."""
     batch = shared.journal.close()
     if batch is None:
         return False
@@ -100,10 +100,10 @@ class World:
         disk: Disk | None = None,
         *,
         now: float = START,
-        rules: tuple[Rule, ...] = (),
+        rules: tuple[AccessRule, ...] = (),
         spaces: Iterable[Space] = (),
         auto_commit: bool = True,
-        ownership: Ownership | None = None,
+        ownership: OwnershipRules | None = None,
         **limits: object,
     ) -> None:
         self.now = now
@@ -111,8 +111,8 @@ class World:
         self.auto_commit = auto_commit
         self.disk_works = True
         self.works = True
-        """Is long work done as soon as it can be? Else a test has its pieces done."""
-        self.shared = Shared(Mqtt(**limits), ownership=ownership or Ownership())  # type: ignore[arg-type]
+        """Is long work done at once? Otherwise the test runs its pieces."""
+        self.shared = SharedState(MqttSettings(**limits), ownership=ownership or OwnershipRules())  # type: ignore[arg-type]
         sessions = self.disk.tables["sessions"]
         messages = self.disk.tables["messages"]
         self.shared.journal._next_session = max(sessions, default=0) + 1
@@ -123,14 +123,14 @@ class World:
             schedule=lambda: None,
             random=Random(1),
             rules=AccessRules(rules),
-            spaces=Spaces(spaces),
+            spaces=SpaceRegistry(spaces),
         )
         self.prepare()
         self.broker.restore(self.disk.state(), now)
         self.settle()
 
     def prepare(self) -> None:
-        """What a kind of world has to do before its broker remembers."""
+        """Prepare the broker before it restores its state. Subclasses override this."""
 
     def settle(self) -> None:
         """Let everything that can happen without time happen."""
@@ -140,7 +140,7 @@ class World:
             self.commit_all()
 
     def work(self) -> None:
-        """All turns that long work takes."""
+        """Run all long work to its end."""
         self.broker.slices.run(lambda: False)
 
     def commit_all(self) -> None:
@@ -154,7 +154,7 @@ class World:
         return commit(self.shared, self.disk, works=self.disk_works)
 
     def pass_time(self, seconds: float) -> None:
-        """With ticks at its end alone: a broker that runs has had one shortly before."""
+        """Advance the clock, with two ticks at the end only, as if others had come before."""
         end = self.now + seconds
         for now in (max(end - TICK_SECONDS_MAX, self.now), end):
             self.now = now
@@ -162,33 +162,33 @@ class World:
             self.settle()
 
     def crash(self, **limits: Any) -> "World":  # noqa: ANN401
-        """What a new process finds: the disk, and no connections."""
+        """Return the world of a new process: it has the disk, and no connections."""
         return World(self.disk, now=self.now, **limits)
 
     def client(self, client_id: str = "", **fields: object) -> "Client":
-        """A connected client; `fields` are those of CONNECT."""
+        """Return a connected client. `fields` are those of CONNECT."""
         client = Client(self, client_id, **fields)
         client.connect()
         return client
 
 
 class Client:
-    """The other end of a link."""
+    """A client at the other end of a link."""
 
     def __init__(self, world: World, client_id: str = "", **fields: object) -> None:
         self.world = world
         fields.setdefault("version", MQTT_5)
         self.connect_packet = Connect(client_id=client_id, **fields)  # type: ignore[arg-type]
         self.version = self.connect_packet.version
-        self.link: Link | None = None
+        self.link: ClientLink | None = None
         self.connack: Connack | None = None
         self.why: str | None = None
-        """What the last SUBACK or UNSUBACK said besides its codes."""
+        """The reason string of the last SUBACK or UNSUBACK."""
         self._buffer = b""
         self._next_packet_id = 1
 
-    def open(self) -> Link:
-        self.link = self.world.broker.accept(Peer("test"), self.world.now)
+    def open(self) -> ClientLink:
+        self.link = self.world.broker.accept(RemoteEnd("test"), self.world.now)
         self._buffer = b""
         return self.link
 
@@ -211,7 +211,7 @@ class Client:
         self.world.settle()
 
     def take(self) -> list[Packet]:
-        """The packets that have come since the last time."""
+        """Return the packets that came since the last call."""
         assert self.link is not None
         data = self._buffer + b"".join(self.link.outgoing)
         self._buffer = b""
@@ -233,7 +233,7 @@ class Client:
         return packet
 
     def messages(self) -> list[Publish]:
-        """What has come, all of it publications."""
+        """Return the packets that came since the last call, all of which are publications."""
         packets = self.take()
         assert all(isinstance(packet, Publish) for packet in packets), packets
         return packets  # type: ignore[return-value]
@@ -246,7 +246,7 @@ class Client:
         return self.link is None or self.link.is_closed
 
     def assert_ended(self, reason: int) -> None:
-        """The broker has ended it: with a DISCONNECT in version 5, without a word in 3.1.1."""
+        """Assert that the broker closed the connection, with a DISCONNECT in version 5 only."""
         assert self.is_closed
         last = [packet.reason for packet in self.take() if isinstance(packet, Disconnect)]
         assert last == ([reason] if self.version == MQTT_5 else [])
@@ -258,7 +258,7 @@ class Client:
     def subscribe(
         self, *filters: str, identifier: int = 0, where: str | None = None, **options: object
     ) -> list[int]:
-        """The reason codes of the SUBACK, which has to come first; messages stay to be taken."""
+        """Subscribe, and return the reason codes. SUBACK has to come before any message."""
         packet_id = self.new_packet_id()
         requests = [SubscriptionRequest(name, **options) for name in filters]  # type: ignore[arg-type]
         self.send(Subscribe(packet_id, requests, identifier, _where(where)))
@@ -272,15 +272,15 @@ class Client:
     def _reasons(self, packet_id: int) -> list[int]:
         assert self.link is not None
         answer, *rest = self.take()
-        assert isinstance(answer, Reasons), answer
+        assert isinstance(answer, SubscriptionAck), answer
         assert answer.packet_id == packet_id
         self.why = answer.reason_string
-        # What came behind stays to be taken.
+        # Later packets stay in the buffer.
         self._buffer = b"".join(codec.encode(self.version, packet) for packet in rest)
         return answer.reasons
 
     def publish(self, topic: str, payload: bytes = b"", qos: int = 0, **fields: object) -> int:
-        """Returns the packet identifier."""
+        """Publish, and return the packet identifier."""
         packet_id = self.new_packet_id() if qos else 0
         self.send(
             Publish(topic.encode(), payload, qos, packet_id=packet_id, **fields)  # type: ignore[arg-type]
@@ -292,14 +292,14 @@ class Client:
         assert self.is_closed
 
     def lose(self) -> None:
-        """The network breaks."""
+        """Lose the connection, as if the network broke."""
         assert self.link is not None
         self.link.lost(self.world.now)
         self.world.settle()
 
 
 def attributes(**values: object) -> bytes:
-    """As the properties of a PUBLISH."""
+    """Return attributes as the properties of a PUBLISH."""
     return with_attributes({name: str(value) for name, value in values.items()})
 
 

@@ -1,7 +1,7 @@
-"""What one client may do within the default limits of a broker, and takes long there.
+"""Requests that are within the default limits of a broker but take long there.
 
-Each of these does it, and returns when the broker has answered, as far as it answers at all. Sizes
-are arguments: benchmarks take the largest that there may be, tests may take smaller ones.
+Each function sends such requests, and returns when the broker has answered all that it answers.
+Sizes are arguments: benchmarks use the largest that is allowed, tests may use smaller ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +12,8 @@ from dovetail.codec.packets import (
     Disconnect,
     PacketType,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Unsubscribe,
 )
@@ -23,22 +23,22 @@ LEVELS = 16
 FILTERS_PER_PACKET = 10_000
 BATCH = 1_000
 DEEP_TOPIC = "/".join("a" * LEVELS)
-"""All overlapping filters match it."""
+"""A topic that all overlapping filters match."""
 GROUPS_TOPIC = "groups/topic"
 
 
 def plain_filters(count: int) -> list[str]:
-    """Of three levels, every tenth with a wildcard."""
+    """Return filters of three levels. Every tenth has a wildcard."""
     return [f"site/{n // 100}/{n}" if n % 10 else f"site/+/{n}" for n in range(count)]
 
 
 def overlapping_filters(count: int) -> list[str]:
-    """Of sixteen levels, each of them one word or any: there are 65,536."""
+    """Return filters of sixteen levels, each `+` or `a`. There are 65,536 of them."""
     return ["/".join(levels) for levels in islice(product("+a", repeat=LEVELS), count)]
 
 
 def group_filters(count: int) -> list[str]:
-    """As many groups, all for one topic."""
+    """Return the filters of `count` groups, all on one topic."""
     return [f"$share/g{n}/{GROUPS_TOPIC}" for n in range(count)]
 
 
@@ -49,17 +49,17 @@ def packets(filters: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def subscribe(client: WireClient, filters: Sequence[str], qos: int = 0) -> None:
-    """In packets as large as may be, all sent before the first is answered."""
+    """Subscribe with packets of the largest size, all sent before the first answer."""
     for packet_id, some in enumerate(packets(filters), 1):
         client.send(Subscribe(packet_id, [SubscriptionRequest(one, qos) for one in some]))
     for _ in packets(filters):
         answer = client.receive()
-        assert isinstance(answer, Reasons)
+        assert isinstance(answer, SubscriptionAck)
         assert set(answer.reasons) == {qos}, answer
 
 
 def close_with(port: int, filters: Sequence[str]) -> None:
-    """A client that has subscribed to all of them."""
+    """Close a client that has subscribed to all of these."""
     with WireClient(port, "closing") as client:
         subscribe(client, filters)
 
@@ -70,14 +70,14 @@ def unsubscribe_from(port: int, filters: Sequence[str]) -> None:
         for packet_id, some in enumerate(packets(filters), 1):
             client.send(Unsubscribe(packet_id, [*some]))
         for _ in packets(filters):
-            assert isinstance(client.receive(), Reasons)
+            assert isinstance(client.receive(), SubscriptionAck)
 
 
 def start_clean_over(port: int, filters: Sequence[str]) -> None:
-    """A session on disk that has subscribed to all of them."""
-    with WireClient(port, "persistent", kept=True) as client:
+    """Subscribe to all of these with a persistent session, then end it with a clean start."""
+    with WireClient(port, "persistent", persistent=True) as client:
         subscribe(client, filters, qos=1)
-    with WireClient(port, "persistent", kept=True) as client:
+    with WireClient(port, "persistent", persistent=True) as client:
         assert client.connack.session_present
         subscribe(client, filters[:FILTERS_PER_PACKET], qos=1)  # again
     with WireClient(port, "persistent", clean_start=True) as client:
@@ -85,7 +85,7 @@ def start_clean_over(port: int, filters: Sequence[str]) -> None:
 
 
 def publish_to(port: int, filters: Sequence[str], topic: str) -> None:
-    """A client publishes what another one has subscribed to with all of these."""
+    """Publish to a client that has subscribed with all of these filters."""
     with WireClient(port, "subscriber") as subscriber, WireClient(port, "publisher") as publisher:
         subscribe(subscriber, filters)
         publisher.publish(topic, b"at most once")
@@ -94,7 +94,7 @@ def publish_to(port: int, filters: Sequence[str], topic: str) -> None:
 
 
 def publish_at_once(port: int, filters: Sequence[str], topic: str, count: int, qos: int) -> None:
-    """So many publications in one read, each of which goes to another client by all filters."""
+    """Send `count` publications in one read. Each goes to another client by all filters."""
     with WireClient(port, "subscriber") as subscriber, WireClient(port, "publisher") as publisher:
         subscribe(subscriber, filters)
         publisher.publish(topic, b"the route is known", qos=1)
@@ -105,7 +105,7 @@ def publish_at_once(port: int, filters: Sequence[str], topic: str, count: int, q
 
 
 def close_together(port: int, filters: Sequence[str], clients: int) -> None:
-    """Some that have all subscribed to all of them."""
+    """Close several clients, each of which has subscribed to all of these."""
     with ExitStack() as stack:
         connected = [
             stack.enter_context(WireClient(port, f"closing-{number}")) for number in range(clients)
@@ -122,7 +122,7 @@ def connect_with_properties(port: int, count: int) -> None:
 
 
 def subscribe_to_retained(port: int, count: int) -> None:
-    """So many retained messages, which go away in the end."""
+    """Retain `count` messages, subscribe to them, and remove them."""
     with WireClient(port, "retaining") as publisher, WireClient(port, "reader") as reader:
         for payload in (b"kept", b""):
             for at in range(0, count, BATCH):
@@ -132,17 +132,17 @@ def subscribe_to_retained(port: int, count: int) -> None:
             if payload:
                 reader.send(Subscribe(1, [SubscriptionRequest("kept/#", 0)]))
                 answer = reader.receive()
-                assert isinstance(answer, Reasons)
+                assert isinstance(answer, SubscriptionAck)
                 assert answer.type == PacketType.SUBACK
                 for _ in range(count):
                     reader.receive_message()
 
 
 def forbid_to(port: int, filters: Sequence[str], forbid: Callable[[], object]) -> None:
-    """What a persistent session has subscribed to, while its client is there."""
-    with WireClient(port, "forbidden", kept=True) as client:
+    """Forbid the subscriptions of a persistent session while its client is connected."""
+    with WireClient(port, "forbidden", persistent=True) as client:
         subscribe(client, filters, qos=1)
         forbid()
-    with WireClient(port, "forbidden", kept=True) as client:
+    with WireClient(port, "forbidden", persistent=True) as client:
         assert client.connack.session_present
     WireClient(port, "forbidden", clean_start=True).close()

@@ -1,8 +1,8 @@
-"""Handles at a broker without sockets: each request is a mailbox, opened and closed at once."""
+"""Requests for handles at a broker without sockets: each opens a mailbox and closes it at once."""
 
 from dovetail.api.handles import PolledMessage
 from dovetail.broker.mailbox import Handle, Mailbox, new_handle
-from dovetail.broker.outlet import Peer
+from dovetail.broker.outlet import RemoteEnd
 from dovetail.broker.session import Session
 from dovetail.codec.packets import Subscribe, SubscriptionRequest
 from support.brokers.harness import World
@@ -13,7 +13,7 @@ FIRST_ID = 500
 def begin(world: World, *, is_shut: bool = False) -> Mailbox:
     return Mailbox(
         world.broker,
-        Peer("test"),
+        RemoteEnd("test"),
         world.now,
         first_id=FIRST_ID,
         changed=lambda: None,
@@ -29,7 +29,7 @@ def subscribe(
     random: bytes = bytes(16),
     where: str | None = None,
 ) -> tuple[Handle, list[int] | None]:
-    """A new handle, and what the broker says to each filter."""
+    """Return a new handle, and the reason code of each filter."""
     handle = new_handle(random, user, expiry_seconds)
     mailbox = begin(world)
     mailbox.open(handle, user, 0, is_new=True)
@@ -49,7 +49,7 @@ def close(world: World, mailbox: Mailbox) -> None:
 
 
 def waiting(world: World, handle: Handle, window: int = 100, user: str | None = None) -> Mailbox:
-    """A poll that is under way."""
+    """Return the open mailbox of a poll that waits."""
     mailbox = begin(world)
     mailbox.open(handle, user, window)
     world.settle()
@@ -74,7 +74,7 @@ def acknowledge(world: World, handle: Handle, *ids: int) -> list[bool]:
     mailbox = begin(world, is_shut=True)
     mailbox.open(handle, None, 1)
     world.settle()
-    found = [session_of(world, handle).acknowledged(one, world.now) for one in ids]
+    found = [session_of(world, handle).handle_puback(one, world.now) for one in ids]
     close(world, mailbox)
     assert mailbox.messages == []
     return found

@@ -3,7 +3,7 @@
 from random import Random
 
 from dovetail.attributes.space import Dimension, Space
-from support.oracles.bulk_match import Sent, Wanted
+from support.oracles.bulk_match import SentMessage, SubscriptionSpec
 
 ROAD = Space(
     "road", "road/#", (Dimension("x", 0, 100), Dimension("y", 0, 100)), frozenset({"kind"})
@@ -13,7 +13,9 @@ SPACES = (ROAD, RIVER)
 COLUMNS = "id long, topic string, attributes map<string,double>, texts map<string,string>"
 
 
-def drawn(messages: int, subscriptions: int, seed: int) -> tuple[list[Sent], list[Wanted]]:
+def drawn(
+    messages: int, subscriptions: int, seed: int
+) -> tuple[list[SentMessage], list[SubscriptionSpec]]:
     random = Random(seed)
 
     def clause() -> str:
@@ -23,14 +25,14 @@ def drawn(messages: int, subscriptions: int, seed: int) -> tuple[list[Sent], lis
         return text + random.choice(["", f" or y == {random.randint(0, 99)}"])
 
     wanted = [
-        Wanted(random.choice(["road/#", "road/+", "road/a"]), clause())
+        SubscriptionSpec(random.choice(["road/#", "road/+", "road/a"]), clause())
         if number % 4
-        else Wanted(random.choice(["#", "+/a", "river/+", "road//b", "$own/#", "road/b"]))
+        else SubscriptionSpec(random.choice(["#", "+/a", "river/+", "road//b", "$own/#", "road/b"]))
         for number in range(subscriptions)
     ]
-    wanted += [Wanted("river/+", f"level >= {level}") for level in range(10)]
+    wanted += [SubscriptionSpec("river/+", f"level >= {level}") for level in range(10)]
     sent = [
-        Sent(
+        SentMessage(
             random.choice(["road/a", "road/b", "road", "road//b", "river/a", "$own/a", "c", "a/a"]),
             {"x": random.uniform(-5, 105), "y": float(random.randint(0, 99)), "level": 4.0},
             random.choice([None, {"kind": "bus"}, {"kind": "car"}]),

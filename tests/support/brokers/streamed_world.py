@@ -1,11 +1,11 @@
-"""A broker with a space that a stream serves, on a clock that tests set, and an engine for it."""
+"""A broker with a space that a stream serves, an oracle as its engine, and a manual clock."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker.archive_queue import Archiving
-from dovetail.broker.engine_backlog import Streamed
+from dovetail.broker.archive_queue import ArchiveQueue
+from dovetail.broker.engine_backlog import EngineBacklog
 from dovetail.broker.store.journal import ArchiveRow
 from support.brokers.harness import START, Disk, World
 from support.oracles.engine import OracleEngine
@@ -21,7 +21,7 @@ STREAMED = replace(LIVE, is_streamed=True)
 
 
 class StreamedWorld(World):
-    """One broker with an archive, and an engine that runs when a test says so."""
+    """A broker with an archive, and an engine that runs only when a test says so."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class StreamedWorld(World):
 
     def prepare(self) -> None:
         stored = max(self.disk.tables["archive"], default=0)
-        self.archive = Archiving(
+        self.archive = ArchiveQueue(
             self.shared,
             self.name,
             self.topics,
@@ -52,12 +52,12 @@ class StreamedWorld(World):
             write=lambda _rows: None,
         )
         self.broker.archive_to(self.archive)
-        self.streamed.name = self.name
+        self.engine_backlog.name = self.name
 
     @property
-    def streamed(self) -> Streamed:
-        assert self.broker.streamed is not None
-        return self.broker.streamed
+    def engine_backlog(self) -> EngineBacklog:
+        assert self.broker.engine_backlog is not None
+        return self.broker.engine_backlog
 
     def rows(self) -> Mapping[int, ArchiveRow]:
         return self.disk.tables["archive"]

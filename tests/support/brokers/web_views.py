@@ -1,4 +1,4 @@
-"""What a node's pages are made of, for tests: as plain as can be, and whatever a test replaces."""
+"""The views that the HTTP pages read, with fixed reports. A test may replace each of them."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -10,23 +10,23 @@ from dovetail.api.reports import (
     DrainReport,
     FilterMatch,
     MatcherReport,
-    Matches,
     NodeEntry,
     NodeReport,
     PartReport,
     PeerReport,
     PeerRoute,
-    PlanOrder,
     PlanReport,
+    PlanRequest,
     RouteReport,
     SegmentReport,
     SketchReport,
     SpaceReport,
     SpacesReport,
+    TopicMatches,
 )
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.stats import Counters, Gauges
-from dovetail.web import Claim, Views
+from dovetail.web import HttpCredentials, Views
 
 SKETCH = SketchReport(bits=80_000, elements=1_000, fill=0.25, false_positive_rate=0.001)
 PEER = PeerReport(
@@ -91,9 +91,9 @@ def cluster(seconds: float = 10.0, **counters: int) -> ClusterReport:
 
 
 def route(topic: str) -> RouteReport:
-    here = Matches((FilterMatch("a/+", 2), FilterMatch("$share/g/a/#", 3, "g")), 2, True)
-    there = Matches((FilterMatch("a/b", 1),), 1, True)
-    nobody = Matches((), 0, True)
+    here = TopicMatches((FilterMatch("a/+", 2), FilterMatch("$share/g/a/#", 3, "g")), 2, True)
+    there = TopicMatches((FilterMatch("a/b", 1),), 1, True)
+    nobody = TopicMatches((), 0, True)
     return RouteReport(
         topic,
         "one",
@@ -131,15 +131,15 @@ async def told_route(topic: str, _attributes: Mapping[str, str]) -> RouteReport:
     return route(topic)
 
 
-async def nobody(_claim: Claim) -> None:
-    """Who logs in."""
+async def nobody(_credentials: HttpCredentials) -> None:
+    """Accept every login, as no user."""
 
 
 async def drained(name: str) -> DrainReport:
     return DrainReport(name, "leaves", ("another",))
 
 
-async def planned(_order: PlanOrder) -> PlanReport:
+async def planned(_order: PlanRequest) -> PlanReport:
     return PlanReport(7, {"m": {"s": (1.0,)}}, ())
 
 

@@ -1,4 +1,4 @@
-"""A client that does what a test tells it, packet by packet, over a socket."""
+"""A client over a socket that a test controls packet by packet."""
 
 import contextlib
 import itertools
@@ -18,32 +18,32 @@ from dovetail.codec.packets import (
     Packet,
     PacketType,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
 )
 from dovetail.errors import ReasonCode
-from support.clusters.held_messages import Held
+from support.clusters.closing_context import ClosingContext
 from support.processes.broker_process import WAIT_SECONDS
 
 KEPT_SECONDS = 3_600
 
 
-class WireClient(Held):
-    """Connected when made, unless the broker refuses: `connack` tells. `fields`: of CONNECT."""
+class WireClient(ClosingContext):
+    """A client that connects at once. `connack` has the answer; `fields` are those of CONNECT."""
 
     def __init__(
         self,
         port: int,
         client_id: str = "",
         *,
-        kept: bool = False,
+        persistent: bool = False,
         version: int = MQTT_5,
         receive_buffer_bytes: int | None = None,
         tls: ssl.SSLContext | None = None,
         **fields: object,
     ) -> None:
-        """`kept`: the session outlives the connection, and goes on with what there was."""
+        """With `persistent` the client resumes its session, which outlives the connection."""
         self.version = version
         self._packet_ids = itertools.count(1)
         self._buffer = bytearray()
@@ -57,7 +57,7 @@ class WireClient(Held):
             self.socket = (
                 plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
             )
-            if kept:
+            if persistent:
                 fields.setdefault("clean_start", False)
                 if version == MQTT_5:
                     fields.setdefault("session_expiry_seconds", KEPT_SECONDS)
@@ -75,7 +75,7 @@ class WireClient(Held):
         self.socket.sendall(b"".join(codec.encode(self.version, packet) for packet in packets))
 
     def receive(self) -> Packet | None:
-        """The next packet; None when the broker has ended the connection."""
+        """Return the next packet, or None if the broker has closed the connection."""
         if self._early:
             return self._early.pop(0)
         while True:
@@ -93,7 +93,10 @@ class WireClient(Held):
             self._buffer += data
 
     def receive_within(self, seconds: float) -> Packet | None:
-        """The next packet; None if none begins to come. A ConnectionError when there is an end."""
+        """Return the next packet, or None if none begins to arrive in time.
+
+        Raise ConnectionError if the broker has closed the connection.
+        """
         if not self._early and (packet := self._decode()) is not None:
             return packet
         if not self._early and not select.select([self.socket], [], [], seconds)[0]:
@@ -119,7 +122,7 @@ class WireClient(Held):
         return packet
 
     def receive_end(self) -> ReasonCode | None:
-        """The broker ends the connection: with this reason, or (in 3.1.1) without a word."""
+        """Return the reason with which the broker closes the connection, or None (3.1.1)."""
         packet = self.receive()
         if packet is None:
             return None
@@ -128,7 +131,7 @@ class WireClient(Held):
         return ReasonCode(packet.reason)
 
     def is_open(self) -> bool:
-        """Whether the broker has not ended the connection; does not wait."""
+        """Is the connection still open? This does not wait."""
         self.socket.setblocking(False)
         try:
             return self.socket.recv(1, socket.MSG_PEEK) != b""
@@ -140,11 +143,11 @@ class WireClient(Held):
             self.socket.settimeout(WAIT_SECONDS)
 
     def subscribe(self, topic_filter: str, qos: int = 0) -> int:
-        """The reason code; messages that come before it stay to be received."""
+        """Subscribe, and return the reason code. Messages before it stay to be received."""
         packet_id = self._next_packet_id()
         self.send(Subscribe(packet_id, [SubscriptionRequest(topic_filter, qos)]))
         early: list[Packet] = []
-        while not isinstance(packet := self.receive(), Reasons):
+        while not isinstance(packet := self.receive(), SubscriptionAck):
             assert packet is not None
             early.append(packet)
         self._early = early
@@ -152,7 +155,7 @@ class WireClient(Held):
         return reason
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, *, retain: bool = False) -> int:
-        """Returns the reason code of PUBACK or, after the whole exchange, of PUBREC."""
+        """Publish, and return the reason code of PUBACK or, after the exchange, of PUBREC."""
         packet_id = self._next_packet_id() if qos else 0
         self.send(Publish(topic.encode(), payload, qos, retain=retain, packet_id=packet_id))
         if not qos:
@@ -172,7 +175,7 @@ class WireClient(Held):
         return packet
 
     def acknowledge(self, message: Publish) -> None:
-        """Of QoS 1."""
+        """Acknowledge a message at QoS 1."""
         self.send(Ack(PacketType.PUBACK, message.packet_id))
 
     def disconnect(self) -> None:
@@ -189,7 +192,7 @@ class WireClient(Held):
 
 
 def certificate_serial(port: int) -> int:
-    """Of the certificate that a server shows."""
+    """Return the serial number of a server's certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

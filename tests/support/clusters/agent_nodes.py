@@ -1,4 +1,4 @@
-"""Nodes of a cluster in one process, each with its connections: brokers, and others by hand."""
+"""Live nodes of a cluster in one process: brokers, and agents that record what happens."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,11 +9,11 @@ from random import Random
 from dovetail.api.reports import NodeRole
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.agent import NodeAgent
-from dovetail.cluster.link_settings import ClusterLinks
-from dovetail.cluster.node_settings import ClusterPart
-from dovetail.cluster.peer_link import Link
-from dovetail.node.broker import Node
-from dovetail.settings import Http, Settings
+from dovetail.cluster.link_settings import LinkSettings
+from dovetail.cluster.node_settings import NodeSettings
+from dovetail.cluster.peer_link import PeerLink
+from dovetail.node.broker import BrokerNode
+from dovetail.settings import HttpSettings, Settings
 from support.processes.broker_process import WAIT_SECONDS
 
 
@@ -28,19 +28,19 @@ async def until(condition: Callable[[], object], what: str) -> None:
 async def running(
     folder: Path,
     name: str,
-    *join: Node | Address,
+    *join: BrokerNode | Address,
     forget_seconds: float = 86_400.0,
     secret: bytes = b"",
     join_seconds: float = 1.0,
-) -> AsyncIterator[Node]:
-    """Without listeners: nobody but other brokers comes."""
-    links = ClusterLinks(name=name, port=0, secret=secret)
+) -> AsyncIterator[BrokerNode]:
+    """Run a broker without listeners: only other nodes connect."""
+    links = LinkSettings(name=name, port=0, secret=secret)
     seeds = tuple(one if isinstance(one, Address) else address_of(one) for one in join)
-    part = ClusterPart(
+    part = NodeSettings(
         links, join=seeds, join_seconds_max=join_seconds, forget_seconds=forget_seconds
     )
-    settings = Settings(name=name, data=str(folder), listeners=(), http=Http(enabled=False))
-    node = Node(settings, cluster=part)
+    settings = Settings(name=name, data=str(folder), listeners=(), http=HttpSettings(enabled=False))
+    node = BrokerNode(settings, cluster=part)
     try:
         await node.start()
         yield node
@@ -48,7 +48,7 @@ async def running(
         await node.stop()
 
 
-def address_of(node: Node) -> Address:
+def address_of(node: BrokerNode) -> Address:
     assert node.agent is not None
     return node.agent.transport.address
 
@@ -60,25 +60,25 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-class BareAgent(NodeAgent):
-    """A node that is there, and keeps what it is told."""
+class RecordingAgent(NodeAgent):
+    """An agent that records what it is told of other nodes."""
 
     def __init__(self, name: str, role: NodeRole, *join: Address, incarnation: int = 1) -> None:
-        part = ClusterPart(ClusterLinks(name=name, port=0, role=role), join)
+        part = NodeSettings(LinkSettings(name=name, port=0, role=role), join)
         super().__init__(part, part.links, incarnation=incarnation, random=Random(name))
         self.events: list[tuple[object, ...]] = []
-        self.links: dict[str, Link] = {}
-        """That others have opened, by the last frame."""
+        self.links: dict[str, PeerLink] = {}
+        """The links that others have opened, of each the one of the last frame."""
 
     async def start(self) -> None:
         await self._listen()
-        self._seek()
+        self._dial_seeds()
         self._turn()
 
     async def stop(self, *, keeps: bool = False) -> None:
         await self._say_goodbye(keeps=keeps)
 
-    def _take(self, link: Link, kind: int, body: bytes) -> None:
+    def _handle_frame(self, link: PeerLink, kind: int, body: bytes) -> None:
         if not link.is_dialed:
             self.links[link.name] = link
         self.events.append(("frame", link.name, kind, body))
@@ -98,18 +98,18 @@ class BareAgent(NodeAgent):
     def _is_forgotten(self, name: str) -> None:
         self.events.append(("forgotten", name))
 
-    def _is_at(self, name: str, role: NodeRole, address: Address) -> None:
+    def _address_known(self, name: str, role: NodeRole, address: Address) -> None:
         self.events.append(("at", name, role, address))
 
-    def _has_been_told(self, role: NodeRole) -> None:
+    def _gossip_answered(self, role: NodeRole) -> None:
         self.events.append(("told", role))
 
 
 @asynccontextmanager
 async def bare(
     name: str, role: NodeRole, *join: Address, incarnation: int = 1
-) -> AsyncIterator[BareAgent]:
-    agent = BareAgent(name, role, *join, incarnation=incarnation)
+) -> AsyncIterator[RecordingAgent]:
+    agent = RecordingAgent(name, role, *join, incarnation=incarnation)
     try:
         await agent.start()
         yield agent

@@ -17,8 +17,8 @@ from support.processes.ports import ReservedPort
 _SCRIPT = Path(__file__).parents[1] / "processes" / "cluster_process.py"
 
 
-class ClusterBrokers:
-    """Each is told of the first one; started again, it remembers the others."""
+class BrokerProcesses:
+    """Broker processes of one cluster. Each joins the first one; restarted, it remembers all."""
 
     def __init__(self, folder: Path, *names: str, network: ClusterNetwork | None = None) -> None:
         self.folder = folder
@@ -33,7 +33,7 @@ class ClusterBrokers:
         self._reserved += by_name.values()
         return {name: one.port for name, one in by_name.items()}
 
-    def __enter__(self) -> "ClusterBrokers":
+    def __enter__(self) -> "BrokerProcesses":
         for name in self.ports:
             self.start(name)
         return self
@@ -53,7 +53,7 @@ class ClusterBrokers:
             print(*(f"{name}: {self.log(name)}" for name in self.ports), sep="\n")
 
     def start(self, name: str) -> None:
-        """Returns when clients are let in."""
+        """Start a broker, and wait until it accepts clients."""
         first = next(iter(self.ports))
         join = [] if name == first else [str(self._dialed_ports[first])]
         log = self.folder / f"{name}.log"

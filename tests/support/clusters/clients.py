@@ -1,23 +1,23 @@
-"""Clients of a simulated cluster that keep their part of MQTT (promises.py); some roam."""
+"""Checked clients (checked_clients.py) of a simulated cluster; some roam."""
 
 from random import Random
 
 from dovetail.codec.packets import Connack, Disconnect
 from dovetail.errors import ReasonCode
 from support.brokers.harness import Client
-from support.clusters.promises import Keeping, Receiving, Sending
-from support.clusters.world import Cluster
+from support.clusters.checked_clients import CheckedClient, CheckedReceiver, CheckedSender
+from support.clusters.simulated_cluster import SimulatedCluster
 
 _NOT_NOW = {ReasonCode.SERVER_BUSY, ReasonCode.SERVER_UNAVAILABLE}
 
 
-class Persistent(Keeping):
-    """A client with a session at one broker, to which it comes back, unless it roams."""
+class PersistentClient(CheckedClient):
+    """A client with a persistent session. It returns to its broker, unless it roams."""
 
     roams: Random | None = None
-    """If it does: it draws its next broker."""
+    """Draws the next broker of a roaming client; None: it does not roam."""
 
-    def __init__(self, cluster: Cluster, home: str, client_id: str) -> None:
+    def __init__(self, cluster: SimulatedCluster, home: str, client_id: str) -> None:
         self.cluster = cluster
         self.home = home
         self.client_id = client_id
@@ -27,7 +27,7 @@ class Persistent(Keeping):
         """When it first sent CONNECT since it was last connected."""
 
     def pump(self) -> None:
-        """Whatever there is to do, while the broker can be talked to."""
+        """Do what there is to do, if the broker can be reached."""
         node = self.cluster.nodes[self.home]
         is_new = self.client is None or node is not self._node or self.client.is_closed
         if is_new and self.roams is not None:
@@ -69,20 +69,20 @@ class Persistent(Keeping):
             self.client.lose()
 
 
-class Receiver(Receiving, Persistent):
-    """It may lose its session where that is allowed, and then knows since when."""
+class PersistentReceiver(CheckedReceiver, PersistentClient):
+    """A subscriber. If it may lose its session, it records when it had none."""
 
     def __init__(
-        self, cluster: Cluster, home: str, client_id: str, topic_filter: str, qos: int
+        self, cluster: SimulatedCluster, home: str, client_id: str, topic_filter: str, qos: int
     ) -> None:
-        Persistent.__init__(self, cluster, home, client_id)
-        Receiving.__init__(self, client_id, topic_filter, qos)
+        PersistentClient.__init__(self, cluster, home, client_id)
+        CheckedReceiver.__init__(self, client_id, topic_filter, qos)
         self.may_lose_session = False
         self.away_since: float | None = None
         self.away: list[tuple[float, float]] = []
-        """When it had no subscription that all knew: from a CONNECT without its session on."""
+        """Times without a subscription known to all, from a CONNECT without a session on."""
         self.in_doubt: set[tuple[bytes, int]] = set()
-        """QoS 2 that was under way then."""
+        """QoS 2 messages in flight at those times."""
 
     def connected(self, *, session_present: bool) -> None:
         if not session_present:
@@ -102,25 +102,27 @@ class Receiver(Receiving, Persistent):
             self.away_since = None
 
     def _is_known_everywhere(self) -> bool:
-        """SUBACK does not wait long for brokers that hang."""
+        """Do all brokers know our subscription? SUBACK does not wait long for hanging ones."""
         node = self.cluster.nodes[self.home]
         session = node.broker.sessions.get(self.client_id)
-        sketch = node.mesh.exchange.sketch
+        sketch = node.mesh.sketch_exchange.sketch
         state = (sketch.lineage, sketch.version)
         peers = [other for other in self.cluster.nodes.values() if other is not node]
         return (
             session is not None
-            and session.detour is None
-            and all(other.mesh.exchange.state_of(node.name) == state for other in peers)
+            and session.redirect is None
+            and all(other.mesh.sketch_exchange.state_of(node.name) == state for other in peers)
         )
 
 
-class Sender(Sending, Persistent):
-    """It notes when; whether its own session is there after a crash is nothing to it."""
+class PersistentSender(CheckedSender, PersistentClient):
+    """A publisher that records times. It accepts the loss of its own session."""
 
-    def __init__(self, cluster: Cluster, home: str, client_id: str, topic: bytes, qos: int) -> None:
-        Persistent.__init__(self, cluster, home, client_id)
-        Sending.__init__(self, client_id, topic, qos)
+    def __init__(
+        self, cluster: SimulatedCluster, home: str, client_id: str, topic: bytes, qos: int
+    ) -> None:
+        PersistentClient.__init__(self, cluster, home, client_id)
+        CheckedSender.__init__(self, client_id, topic, qos)
         self.times: dict[int, tuple[float, float]] = {}
         """When a message was first sent, and when it was acknowledged."""
 

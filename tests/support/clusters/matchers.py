@@ -1,24 +1,24 @@
-"""Matchers for a simulated cluster of whole brokers (world.py): real ones, on its clock.
+"""Real matchers on the clock of a simulated cluster (simulated_cluster.py).
 
-A matcher is dialed by brokers like brokers are. What it tells by gossip comes to each node in its
-time, and that it is dead, too.
+Brokers dial matchers as they dial brokers. A matcher's gossip, and its death, reach each node after
+a random time.
 """
 
 from collections.abc import Callable
 
 from dovetail.matcher.layout import layout_of, layouts_of
-from dovetail.matcher.matcher_messages import ANSWERED, LOADS
-from dovetail.matcher.matcher_side import Back
-from support.clusters.world import Cluster, Node, Wire
+from dovetail.matcher.matcher_messages import ANSWER, LOADS
+from dovetail.matcher.matcher_side import MatcherSide
+from support.clusters.simulated_cluster import SimulatedBroker, SimulatedCluster, Wire
 
 _TICK_SECONDS = 0.05
 _POINT_SECONDS = 20e-6
 
 
-class MatcherNode:
-    """One life of a matcher; to a `Wire` it is a node like others."""
+class SimulatedMatcher:
+    """One life of a matcher; an `Endpoint` of wires, as brokers are."""
 
-    def __init__(self, cluster: "MatchedCluster", name: str) -> None:
+    def __init__(self, cluster: "ClusterWithMatchers", name: str) -> None:
         self.cluster = cluster
         self.name = name
         self.is_running = True
@@ -26,21 +26,21 @@ class MatcherNode:
         self.is_slow = False
         self.kept: list[Callable[[], None]] = []
         layouts = layouts_of([layout_of(space) for space in cluster.matchers_spaces])
-        self.back = Back(name, layouts, cluster.clock.now)
+        self.side = MatcherSide(name, layouts, cluster.clock.now)
         self._answers: dict[str, Callable[[int, bytes], None]] = {}
         self._is_busy = False
         self.record: bytes | None = None
         for other in cluster.matchers.values():
             if other.is_running and other.record is not None:
-                self.back.matcher_tells(other.name, other.record)
-        self.back.join(cluster.clock.now)
+                self.side.receive_record(other.name, other.record)
+        self.side.join(cluster.clock.now)
         cluster.clock.after(_TICK_SECONDS, self.tick)
 
     def received(
         self, origin: str, kind: int, body: bytes, answer: Callable[[int, bytes], None]
     ) -> None:
         self._answers[origin] = answer
-        self.back.receive(origin, kind, body, answer, self.cluster.clock.now)
+        self.side.receive(origin, kind, body, answer, self.cluster.clock.now)
         self._work()
 
     def answered(self, peer: str, kind: int, body: bytes) -> None:
@@ -52,7 +52,7 @@ class MatcherNode:
     def _work(self) -> None:
         if self._is_busy or not self.is_running or self.is_paused:
             return
-        job = self.back.answering.next_job(self.cluster.clock.now)
+        job = self.side.answers.next_job(self.cluster.clock.now)
         if job is None:
             return
         self._is_busy = True
@@ -63,8 +63,8 @@ class MatcherNode:
             if not self.is_running:
                 return
             self.cluster.answered_points += job.points
-            for asker, body in self.back.answering.finish(job, seconds):
-                self._answers[asker](ANSWERED, body)
+            for asker, body in self.side.answers.finish_job(job, seconds):
+                self._answers[asker](ANSWER, body)
             self._work()
 
         self.cluster.clock.after(seconds, finish)
@@ -76,7 +76,7 @@ class MatcherNode:
         if self.is_paused:
             return
         brokers = [node.name for node in self.cluster.nodes.values() if node.is_running]
-        loads, record = self.back.tick(self.cluster.clock.now, brokers)
+        loads, record = self.side.tick(self.cluster.clock.now, brokers)
         if loads is not None:
             for answer in self._answers.values():
                 answer(LOADS, loads)
@@ -86,18 +86,18 @@ class MatcherNode:
         self._work()
 
 
-class MatchedCluster(Cluster):
-    """Brokers, and matchers by name."""
+class ClusterWithMatchers(SimulatedCluster):
+    """A simulated cluster with matchers."""
 
     def __init__(self, *args: object, **fields: object) -> None:
-        self.matchers: dict[str, MatcherNode] = {}
+        self.matchers: dict[str, SimulatedMatcher] = {}
         self.answered_points = 0
-        """By all lives of all matchers."""
+        """Points answered by all lives of all matchers."""
         super().__init__(*args, **fields)  # type: ignore[arg-type]
         self.matchers_spaces = self.spaces
 
-    def add_matcher(self, name: str) -> MatcherNode:
-        matcher = self.matchers[name] = MatcherNode(self, name)
+    def add_matcher(self, name: str) -> SimulatedMatcher:
+        matcher = self.matchers[name] = SimulatedMatcher(self, name)
         return matcher
 
     def kill_matcher(self, name: str) -> None:
@@ -114,26 +114,26 @@ class MatchedCluster(Cluster):
             for act in kept:
                 self.clock.after(0.0, act)
 
-    def tell_of(self, matcher: MatcherNode) -> None:
-        """Everybody hears of it, each in its time."""
+    def tell_of(self, matcher: SimulatedMatcher) -> None:
+        """Tell all nodes of the matcher's record, each after a random time."""
         for node in self.nodes.values():
             self.clock.after(self.random.uniform(0, 1), self._say_to_broker, node, matcher)
         for other in self.matchers.values():
             if other is not matcher:
                 self.clock.after(self.random.uniform(0, 1), self._say_to_matcher, other, matcher)
 
-    def _say_to_broker(self, node: Node, matcher: MatcherNode) -> None:
+    def _say_to_broker(self, node: SimulatedBroker, matcher: SimulatedMatcher) -> None:
         if node.is_running and self.matchers[matcher.name] is matcher:
             node.wake()
             told = matcher.record if matcher.is_running else None
-            node.mesh.narrowing.matcher_tells(matcher.name, told)
+            node.mesh.matcher_client.receive_record(matcher.name, told)
             node.settle()
 
-    def _say_to_matcher(self, other: MatcherNode, matcher: MatcherNode) -> None:
+    def _say_to_matcher(self, other: SimulatedMatcher, matcher: SimulatedMatcher) -> None:
         if other.is_running and self.matchers[matcher.name] is matcher:
-            other.back.matcher_tells(matcher.name, matcher.record if matcher.is_running else None)
+            other.side.receive_record(matcher.name, matcher.record if matcher.is_running else None)
 
-    def start(self, name: str) -> Node:
+    def start(self, name: str) -> SimulatedBroker:
         node = super().start(name)
         for matcher in self.matchers.values():
             if matcher.is_running and matcher.record is not None:
@@ -142,15 +142,15 @@ class MatchedCluster(Cluster):
 
     # Connections ----------------------------------------------------------------------------------
 
-    def connected(self, origin: Node, name: str) -> None:
+    def connected(self, origin: SimulatedBroker, name: str) -> None:
         if name in self.matchers:
-            origin.mesh.narrowing.matcher_is_up(name)
+            origin.mesh.matcher_client.matcher_is_up(name)
         else:
             super().connected(origin, name)
 
-    def disconnected(self, origin: Node, name: str) -> None:
+    def disconnected(self, origin: SimulatedBroker, name: str) -> None:
         if name in self.matchers:
-            origin.mesh.narrowing.matcher_is_down(name)
+            origin.mesh.matcher_client.matcher_is_down(name)
         else:
             super().disconnected(origin, name)
 

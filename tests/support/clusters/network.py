@@ -1,16 +1,16 @@
 """A network between the nodes of a cluster that can be cut: a TCP relay in front of each node.
 
-A node advertises its relay's port, so every connection between two nodes goes through one. Who has
-dialed is in the first frame (HELLO), so a relay knows both ends, and on which side of a cut they
+A node advertises its relay's port, so every connection between two nodes goes through one. The
+first frame (HELLO) names the dialer. So a relay knows both ends, and on which side of a cut they
 are.
 
 How a cut looks:
 
-- STALLED: no byte passes either way, and no end of a connection is told, as when a cable is pulled.
-  What was on its way arrives after the cut is healed, if anybody is still there to read it.
+- STALLED: no byte passes either way, and no end of a connection either, as with a pulled cable.
+  Bytes on their way arrive after the cut is healed, if the reader is still there.
 - ONE_WAY: the same, but only for what comes from the side that was cut off.
 - RESET: connections are reset, and new ones too, as when a firewall refuses them.
-- SLOW: a trickle of bytes passes, both ways. Nobody is cut off, but what is behind has to wait.
+- SLOW: few bytes pass, both ways. No node is cut off, but later bytes have to wait.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ import msgspec
 
 from dovetail.cluster import frames
 from dovetail.cluster.handshake import MAGIC, Hello
-from support.clusters.held_messages import Held
+from support.clusters.closing_context import ClosingContext
 from support.processes.broker_process import WAIT_SECONDS
 from support.processes.ports import ReservedPort
 
@@ -35,7 +35,7 @@ _READ_BYTES = 65_536
 _SLOW_BYTES, _SLOW_SECONDS = 1_024, 0.05
 
 
-class Cut(Enum):
+class CutMode(Enum):
     STALLED = auto()
     ONE_WAY = auto()
     RESET = auto()
@@ -51,8 +51,8 @@ class _Relayed:
         self.writers = tuple(writers)
 
 
-class ClusterNetwork(Held):
-    """`ports`: where nodes dial each other, by the name of who is dialed."""
+class ClusterNetwork(ClosingContext):
+    """A network of relays. `ports` are where nodes dial each other, by the name of the target."""
 
     def __init__(self, *names: str) -> None:
         self._relays = {name: socket.create_server((HOST, 0)) for name in names}
@@ -60,7 +60,7 @@ class ClusterNetwork(Held):
         self._reserved = {name: ReservedPort() for name in names}
         self.node_ports = {name: one.port for name, one in self._reserved.items()}
         """Where the nodes themselves listen."""
-        self._how: Cut | None = None
+        self._how: CutMode | None = None
         self._side: frozenset[str] = frozenset()
         self._loop = asyncio.new_event_loop()
         self._changed = asyncio.Condition()
@@ -83,20 +83,20 @@ class ClusterNetwork(Held):
 
     # For tests ------------------------------------------------------------------------------------
 
-    def cut_off(self, *names: str, how: Cut) -> None:
-        """These from the rest; a cut that there was is no more."""
+    def cut_off(self, *names: str, how: CutMode) -> None:
+        """Cut these nodes off from the rest. An earlier cut ends."""
         self._change(how, names)
 
     def heal(self) -> None:
         self._change(None, ())
 
-    def _change(self, how: Cut | None, names: Iterable[str]) -> None:
+    def _change(self, how: CutMode | None, names: Iterable[str]) -> None:
         change = self._apply(how, frozenset(names))
         asyncio.run_coroutine_threadsafe(change, self._loop).result(WAIT_SECONDS)
 
-    async def _apply(self, how: Cut | None, side: frozenset[str]) -> None:
+    async def _apply(self, how: CutMode | None, side: frozenset[str]) -> None:
         self._how, self._side = how, side
-        if how is Cut.RESET:
+        if how is CutMode.RESET:
             for one in [*self._relayed]:
                 if self._is_cut(one.dialer, one.target):
                     for writer in one.writers:
@@ -110,7 +110,9 @@ class ClusterNetwork(Held):
     def _passes(self, origin: str, receiver: str) -> bool:
         if self._how is None or not self._is_cut(origin, receiver):
             return True
-        return self._how is Cut.SLOW or (self._how is Cut.ONE_WAY and origin not in self._side)
+        return self._how is CutMode.SLOW or (
+            self._how is CutMode.ONE_WAY and origin not in self._side
+        )
 
     # Relays ---------------------------------------------------------------------------------------
 
@@ -147,7 +149,7 @@ class ClusterNetwork(Held):
         head = await reader.readexactly(frames.HEADER_BYTES)
         body = await reader.readexactly(int.from_bytes(head[:4]))
         dialer = msgspec.msgpack.decode(body[_PREFIX_BYTES:], type=Hello).name
-        if self._how is Cut.RESET and self._is_cut(dialer, target):
+        if self._how is CutMode.RESET and self._is_cut(dialer, target):
             return
         await self._until_it_passes(dialer, target)
         far_reader, far_writer = await asyncio.open_connection(HOST, self.node_ports[target])
@@ -185,7 +187,7 @@ class ClusterNetwork(Held):
     async def _write(
         self, writer: asyncio.StreamWriter, data: bytes, origin: str, receiver: str
     ) -> None:
-        while self._how is Cut.SLOW and self._is_cut(origin, receiver) and data:
+        while self._how is CutMode.SLOW and self._is_cut(origin, receiver) and data:
             writer.write(data[:_SLOW_BYTES])
             data = data[_SLOW_BYTES:]
             await asyncio.sleep(_SLOW_SECONDS)

@@ -1,4 +1,4 @@
-"""Clients of a cluster with a space, and what each has to get: paho's, as users have them."""
+"""Paho clients of a cluster with a space, and what each of them receives."""
 
 import threading
 from collections import Counter
@@ -16,8 +16,8 @@ KEPT_SECONDS = 3_600
 Wants = Callable[[Mapping[str, Any]], bool]
 
 
-class Member:
-    """A client that notes what comes."""
+class PahoClient:
+    """A client that records what it receives."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class Member:
         assert self._answered.wait(WAIT_SECONDS)
 
     def publish(self, topic: str, payload: bytes, qos: int, attributes: Mapping[str, Any]) -> None:
-        """Returns when it is acknowledged."""
+        """Publish, and wait for the acknowledgement."""
         properties = _properties(PacketTypes.PUBLISH, attributes)
         self._client.publish(topic, payload, qos, properties=properties).wait_for_publish(
             WAIT_SECONDS
@@ -69,12 +69,12 @@ def _properties(packet: int, user: Mapping[str, Any] | None = None) -> Propertie
     return made
 
 
-class Audience:
+class ServingClients:
     """The same clients at any cluster of two brokers, and the same messages for them."""
 
     def __init__(self, ports: list[int]) -> None:
         self._ports = ports
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, PahoClient] = {}
         self._publishers = [self._join(f"publisher-{number}", number) for number in (0, 1)]
         narrow = self._join("narrow", 0)
         narrow.subscribe("traffic/#", "speed < 50", 1)
@@ -88,8 +88,8 @@ class Audience:
         self._away.subscribe("traffic/1/#", "speed in [20, 120)", 2)
         self._away.disconnect()
 
-    def _join(self, name: str, at: int) -> Member:
-        member = self.members[name] = Member(name)
+    def _join(self, name: str, at: int) -> PahoClient:
+        member = self.members[name] = PahoClient(name)
         member.connect(self._ports[at])
         return member
 
@@ -103,7 +103,7 @@ class Audience:
             )
 
     def end(self) -> None:
-        """The one who was away is back at the other broker; everybody has got all that there is."""
+        """Reconnect the absent client at the other broker, and wait until all have everything."""
         self._away.connect(self._ports[1])
         for name, member in self.members.items():
             member.subscribe(f"end/{name}", None, 1)
@@ -113,7 +113,7 @@ class Audience:
             member.disconnect()
 
     def got(self) -> dict[str, Counter[tuple[str, bytes, int]]]:
-        """Of each client; members of the group together."""
+        """Return what each client has received; members of the group count together."""
         found: dict[str, Counter[tuple[str, bytes, int]]] = {}
         for name, member in self.members.items():
             kept = found.setdefault("group" if name.startswith("member") else name, Counter())

@@ -1,10 +1,10 @@
-"""Access rules, one topic at a time: the first filter that matches decides."""
+"""Evaluate access rules one topic at a time: the first rule that matches decides."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
 from random import Random
 
-from dovetail.settings import Rule
+from dovetail.settings import AccessRule
 from dovetail.topics.names import matches
 
 TOPICS = tuple(
@@ -19,8 +19,8 @@ FILTERS = tuple(
 )
 
 
-def is_allowed(rules: Iterable[Rule], user: str, action: str, topic: str) -> bool:
-    """May the user publish to it, or have what is published there (`subscribe`)?"""
+def is_allowed(rules: Iterable[AccessRule], user: str, action: str, topic: str) -> bool:
+    """May the user publish to this topic, or receive its publications (`subscribe`)?"""
     for rule in rules:
         if rule.user in {"*", user}:
             if any(matches(one, topic) for one in (*rule.deny, *getattr(rule, f"deny_{action}"))):
@@ -30,14 +30,14 @@ def is_allowed(rules: Iterable[Rule], user: str, action: str, topic: str) -> boo
     return False
 
 
-def drawn_rules(random: Random, users: Sequence[str]) -> tuple[Rule, ...]:
-    """One at least: without any, everything is allowed."""
+def draw_rules(random: Random, users: Sequence[str]) -> tuple[AccessRule, ...]:
+    """Draw at least one rule: without rules, everything is allowed."""
 
     def some() -> tuple[str, ...]:
         return tuple(random.choice(FILTERS) for _ in range(random.choice([0, 0, 1, 2])))
 
-    def one() -> Rule:
-        return Rule(
+    def one() -> AccessRule:
+        return AccessRule(
             user=random.choice(["*", *users]),
             publish=some(),
             subscribe=some(),
@@ -48,5 +48,5 @@ def drawn_rules(random: Random, users: Sequence[str]) -> tuple[Rule, ...]:
 
     rules = [one() for _ in range(random.randint(1, 4))]
     if random.random() < 0.7:
-        rules.append(Rule(publish=("#", "$x/#"), subscribe=("#", "$x/#")))
+        rules.append(AccessRule(publish=("#", "$x/#"), subscribe=("#", "$x/#")))
     return tuple(rules)

@@ -1,4 +1,4 @@
-"""Who gets which message: by looking at every subscription, and by a broker's own router."""
+"""Which subscriptions get which message: by scanning all of them, and by a broker's router."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -9,16 +9,16 @@ import pyarrow as pa
 from dovetail.attributes.clauses import key_of
 from dovetail.attributes.grammar import parse
 from dovetail.attributes.space import Space
-from dovetail.attributes.space_registry import Spaces, point_with
+from dovetail.attributes.space_registry import SpaceRegistry, point_with
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.errors import ClientError
-from dovetail.settings import Mqtt
+from dovetail.settings import MqttSettings
 from dovetail.topics.names import check_name, matches, split_shared
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """A message."""
 
     topic: str | None
@@ -26,14 +26,14 @@ class Sent(NamedTuple):
     texts: Mapping[str, str] | None = None
 
 
-class Wanted(NamedTuple):
+class SubscriptionSpec(NamedTuple):
     """A subscription."""
 
     filter: str
     where: str | None = None
 
 
-def messages_table(messages: Sequence[Sent]) -> pa.RecordBatch:
+def messages_table(messages: Sequence[SentMessage]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "id": pa.array(range(len(messages)), pa.int64()),
@@ -50,7 +50,7 @@ def messages_table(messages: Sequence[Sent]) -> pa.RecordBatch:
     )
 
 
-def subscriptions_table(subscriptions: Sequence[Wanted]) -> pa.Table:
+def subscriptions_table(subscriptions: Sequence[SubscriptionSpec]) -> pa.Table:
     return pa.table(
         {
             "id": pa.array([f"s{number}" for number in range(len(subscriptions))], pa.string()),
@@ -71,10 +71,12 @@ def _is_name(topic: str) -> bool:
     return True
 
 
-def by_looking(
-    messages: Iterable[Sent], subscriptions: Sequence[Wanted], spaces: Sequence[Space]
+def match_by_scanning(
+    messages: Iterable[SentMessage],
+    subscriptions: Sequence[SubscriptionSpec],
+    spaces: Sequence[Space],
 ) -> list[list[str]]:
-    """Brute force: `names.matches` and `Where.holds`."""
+    """Match by brute force, with `names.matches` and `WhereClause.holds`."""
     return [
         [
             f"s{number}"
@@ -85,7 +87,7 @@ def by_looking(
     ]
 
 
-def _gets(message: Sent, wanted: Wanted, spaces: Sequence[Space]) -> bool:
+def _gets(message: SentMessage, wanted: SubscriptionSpec, spaces: Sequence[Space]) -> bool:
     shared = split_shared(wanted.filter)
     inner = wanted.filter if shared is None else shared.filter
     topic = message.topic
@@ -103,27 +105,31 @@ def _gets(message: Sent, wanted: Wanted, spaces: Sequence[Space]) -> bool:
     return _read(wanted.where).holds({**numbers, **texts})
 
 
-def by_router(
-    messages: Iterable[Sent], subscriptions: Sequence[Wanted], spaces: Sequence[Space]
+def match_by_router(
+    messages: Iterable[SentMessage],
+    subscriptions: Sequence[SubscriptionSpec],
+    spaces: Sequence[Space],
 ) -> list[list[str]]:
-    """A live broker's tables, with a session for each subscription."""
-    limits = Mqtt()
-    known = Spaces(spaces)
-    router, shared = Router(limits, known), Shared(limits)
+    """Match by the router of a live broker, with a session for each subscription."""
+    limits = MqttSettings()
+    known = SpaceRegistry(spaces)
+    router, shared = Router(limits, known), SharedState(limits)
     for number, wanted in enumerate(subscriptions):
         session = Session(shared, number + 1, f"s{number}")
-        router.subscribe(session, key_of(*known.read(wanted.filter, wanted.where)), 0, 0)
+        router.subscribe(
+            session, key_of(*known.parse_subscription(wanted.filter, wanted.where)), 0, 0
+        )
     return [_received(router, known, message) for message in messages]
 
 
-def _received(router: Router, spaces: Spaces, message: Sent) -> list[str]:
+def _received(router: Router, spaces: SpaceRegistry, message: SentMessage) -> list[str]:
     try:
         topic = (message.topic or "").encode()
         route = router.find(topic)
     except ClientError:
         return []
     point = None
-    space = spaces.governing(topic)
+    space = spaces.space_of_topic(topic)
     if space is not None:
         # As user properties, which are texts.
         numbers = {name: repr(value) for name, value in (message.numbers or {}).items()}

@@ -1,27 +1,27 @@
-"""An engine without Spark: it looks at all clauses of all brokers one by one, as the rules say it.
+"""An engine without Spark: it checks all clauses of all brokers one by one.
 
-Brokers are whatever has a `streamed` part and a disk with rows of an archive.
+Brokers are whatever has a `engine_backlog` part and a disk with rows of an archive.
 """
 
 from collections.abc import Mapping
 from typing import Protocol
 
-from dovetail.api.engine import Entry, Listed, Matched, Question
+from dovetail.api.engine import ClauseChanges, ClauseQuery, ClauseSubscription, EngineMatch
 from dovetail.attributes.space import Space, matches
-from dovetail.attributes.space_registry import Spaces
-from dovetail.broker.archive_queue import waiting_decoder
-from dovetail.broker.engine_backlog import Streamed
+from dovetail.attributes.space_registry import SpaceRegistry
+from dovetail.broker.archive_queue import delivery_context_decoder
+from dovetail.broker.engine_backlog import EngineBacklog
 from dovetail.broker.publication_point import point_of
 from dovetail.broker.store.journal import ArchiveRow
 from dovetail.messages import Message
 from dovetail.topics import names
 
 
-class Served(Protocol):
-    """A broker as an engine sees it."""
+class EngineBroker(Protocol):
+    """The part of a broker that an engine uses."""
 
     @property
-    def streamed(self) -> Streamed: ...
+    def engine_backlog(self) -> EngineBacklog: ...
 
     def rows(self) -> Mapping[int, ArchiveRow]: ...
 
@@ -31,29 +31,31 @@ class Served(Protocol):
 
 
 class OracleEngine:
-    """One history."""
+    """An engine with one history of offsets."""
 
-    def __init__(self, space: Space, brokers: Mapping[str, Served], name: str = "engine") -> None:
+    def __init__(
+        self, space: Space, brokers: Mapping[str, EngineBroker], name: str = "engine"
+    ) -> None:
         self.space = space
         self.brokers = brokers
         self.name = name
         self.offsets: dict[str, int] = {}
-        self.known: dict[str, Listed] = {}
-        self.entries: dict[str, dict[int, Entry]] = {}
+        self.known: dict[str, ClauseChanges] = {}
+        self.entries: dict[str, dict[int, ClauseSubscription]] = {}
 
     def follow(self) -> None:
-        """What there is of clauses."""
+        """Fetch new and removed clauses from all brokers."""
         for name, broker in self.brokers.items():
             while True:
                 known = self.known.get(name)
-                question = Question(
+                question = ClauseQuery(
                     self.space.name,
                     known.life if known else 0,
                     known.version if known else 0,
                     self.offsets.get(name, 0),
                 )
                 broker.begin()
-                listed = self.known[name] = broker.streamed.tell(question)
+                listed = self.known[name] = broker.engine_backlog.clauses_since(question)
                 broker.settle()
                 own = self.entries.setdefault(name, {})
                 if listed.is_whole:
@@ -65,7 +67,7 @@ class OracleEngine:
                     break
 
     def run(self, *, forgets: bool = False) -> int:
-        """One batch; how many publications were looked at. `forgets`: it is killed at the end."""
+        """Run one batch. Return the number of publications. `forgets`: it is killed at the end."""
         rows = [
             (name, sequence, row)
             for name, broker in self.brokers.items()
@@ -80,7 +82,7 @@ class OracleEngine:
         if not forgets:
             self.offsets = ends
             for broker in self.brokers.values():
-                broker.streamed.end(ends)
+                broker.engine_backlog.forget_notes(ends)
             self.follow()
         return len(rows)
 
@@ -106,25 +108,29 @@ class OracleEngine:
                     matched = matched_of(name, sequence, row, ids)
                     self._hand(broker, matched, is_moved=True)
 
-    def _hand(self, broker: Served, matched: Matched, *, is_moved: bool = False) -> set[int]:
+    def _hand(
+        self, broker: EngineBroker, matched: EngineMatch, *, is_moved: bool = False
+    ) -> set[int]:
         broker.begin()
-        missing = broker.streamed.take(self.name, self.space.name, matched, is_moved=is_moved)
+        missing = broker.engine_backlog.deliver(
+            self.name, self.space.name, matched, is_moved=is_moved
+        )
         broker.settle()
         return set(missing)
 
-    def wants(self, one: Entry, row: ArchiveRow) -> bool:
+    def wants(self, one: ClauseSubscription, row: ArchiveRow) -> bool:
         if not names.matches(one.filter, row.topic.decode()):
             return False
         point = point_of(self.space, Message(row.topic, row.payload, properties=row.properties))
-        clause = Spaces([self.space]).clause(one.filter, one.where)
+        clause = SpaceRegistry([self.space]).clause(one.filter, one.where)
         assert point is not None
         assert clause is not None
         return any(matches(box, point) for box in clause.boxes)
 
 
-def matched_of(name: str, sequence: int, row: ArchiveRow, ids: list[int]) -> Matched:
-    waiting = waiting_decoder.decode(row.stream)
-    return Matched(
+def matched_of(name: str, sequence: int, row: ArchiveRow, ids: list[int]) -> EngineMatch:
+    waiting = delivery_context_decoder.decode(row.stream)
+    return EngineMatch(
         name,
         sequence,
         row.topic,

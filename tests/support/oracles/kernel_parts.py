@@ -1,4 +1,4 @@
-"""Parts of kernels, which only compiled code can call, for tests to call."""
+"""Make inner kernels, which only compiled code can call, callable from tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import numba
 compiled: Callable[..., Any] = numba.njit
 
 
-def callable_part(part: Callable[..., Any]) -> Callable[..., Any]:
+def callable_kernel(part: Callable[..., Any]) -> Callable[..., Any]:
     @compiled
     def call(*arguments: Any) -> Any:  # noqa: ANN401
         return part(*arguments)

@@ -1,6 +1,6 @@
-"""An OpenAPI 3.1 description, held against requests and answers.
+"""Check requests and answers against an OpenAPI 3.1 description.
 
-As much of JSON Schema as ours has; a keyword that is not known here is an error.
+It supports the part of JSON Schema that our description uses; any other keyword is an error.
 """
 
 import json
@@ -18,14 +18,14 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-class Description:
-    """One document."""
+class ApiDescription:
+    """An OpenAPI document."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
 
     def operations(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """By method and path."""
+        """Return the operations by method and path."""
         return {
             (method.upper(), path): operation
             for path, item in self.document["paths"].items()
@@ -41,7 +41,7 @@ class Description:
         return None
 
     def check_request(self, operation: dict[str, Any], query: dict[str, str], body: bytes) -> None:
-        """An AssertionError if it is not as described."""
+        """Raise an AssertionError if a request is not as described."""
         parameters = {one["name"]: one["schema"] for one in operation.get("parameters", ())}
         for name, text in query.items():
             self.check(int(text), parameters[name])

@@ -1,6 +1,6 @@
-"""What a store must hold: plain dicts that take the same batches. And batches by their number.
+"""A model of the store: plain dicts that take the same batches. Also batches by number.
 
-And what a kill leaves of it on disk: the parts of a database.
+Also copies of the database files, which are what a kill leaves on disk.
 """
 
 import shutil
@@ -14,9 +14,9 @@ from dovetail.broker.store import tables
 from dovetail.broker.store.database import DATABASE_FILE
 from dovetail.broker.store.journal import Batch, DeliveryRow, MessageRow, SessionRow, StoredState
 
-KEPT = 20
+MESSAGES_STORED = 20
 PARTS = ("", "-wal", "-mark")
-"""Without what is there for those who use it."""
+"""Suffixes of the database files, without the file of shared memory."""
 
 
 def session(name: str = "client") -> SessionRow:
@@ -31,8 +31,8 @@ def delivery(number: int) -> DeliveryRow:
     return DeliveryRow(number, 1, False, 0, False, ())
 
 
-class Model:
-    """The oracle: what the tables must hold."""
+class StoreModel:
+    """The oracle: the rows that the tables must hold."""
 
     def __init__(self) -> None:
         self.state = StoredState(*({} for _ in StoredState._fields))
@@ -68,8 +68,8 @@ class Model:
             del rows[key]
 
 
-def numbered(number: int) -> Batch:
-    """After batch n, messages n - KEPT + 1 to n are there, each owed to two sessions."""
+def numbered_batch(number: int) -> Batch:
+    """After batch n, messages n - PERSISTENT + 1 to n are there, each owed to two sessions."""
     batch = Batch(number)
     batch.sessions = {1: session(f"{number}"), 2: session(f"{number}")}
     batch.messages[number] = message(b"%d" % number * 1_000)
@@ -78,16 +78,17 @@ def numbered(number: int) -> Batch:
         batch.deliveries[receiver, number] = delivery(number)
         batch.incoming[receiver, number % 7 + 1] = True
         batch.incoming[receiver, (number - 3) % 7 + 1] = None
-    if number > KEPT:
-        batch.messages[number - KEPT] = None
-        batch.deliveries[1, number - KEPT] = batch.deliveries[2, number - KEPT] = None
+    if number > MESSAGES_STORED:
+        oldest = number - MESSAGES_STORED
+        batch.messages[oldest] = None
+        batch.deliveries[1, oldest] = batch.deliveries[2, oldest] = None
     return batch
 
 
 def state_after(number: int) -> StoredState:
-    model = Model()
+    model = StoreModel()
     for earlier in range(1, number + 1):
-        model.commit(numbered(earlier))
+        model.commit(numbered_batch(earlier))
     return model.load()
 
 
@@ -102,13 +103,13 @@ def copy_parts(folder: Path, target: Path) -> None:
 
 
 def parts(folder: Path) -> dict[str, bytes]:
-    """What is in them; a file that is not there is as good as empty."""
+    """Return the contents of the database files; a missing file counts as empty."""
     files = {part: folder / f"{DATABASE_FILE}{part}" for part in PARTS}
     return {part: file.read_bytes() if file.exists() else b"" for part, file in files.items()}
 
 
 def as_version_8(folder: Path) -> None:
-    """The last one whose rows have no checksums."""
+    """Convert a store to version 8, the last one whose rows have no checksums."""
     with closing(sqlite3.connect(folder / DATABASE_FILE)) as old:
         for table in tables.ALL:
             old.execute(f"ALTER TABLE {table.name} DROP COLUMN checksum")

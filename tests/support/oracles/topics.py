@@ -1,4 +1,4 @@
-"""What the kernels compute, written in plain Python straight from their descriptions."""
+"""The hashes of topics in plain Python, written from the descriptions of the kernels."""
 
 from dovetail.topics.kernels import hashing
 

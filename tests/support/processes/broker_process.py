@@ -1,7 +1,6 @@
-"""The broker as users run it: `dovetail up` in a process of its own, on this machine.
+"""Runs a broker as users do: `dovetail up` in a process of its own, on this machine.
 
-It is up when `start` returns. What it prints and logs is kept, and shown when a test waits for
-something in vain.
+The broker is up when `start` returns. Its output and log are kept, and shown if a test times out.
 """
 
 import itertools
@@ -41,6 +40,7 @@ _ADDRESSES = {
 def wait_until(
     condition: Callable[[], object], what: str, *, seconds: float = WAIT_SECONDS
 ) -> None:
+    """Wait until `condition()` is true, or fail with `what` was missing."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:g} seconds in vain: {what}"
@@ -58,14 +58,14 @@ port = 0
 certificate = "server.crt"
 key = "server.key"
 """
-"""Two listeners; a test that has them issues the certificate."""
+"""Two listeners; a test that uses them issues the certificate."""
 
 
-class OwnProcess:
-    """A command of Dovetail, running; what it prints and logs is kept, and shown on an error."""
+class ManagedProcess:
+    """A running command of Dovetail. Its output and log are kept, and shown if the test fails."""
 
     launcher: tuple[str, ...] = ()
-    """A command that runs another one, put before it."""
+    """A command that starts the actual one, put before it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -91,13 +91,13 @@ class OwnProcess:
             else:
                 self.kill()
         if error is not None:
-            print(self.said())
+            print(self.output())
 
     def start(self) -> None:
         raise NotImplementedError
 
     def run(self, *arguments: object, folder: Path | None = None) -> None:
-        """Without waiting for anything."""
+        """Start the command without waiting for anything."""
         assert not self.is_running
         self._process = subprocess.Popen(
             [*self.launcher, sys.executable, "-m", "dovetail", *map(str, arguments)],
@@ -122,7 +122,7 @@ class OwnProcess:
         wait_until(
             lambda: not self.is_running or is_up(), "start of the process", seconds=START_SECONDS
         )
-        assert self.is_running, self.said()
+        assert self.is_running, self.output()
 
     @property
     def is_running(self) -> bool:
@@ -138,26 +138,26 @@ class OwnProcess:
         self._process.send_signal(number)
 
     def wait(self) -> int:
-        """For its end; returns the exit code."""
+        """Wait for the end of the process, and return its exit code."""
         assert self._process is not None
         try:
             code = self._process.wait(WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            raise AssertionError(f"it did not end\n{self.said()}") from None
+            raise AssertionError(f"it did not end\n{self.output()}") from None
         for reader in self._readers:
             reader.join(WAIT_SECONDS)
         return code
 
     def stop(self) -> None:
         self.signal(signal.SIGTERM)
-        assert self.wait() == 0, self.said()
+        assert self.wait() == 0, self.output()
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         self.wait()
 
-    # What it says -------------------------------------------------------------------------------
+    # Output ------------------------------------------------------------------------------------
 
     def printed(self) -> str:
         return "".join(self._printed)
@@ -166,15 +166,15 @@ class OwnProcess:
         return "".join(self._logged)
 
     def wait_for_log(self, text: str, *, times: int = 1) -> None:
-        """What a process logs arrives a moment after what it does."""
+        """Wait for a text: log lines arrive a moment after the event."""
         wait_until(lambda: self.log().count(text) >= times, f"{text!r} in\n{self.log()}")
 
-    def said(self) -> str:
+    def output(self) -> str:
         return f"--- printed\n{self.printed()}--- logged\n{self.log()}"
 
 
-class BrokerProcess(OwnProcess):
-    """One broker with its data folder, started as often as a test wants, always on its own port.
+class BrokerProcess(ManagedProcess):
+    """One broker with its data folder, which can start many times on the same port.
 
     `configuration` is the text of its file; the listeners in it should have port 0. Without one it
     listens for MQTT over TCP, and serves HTTP.
@@ -194,12 +194,16 @@ class BrokerProcess(OwnProcess):
         self.file.write_text(configuration)
 
     def start(self, *options: object, announced: bool = True) -> None:
-        """Without an announcement (--quiet), it is up when it accepts; HTTP may come later."""
+        """Start the broker, and wait until it is up.
+
+        If it is not `announced` (--quiet), it is up when it accepts connections; HTTP may come
+        later.
+        """
         self.launch(*options)
         self._wait_for_start(announced)
 
-    def start_plainly(self) -> None:
-        """Without any option but the data folder, as who has read nothing yet."""
+    def start_with_defaults(self) -> None:
+        """Start as a new user does, with no option but the data folder."""
         self.run("up", "--data", self.data)
         self._wait_for_start(announced=True)
 
@@ -215,7 +219,7 @@ class BrokerProcess(OwnProcess):
             }
 
     def launch(self, *options: object) -> None:
-        """Without waiting for anything."""
+        """Start the broker without waiting for anything."""
         self.run("up", "--config", self.file, "--port", self.port, "--data", self.data, *options)
 
     def accepts(self) -> bool:
@@ -226,7 +230,7 @@ class BrokerProcess(OwnProcess):
         return True
 
     def reload(self) -> str:
-        """SIGHUP; returns what was logged about it."""
+        """Send SIGHUP, and return the log lines about the reload."""
         known = len(self._logged)
 
         def answer() -> str:
@@ -234,17 +238,17 @@ class BrokerProcess(OwnProcess):
             return "".join(line for line in lines if "reloaded" in line)
 
         self.signal(signal.SIGHUP)
-        wait_until(answer, f"an answer to SIGHUP\n{self.said()}")
+        wait_until(answer, f"an answer to SIGHUP\n{self.output()}")
         return answer()
 
-    # Where it is --------------------------------------------------------------------------------
+    # Addresses ---------------------------------------------------------------------------------
 
     def port_of(self, kind: str) -> int:
-        """Of a listener, or of "http"."""
+        """Return the port of a kind of listener, or of "http"."""
         return self._ports[kind]
 
     def get(self, path: str) -> tuple[int, str]:
-        """The status and the body of a page."""
+        """Return the status and the body of a page."""
         url = f"http://127.0.0.1:{self.port_of('http')}{path}"
         try:
             with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as response:
@@ -258,14 +262,14 @@ class BrokerProcess(OwnProcess):
         return status, json.loads(body)
 
     def metric(self, name: str) -> float:
-        """Of the process, or of Dovetail: counters end in _total."""
+        """Return a metric, with or without the prefix dovetail_. Counters end in _total."""
         _, body = self.get("/metrics")
         found = re.search(rf"^(?:dovetail_)?{name} (\S+)$", body, re.MULTILINE)
         assert found, f"no {name} in\n{body}"
         return float(found[1])
 
     def resident_bytes(self) -> int:
-        """Memory of the process, as the system counts it."""
+        """Return the resident memory of the process, as the system counts it."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 

@@ -23,11 +23,11 @@ COMMAND_PACKAGES = frozenset(
         "typing-inspection",
     }
 )
-"""What `dovetail --version` imports."""
+"""The packages that `dovetail --version` imports."""
 
 
 def copy_checkout(to: Path) -> Path:
-    """What somebody has after `git clone`, as far as the launcher needs it."""
+    """Copy the files of a `git clone` that the launcher needs."""
     to.mkdir(parents=True)
     for name in ("dovetail", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(ROOT / name, to)
@@ -39,16 +39,16 @@ def copy_checkout(to: Path) -> Path:
 
 
 def only_packages(lock: str, names: frozenset[str]) -> str:
-    """A lock with a few of its packages, which are installed in seconds."""
+    """Return a lock with few of its packages, which install in seconds."""
     entries = re.split(r"^(?=\S)", lock, flags=re.MULTILINE)
     return "".join(entry for entry in entries if entry.partition("==")[0] in names)
 
 
 def programs_without(folder: Path, *prefixes: str) -> str:
-    """A PATH that has every program of this one, but those whose names begin so."""
+    """Return a PATH with all programs of the current one, except names with these prefixes."""
     folder.mkdir()
     for source in os.environ["PATH"].split(os.pathsep):
-        # A PATH taken over from root has folders that others may not read.
+        # A PATH inherited from root has folders that other users may not read.
         if not os.access(source, os.R_OK | os.X_OK):
             continue
         for program in Path(source).glob("*"):

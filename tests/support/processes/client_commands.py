@@ -1,4 +1,4 @@
-"""`dovetail pub` and `dovetail sub` as a shell sees them, in this process or in their own."""
+"""Runs `dovetail pub` and `dovetail sub`, in this process or in their own."""
 
 import io
 import subprocess
@@ -14,8 +14,8 @@ from dovetail.cli import main
 
 
 @dataclass
-class Done:
-    """What a command left behind."""
+class CommandResult:
+    """The exit code and the output of a command."""
 
     returncode: int
     output: bytes
@@ -23,13 +23,13 @@ class Done:
 
     @property
     def text(self) -> str:
-        """The output of a command that has to succeed."""
+        """Return the output; the command must have succeeded."""
         assert (self.returncode, self.errors) == (0, "")
         return self.output.decode()
 
 
-def run(*arguments: object, given: bytes = b"") -> Done:
-    """In this process. Standard input is a file, with its own number."""
+def run(*arguments: object, given: bytes = b"") -> CommandResult:
+    """Run a command in this process. Standard input is a file with its own descriptor."""
     output, errors = io.BytesIO(), io.StringIO()
     stdout = io.TextIOWrapper(output, write_through=True)
     with tempfile.TemporaryFile() as file:
@@ -43,21 +43,21 @@ def run(*arguments: object, given: bytes = b"") -> Done:
             pytest.raises(SystemExit) as ended,
         ):
             main()
-        return Done(int(ended.value.code or 0), output.getvalue(), errors.getvalue())
+        return CommandResult(int(ended.value.code or 0), output.getvalue(), errors.getvalue())
 
 
-def refusal(done: Done) -> str:
-    """The one or two lines of an error that a user can read."""
-    assert done.returncode == 2, done
-    assert done.output == b""
-    lines = done.errors.splitlines()
+def refusal(result: CommandResult) -> str:
+    """Return the error of a command: one or two lines, without a traceback."""
+    assert result.returncode == 2, result
+    assert result.output == b""
+    lines = result.errors.splitlines()
     assert 1 <= len(lines) <= 2
     assert lines[0].startswith("dovetail: error: ")
-    return done.errors.removeprefix("dovetail: error: ")
+    return result.errors.removeprefix("dovetail: error: ")
 
 
 def start(*arguments: object) -> "subprocess.Popen[str]":
-    """In a process of its own."""
+    """Start a command in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "dovetail", *map(str, arguments)],
         stdin=subprocess.PIPE,

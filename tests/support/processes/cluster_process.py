@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 from dovetail.cluster.addresses import Address
-from dovetail.cluster.link_settings import ClusterLinks
-from dovetail.cluster.node_settings import ClusterPart
-from dovetail.node.broker import Node, run_node
-from dovetail.settings import Http, Listener, Settings
+from dovetail.cluster.link_settings import LinkSettings
+from dovetail.cluster.node_settings import NodeSettings
+from dovetail.node.broker import BrokerNode, run_node
+from dovetail.settings import HttpSettings, ListenerSettings, Settings
 
 HOST = "127.0.0.1"
 
 
-def announce(node: Node) -> None:
+def announce(node: BrokerNode) -> None:
     print(f"{node.name} is up", flush=True)
 
 
@@ -25,14 +25,14 @@ def main(
     settings = Settings(
         name=name,
         data=str(Path(folder) / name),
-        listeners=(Listener(kind="tcp", host=HOST, port=int(port)),),
-        http=Http(enabled=False),
+        listeners=(ListenerSettings(kind="tcp", host=HOST, port=int(port)),),
+        http=HttpSettings(enabled=False),
     )
     run_node(
         settings,
         announce=announce,
-        cluster=ClusterPart(
-            ClusterLinks(
+        cluster=NodeSettings(
+            LinkSettings(
                 name=name,
                 host=HOST,
                 port=int(node_port),

@@ -1,6 +1,6 @@
-"""Several brokers as users start them: `dovetail up --brokers`, `up --workers` or `dovetail node`.
+"""Runs several brokers as users do: `dovetail up --brokers`, `up --workers` or `dovetail node`.
 
-All are up when `start` returns. What they print and log is kept, and shown when a test fails.
+All brokers are up when `start` returns. Their output and log are kept, and shown if a test fails.
 """
 
 import json
@@ -8,7 +8,7 @@ import re
 import urllib.request
 from pathlib import Path
 
-from support.processes.broker_process import WAIT_SECONDS, OwnProcess
+from support.processes.broker_process import WAIT_SECONDS, ManagedProcess
 
 ANY_PORTS = """
 [[listeners]]
@@ -35,8 +35,8 @@ lon = [-180, 180]
 _PLACE = re.compile(r"(MQTT, TLS|MQTT|WebSocket|HTTP|links) +(?:\w+://)?\S*?:(\d+)")
 
 
-class FleetProcess(OwnProcess):
-    """One command, with the folder that it is given in."""
+class FleetProcess(ManagedProcess):
+    """One command, run in a given folder."""
 
     def __init__(self, folder: Path, *arguments: object) -> None:
         super().__init__()
@@ -48,16 +48,16 @@ class FleetProcess(OwnProcess):
         self.wait_for_start(lambda: "Ctrl-C stops" in self.printed())
 
     def children(self) -> list[int]:
-        """Processes that it has started and that are there."""
+        """Return the ids of its running child processes."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
         return [*map(int, children.read_text().split())]
 
     def ports(self, kind: str) -> list[int]:
-        """Of what is announced as MQTT, WebSocket, HTTP or links, in the brokers' order."""
+        """Return the announced ports of MQTT, WebSocket, HTTP or links, in the brokers' order."""
         return [int(port) for found, port in _PLACE.findall(self.printed()) if found == kind]
 
     def metric(self, name: str, number: int = 0) -> float:
-        """Of one of the brokers."""
+        """Return a metric of one of the brokers."""
         found = re.search(rf"^{name} (\S+)$", self.get("/metrics", number), re.MULTILINE)
         assert found, name
         return float(found[1])
@@ -71,8 +71,8 @@ class FleetProcess(OwnProcess):
         return json.loads(self.get(path, number))
 
 
-def is_there(pid: int) -> bool:
-    """And no zombie."""
+def process_exists(pid: int) -> bool:
+    """Return True if the process runs and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
     except OSError:

@@ -1,8 +1,8 @@
-"""The same hostile packets over real sockets, to a broker in a process of its own.
+"""Sends hostile packets over real sockets, to a broker in a process of its own.
 
-What the pure core cannot show: connections that are reset, half open or never read, all at once.
-Nobody here waits for an answer but the good client, which has to be served before, meanwhile and
-after. In the end the process lives, has written no traceback, and its memory is bounded.
+This tests what the pure core cannot show: connections that are reset, half open or never read, all
+at once. Only the good client waits for answers; the broker must serve it before, during and after
+the attack. At the end the process runs, has written no traceback, and its memory is bounded.
 """
 
 import contextlib
@@ -27,11 +27,11 @@ from dovetail.codec.packets import (
     Packet,
     PacketType,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
 )
-from support.strategies.fuzzing import PROGRESS_SECONDS, Broken, resident_bytes
+from support.strategies.fuzzing import PROGRESS_SECONDS, BrokerViolation, resident_bytes
 from support.strategies.hostile_packets import VERSIONS, HostilePackets, pick
 
 OPEN_MAX = 40
@@ -66,7 +66,7 @@ session_expiry_max_seconds = 60
 
 @contextmanager
 def broker() -> Iterator[tuple[str, int, "subprocess.Popen[str]"]]:
-    """`dovetail up`, as its users start it. Whatever it says on standard error is a failure."""
+    """Run `dovetail up` as users do. Any output on standard error is a failure."""
     with tempfile.TemporaryDirectory(prefix="dovetail-fuzz-") as folder:
         configuration = Path(folder) / "dovetail.toml"
         configuration.write_text(_CONFIGURATION)
@@ -84,12 +84,12 @@ def broker() -> Iterator[tuple[str, int, "subprocess.Popen[str]"]]:
                 yield ("127.0.0.1", _announced_port(process), process)
                 process.terminate()
                 if process.wait(START_SECONDS_MAX):
-                    raise Broken(f"the broker ended with exit code {process.returncode}")
+                    raise BrokerViolation(f"the broker ended with exit code {process.returncode}")
             finally:
                 process.kill()
         said = errors.read_text(errors="replace")
         if said:
-            raise Broken(f"the broker complained:\n{said[-4_000:]}")
+            raise BrokerViolation(f"the broker complained:\n{said[-4_000:]}")
 
 
 def _announced_port(process: "subprocess.Popen[str]") -> int:
@@ -98,11 +98,11 @@ def _announced_port(process: "subprocess.Popen[str]") -> int:
         word, _, address = line.strip().partition(" ")
         if word == "MQTT":
             return int(address.strip().rpartition(":")[2])
-    raise Broken("the broker did not start")
+    raise BrokerViolation("the broker did not start")
 
 
 class GoodClient:
-    """Speaks when it is asked to, and insists on answers."""
+    """A well-behaved client that requires correct answers."""
 
     def __init__(self, address: tuple[str, int], version: int) -> None:
         self._version = version
@@ -111,7 +111,7 @@ class GoodClient:
         self.send(Connect(version, f"good-{version}"))
         answer = self.receive()
         if not isinstance(answer, Connack) or answer.reason:
-            raise Broken(f"a good client was answered with {answer}")
+            raise BrokerViolation(f"a good client was answered with {answer}")
 
     def send(self, *packets: Packet) -> None:
         self._socket.sendall(b"".join(codec.encode(self._version, packet) for packet in packets))
@@ -127,25 +127,25 @@ class GoodClient:
             try:
                 more = self._socket.recv(65_536)
             except TimeoutError:
-                raise Broken("a good client got no answer") from None
+                raise BrokerViolation("a good client got no answer") from None
             if not more:
-                raise Broken("a good client was cut off")
+                raise BrokerViolation("a good client was cut off")
             self._data += more
 
     def expect(self, *packets: Packet) -> None:
-        """These, in whatever order."""
+        """Receive these packets, in any order."""
         wanted = list(packets)
         while wanted:
             packet = self.receive()
             if packet not in wanted:
-                raise Broken(f"a good client got {packet}, and waits for {wanted}")
+                raise BrokerViolation(f"a good client got {packet}, and waits for {wanted}")
             wanted.remove(packet)
 
     def talk(self) -> None:
-        """A message to itself with each QoS."""
+        """Send itself a message with each QoS."""
         name = f"good/{self._version}"
         self.send(Subscribe(1, [SubscriptionRequest(name, 2)]))
-        self.expect(Reasons(PacketType.SUBACK, 1, [2]))
+        self.expect(SubscriptionAck(PacketType.SUBACK, 1, [2]))
         topic = name.encode()
         self.send(Publish(topic, b"0"))
         self.expect(Publish(topic, b"0"))
@@ -163,7 +163,7 @@ class GoodClient:
 
 
 class HostileClients:
-    """Connections that are opened, fed and dropped, in ways that a seed decides."""
+    """Connections that are opened, used and dropped, as a seed decides."""
 
     def __init__(self, address: tuple[str, int], random: Random) -> None:
         self._address = address
@@ -171,8 +171,8 @@ class HostileClients:
         self._packets = HostilePackets(random)
         self._open: list[socket.socket] = []
 
-    def come(self) -> int:
-        """Another one; returns how many packets it sent."""
+    def connect(self) -> int:
+        """Open another connection, and return how many packets it sent."""
         random = self._random
         if len(self._open) >= OPEN_MAX:
             self._drop(self._open.pop(0))
@@ -215,7 +215,7 @@ class HostileClients:
             while connection.recv(65_536):
                 pass
 
-    def leave(self) -> None:
+    def close(self) -> None:
         while self._open:
             self._drop(self._open.pop())
 
@@ -226,7 +226,7 @@ def attack(
     packets: int,
     show: Callable[[str], None] = lambda _line: None,
 ) -> int:
-    """Returns how many packets were sent; raises `Broken` if a good client suffers."""
+    """Return how many packets were sent. Raise `Broken` if the good client is not served."""
     hostile = HostileClients(address, Random(seed))
     sent = connections = 0
     started = shown = time.monotonic()
@@ -234,14 +234,14 @@ def attack(
         while sent < packets:
             if connections % GOOD_CONNECTIONS == 0:
                 GoodClient(address, pick(Random(connections), (MQTT_3_1_1, MQTT_5))).talk()
-            sent += hostile.come()
+            sent += hostile.connect()
             connections += 1
             if time.monotonic() - shown >= PROGRESS_SECONDS:
                 shown = time.monotonic()
                 rate = sent / (shown - started)
                 show(f"{sent:>9,} of {packets:,} packets, {rate:,.0f} a second")
     finally:
-        hostile.leave()
+        hostile.close()
     for version in VERSIONS:
         GoodClient(address, version).talk()
     return sent
@@ -254,20 +254,20 @@ def run_live(
     *,
     show: Callable[[str], None] = lambda _line: None,
 ) -> None:
-    """Against HOST:PORT, or against a broker of our own."""
+    """Attack HOST:PORT, or a broker of our own."""
     if address:
         host, _, port = address.rpartition(":")
         sent = attack((host, int(port)), seed, packets, show)
         show(f"{sent:,} packets; a good client is served as before")
         return
     with broker() as (host, number, process):
-        # Once before, so that what every broker needs does not count as growth.
+        # One round first, so that memory that every broker needs does not count as growth.
         attack((host, number), seed + 1, packets // 10)
         before = resident_bytes(process.pid)
         sent = attack((host, number), seed, packets, show)
         if process.poll() is not None:
-            raise Broken("the broker is gone")
+            raise BrokerViolation("the broker is gone")
         after = resident_bytes(process.pid)
         if after - before > GROWN_BYTES_MAX:
-            raise Broken(f"the broker grew from {before >> 20} to {after >> 20} MB")
+            raise BrokerViolation(f"the broker grew from {before >> 20} to {after >> 20} MB")
     show(f"{sent:,} packets; the broker had {before >> 20} MB, and has {after >> 20}: all is well")

@@ -1,4 +1,4 @@
-"""A real broker of other make, for tests of clients and of what brokers are known to do."""
+"""Runs Mosquitto, to test our clients and to compare our broker with it."""
 
 import os
 import subprocess
@@ -80,7 +80,7 @@ class Mosquitto:
             self._logged.notify_all()
 
     def wait_for_log(self, wanted: Callable[[str], bool]) -> str:
-        """The first such line; empty when Mosquitto ended."""
+        """Return the first such line; empty if Mosquitto has ended."""
         with self._logged:
             assert self._logged.wait_for(lambda: any(map(wanted, self._log)), WAIT_SECONDS), (
                 "\n".join(self._log)
@@ -106,7 +106,7 @@ class Mosquitto:
         subprocess.run(command, input=data, check=True, timeout=WAIT_SECONDS)
 
     def subscriber(self, *options: str) -> "subprocess.Popen[str]":
-        """A mosquitto_sub that is subscribed when this returns."""
+        """Start a mosquitto_sub, and wait until it has subscribed."""
         known = len(self._log)
         process = subprocess.Popen(
             [program("mosquitto_sub"), "-p", str(self.port), *options],
@@ -120,7 +120,7 @@ class Mosquitto:
         return process
 
     def sys_topics(self) -> set[str]:
-        """The names under `$SYS`. The configuration needs a sys_interval of a second."""
+        """Return the topics under `$SYS`. The configuration needs a sys_interval of a second."""
         found: set[str] = set()
         rounds = 0
         process = self.subscriber("-t", "$SYS/#", "-F", "%t")

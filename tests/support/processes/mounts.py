@@ -1,4 +1,4 @@
-"""Small file systems of their own, for tests of what happens when a disk is full or read-only."""
+"""Small file systems, for tests with a disk that is full or read-only."""
 
 import contextlib
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """A file system of this size; where mounting is not allowed, the test is skipped."""
+    """Mount a file system of this size, or skip the test where mounting is not allowed."""
     folder.mkdir()
     mount("-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder))
     try:
@@ -20,7 +20,7 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Take what room is left, until the file is removed."""
+    """Fill the disk with a file, and return the file."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(4_096)):
@@ -30,7 +30,7 @@ def fill(disk: Path) -> Path:
 
 @contextlib.contextmanager
 def read_only(path: Path) -> Iterator[None]:
-    """Nobody can write to this file or folder, not even root, who is not asked for rights."""
+    """Make a file or folder read-only, even for root."""
     mount("--bind", str(path), str(path))
     try:
         mount("-o", "remount,bind,ro", str(path))
@@ -40,7 +40,7 @@ def read_only(path: Path) -> Iterator[None]:
 
 
 def unmount(path: Path) -> None:
-    """Java may have a file open there that it was refused room for, until it is tidied away."""
+    """Unmount, and wait for Java to close a file that did not fit on the disk."""
     if subprocess.run(["umount", str(path)], capture_output=True, check=False).returncode:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
 

@@ -1,27 +1,28 @@
-"""TCP ports that stay ours for as long as a test needs them, also while nobody listens there.
+"""Reserves TCP ports for a test, even while nobody listens there.
 
 A reservation is a socket that is bound and does not listen. On Linux:
 
-- The system chooses the port, so two reservations never meet, whatever process they are in.
-- The system gives a bound port to no client as its own, and to nobody who asks for any free port.
-- It is for every address of this machine, of IPv4 and of IPv6.
-- A server that sets SO_REUSEADDR, as servers do, may bind and listen there all the same, as often
-  as it starts again. A connection is refused while no server listens.
+- The system chooses the port, so two reservations never collide, even in different processes.
+- The system gives a bound port neither to a client as its own, nor to a server that asks for any
+  free port.
+- It holds for every address of this machine, of IPv4 and of IPv6.
+- A server that sets SO_REUSEADDR, as servers do, may bind and listen there, as often as it starts.
+  A connection is refused while no server listens.
 
-A reservation ends with `close`, or when nobody refers to it any more.
+A reservation ends with `close`, or when no reference to it is left.
 """
 
 import errno
 import socket
 import weakref
 
-from support.clusters.held_messages import Held
+from support.clusters.closing_context import ClosingContext
 
 _BLOCKS_TRIED_MAX = 100
 
 
-class ReservedPort(Held):
-    """Any free port, or `port`: an OSError says that another program has that one."""
+class ReservedPort(ClosingContext):
+    """Any free port, or `port`; an OSError means that another program has it."""
 
     def __init__(self, port: int = 0) -> None:
         bound = _bound(port)
@@ -32,8 +33,8 @@ class ReservedPort(Held):
         self._end()
 
 
-class ReservedPorts(Held):
-    """`count` ports, one behind the other, from `first` on."""
+class ReservedPorts(ClosingContext):
+    """`count` consecutive ports, from `first` on."""
 
     def __init__(self, count: int) -> None:
         for _ in range(_BLOCKS_TRIED_MAX):
@@ -42,11 +43,11 @@ class ReservedPorts(Held):
             try:
                 for port in range(self.first + 1, self.first + count):
                     self._reserved.append(ReservedPort(port))
-            except (OSError, OverflowError):  # taken, or behind the last
+            except (OSError, OverflowError):  # taken, or beyond the last
                 self.close()
             else:
                 return
-        raise OSError(errno.EADDRINUSE, f"no {count} free ports one behind the other")
+        raise OSError(errno.EADDRINUSE, f"no {count} consecutive free ports")
 
     def close(self) -> None:
         for one in self._reserved:

@@ -1,8 +1,9 @@
-"""A process that is supervised, and does what it is told in its one line: `python -m ...`.
+"""A supervised process that follows a script, which it reads from standard input: `python -m ...`.
 
-`{"folder": ..., "name": ..., "steps": [...]}`: a step that is a text waits for the file of that
-name in the folder; any other is said, and an error ends it. Then it stays. A signal leaves a file
-there, and SIGTERM ends it; each life leaves one too.
+The script is one line: `{"folder": ..., "name": ..., "steps": [...]}`. A step that is a text waits
+for the file of that name in the folder. Any other step is printed, and an error ends the process.
+After the last step the process waits. Each start and each signal leaves a file in the folder, and
+SIGTERM ends the process.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""An MQTT server that does as it is told, for answers that no real one can be made to give."""
+"""An MQTT server with scripted answers, which no real server would give."""
 
 import socket
 import threading
@@ -7,18 +7,18 @@ from contextlib import suppress
 from io import BufferedReader
 from typing import Self
 
-from support.clusters.held_messages import Held
+from support.clusters.closing_context import ClosingContext
 from support.processes.broker_process import WAIT_SECONDS
 
 CONNACK = b"\x20\x03\x00\x00\x00"
 DISCONNECT_OF_CLIENT = b"\xe0\x00"
 
 CLOSE = b""
-"""As an answer: the connection is closed."""
+"""The answer that closes the connection."""
 
 
-class ScriptedServer(Held):
-    """Takes one connection after the other; each has its list of answers, one a packet."""
+class ScriptedServer(ClosingContext):
+    """Accepts one connection after the other; each has a list of answers, one per packet."""
 
     def __init__(self, *connections: Iterable[bytes]) -> None:
         self.packets: list[bytes] = []
@@ -59,7 +59,7 @@ class ScriptedServer(Held):
 
 
 def _read_packet(stream: BufferedReader) -> bytes:
-    """Empty at the end."""
+    """Read one packet; empty at the end of the stream."""
     head = stream.read(1)
     length = shift = 0
     while head:

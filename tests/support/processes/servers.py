@@ -1,7 +1,7 @@
-"""Programs of others that tests run: where they are, and what happens without them.
+"""Finds other programs that tests run, and skips tests without them.
 
-A test without its server is skipped where people develop and fails in continuous integration (`CI`
-is set): what is never skipped there cannot rot. `scripts/servers.sh` installs them.
+A test without its server is skipped on a developer's machine. In continuous integration (`CI` is
+set) it fails, so that it cannot be skipped for ever. `scripts/servers.sh` installs the programs.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-# Servers are often installed where only root looks.
+# Servers are often installed in folders of root's PATH.
 _MORE_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
 
 
@@ -24,7 +24,7 @@ def in_continuous_integration() -> bool:
 
 
 def program(name: str) -> Path:
-    """Where it is; otherwise ends the test, as skipped or, in continuous integration, failed."""
+    """Return the path of a program. Without it the test is skipped, or fails in CI."""
     found = find_program(name)
     if found is None:
         reason = f"{name} is not installed (scripts/test without arguments installs it, as root)"
@@ -35,7 +35,7 @@ def program(name: str) -> Path:
 
 
 def needs(*names: str) -> pytest.MarkDecorator:
-    """For tests, classes and `pytestmark`. In continuous integration the test runs and fails."""
+    """Mark tests that need these programs. In continuous integration they run and fail."""
     missing = [name for name in names if find_program(name) is None]
     return pytest.mark.skipif(
         bool(missing) and not in_continuous_integration(),

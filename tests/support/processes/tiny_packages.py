@@ -1,7 +1,7 @@
-"""Packages of a few bytes in a folder that pip takes for its registry: set-ups that take a second.
+"""A registry for pip with packages of a few bytes, so that a set-up takes a second.
 
-Locks name them with their hashes, as real ones do. A package whose `gate` is a FIFO is built from
-source, and waits there until a test lets it through.
+Locks name the packages with their hashes, as real ones do. A package with a FIFO as its `gate` is
+built from source, and the build waits until a test opens the gate.
 """
 
 import base64
@@ -27,7 +27,7 @@ _PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-pa
 
 
 class Registry:
-    """A folder of packages, and the environment in which pip knows nothing else."""
+    """A folder of packages, and an environment in which pip knows no other registry."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -37,7 +37,7 @@ class Registry:
     def add(
         self, name: str, version: str = "1", *, code: str = "", gate: Path | None = None
     ) -> str:
-        """Put a package there, a module of the same name, and return its entry in a lock."""
+        """Add a package with a module of the same name, and return its entry in a lock."""
         wheel = f"{name}-{version}-py3-none-any.whl"
         content = _wheel(name, version, code)
         if gate is None:

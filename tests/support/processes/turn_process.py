@@ -1,12 +1,12 @@
-"""A broker as users run it, which measures the turns of its event loop.
+"""A broker process that measures the turns of its event loop.
 
-A turn lasts from one callback of ours to the next: each one schedules the one after it. What counts
-is the processor time of the loop's thread, so that other programs on the machine hardly matter, nor
-how long the thread has waited for the disk's. A loop that measures never sleeps, so it measures
-only when told to: from SIGUSR1 to SIGUSR2.
+A turn lasts from one callback of ours to the next; each callback schedules the next one. The
+measure is the processor time of the loop's thread, so other programs and waiting for the store's
+thread hardly matter. A loop that measures never sleeps, so it measures only from SIGUSR1 to
+SIGUSR2.
 
-As a program this is the launcher of the process: it gets the command to run as its arguments, and
-runs it in its own process.
+As a program this module is a launcher: its arguments are a command, which it runs in its own
+process.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from support.processes.broker_process import BrokerProcess, wait_until
 _TESTS = Path(__file__).parents[2]
 _QUIET_SECONDS = 0.001
 _QUIET_TURNS = 100
-"""So many short turns, one behind the other: nothing that takes long is under way any more."""
+"""After this many consecutive short turns no long work is under way any more."""
 
 
 class TurnMeter:
-    """The longest turn of a loop; `tell` gets it, in seconds."""
+    """Measures the longest turn of a loop, and passes it to `report`, in seconds."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, tell: Callable[[float], object]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[float], object]) -> None:
         self._loop = loop
-        self._tell = tell
+        self._report = report
         self._is_on = self._is_ending = False
         self._quiet = 0
         self._last = self._longest = 0.0
@@ -46,7 +46,7 @@ class TurnMeter:
         self._loop.call_soon(self._turn)
 
     def end(self) -> None:
-        """Not before what is under way is done."""
+        """End the measurement when the work under way is done."""
         self._is_ending = True
         self._quiet = 0
 
@@ -58,26 +58,26 @@ class TurnMeter:
         self._quiet = self._quiet + 1 if seconds < _QUIET_SECONDS else 0
         if self._is_ending and self._quiet > _QUIET_TURNS:
             self._is_on = False
-            self._tell(self._longest)
+            self._report(self._longest)
         else:
             self._loop.call_soon(self._turn)
 
 
 class TurnBroker(BrokerProcess):
-    """One that is told when to measure."""
+    """A broker whose turns a test can measure."""
 
     launcher = ("env", f"PYTHONPATH={_TESTS}", sys.executable, "-m", __name__)
 
-    def begin_to_measure(self) -> None:
+    def start_measuring(self) -> None:
         begun = self.printed().count("measuring\n")
         self.signal(signal.SIGUSR1)
         wait_until(lambda: self.printed().count("measuring\n") > begun, "the measurement")
 
     def longest_turn(self) -> float:
-        """Since the measurement began, and until nothing that takes long is left; in seconds."""
+        """End the measurement, and return its longest turn in seconds."""
         known = len(self._turns())
         self.signal(signal.SIGUSR2)
-        wait_until(lambda: len(self._turns()) > known, f"a quiet loop\n{self.said()}")
+        wait_until(lambda: len(self._turns()) > known, f"a quiet loop\n{self.output()}")
         return self._turns()[-1]
 
     def _turns(self) -> list[float]:

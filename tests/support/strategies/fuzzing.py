@@ -1,20 +1,21 @@
-"""Hostile clients against the broker: `scripts/fuzz` at length, tests/broker/test_fuzz.py in short.
+"""Fuzz the broker with hostile clients: `scripts/fuzz` is long, tests/broker/test_fuzz.py short.
 
-A run is rounds, a round is some thousand events on one of four brokers (as it comes, with access
-rules, with little to offer, with tight limits), and all of it follows from the seed. The broker is
-the pure core, on a clock and a disk that the round commands: both may fail it. After every event:
+A run consists of rounds. A round is some thousand events on one of four brokers (default settings,
+with access rules, with few features, with tight limits). The seed determines everything. The broker
+is the pure core, with a clock and a disk that the round controls; the disk may fail. After every
+event:
 
-- Nothing was raised, and a link that was closed stays so.
-- Whatever a client got is made of packets, in an order that a client can expect, none larger than
-  it takes, and none behind a last word.
-- Who speaks version 5 and was cut off was told why, with a code of failure. Silence is for those
-  who never said CONNECT, and for those who said goodbye themselves.
+- No exception was raised, and a closed link stays closed.
+- Each client got whole packets, in a valid order, none larger than its limit, and none after a
+  DISCONNECT.
+- A client of version 5 whose connection the broker ended got a failure code, unless it never sent a
+  CONNECT or had sent a DISCONNECT itself.
 
-Now and then well-behaved clients have to find everything as it should be; and when a round is over,
-its clients gone and their sessions expired, the broker has to be what it was before: not a session,
-subscription, timer, row or byte more.
+At times well-behaved clients check that everything works. At the end of a round its clients are
+gone and their sessions expired. Then the broker must have no session, subscription, timer, row or
+byte more than before.
 
-A failure is shrunk to the events that it needs, written to a file, and `--replay FILE` shows it.
+A failure is shrunk to the events that it needs and written to a file; `--replay FILE` repeats it.
 """
 
 import argparse
@@ -37,9 +38,9 @@ from typing import Any, Final, NamedTuple
 
 from dovetail import codec
 from dovetail.broker.auth.access import AccessRules
-from dovetail.broker.auth.session_owner import Ownership
-from dovetail.broker.client_link import Link
-from dovetail.broker.outlet import Outlet, Peer, State
+from dovetail.broker.auth.session_owner import OwnershipRules
+from dovetail.broker.client_link import ClientLink
+from dovetail.broker.outlet import LinkState, Outlet, RemoteEnd
 from dovetail.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -51,11 +52,11 @@ from dovetail.codec.packets import (
     PacketType,
     Ping,
     Publish,
-    Reasons,
+    SubscriptionAck,
 )
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
-from dovetail.settings import Rule
+from dovetail.settings import AccessRule
 from support.brokers.harness import Client, World
 from support.strategies.hostile_packets import VERSIONS, HostilePackets, pick
 
@@ -70,22 +71,22 @@ JOINED_MAX = 60
 
 GROWN_OBJECTS_MAX = 5_000
 GROWN_BYTES_MAX = 16 << 20
-"""Between the first quarter of a long run and its end. Caches are full by then, and a leak of one
-object in a hundred packets shows."""
+"""Allowed growth between the first quarter of a long run and its end. Caches are full by then, and
+a leak of one object in a hundred packets shows."""
 
 GROWTH_PACKETS_MIN = 100_000
-"""Shorter runs fill caches, and say nothing about growth."""
+"""Shorter runs still fill caches, so their growth means nothing."""
 
 _FAILURE = 0x80
 _PINGRESP = Ping(PacketType.PINGRESP)
 _RULES = (
-    Rule(user="canary", publish=("canary/#",), subscribe=("canary/#",)),
-    Rule(user="", publish=("a/#", "+/b", "s/1"), subscribe=("a/#", "+/b", "s/1", "$SYS/#")),
-    Rule(user="u*", publish=("#", "$x/#", "%u/%c/#"), subscribe=("#", "%u/%c/#")),
-    Rule(user="u*", deny_publish=("canary/#", "a/secret/#"), deny_subscribe=("canary/#",)),
+    AccessRule(user="canary", publish=("canary/#",), subscribe=("canary/#",)),
+    AccessRule(user="", publish=("a/#", "+/b", "s/1"), subscribe=("a/#", "+/b", "s/1", "$SYS/#")),
+    AccessRule(user="u*", publish=("#", "$x/#", "%u/%c/#"), subscribe=("#", "%u/%c/#")),
+    AccessRule(user="u*", deny_publish=("canary/#", "a/secret/#"), deny_subscribe=("canary/#",)),
 )
 _LIMITS: Final[dict[str, dict[str, Any]]] = {
-    "open": {"ownership": Ownership(allows_takeover=True)},
+    "open": {"ownership": OwnershipRules(allows_takeover=True)},
     "rules": {"rules": _RULES},
     "few": {
         "maximum_qos": 1,
@@ -116,17 +117,17 @@ _LIMITS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 _UNREAD: Final = (0.0, 0.0, 0.3, 0.6, 1.2)
-"""How much of the backlog that a client may have, a client has."""
+"""Unread bytes of a client, as a share of the allowed backlog."""
 
 WORLDS: Final = tuple(_LIMITS)
 
 
-class Broken(Exception):  # noqa: N818
-    """The broker did what it must not."""
+class BrokerViolation(Exception):  # noqa: N818
+    """The broker broke a rule."""
 
 
-class Event(NamedTuple):
-    """Something that happens to the broker: see `Arena` for the kinds."""
+class FuzzEvent(NamedTuple):
+    """An event for the broker: see `Arena` for the kinds."""
 
     kind: str
     link: int = 0
@@ -137,8 +138,8 @@ class Event(NamedTuple):
         return [self.kind, self.link, base64.b64encode(self.data).decode(), self.value]
 
     @staticmethod
-    def from_json(row: list[Any]) -> "Event":
-        return Event(row[0], row[1], base64.b64decode(row[2]), row[3])
+    def from_json(row: list[Any]) -> "FuzzEvent":
+        return FuzzEvent(row[0], row[1], base64.b64decode(row[2]), row[3])
 
     def __str__(self) -> str:
         parts = [self.kind]
@@ -155,10 +156,10 @@ class Event(NamedTuple):
 # One hostile connection ---------------------------------------------------------------------------
 
 
-class Hostile:
-    """The other end of a link, and what it has a right to expect."""
+class HostileLink:
+    """The client end of a link, which checks what the broker sends."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ClientLink) -> None:
         self.link = link
         self.stream = bytearray()
         self.asked: Connect | None = None
@@ -172,7 +173,7 @@ class Hostile:
         self._resumed = False
 
     def take(self) -> None:
-        """As the shell does: take what there is to write, and say how much is still unwritten."""
+        """Take the bytes to write, as the shell does, and report how many are unwritten."""
         link = self.link
         if link.outgoing:
             data = b"".join(link.outgoing)
@@ -185,7 +186,7 @@ class Hostile:
             self._check_end()
 
     def read(self, unsent: int) -> None:
-        """It has read all but these bytes, and reads on if there are none."""
+        """Read all but these bytes. With none left, the client keeps reading."""
         self._reads = not unsent
         self._unsent = unsent
         if not self.link.is_closed:
@@ -198,7 +199,7 @@ class Hostile:
         while at < size:
             length = codec.decode_length(data, at + 1)
             if length is None or length[0] + length[1] > size:
-                raise Broken("a client got a part of a packet")
+                raise BrokerViolation("a client got a part of a packet")
             end = length[0] + length[1]
             packet = codec.decode(version, data[at], data[length[1] : end])
             self._check_packet(packet, end - at)
@@ -207,28 +208,30 @@ class Hostile:
     def _check_packet(self, packet: Packet, size: int) -> None:
         limit = self.link.packet_bytes_max
         if limit is not None and size > limit:
-            raise Broken(f"a packet of {size} bytes for a client that takes {limit}: {packet}")
+            raise BrokerViolation(
+                f"a packet of {size} bytes for a client that takes {limit}: {packet}"
+            )
         if isinstance(packet, Connack) != (self._last is None):
-            raise Broken(f"{packet} comes after {self._last}")
+            raise BrokerViolation(f"{packet} comes after {self._last}")
         if isinstance(self._last, Disconnect) or (
             isinstance(self._last, Connack) and self._last.reason
         ):
-            raise Broken(f"{packet} comes after the last word, {self._last}")
+            raise BrokerViolation(f"{packet} comes after the last word, {self._last}")
         self._last = packet
         if isinstance(packet, Publish):
             self._check_publish(packet)
         elif isinstance(packet, Connack):
             self.connected = packet.reason == ReasonCode.SUCCESS
             self._resumed = packet.session_present
-        elif packet != _PINGRESP and not isinstance(packet, (Ack, Reasons, Disconnect)):
-            raise Broken(f"a server does not send {packet}")
+        elif packet != _PINGRESP and not isinstance(packet, (Ack, SubscriptionAck, Disconnect)):
+            raise BrokerViolation(f"a server does not send {packet}")
 
     def _check_publish(self, packet: Publish) -> None:
         if packet.duplicate and not self._resumed:
-            raise Broken(f"a duplicate of what this session never saw: {packet}")
+            raise BrokerViolation(f"a duplicate of what this session never saw: {packet}")
         if packet.alias:
             if not packet.topic and packet.alias not in self._aliases:
-                raise Broken(f"alias {packet.alias} was never set")
+                raise BrokerViolation(f"alias {packet.alias} was never set")
             self._aliases.add(packet.alias)
 
     def _check_end(self) -> None:
@@ -237,12 +240,12 @@ class Hostile:
         if isinstance(self._last, (Connack, Disconnect)) and self._last.reason >= _FAILURE:
             return
         if isinstance(self._last, Disconnect):
-            raise Broken(f"{self._last} is no reason to end a connection")
+            raise BrokerViolation(f"{self._last} is no reason to end a connection")
         if not (self._said_goodbye() if self.connected else self._deserves_silence()):
-            raise Broken("a connection of version 5 ended without a word")
+            raise BrokerViolation("a connection of version 5 ended without a word")
 
     def _packets(self) -> Iterator[tuple[int, bytes]]:
-        """What the client sent, as far as it is whole packets."""
+        """Yield the whole packets among the bytes that the client sent."""
         stream = bytes(self.stream)
         at = 0
         while at + 1 < len(stream):
@@ -279,18 +282,18 @@ class Hostile:
 
 
 class Arena:
-    """A broker with its canaries, and what it was like before anybody hostile came.
+    """A broker with well-behaved canary clients, and its sizes before hostile clients came.
 
-    Events: `open`, `bytes`, `lose` and `slow` (does not read) are a link's; `answer` tells who a
-    client is, after it had to wait; `time` passes; `hold` keeps the disk busy, `fail` breaks it;
-    `reload` reads the access rules anew; `canary` and `crash` look whether all is well.
+    Events: `open`, `bytes`, `lose` and `slow` (does not read) belong to a link. `answer` ends the
+    authentication of a client that waits for it. `time` passes. `hold` keeps the disk busy, `fail`
+    breaks it. `reload` reloads the access rules. `canary` and `crash` check that all is well.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.world = World(session_expiry_max_seconds=SESSION_SECONDS_MAX, **_LIMITS[name])
-        self.links: dict[int, Hostile] = {}
-        self._by_link: dict[Outlet, Hostile] = {}
+        self.links: dict[int, HostileLink] = {}
+        self._by_link: dict[Outlet, HostileLink] = {}
         self._defers = False
         self._canaries = 0
         broker = self.world.broker
@@ -301,7 +304,7 @@ class Arena:
         self._publisher = self.world.client("canary-publisher", user="canary", version=MQTT_3_1_1)
         self._flush()
         self._baseline = self.sizes()
-        self._actions: dict[str, Callable[[Event], None]] = {
+        self._actions: dict[str, Callable[[FuzzEvent], None]] = {
             "open": self._open,
             "bytes": self._bytes,
             "answer": self._answer,
@@ -315,13 +318,13 @@ class Arena:
             "crash": self._crash,
         }
 
-    def apply(self, event: Event) -> None:
-        """Raises whatever is wrong."""
+    def apply(self, event: FuzzEvent) -> None:
+        """Apply an event and check the broker; raise what is wrong."""
         self._actions[event.kind](event)
         self.world.settle()
         self._flush()
 
-    def _authenticate(self, link: Link, packet: Connect) -> None:
+    def _authenticate(self, link: ClientLink, packet: Connect) -> None:
         hostile = self._by_link.get(link)
         if hostile is None or not self._defers:
             self._admit(link, packet)
@@ -329,7 +332,7 @@ class Arena:
             hostile.asked = packet
 
     def _flush(self) -> None:
-        """What the shell does at the end of a turn. Writing may lead to more that can be sent."""
+        """End a turn as the shell does. Writes may allow more to be sent."""
         broker = self.world.broker
         while broker.dirty:
             dirty, broker.dirty = broker.dirty, []
@@ -340,17 +343,17 @@ class Arena:
 
     # Events -------------------------------------------------------------------------------------
 
-    def _open(self, event: Event) -> None:
+    def _open(self, event: FuzzEvent) -> None:
         before = self.links.get(event.link)
         if before is not None:
             if not before.link.is_closed:
                 self._lose(event)
                 self._flush()
             del self._by_link[before.link]
-        link = self.world.broker.accept(Peer("hostile"), self.world.now)
-        self.links[event.link] = self._by_link[link] = Hostile(link)
+        link = self.world.broker.accept(RemoteEnd("hostile"), self.world.now)
+        self.links[event.link] = self._by_link[link] = HostileLink(link)
 
-    def _bytes(self, event: Event) -> None:
+    def _bytes(self, event: FuzzEvent) -> None:
         hostile = self.links.get(event.link)
         if hostile is None or not event.data:
             return
@@ -361,11 +364,11 @@ class Arena:
         if not link.receive_plain(event.data):
             link.receive(event.data, self.world.now)
         if was_closed and (not link.is_closed or link.outgoing):
-            raise Broken("a closed link came back to life")
-        if (link.state is State.CONNECTED) != (link.session is not None):
-            raise Broken(f"a link that is {link.state} with the session {link.session}")
+            raise BrokerViolation("a closed link came back to life")
+        if (link.state is LinkState.CONNECTED) != (link.session is not None):
+            raise BrokerViolation(f"a link that is {link.state} with the session {link.session}")
 
-    def _answer(self, event: Event) -> None:
+    def _answer(self, event: FuzzEvent) -> None:
         hostile = self.links.get(event.link)
         if hostile is None or hostile.asked is None or hostile.link.is_closed:
             return
@@ -374,34 +377,34 @@ class Arena:
             self._admit(hostile.link, packet)
         else:
             hostile.link.refuse(ReasonCode.NOT_AUTHORIZED, None)
-        hostile.link.go_on()
+        hostile.link.take_early_bytes()
 
-    def _lose(self, event: Event) -> None:
+    def _lose(self, event: FuzzEvent) -> None:
         hostile = self.links.get(event.link)
         if hostile is not None and not hostile.link.is_closed:
             hostile.lost = True
             hostile.link.lost(self.world.now)
 
-    def _slow(self, event: Event) -> None:
+    def _slow(self, event: FuzzEvent) -> None:
         hostile = self.links.get(event.link)
         if hostile is None:
             return
         hostile.read(int(event.value * self.world.shared.limits.backlog_bytes_max))
 
-    def _time(self, event: Event) -> None:
+    def _time(self, event: FuzzEvent) -> None:
         self.world.pass_time(event.value)
 
-    def _hold(self, event: Event) -> None:
+    def _hold(self, event: FuzzEvent) -> None:
         self.world.auto_commit = not event.value
 
-    def _fail(self, event: Event) -> None:
+    def _fail(self, event: FuzzEvent) -> None:
         self.world.disk_works = not event.value
 
-    def _reload(self, _event: Event) -> None:
+    def _reload(self, _event: FuzzEvent) -> None:
         self.world.broker.change_rules(AccessRules(_LIMITS[self.name].get("rules", ())))
 
-    def _canary(self, _event: Event) -> None:
-        """A message passes, the QoS that the broker has in turn; without a disk only QoS 0 does."""
+    def _canary(self, _event: FuzzEvent) -> None:
+        """Send a message at each QoS in turn; without a disk only QoS 0 works."""
         world = self.world
         self._canaries += 1
         payload = b"canary %d" % self._canaries
@@ -413,16 +416,16 @@ class Arena:
         answers = [packet.type for packet in self._publisher.take() if isinstance(packet, Ack)]
         expected = [[], [PacketType.PUBACK], [PacketType.PUBREC, PacketType.PUBCOMP]][qos]
         if answers != expected:
-            raise Broken(f"the canary published with QoS {qos} and got {answers}")
+            raise BrokerViolation(f"the canary published with QoS {qos} and got {answers}")
         payloads = self._watched()
         if payload not in payloads:
-            raise Broken(f"the canary published {payload!r} and got {payloads}")
+            raise BrokerViolation(f"the canary published {payload!r} and got {payloads}")
         if self.name == "rules" and payloads != [payload]:
-            raise Broken(f"somebody who may not published to the canary: {payloads}")
+            raise BrokerViolation(f"somebody who may not published to the canary: {payloads}")
         self._visit()
 
     def _watched(self) -> list[bytes]:
-        """What has reached the watcher, which acknowledges it."""
+        """Return the payloads that reached the watcher, which acknowledges them."""
         payloads = []
         for packet in self._watcher.take():
             if isinstance(packet, Publish):
@@ -436,7 +439,7 @@ class Arena:
         return payloads
 
     def _visit(self) -> None:
-        """Somebody good comes, and goes."""
+        """Let a well-behaved client connect and disconnect."""
         world = self.world
         visitor = Client(world, "canary-visitor", user="canary")
         reason = visitor.connect().reason
@@ -444,10 +447,10 @@ class Arena:
         if not reason:
             visitor.disconnect()
         elif reason not in full:
-            raise Broken(f"a good client was refused: {visitor.connack}")
+            raise BrokerViolation(f"a good client was refused: {visitor.connack}")
 
-    def _crash(self, _event: Event) -> None:
-        """Another broker finds on disk what this one left there."""
+    def _crash(self, _event: FuzzEvent) -> None:
+        """Check that another broker recovers this one's state from disk."""
         world = self.world
         tables = {name: dict(table) for name, table in world.disk.tables.items()}
         # As the store does when it is opened.
@@ -465,19 +468,19 @@ class Arena:
     # The end of a round -------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Everybody hostile is gone, and has been for long; nothing may be left of them."""
+        """Remove all hostile clients, wait, and check that nothing of them is left."""
         for number in list(self.links):
-            self.apply(Event("lose", number))
-        self.apply(Event("hold"))
-        self.apply(Event("fail"))
-        self.apply(Event("time", value=2.0 * SESSION_SECONDS_MAX))
+            self.apply(FuzzEvent("lose", number))
+        self.apply(FuzzEvent("hold"))
+        self.apply(FuzzEvent("fail"))
+        self.apply(FuzzEvent("time", value=2.0 * SESSION_SECONDS_MAX))
         broker = self.world.broker
         for message in list(broker.retained):
             broker.publish(Message(message.topic, b"", retain=True))
-        self.apply(Event("canary"))
+        self.apply(FuzzEvent("canary"))
         for hostile in self.links.values():
             if not hostile.ended:
-                raise Broken("a link was closed and the shell was not told")
+                raise BrokerViolation("a link was closed and the shell was not told")
         self.links.clear()
         self._by_link.clear()
         self._check_bounds()
@@ -488,7 +491,7 @@ class Arena:
                 for name, size in sizes.items()
                 if size != self._baseline[name]
             }
-            raise Broken(f"a round left something behind (before, after): {grown}")
+            raise BrokerViolation(f"a round left something behind (before, after): {grown}")
 
     def sizes(self) -> dict[str, object]:
         broker = self.world.broker
@@ -498,7 +501,7 @@ class Arena:
             "sessions": sorted(broker.sessions),
             "links": len(broker.links),
             "dirty": len(broker.dirty),
-            "greetings": len(broker.greetings._waiting),
+            "retained deliveries": len(broker.retained_deliveries._waiting),
             "timers": len(broker.timers),
             "subscriptions": broker.router.count,
             "filters": len(broker.router._trie),
@@ -508,7 +511,7 @@ class Arena:
             "queued_messages": shared.gauges.queued_messages,
             "queued_bytes": shared.gauges.queued_bytes,
             "rows that wait": not journal.open.is_empty,
-            "who waits": len(journal._waiting_on) + len(journal.open.waiting),
+            "who waits": len(journal._waiting_again) + len(journal.open.waiting),
             "on its way": journal.outstanding is not None,
             **{f"{name} on disk": len(rows) for name, rows in self.world.disk.tables.items()},
         }
@@ -532,24 +535,24 @@ class Arena:
         }
         for name, (count, limit) in bounds.items():
             if count > limit:
-                raise Broken(f"{count:,} {name}, at most {limit:,} expected")
+                raise BrokerViolation(f"{count:,} {name}, at most {limit:,} expected")
 
 
 # A round ------------------------------------------------------------------------------------------
 
 
-class Failure(Exception):  # noqa: N818
-    """What is wrong, and the events that led to it."""
+class FuzzFailure(Exception):  # noqa: N818
+    """An error, and the events that led to it."""
 
-    def __init__(self, world: str, events: list[Event], error: BaseException) -> None:
+    def __init__(self, world: str, events: list[FuzzEvent], error: BaseException) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
         self.world = world
         self.events = events
         self.error = error
 
 
-class Round:
-    """Thinks out events for an arena, and applies them as it goes."""
+class FuzzRound:
+    """Draws events for an arena, and applies them."""
 
     def __init__(self, arena: Arena, random: Random, packets: HostilePackets) -> None:
         self._arena = arena
@@ -559,21 +562,21 @@ class Round:
         self._prefix = "simple " if random.random() < 0.3 else ""
         self._spoken = (pick(random, VERSIONS),) if self._prefix else VERSIONS
         self._versions = [MQTT_5] * LINKS
-        self.events: list[Event] = []
+        self.events: list[FuzzEvent] = []
         self.sent = 0
 
     def run(self, packets: int) -> int:
-        """Returns how many packets were sent."""
+        """Run the round. Return how many packets were sent."""
         try:
             while self.sent < packets:
                 self._step()
             self._arena.clear()
         except Exception as error:
-            raise Failure(self._arena.name, self.events, error) from error
+            raise FuzzFailure(self._arena.name, self.events, error) from error
         return self.sent
 
     def _do(self, kind: str, link: int = 0, data: bytes = b"", value: float = 0) -> None:
-        event = Event(kind, link, data, value)
+        event = FuzzEvent(kind, link, data, value)
         self.events.append(event)
         self._arena.apply(event)
 
@@ -592,7 +595,7 @@ class Round:
             self._happen(number)
 
     def _come(self, number: int) -> None:
-        """A new connection, which mostly begins well."""
+        """Open a connection, which mostly begins with a valid CONNECT."""
         random = self._random
         self._do("open", number)
         version = self._versions[number] = pick(random, self._spoken)
@@ -625,7 +628,7 @@ class Round:
         self._feed(number, data)
 
     def _feed(self, number: int, data: bytes) -> None:
-        """Whole, or in pieces as the network may cut them."""
+        """Deliver bytes whole, or in pieces as a network may cut them."""
         random = self._random
         defers = float(random.random() < 0.2)
         if random.random() < 0.8:
@@ -659,15 +662,15 @@ class Round:
 
 
 def run_round(seed: int, number: int, packets: int, arena: Arena, hostile: HostilePackets) -> int:
-    """Whatever happens in it follows from seed and number alone."""
+    """Run one round, which seed and number determine."""
     random = Random(f"{seed}/{number}")
     hostile.random = random
-    return Round(arena, random, hostile).run(packets)
+    return FuzzRound(arena, random, hostile).run(packets)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The broker's log would have a line for nearly every packet."""
+    """Silence the broker's log, which would have a line for nearly every packet."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -679,8 +682,8 @@ def quiet() -> Iterator[None]:
 # Failures -----------------------------------------------------------------------------------------
 
 
-def fails(world: str, events: list[Event]) -> BaseException | None:
-    """What happens if these events meet a new broker."""
+def fails(world: str, events: list[FuzzEvent]) -> BaseException | None:
+    """Apply the events to a new broker. Return the error, if any."""
     try:
         arena = Arena(world)
         for event in events:
@@ -691,8 +694,8 @@ def fails(world: str, events: list[Event]) -> BaseException | None:
     return None
 
 
-def shrunk(failure: Failure, seconds_max: float = 20.0) -> Failure:
-    """Fewer events that fail in the same way; the failure itself if it needs what came before."""
+def shrink(failure: FuzzFailure, seconds_max: float = 20.0) -> FuzzFailure:
+    """Return fewer events that fail in the same way, or else the failure itself."""
     events = failure.events
     first = fails(failure.world, events)
     if first is None:
@@ -711,7 +714,7 @@ def shrunk(failure: Failure, seconds_max: float = 20.0) -> Failure:
             else:
                 at += size
         size //= 2
-    return Failure(failure.world, events, error)
+    return FuzzFailure(failure.world, events, error)
 
 
 def _kind_of(error: BaseException) -> tuple[object, ...]:
@@ -719,14 +722,14 @@ def _kind_of(error: BaseException) -> tuple[object, ...]:
     return type(error), frames[-1].name, frames[-1].lineno
 
 
-def write_failure(failure: Failure, seed: int, number: int) -> Path:
+def write_failure(failure: FuzzFailure, seed: int, number: int) -> Path:
     path = Path(tempfile.gettempdir()) / f"dovetail-fuzz-{seed}-{number}.json"
     rows = [event.to_json() for event in failure.events]
     path.write_text(json.dumps({"world": failure.world, "events": rows}))
     return path
 
 
-def show_failure(failure: Failure) -> None:
+def show_failure(failure: FuzzFailure) -> None:
     for event in failure.events[-40:]:
         print(f"  {event}")
     traceback.print_exception(failure.error, file=sys.stdout, chain=False)
@@ -734,33 +737,33 @@ def show_failure(failure: Failure) -> None:
 
 def replay(path: Path) -> int:
     saved = json.loads(path.read_text())
-    events = [Event.from_json(row) for row in saved["events"]]
+    events = [FuzzEvent.from_json(row) for row in saved["events"]]
     with quiet():
         error = fails(saved["world"], events)
     if error is None:
         print(f"{len(events)} events, and nothing is wrong any more")
         return 0
-    show_failure(Failure(saved["world"], events, error))
+    show_failure(FuzzFailure(saved["world"], events, error))
     return 1
 
 
 # A run --------------------------------------------------------------------------------------------
 
 
-class Usage(NamedTuple):
-    """What this process has at a moment when no round is on."""
+class ResourceUsage(NamedTuple):
+    """Memory and objects of this process between rounds."""
 
     resident_bytes: int
     objects: Counter[str]
 
     @staticmethod
-    def now() -> "Usage":
+    def now() -> "ResourceUsage":
         gc.collect()
         kinds = Counter(type(one).__qualname__ for one in gc.get_objects())
-        return Usage(resident_bytes(), kinds)
+        return ResourceUsage(resident_bytes(), kinds)
 
-    def growth_to(self, later: "Usage") -> str | None:
-        """None if there is none to speak of."""
+    def growth_to(self, later: "ResourceUsage") -> str | None:
+        """Describe the growth; None if it is within the limits."""
         objects = later.objects.total() - self.objects.total()
         if objects > GROWN_OBJECTS_MAX:
             most = (later.objects - self.objects).most_common(5)
@@ -772,13 +775,13 @@ class Usage(NamedTuple):
 
 
 def resident_bytes(process: int | None = None) -> int:
-    """Of a process that is there; of this one if none is named."""
+    """Return the resident memory of a process, by default of this one."""
     number = os.getpid() if process is None else process
     if Path("/proc/self/status").exists():
         for line in Path(f"/proc/{number}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) << 10
-        raise Broken(f"process {number} has ended")
+        raise BrokerViolation(f"process {number} has ended")
     shown = subprocess.run(
         ["ps", "-o", "rss=", "-p", str(number)], capture_output=True, text=True, check=True
     )
@@ -792,20 +795,20 @@ def run(
     *,
     show: Callable[[str], None] = lambda _line: None,
 ) -> int:
-    """Returns how many packets were sent; raises `Failure` or `Broken`."""
+    """Run all rounds. Return how many packets were sent; raise `FuzzFailure`."""
     with quiet():
         hostile = HostilePackets(Random(seed))
         arenas = [Arena(name) for name in WORLDS]
         sent = 0
         number = first_round
         started = shown = time.monotonic()
-        quarter: Usage | None = None
+        quarter: ResourceUsage | None = None
         while sent < packets:
             arena = arenas[number % len(arenas)]
             try:
                 sent += run_round(seed, number, min(ROUND_PACKETS, packets - sent), arena, hostile)
-            except Failure as failure:
-                smaller = shrunk(failure)
+            except FuzzFailure as failure:
+                smaller = shrink(failure)
                 path = write_failure(smaller, seed, number)
                 print(f"seed {seed}, round {number}, broker {failure.world!r}: {smaller}")
                 show_failure(smaller)
@@ -813,15 +816,15 @@ def run(
                 raise
             number += 1
             if quarter is None and 4 * sent >= packets >= GROWTH_PACKETS_MIN:
-                quarter = Usage.now()
+                quarter = ResourceUsage.now()
             if time.monotonic() - shown >= PROGRESS_SECONDS:
                 shown = time.monotonic()
                 rate = sent / (shown - started)
                 megabytes = resident_bytes() >> 20
                 show(f"{sent:>9,} of {packets:,} packets, {rate:,.0f} a second, {megabytes} MB")
-        grown = None if quarter is None else quarter.growth_to(Usage.now())
+        grown = None if quarter is None else quarter.growth_to(ResourceUsage.now())
     if grown is not None:
-        raise Broken(f"seed {seed}: {grown}")
+        raise BrokerViolation(f"seed {seed}: {grown}")
     seconds = time.monotonic() - started
     show(f"{sent:,} packets in {seconds:.0f} s, {number - first_round:,} rounds: all is well")
     return sent
@@ -858,9 +861,9 @@ def main() -> int:
             run_live(seed, options.packets or 20_000, options.live, show=show)
         else:
             run(seed, options.packets or PACKETS, options.round, show=show)
-    except Failure:
+    except FuzzFailure:
         return 1
-    except Broken as error:
+    except BrokerViolation as error:
         print(f"seed {seed}: {error}")
         return 1
     return 0

@@ -1,9 +1,9 @@
-"""Packets that no good client sends, as bytes, fast and from a seed.
+"""Draw packets that no well-behaved client sends, as bytes, fast and from a seed.
 
-Valid packets are made once, with the codec, into pools; what is sent is one of them, as it is or
-damaged: bits, bytes, lengths, pieces of two. A damaged body often gets a length that fits it, so
-that the damage is found by whoever reads the body, and not by whoever looks for its end. Names and
-numbers come from small sets: hostile clients meet each other's topics, sessions and identifiers.
+The codec makes pools of valid packets once. A packet is one of them, intact or damaged: bits,
+bytes, lengths, pieces of two. A damaged body often gets a length that fits it, so that the decoder
+meets the damage, and not the scanner. Names and numbers come from small sets: hostile clients share
+topics, sessions and identifiers.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,8 +24,8 @@ from dovetail.codec.packets import (
     PacketType,
     Ping,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Unsubscribe,
     UserProperties,
@@ -62,7 +62,7 @@ _LENGTHS: Final = (
     b"\x00", b"\x7f", b"\x80\x00", b"\x80\x80\x80\x00", b"\xff\xff\xff\x7f", b"\xff\xff\x7f",
     b"\xff\xff\xff\xff", b"\x80\x80\x80\x80\x01", b"\xff\xff\xff\xff\x7f", b"\xff\xff\x3f",
 )  # fmt: skip
-"""Of packets: from none at all to the largest, five bytes, and longer than need be."""
+"""Remaining lengths: from zero to the largest, five bytes, and forms longer than needed."""
 
 _EDGES: Final = (b"\x00\x00", b"\x00\x01", b"\xff\xff", b"\x7f\xff", b"\x80\x00", b"\x00\x80")
 _INTERVALS: Final = (0, 1, 10, 3_600, 0xFFFF_FFFF)
@@ -71,16 +71,16 @@ Item = TypeVar("Item")
 
 
 def pick(random: Random, items: Sequence[Item]) -> Item:
-    """`Random.choice`, in a third of its time."""
+    """Choose an item in a third of the time of `Random.choice`."""
     return items[int(random.random() * len(items))]
 
 
 class HostilePackets:
-    """`packet` and `valid` give the bytes of one packet, or of what is to look like one."""
+    """`packet` and `valid` return the bytes of one packet, which may be invalid."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        """May be changed: the pools stay, and what is drawn from them follows the new one."""
+        """Can be replaced: the pools stay, and later draws use the new one."""
         self._pools: dict[tuple[int, str], list[bytes]] = {}
         for version in VERSIONS:
             makers: dict[str, Callable[[int], Packet]] = {
@@ -105,7 +105,7 @@ class HostilePackets:
     # What is sent -------------------------------------------------------------------------------
 
     def valid(self, version: int, kind: str) -> bytes:
-        """Of this kind, and as it should be, if somewhat strange."""
+        """Return a valid packet of this kind, with unusual contents."""
         return pick(self.random, self._pools[version, kind])
 
     def packet(self, version: int) -> bytes:
@@ -189,7 +189,7 @@ class HostilePackets:
         return Connect(version, pick(self.random, CLIENT_IDS[:6]))
 
     def _simple_subscribe(self, _version: int) -> Subscribe:
-        """What nearly all real ones are."""
+        """Draw a CONNECT as nearly all real ones are."""
         request = SubscriptionRequest(pick(self.random, ("a/#", "a/b", "b")), 2)
         return Subscribe(self._packet_id(), [request])
 
@@ -227,7 +227,7 @@ class HostilePackets:
         return packet
 
     def _plain(self, _version: int) -> Publish:
-        """What is passed on as it came."""
+        """Draw a PUBLISH that is forwarded unchanged."""
         return Publish(pick(self.random, TOPICS), pick(self.random, (b"", b"x", bytes(130))))
 
     def _ack(self, version: int) -> Ack:
@@ -274,11 +274,11 @@ class HostilePackets:
         )
 
     def _of_servers(self, version: int) -> Packet:
-        """What a client has no business to send."""
+        """Draw a packet that only a server may send."""
         ours: list[Packet] = [
             Connack(session_present=False, reason=ReasonCode.SUCCESS),
-            Reasons(PacketType.SUBACK, 1, [0]),
-            Reasons(PacketType.UNSUBACK, 1, [0]),
+            SubscriptionAck(PacketType.SUBACK, 1, [0]),
+            SubscriptionAck(PacketType.UNSUBACK, 1, [0]),
             Ping(PacketType.PINGRESP),
         ]
         if version == MQTT_5:
@@ -287,7 +287,7 @@ class HostilePackets:
         return pick(self.random, ours)
 
     def _large_ones(self, version: int) -> list[bytes]:
-        """Whatever can be long or many, as long and as many as the wire can hold."""
+        """Draw packets whose fields are as long and as many as the wire format allows."""
         many = tuple((f"k{number}", "v" * 10) for number in range(3_000))
         request = SubscriptionRequest
         packets: list[Packet] = [

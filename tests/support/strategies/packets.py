@@ -1,7 +1,7 @@
 """Hypothesis strategies for well-formed MQTT packets, of both versions and directions.
 
-`packets(version)` draws any packet that the version can say. Values at the edges of what the wire
-can hold come often.
+`packets(version)` draws any packet of the version. Values at the limits of the wire format are
+frequent.
 """
 
 from dataclasses import replace
@@ -22,8 +22,8 @@ from dovetail.codec.packets import (
     PacketType,
     Ping,
     Publish,
-    Reasons,
     Subscribe,
+    SubscriptionAck,
     SubscriptionRequest,
     Unsubscribe,
     Will,
@@ -184,9 +184,9 @@ def unsubscribes(version: int) -> st.SearchStrategy[Unsubscribe]:
 
 
 @st.composite
-def reasons(draw: st.DrawFn, version: int) -> Reasons:
+def subscription_acks(draw: st.DrawFn, version: int) -> SubscriptionAck:
     packet_type = draw(st.sampled_from([PacketType.SUBACK, PacketType.UNSUBACK]))
-    packet = Reasons(packet_type, draw(packet_ids))
+    packet = SubscriptionAck(packet_type, draw(packet_ids))
     if version == MQTT_5:
         packet.reasons = [*draw(st.lists(reasons_of(packet_type), min_size=1, max_size=4))]
         packet.reason_string = draw(st.none() | texts)
@@ -231,7 +231,7 @@ def packets(version: int) -> st.SearchStrategy[Packet]:
         acks(version),
         subscribes(version),
         unsubscribes(version),
-        reasons(version),
+        subscription_acks(version),
         pings,
         disconnects(version),
     ]

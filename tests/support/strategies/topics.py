@@ -1,4 +1,4 @@
-"""Hypothesis strategies for topic names and filters, small enough that they often meet."""
+"""Hypothesis strategies for topic names and filters, small enough that they often match."""
 
 from hypothesis import strategies as st
 

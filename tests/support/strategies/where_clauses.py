@@ -1,6 +1,6 @@
-"""Where-clauses as trees: drawn, evaluated as plainly as can be, and written in many ways.
+"""Where-clauses as trees: drawn at random, evaluated directly, and written in many ways.
 
-Names, numbers and texts are few, so that clauses and publications often meet.
+Names, numbers and texts are few, so that publications often satisfy clauses.
 """
 
 import math
@@ -37,7 +37,7 @@ _COMPARED = {
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """`name sign value`, or `value sign name`."""
 
     name: str
@@ -47,7 +47,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Between:
+class ChainedComparison:
     low: float
     low_sign: str
     name: str
@@ -56,7 +56,7 @@ class Between:
 
 
 @dataclass(frozen=True)
-class Interval:
+class IntervalMembership:
     name: str
     low: float
     high: float
@@ -64,18 +64,18 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class OneOf:
+class SetMembership:
     name: str
     values: tuple[float, ...] | tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Joined:
+class BooleanExpression:
     word: str
     parts: tuple["Tree", ...]
 
 
-Tree = Compared | Between | Interval | OneOf | Joined
+Tree = Comparison | ChainedComparison | IntervalMembership | SetMembership | BooleanExpression
 
 _numbers = (
     st.integers(-2, 3).map(float)
@@ -87,18 +87,18 @@ _number_name = st.sampled_from(NUMBER_NAMES)
 _text_name = st.sampled_from(TEXT_NAMES)
 _sign = st.sampled_from(SIGNS)
 _leaves: st.SearchStrategy[Tree] = st.one_of(
-    st.builds(Compared, _number_name, _sign, _numbers, st.booleans()),
-    st.builds(Compared, _text_name, st.just("=="), _texts, st.booleans()),
-    st.builds(Between, _numbers, _sign, _number_name, _sign, _numbers),
-    st.builds(Interval, _number_name, _numbers, _numbers, st.booleans()),
-    st.builds(OneOf, _number_name, st.lists(_numbers, min_size=1, max_size=3).map(tuple)),
-    st.builds(OneOf, _text_name, st.lists(_texts, min_size=1, max_size=3).map(tuple)),
+    st.builds(Comparison, _number_name, _sign, _numbers, st.booleans()),
+    st.builds(Comparison, _text_name, st.just("=="), _texts, st.booleans()),
+    st.builds(ChainedComparison, _numbers, _sign, _number_name, _sign, _numbers),
+    st.builds(IntervalMembership, _number_name, _numbers, _numbers, st.booleans()),
+    st.builds(SetMembership, _number_name, st.lists(_numbers, min_size=1, max_size=3).map(tuple)),
+    st.builds(SetMembership, _text_name, st.lists(_texts, min_size=1, max_size=3).map(tuple)),
 )
 
 
 def _joined(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
     several = st.lists(parts, min_size=2, max_size=3).map(tuple)
-    return st.builds(Joined, st.sampled_from(["and", "or"]), several)
+    return st.builds(BooleanExpression, st.sampled_from(["and", "or"]), several)
 
 
 trees: st.SearchStrategy[Tree] = st.recursive(_leaves, _joined, max_leaves=8)
@@ -114,44 +114,44 @@ publications: st.SearchStrategy[Attributes] = st.fixed_dictionaries(
 
 
 def holds(tree: Tree, attributes: Attributes) -> bool:
-    """What the tree says of a publication, word by word."""
-    if isinstance(tree, Joined):
+    """Evaluate the tree for a publication."""
+    if isinstance(tree, BooleanExpression):
         every = (holds(part, attributes) for part in tree.parts)
         return all(every) if tree.word == "and" else any(every)
     value = attributes.get(tree.name)
     if value is None:
         return False
     match tree:
-        case Compared():
+        case Comparison():
             pair = (tree.value, value) if tree.is_value_first else (value, tree.value)
             return bool(_COMPARED[tree.sign](*pair))
-        case Between():
+        case ChainedComparison():
             return bool(
                 _COMPARED[tree.low_sign](tree.low, value)
                 and _COMPARED[tree.high_sign](value, tree.high)
             )
-        case Interval():
+        case IntervalMembership():
             assert isinstance(value, float)
             is_below = value <= tree.high if tree.is_closed else value < tree.high
             return tree.low <= value and is_below
-        case OneOf():
+        case SetMembership():
             return value in tree.values
 
 
 def alternatives(tree: Tree) -> int:
-    """Conjunctions of the tree when it is multiplied out, and nothing is dropped."""
+    """Count the conjunctions of the multiplied-out tree, with none dropped."""
     match tree:
-        case Joined(word="and"):
+        case BooleanExpression(word="and"):
             return math.prod(map(alternatives, tree.parts))
-        case Joined():
+        case BooleanExpression():
             return sum(map(alternatives, tree.parts))
-        case OneOf() if isinstance(tree.values[0], float):
+        case SetMembership() if isinstance(tree.values[0], float):
             return len(tree.values)
     return 1
 
 
 def written(tree: Tree, random: Random) -> str:
-    """The tree as a clause, with whatever is free chosen at random."""
+    """Write the tree as a clause; free choices are made at random."""
     clause = ""
     for token in _tokens(tree, random):
         needs_space = clause and _is_wordy(clause[-1]) and _is_wordy(token[0])
@@ -169,30 +169,30 @@ def _tokens(tree: Tree, random: Random) -> list[str]:
 
 
 def _plain_tokens(tree: Tree, random: Random) -> list[str]:
-    if isinstance(tree, Joined):
+    if isinstance(tree, BooleanExpression):
         return _joined_tokens(tree, random)
     name = _name(tree.name, random)
     match tree:
-        case Compared():
+        case Comparison():
             sign = random.choice(["=", "=="]) if tree.sign == "==" else tree.sign
             value = _value(tree.value, random)
             return [value, sign, name] if tree.is_value_first else [name, sign, value]
-        case Between():
+        case ChainedComparison():
             low, high = _value(tree.low, random), _value(tree.high, random)
             return [low, tree.low_sign, name, tree.high_sign, high]
-        case Interval():
+        case IntervalMembership():
             ends = [_value(tree.low, random), ",", _value(tree.high, random)]
             return [name, _word("in", random), "[", *ends, "]" if tree.is_closed else ")"]
-        case OneOf():
+        case SetMembership():
             values = [text for one in tree.values for text in (",", _value(one, random))]
             return [name, _word("in", random), "(", *values[1:], ")"]
 
 
-def _joined_tokens(tree: Joined, random: Random) -> list[str]:
+def _joined_tokens(tree: BooleanExpression, random: Random) -> list[str]:
     tokens: list[str] = []
     for part in tree.parts:
         inside = _tokens(part, random)
-        if tree.word == "and" and isinstance(part, Joined):
+        if tree.word == "and" and isinstance(part, BooleanExpression):
             inside = ["(", *inside, ")"]
         tokens += [_word(tree.word, random), *inside]
     return tokens[1:]
@@ -228,7 +228,7 @@ PIECES: Sequence[str] = (
     *("<", "<=", ">", ">=", "=", "==", "!=", "!", "(", "(", ")", ")", "[", "]", ",", "\\", "%"),
     *("and", "AND", "or", "in", "not", "é", "\0", " ", "\n", "\ud800", "?", "&"),
 )
-"""What clauses are made of, and some things that they are not."""
+"""Tokens of clauses, and some invalid ones."""
 
 nonsense = (
     st.text(max_size=30)

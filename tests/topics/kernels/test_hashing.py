@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.topics.kernels import hashing
-from dovetail.topics.topic_column import Column
-from support.oracles.kernel_parts import callable_part
+from dovetail.topics.topic_column import TopicColumn
+from support.oracles.kernel_parts import callable_kernel
 from support.oracles.topics import child, level_hash
 
-extended = callable_part(hashing.child)
+extended = callable_kernel(hashing.child)
 
 SEEDS = st.integers(0, 2**64 - 1)
 
 
-def hashes_of(column: Column, row: int, seed: int) -> list[int]:
+def hashes_of(column: TopicColumn, row: int, seed: int) -> list[int]:
     out = np.zeros(70_000, np.uint64)
     start, stop = column.offsets[row], column.offsets[row + 1]
     count = hashing.hash_levels(column.data, start, stop, np.uint64(seed), out, np.uint64(0))
@@ -23,7 +23,7 @@ def hashes_of(column: Column, row: int, seed: int) -> list[int]:
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=4), SEEDS)
 def test_levels_are_hashed_as_the_oracle_hashes_them(texts: list[bytes], seed: int) -> None:
-    column = Column.of(texts)
+    column = TopicColumn.of(texts)
     for row, text in enumerate(texts):
         assert hashes_of(column, row, seed) == [
             level_hash(level, seed) for level in text.split(b"/")
@@ -34,14 +34,14 @@ def test_every_length_at_every_place_in_a_buffer() -> None:
     for before in range(10):
         for length in range(35):
             texts = [b"x" * before, bytes(range(48, 48 + length)), b"y"]
-            column = Column.of(texts[:2]) if length % 2 else Column.of(texts)
+            column = TopicColumn.of(texts[:2]) if length % 2 else TopicColumn.of(texts)
             assert hashes_of(column, 1, 7) == [
                 level_hash(level, 7) for level in texts[1].split(b"/")
             ]
 
 
 def test_the_longest_topic_of_nothing_but_slashes() -> None:
-    column = Column.of(["/" * 65_535])
+    column = TopicColumn.of(["/" * 65_535])
     assert hashes_of(column, 0, 0) == [level_hash(b"", 0)] * 65_536
 
 
@@ -59,7 +59,7 @@ def test_hashes_tell_levels_apart() -> None:
 
 
 def test_kinds_of_levels() -> None:
-    column = Column.of(["+/a+/#x/+x//+/#"])
+    column = TopicColumn.of(["+/a+/#x/+x//+/#"])
     kinds = np.zeros(8, np.uint8)
     hashing.level_kinds(column.data, 0, len(column.data), kinds)
     plus, literal, multi = hashing.PLUS, hashing.LITERAL, hashing.HASH

@@ -1,4 +1,4 @@
-"""Deltas as bytes: a peer has the owner's bits after each, and what is none is refused."""
+"""Deltas as bytes: after each a peer has the owner's bits, and invalid ones are refused."""
 
 import numpy as np
 import pytest
@@ -9,24 +9,24 @@ from dovetail.errors import SketchError, SketchFormatError
 from dovetail.topics.bank import SketchBank
 from dovetail.topics.sketches import (
     METHODS,
-    Delta,
     LinesSketch,
+    SketchDelta,
     delta_from_bytes,
     delta_to_bytes,
     sketch_class,
     sketch_from_bytes,
     sketch_to_bytes,
 )
-from dovetail.topics.sketches.delta_wire import _number_to_bytes, _Reader
-from dovetail.topics.topic_column import Column
+from dovetail.topics.sketches.delta_wire import _DeltaReader, _number_to_bytes
+from dovetail.topics.topic_column import TopicColumn
 from support.strategies.topics import filters
 
 all_methods = pytest.mark.parametrize("method", METHODS)
 
 
-def a_delta() -> Delta:
+def a_delta() -> SketchDelta:
     sketch = LinesSketch(1 << 20, lineage=1)
-    sketch.add_column(Column.of([f"a/{number}" for number in range(50)]))
+    sketch.add_column(TopicColumn.of([f"a/{number}" for number in range(50)]))
     before = sketch.version
     sketch.add("b/+")
     for number in range(5):
@@ -41,12 +41,12 @@ def a_delta() -> Delta:
 )
 @settings(max_examples=30)
 def test_a_peer_follows(method: str, turns: list[tuple[list[str], int]], skipped: set[int]) -> None:
-    """Some deltas are lost, and the next one builds on what is known; each comes twice."""
+    """Some deltas are lost, and the next starts at the known version; each comes twice."""
     sketch = sketch_class(method).sized_for(300, 0.01, lineage=2**64 - 1)
     peer = sketch_from_bytes(sketch_to_bytes(sketch))
     held: list[str] = []
     for turn, (added, discarded) in enumerate(turns):
-        sketch.add_column(Column.of(added))
+        sketch.add_column(TopicColumn.of(added))
         held += added
         for _ in range(min(discarded, len(held))):
             sketch.discard(held.pop(0))
@@ -60,13 +60,13 @@ def test_a_peer_follows(method: str, turns: list[tuple[list[str], int]], skipped
 
 @pytest.mark.parametrize("bits", [512, 1024, 512 * 77, 512 * 300_007])
 def test_a_place_is_the_same_after_the_journey(bits: int) -> None:
-    """Of a key the line and the bits in it travel, and no more."""
+    """A delta has the line of a key and the bits in it, and nothing more."""
     rng = np.random.default_rng(bits)
     keys = np.unique(rng.integers(0, 2**64, 1_000, np.uint64, endpoint=False))
     keys[0], keys[-1] = 0, 2**64 - 1
     geometry = LinesSketch(bits, counting=False).geometry
     nothing = np.zeros(0, np.uint64)
-    delta = Delta(geometry, 1, 0, 1, 5, keys, nothing, nothing, b"")
+    delta = SketchDelta(geometry, 1, 0, 1, 5, keys, nothing, nothing, b"")
     arrived = delta_from_bytes(delta_to_bytes(delta), geometry)
     one, other = (LinesSketch(bits, lineage=1, counting=False) for _ in range(2))
     one.apply(delta)
@@ -80,20 +80,20 @@ def test_an_element_takes_six_bytes_at_most_and_fewer_among_many() -> None:
     sketch.add("a/b/c/d/e/f")
     assert len(sketch.delta(0).present) == 7
     assert len(delta_to_bytes(sketch.delta(0))) <= 7 * 6 + 20
-    sketch.add_column(Column.of([f"a/b/c/d/e/{number}" for number in range(2_000)]))
+    sketch.add_column(TopicColumn.of([f"a/b/c/d/e/{number}" for number in range(2_000)]))
     delta = sketch.delta(0)
     assert len(delta_to_bytes(delta)) <= len(delta.present) * 5 + 20
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 2**32, 2**64 - 1])
 def test_numbers(number: int) -> None:
-    assert _Reader(_number_to_bytes(number)).number() == number
+    assert _DeltaReader(_number_to_bytes(number)).number() == number
 
 
 @pytest.mark.parametrize("data", [b"\x80", b"\xff" * 10 + b"\1", b"\xff" * 9 + b"\x7f", b""])
 def test_numbers_that_are_none(data: bytes) -> None:
     with pytest.raises(SketchFormatError):
-        _Reader(data).number()
+        _DeltaReader(data).number()
 
 
 def test_every_cut_is_refused() -> None:
@@ -139,7 +139,7 @@ def test_deltas_that_lie_are_refused(numbers: tuple[int, ...], rest: bytes) -> N
 @given(st.binary(max_size=60), st.sampled_from(METHODS), st.booleans())
 @settings(max_examples=300)
 def test_random_bytes_are_refused_or_harmless(data: bytes, method: str, is_close: bool) -> None:
-    """Whatever is read has its places inside, and nothing but a SketchError comes out."""
+    """A delta that is accepted has valid lines; any other raises a SketchError."""
     kind = sketch_class(method)
     peer = kind.sized_for(10, 0.01, lineage=1).copy()
     bank = SketchBank[int]()

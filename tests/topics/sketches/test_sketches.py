@@ -1,4 +1,4 @@
-"""What holds for all four sketches, whatever filters come and go: no false negative, ever."""
+"""Rules for all four sketches, whatever filters come and go: no false negative, ever."""
 
 import itertools
 from typing import Any
@@ -23,7 +23,7 @@ from dovetail.topics.sketches import (
     lines_size,
     sketch_class,
 )
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 from support.strategies.topics import deep_filters, deep_names, filters, names
 
 all_methods = pytest.mark.parametrize("method", METHODS)
@@ -36,7 +36,7 @@ def tiny(method: str, **options: Any) -> Sketch:  # noqa: ANN401
 
 
 class SketchMachine(RuleBasedStateMachine):
-    """Filters come and go, and a peer follows by deltas. A dict of counts is the oracle."""
+    """Filters come and go, and a peer applies deltas. A dict of counts is the oracle."""
 
     @initialize(method=st.sampled_from(METHODS), roomy=st.booleans(), seed=st.integers(0, 9))
     def start(self, method: str, roomy: bool, seed: int) -> None:
@@ -56,7 +56,7 @@ class SketchMachine(RuleBasedStateMachine):
 
     @rule(some=st.lists(filters(), max_size=20))
     def add_column(self, some: list[str]) -> None:
-        self.sketch.add_column(Column.of(some))
+        self.sketch.add_column(TopicColumn.of(some))
         for topic_filter in some:
             self.counts[topic_filter] = self.counts.get(topic_filter, 0) + 1
 
@@ -118,7 +118,7 @@ def test_a_hundred_levels(method: str, subscribed: list[str], topic: str) -> Non
     close = [topic, f"{topic}/#", "/".join(levels[:-1]) + "/#", "/".join([*levels[:50], "#"])]
     close += ["/".join(["+" if i % 3 else level for i, level in enumerate(levels)])]
     for topic_filter in (*subscribed, *close):
-        sketch = build_sketch(method, Column.of([topic_filter]))
+        sketch = build_sketch(method, TopicColumn.of([topic_filter]))
         assert sketch.search(topic).found or not matches(topic_filter, topic)
 
 
@@ -130,12 +130,14 @@ def test_a_search_stops_at_its_bound_and_answers_yes(method: str) -> None:
         "/".join("+" if mask >> i & 1 else levels[i] for i in range(11)) + "/no"
         for mask in range(1 << 11)
     ]
-    sketch = build_sketch(method, Column.of(patterns), false_positive_rate=1e-9, queries_max=500)
+    sketch = build_sketch(
+        method, TopicColumn.of(patterns), false_positive_rate=1e-9, queries_max=500
+    )
     answer = sketch.search("/".join(levels))
     assert answer.found
     assert 500 <= answer.queries <= 502
     unbounded = build_sketch(
-        method, Column.of(patterns), false_positive_rate=1e-9, queries_max=100_000
+        method, TopicColumn.of(patterns), false_positive_rate=1e-9, queries_max=100_000
     )
     assert not unbounded.search("/".join(levels)).found
 
@@ -143,12 +145,12 @@ def test_a_search_stops_at_its_bound_and_answers_yes(method: str) -> None:
 @all_methods
 def test_a_bound_holds_along_a_run_of_wildcards_too(method: str) -> None:
     deep = "/".join(["+"] * 3_000 + ["x"])
-    sketch = build_sketch(method, Column.of([deep]), queries_max=100)
+    sketch = build_sketch(method, TopicColumn.of([deep]), queries_max=100)
     answer = sketch.search("/".join(["a"] * 3_001))
     assert answer.found or method == "bfp"  # which asks for one pattern and the topic itself
     assert answer.queries <= 102
     with pytest.raises(SketchError, match="at least 1 query"):
-        build_sketch(method, Column.of(["a"]), queries_max=0)
+        build_sketch(method, TopicColumn.of(["a"]), queries_max=0)
 
 
 @all_methods
@@ -200,7 +202,7 @@ def test_a_resized_sketch_tells_nothing_of_the_time_before(method: str) -> None:
 
 @all_methods
 def test_a_bit_that_passes_from_one_element_to_another_stays(method: str) -> None:
-    """One that came silently, its bits all set, takes over from one that goes."""
+    """A new element may set no new bits. It keeps them when another element goes."""
     sketch = tiny(method, lineage=1)
     peer = sketch.copy()
     crowd = [f"crowd/{i}" for i in range(60)]
@@ -234,7 +236,7 @@ def test_what_is_long_ago_is_not_told(method: str, monkeypatch: pytest.MonkeyPat
         told += 1
         assert np.array_equal(late.words, sketch.words)
     assert 10 <= told <= 101
-    sketch.add_column(Column.of([f"y/{number}" for number in range(200)]))
+    sketch.add_column(TopicColumn.of([f"y/{number}" for number in range(200)]))
     with pytest.raises(SketchError, match="no longer known"):
         sketch.delta(sketch.version - 1)
     assert not len(sketch.delta(sketch.version).present)
@@ -272,7 +274,7 @@ def test_a_bloom_filter_without_hashes_is_refused() -> None:
 @all_methods
 def test_filters_that_share_their_prefixes_share_their_memory(method: str) -> None:
     sketch = sketch_class(method).sized_for(100_000, 0.01)
-    sketch.add_column(Column.of([f"a/b/c/d/e/f/g/{i}" for i in range(50_000)]))
+    sketch.add_column(TopicColumn.of([f"a/b/c/d/e/f/g/{i}" for i in range(50_000)]))
     assert sketch._ledger is not None
     assert len(sketch._ledger._keys) < 3 * sketch.elements
 
@@ -280,18 +282,18 @@ def test_filters_that_share_their_prefixes_share_their_memory(method: str) -> No
 @all_methods
 def test_no_topic_is_too_deep(method: str) -> None:
     topic = "/" * 65_535
-    sketch = build_sketch(method, Column.of([topic, "a/#"]))
+    sketch = build_sketch(method, TopicColumn.of([topic, "a/#"]))
     assert sketch.search(topic).found
     assert sketch.search("a" + "/" * 65_534).found
 
 
 @all_methods
 def test_counts_that_overflow_leave_no_false_negative(method: str) -> None:
-    """So many filters over the bits of a tiny sketch that counts are at their top."""
+    """So many filters in a tiny sketch that counts reach their maximum."""
     sketch = tiny(method)
     crowd = [f"crowd/{i}" for i in range(30_000)]
     sketch.add("kept/+/x")
-    sketch.add_column(Column.of(crowd))
+    sketch.add_column(TopicColumn.of(crowd))
     assert sketch._ledger is not None
     assert int(sketch._ledger._bit_counts.max()) == ledger.BIT_COUNT_TOP
     for topic_filter in crowd:
@@ -320,8 +322,8 @@ def test_a_column_is_searched_like_its_topics(method: str) -> None:
     rng = np.random.default_rng(3)
     words = ["a", "b", "", "$x"]
     topics = ["/".join(rng.choice(words, rng.integers(1, 6))) or "/" for _ in range(101)]
-    sketch = build_sketch(method, Column.of(["a/+/b", "b/#", "+/a", "$x/+", "//"]))
-    found, queries = sketch.search_column(Column.of(topics))
+    sketch = build_sketch(method, TopicColumn.of(["a/+/b", "b/#", "+/a", "$x/+", "//"]))
+    found, queries = sketch.search_column(TopicColumn.of(topics))
     assert [(bool(f), int(q)) for f, q in zip(found, queries, strict=True)] == [
         tuple(sketch.search(topic)) for topic in topics
     ]
@@ -331,19 +333,19 @@ def test_a_column_is_searched_like_its_topics(method: str) -> None:
 
 @all_methods
 def test_a_long_topic_among_short_ones(method: str) -> None:
-    sketch = build_sketch(method, Column.of(["a/b", "x" * 5_000]))
-    found, _ = sketch.search_column(Column.of(["a/b", "x" * 5_000, "a/c"]))
+    sketch = build_sketch(method, TopicColumn.of(["a/b", "x" * 5_000]))
+    found, _ = sketch.search_column(TopicColumn.of(["a/b", "x" * 5_000, "a/c"]))
     assert list(found) == [True, True, False]
 
 
 @all_methods
 def test_false_positives_are_as_rare_as_planned(method: str) -> None:
-    """Of whole topics, which all methods ask for alike: 1 in 100 was asked for."""
+    """The rate of 1 in 100 for whole topics, which all methods query alike."""
     rng = np.random.default_rng(5)
     drawn = [bytes(rng.integers(97, 123, 12, np.uint8)).decode() for _ in range(24_000)]
-    sketch = build_sketch(method, Column.of(drawn[:4_000]), false_positive_rate=0.01)
+    sketch = build_sketch(method, TopicColumn.of(drawn[:4_000]), false_positive_rate=0.01)
     per_search = {"bf": 3, "bfp": 1, "prefix": 3, "lines": 0.1}[method]  # ours looks twice
-    found, _ = sketch.search_column(Column.of(drawn[4_000:]))
+    found, _ = sketch.search_column(TopicColumn.of(drawn[4_000:]))
     assert found.mean() < 1.3 * 0.01 * per_search
     assert sketch.false_positive_rate == pytest.approx(0.01, rel=0.5)
     assert 0.2 < sketch.fill < 0.6
@@ -351,10 +353,13 @@ def test_false_positives_are_as_rare_as_planned(method: str) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_false_positives_are_as_rare_as_planned_when_they_are_very_rare(seed: int) -> None:
-    """Rarer than 1 in as many as there are bits: a key's positions must not hang together."""
+    """Rates below 1 in the number of bits need independent positions of a key."""
     rng = np.random.default_rng(seed)
     drawn = [bytes(rng.integers(97, 123, 12, np.uint8)).decode() for _ in range(41_000)]
-    filters, topics = Column.of(drawn[:1_000]), Column.of(f"{one}/b/c/d/e/f/g/h/i" for one in drawn)
+    filters, topics = (
+        TopicColumn.of(drawn[:1_000]),
+        TopicColumn.of(f"{one}/b/c/d/e/f/g/h/i" for one in drawn),
+    )
     sketch = build_sketch("bf", filters, false_positive_rate=1e-6, seed=seed)
     found, queries = sketch.search_column(topics)
     # Half of a search's patterns have the first level, and 2^9 - 1 are the same for all topics.
@@ -432,7 +437,7 @@ def test_deltas_apply_in_order_twice_and_never_to_strangers(method: str) -> None
 @all_methods
 def test_a_delta_is_small(method: str) -> None:
     sketch = sketch_class(method).sized_for(100_000, 0.001, lineage=1)
-    sketch.add_column(Column.of([f"x/{i}" for i in range(10_000)]))
+    sketch.add_column(TopicColumn.of([f"x/{i}" for i in range(10_000)]))
     version = sketch.version
     sketch.add("a/b/c")
     assert len(sketch.delta(version).present) <= 4
@@ -474,11 +479,11 @@ def test_an_unknown_method_is_refused() -> None:
 
 
 class TestFaultsOfThePapersAlgorithm:
-    """Each of them made a match be missed; docs/wildcard-sketches.md tells how."""
+    """Each of them caused a false negative; docs/wildcard-sketches.md explains how."""
 
     @all_methods
     def test_a_branch_that_fails_is_left_for_the_next(self, method: str) -> None:
-        sketch = build_sketch(method, Column.of(["+/x", "a/b"]))
+        sketch = build_sketch(method, TopicColumn.of(["+/x", "a/b"]))
         assert sketch.search("a/b").found
 
     @all_methods
@@ -489,13 +494,15 @@ class TestFaultsOfThePapersAlgorithm:
             match = "/".join(
                 "+" if bit == "+" else level for bit, level in zip(bits, "abcd", strict=True)
             )
-            sketch = build_sketch(method, Column.of([*decoys, match]), false_positive_rate=1e-9)
+            sketch = build_sketch(
+                method, TopicColumn.of([*decoys, match]), false_positive_rate=1e-9
+            )
             assert sketch.search("a/b/c/d").found
             assert not sketch.search("a/b/c/e").found or match.endswith("+")
 
     @all_methods
     def test_a_multi_level_wildcard_stands_for_its_parent(self, method: str) -> None:
-        sketch = build_sketch(method, Column.of(["a/#", "x/+/#"]), false_positive_rate=1e-9)
+        sketch = build_sketch(method, TopicColumn.of(["a/#", "x/+/#"]), false_positive_rate=1e-9)
         assert sketch.search("a").found
         assert sketch.search("x/y").found
         assert not sketch.search("x").found
@@ -504,7 +511,7 @@ class TestFaultsOfThePapersAlgorithm:
     @all_methods
     def test_a_dollar_is_a_letter_and_no_mark_of_an_end(self, method: str) -> None:
         """With '$' as the mark, a/b$ would be the end of a/b."""
-        sketch = build_sketch(method, Column.of(["a/b$/c", "q/$"]), false_positive_rate=1e-9)
+        sketch = build_sketch(method, TopicColumn.of(["a/b$/c", "q/$"]), false_positive_rate=1e-9)
         assert not sketch.search("a/b").found
         assert not sketch.search("q").found
         assert not sketch.search("a/b$").found
@@ -513,7 +520,9 @@ class TestFaultsOfThePapersAlgorithm:
 
     @all_methods
     def test_leading_wildcards_pass_reserved_topics_by(self, method: str) -> None:
-        sketch = build_sketch(method, Column.of(["#", "+/x", "$SYS/+"]), false_positive_rate=1e-9)
+        sketch = build_sketch(
+            method, TopicColumn.of(["#", "+/x", "$SYS/+"]), false_positive_rate=1e-9
+        )
         assert not sketch.search("$SYS").found
         assert not sketch.search("$other/x").found
         assert sketch.search("$SYS/x").found
@@ -521,36 +530,36 @@ class TestFaultsOfThePapersAlgorithm:
 
 
 class TestQueriesOfThePaper:
-    """Counts that can be done by hand."""
+    """Numbers of queries that can be counted by hand."""
 
     def test_bf_asks_every_pattern(self) -> None:
-        sketch = build_sketch("bf", Column.of(["x/y/z"]), false_positive_rate=1e-9)
+        sketch = build_sketch("bf", TopicColumn.of(["x/y/z"]), false_positive_rate=1e-9)
         for levels in range(1, 8):
             assert sketch.search("/".join("a" * levels)).queries == 2 ** (levels + 1) - 1
 
     def test_bfp_asks_the_patterns_that_occur(self) -> None:
         """The paper's own example (section III): four queries for x/y/z."""
-        filters = Column.of(["a/+/c", "x/+/z", "a/+/#", "+/#"])
+        filters = TopicColumn.of(["a/+/c", "x/+/z", "a/+/#", "+/#"])
         sketch = build_sketch("bfp", filters, false_positive_rate=1e-9)
         assert sketch.search("q/y/r") == (True, 1)  # +/# comes first
-        without = build_sketch("bfp", Column.of(["a/+/c", "x/+/w", "a/+/#", "+/b/#"]))
+        without = build_sketch("bfp", TopicColumn.of(["a/+/c", "x/+/w", "a/+/#", "+/b/#"]))
         assert without.search("x/y/z") == (False, 4)
 
     def test_bfp_without_wildcards_asks_once(self) -> None:
-        assert build_sketch("bfp", Column.of(["a/b", "c"])).search("x/y/z") == (False, 1)
+        assert build_sketch("bfp", TopicColumn.of(["a/b", "c"])).search("x/y/z") == (False, 1)
 
     def test_prefix_asks_three_a_node(self) -> None:
-        sketch = build_sketch("prefix", Column.of(["a/+/c/d"]), false_positive_rate=1e-9)
+        sketch = build_sketch("prefix", TopicColumn.of(["a/+/c/d"]), false_positive_rate=1e-9)
         # Figure 3: '#', '+', 'a' at the root, then '#', '+' at a, at a/+ and so on.
         assert sketch.search("a/b/c/d") == (True, 3 + 2 + 3 + 3)
         assert sketch.search("b") == (False, 3)
 
     def test_a_hash_ends_every_search_at_once(self) -> None:
         for method in METHODS:
-            sketch = build_sketch(method, Column.of(["#", "a/b"]))
+            sketch = build_sketch(method, TopicColumn.of(["#", "a/b"]))
             assert sketch.search("x/y/z") == (True, 2 if method == "lines" else 1)
 
     def test_lines_visits_a_line_for_each_two_pluses_and_each_literal(self) -> None:
         filters = ["/".join(["+"] * i + ["x"] * (10 - i)) for i in range(10)]
-        sketch = build_sketch("lines", Column.of(filters), false_positive_rate=1e-9)
+        sketch = build_sketch("lines", TopicColumn.of(filters), false_positive_rate=1e-9)
         assert sketch.search("/".join("abcdefghij")) == (False, 6 + 10)

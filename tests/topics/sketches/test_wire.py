@@ -1,4 +1,4 @@
-"""Sketches as bytes: whole or refused, never a traceback of another kind."""
+"""Sketches as bytes: a reader returns a sketch or raises a SketchFormatError, nothing else."""
 
 import struct
 import zlib
@@ -18,19 +18,19 @@ from dovetail.topics.sketches import (
     sketch_to_bytes,
     wire,
 )
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 from support.strategies.topics import filters, names
 
 all_methods = pytest.mark.parametrize("method", METHODS)
 
 
 def whole(method: str = "lines") -> bytes:
-    sketch = build_sketch(method, Column.of(["a/+/b", "c/#", "d"]), seed=5, lineage=9)
+    sketch = build_sketch(method, TopicColumn.of(["a/+/b", "c/#", "d"]), seed=5, lineage=9)
     return sketch_to_bytes(sketch)
 
 
 def reseal(data: bytes, fields: dict[str, Any]) -> bytes:
-    """The bytes with other header fields and a checksum that fits them: a liar, not an accident."""
+    """Change header fields and fit the checksum, as an attacker would."""
     header = wire._Header(*wire._HEADER.unpack_from(data))._replace(**fields)
     content = wire._HEADER.pack(*header) + data[wire._HEADER.size : -4]
     return content + struct.pack("<I", zlib.crc32(content))
@@ -39,7 +39,7 @@ def reseal(data: bytes, fields: dict[str, Any]) -> bytes:
 @all_methods
 @given(subscribed=st.lists(filters(), max_size=20), topic=names)
 def test_a_sketch_survives_the_journey(method: str, subscribed: list[str], topic: str) -> None:
-    sketch = build_sketch(method, Column.of(subscribed), seed=3, lineage=4)
+    sketch = build_sketch(method, TopicColumn.of(subscribed), seed=3, lineage=4)
     arrived = sketch_from_bytes(sketch_to_bytes(sketch))
     assert arrived.geometry == sketch.geometry
     assert (arrived.version, arrived.lineage, arrived.elements) == (
@@ -122,7 +122,7 @@ def test_headers_that_lie_are_refused_before_they_cost_anything(lie: dict[str, i
 
 def test_a_sketch_with_room_left_travels_smaller_than_its_bits() -> None:
     sketch = sketch_class("lines").sized_for(20_000, 0.003)
-    sketch.add_column(Column.of([f"x/{number}" for number in range(5_000)]))
+    sketch.add_column(TopicColumn.of([f"x/{number}" for number in range(5_000)]))
     assert len(sketch_to_bytes(sketch)) < 0.9 * sketch.words.nbytes
 
 

@@ -1,8 +1,8 @@
-"""Lists of small numbers made ascending, each number once.
+"""Sort lists of small numbers, and remove duplicates.
 
-The numbers of a list are bits of a set, which are then read in their order; a second set has a bit
-for each word of the first that has any. So a number costs a few steps however many there can be,
-where sorting costs some for each doubling of the list.
+The numbers of a list become bits of a set, which are then read in order. A second set has a bit for
+each word of the first set that is not empty. So a number costs a few steps, however many numbers
+are possible; a sort costs more for each doubling of the list.
 """
 
 import numpy as np
@@ -20,10 +20,10 @@ _NONE = np.uint64(0)
 
 @kernel
 def make_ascending(starts: Ints, numbers: Ints, words: Words, summary: Words, ends: Ints) -> int:
-    """In place: list i is numbers[starts[i]:starts[i + 1]], and then numbers[ends[i]:ends[i + 1]].
+    """Sort in place: numbers[starts[i]:starts[i + 1]] becomes numbers[ends[i]:ends[i + 1]].
 
-    `words` has a bit for each number that there can be, `summary` one for each of its words; all
-    are 0 before and after. Returns where the last list ends.
+    `words` has a bit for each possible number, `summary` one for each of its words. All are 0
+    before and after. Return where the last list ends.
     """
     at = 0
     for i in range(len(starts) - 1):

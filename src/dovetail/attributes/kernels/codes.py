@@ -1,9 +1,9 @@
-"""Borders and values as 16-bit codes, and boxes as keys that neighbours nearly share.
+"""Encode borders and values as 16-bit codes, and boxes as sort keys that are close for neighbours.
 
-A code never changes the order of two numbers: if a's code is below b's, a is below b. Equal codes
-say nothing, and the numbers themselves are compared then. Numbers outside a dimension's bounds have
-the code of its edge. Two codes no number has: below all of them is an open lower border, above all
-of them an open upper one.
+Codes keep the order of numbers: if a's code is below b's, a is below b. Equal codes say nothing, so
+the numbers themselves are compared then. Numbers outside a dimension's bounds have the code of its
+edge. No number has the lowest and the highest code: they are the open lower and the open upper
+border.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ CODE_MIN, CODE_MAX = -32_767, 32_766
 CODES = CODE_MAX - CODE_MIN + 1
 
 CELLS = 64
-"""Of a dimension: the cells that a leaf covers there are one word."""
+"""Cells of a dimension: one word says which of them a leaf covers."""
 _CELL_SHIFT = 10
 
 _ONE = np.uint64(1)
@@ -27,7 +27,7 @@ _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 @inlined
 def code_of(value: float, origin: float, scale: float) -> int:
-    """Of a number that is no NaN. Each step keeps the order, so all of them do."""
+    """Return the code of a number that is not NaN. Each step keeps the order of numbers."""
     place = (value - origin) * scale
     if place < 0.0:
         return CODE_MIN
@@ -53,7 +53,7 @@ def cell_of(code: int) -> np.uint64:
 
 @inlined
 def cells_of(low: int, high: int) -> np.uint64:
-    """One bit for each cell between two codes, both of them included."""
+    """Return a bit for each cell from the cell of `low` to that of `high`."""
     if low > high:
         return np.uint64(0)
     return (_ALL << cell_of(low)) & (_ALL >> (np.uint64(CELLS - 1) - cell_of(high)))
@@ -61,11 +61,11 @@ def cells_of(low: int, high: int) -> np.uint64:
 
 @inlined
 def key_of(edges: Floats, at: int, origins: Floats, scales: Floats) -> np.uint64:
-    """The sort key of the box whose lower borders are at edges[at:], the upper ones behind them.
+    """Return the sort key of the box with its lower borders at edges[at:], the upper ones behind.
 
-    On top a bit for each dimension in which it covers more than half of the axis: one open range
-    in a leaf makes the leaf as wide, so these stay among themselves. Below, the bits of the
-    centres in turn (Morton's order).
+    The highest bits are one for each dimension in which the box covers more than half of the axis:
+    one open range in a leaf makes the leaf as wide, so wide boxes share leaves. Below are the bits
+    of the centres in turn (Morton's order).
     """
     dimensions = len(origins)
     bits = min((64 - dimensions) // dimensions, 16)

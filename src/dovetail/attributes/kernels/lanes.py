@@ -1,6 +1,6 @@
-"""The 64 boxes of a leaf, compared at once: some LLVM that Numba has no words for.
+"""Compare the 64 boxes of a leaf at once, with LLVM instructions that Numba lacks.
 
-On AVX2 sixteen 16-bit codes are one register. Elsewhere LLVM makes of it what the machine has.
+On AVX2 sixteen 16-bit codes are one register. Elsewhere LLVM uses what the machine has.
 """
 
 from typing import Any
@@ -50,17 +50,17 @@ def _compare(low_operator: str, high_operator: str, join: str) -> Any:  # noqa: 
     return compare
 
 
-around = _compare("<=", ">=", "and_")
-"""around(address, low, high): which of 64 boxes have a lower code at or below `low`, and an upper
-one at or above `high`. At the address are 64 lower codes, then 64 upper ones."""
+containing_lanes = _compare("<=", ">=", "and_")
+"""containing_lanes(address, low, high): which of 64 boxes have a lower code at or below `low`, and
+an upper one at or above `high`. At the address are 64 lower codes, then 64 upper ones."""
 
-touching = _compare("==", "==", "or_")
-"""touching(address, low, high): which have just this lower code, or just this upper one."""
+equal_lanes = _compare("==", "==", "or_")
+"""equal_lanes(address, low, high): which have exactly this lower code, or this upper one."""
 
 
 @instruction
 def trailing_zeros(_context: Any, _value: Any) -> Any:  # noqa: ANN401
-    """How many low bits are 0; the value must not be 0."""
+    """Count the low bits that are 0; the value must not be 0."""
 
     def codegen(_ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         return builder.cttz(arguments[0], ir.Constant(_I1, 1))
@@ -69,8 +69,8 @@ def trailing_zeros(_context: Any, _value: Any) -> Any:  # noqa: ANN401
 
 
 @instruction
-def ones(_context: Any, _value: Any) -> Any:  # noqa: ANN401
-    """How many bits are 1."""
+def count_ones(_context: Any, _value: Any) -> Any:  # noqa: ANN401
+    """Count the bits that are 1."""
 
     def codegen(_ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         return builder.ctpop(arguments[0])

@@ -1,21 +1,25 @@
-"""Leaves of up to 64 boxes that lie together, by their keys: a B-tree of one level.
+"""Store boxes in leaves of up to 64 neighbours, by their sort keys: a B-tree of one level.
 
-    order, firsts   the leaves by key, and the key from which on a leaf takes boxes (its first is 0)
+    order, firsts   the leaves by key, and the lowest key that a leaf takes (of the first leaf: 0)
     used            which lanes of a leaf have a box
-    codes           of a leaf, for each dimension, 64 lower codes and 64 upper ones; a free lane has
-                    codes that nothing is between
-    edges           of a lane, the true borders: lower ones, then upper ones
-    slot_of, kinds  of a lane
-    cover           of a leaf, for each dimension, which cells its boxes cover; then one word: in
-                    which dimensions it has an open box
-    rows            the same turned round, which is what a search reads: for each dimension and cell
-                    one bit a leaf, and a row for values that are missing
-    place_of        of a slot, its lane (leaf * 64 + lane)
+    codes           for each leaf and dimension, 64 lower codes and 64 upper ones; a free lane has
+                    codes that no value is between
+    edges           for each lane the true borders: lower ones, then upper ones
+    slot_of, kinds  for each lane
+    cover           for each leaf and dimension which cells its boxes cover; then one word for the
+                    dimensions in which it has an open box
+    rows            the same transposed, for searches: for each dimension and cell one bit a leaf,
+                    and a row for values that are missing
+    place_of        for each slot its place (leaf * 64 + lane)
+    free_leaves     leaves without a box
+    free_slots      slots without a box
     state           counts, below
 
-A full leaf is split where the highest bit of its keys changes, among the places that leave both
-halves enough: so leaves become cells of the curve, and cells are compact, where halves are not.
+A full leaf is split where the highest bit of its keys changes, among the cuts that leave enough
+boxes in both parts. So leaves become cells of the curve, and cells are compact; halves are not.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +34,9 @@ from dovetail.attributes.kernels.codes import (
     key_of,
     low_code,
 )
-from dovetail.attributes.kernels.lanes import LANES, ones, trailing_zeros
+from dovetail.attributes.kernels.lanes import LANES, count_ones, trailing_zeros
 from dovetail.attributes.limits import LEAF_BOXES_MIN
-from dovetail.compilation import inlined, kernel, part
+from dovetail.compilation import inlined, inner_kernel, kernel
 
 Words = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.int16]
@@ -41,14 +45,34 @@ Numbers = npt.NDArray[np.int32]
 State = npt.NDArray[np.int64]
 
 ROWS = CELLS + 1
-"""Of a dimension: one a cell, and one for values that are missing."""
+"""Rows of a dimension: one a cell, and one for values that are missing."""
 
-# What `state` counts: leaves in order; leaves and slots that are free; boxes.
+# Indexes of `state`: leaves in order; free leaves; free slots; boxes.
 LEAVES, FREE_LEAVES, FREE_SLOTS, BOXES = 0, 1, 2, 3
 STATES = 4
 
 NO_NUMBER = -1
-"""What `insert` returns for a border that is NaN."""
+"""Returned by `insert` for a border that is NaN."""
+
+
+class LeafArrays(NamedTuple):
+    """The arrays above, as one argument of inner kernels and of calls that are rare."""
+
+    origins: Floats
+    scales: Floats
+    codes: Codes
+    edges: Floats
+    slot_of: Numbers
+    kinds: Kinds
+    place_of: Numbers
+    used: Words
+    cover: Words
+    rows: Words
+    order: Numbers
+    firsts: Words
+    free_leaves: Numbers
+    state: State
+
 
 _ONE = np.uint64(1)
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
@@ -86,11 +110,11 @@ def _set_open(
         changed &= changed - _ONE
 
 
-@part
-def _cover_again(
-    codes: Codes, used: Words, cover: Words, rows: Words, leaf: int, dimensions: int
-) -> None:
-    """After boxes have left: what do those cover that are still there?"""
+@inner_kernel
+def _cover_again(leaves: LeafArrays, leaf: int) -> None:
+    """Compute the cover of a leaf again, after boxes have left it."""
+    codes, used, cover, rows = leaves.codes, leaves.used, leaves.cover, leaves.rows
+    dimensions = len(leaves.origins)
     words = len(used) >> 6
     opens = np.uint64(0)
     for j in range(dimensions):
@@ -110,7 +134,7 @@ def _cover_again(
 
 @inlined
 def _find(firsts: Words, leaves: int, key: np.uint64) -> int:
-    """Where in the order is the last leaf that begins at or before this key?"""
+    """Return the position in the order of the last leaf that begins at or before this key."""
     low, high = 0, leaves
     while high - low > 1:
         middle = (low + high) >> 1
@@ -130,18 +154,11 @@ def _clear(codes: Codes, leaf: int, lane: int, dimensions: int) -> None:
 
 
 @inlined
-def _move(
-    codes: Codes,
-    edges: Floats,
-    slot_of: Numbers,
-    kinds: Kinds,
-    place_of: Numbers,
-    used: Words,
-    dimensions: int,
-    source: int,
-    target: int,
-) -> None:
-    """A box from lane to lane; covers are the caller's."""
+def _move(leaves: LeafArrays, source: int, target: int) -> None:
+    """Move a box from lane to lane. The caller updates the covers."""
+    codes, edges, slot_of, kinds = leaves.codes, leaves.edges, leaves.slot_of, leaves.kinds
+    place_of, used = leaves.place_of, leaves.used
+    dimensions = len(leaves.origins)
     for j in range(dimensions):
         here = ((source >> 6) * dimensions + j) * 2 * LANES + (source & 63)
         there = ((target >> 6) * dimensions + j) * 2 * LANES + (target & 63)
@@ -157,11 +174,11 @@ def _move(
     _clear(codes, source >> 6, source & 63, dimensions)
 
 
-@part
-def cut_of(keys: Words, more: bool) -> int:
-    """Where to cut sorted keys in two: before the highest bit that changes.
+@inner_kernel
+def cut_position(keys: Words, more: bool) -> int:
+    """Return where to cut sorted keys in two: before the highest bit that changes.
 
-    If many more are coming in their order, the left part is left fuller: the right one will fill.
+    If `more` are coming in order, the left part stays fuller: the right one will fill.
     """
     first, last = LEAF_BOXES_MIN, len(keys) - LEAF_BOXES_MIN
     if more:
@@ -174,47 +191,31 @@ def cut_of(keys: Words, more: bool) -> int:
     return best
 
 
-@part
-def _split(
-    origins: Floats,
-    scales: Floats,
-    codes: Codes,
-    edges: Floats,
-    slot_of: Numbers,
-    kinds: Kinds,
-    place_of: Numbers,
-    used: Words,
-    cover: Words,
-    rows: Words,
-    order: Numbers,
-    firsts: Words,
-    free_leaves: Numbers,
-    state: State,
-    at: int,
-    more: bool,
-) -> None:
-    """The full leaf at this place of the order gives its upper part to a new one behind it."""
-    dimensions = len(origins)
+@inner_kernel
+def _split(leaves: LeafArrays, at: int, more: bool) -> None:
+    """Move the upper part of the full leaf at this place of the order to a new leaf behind it."""
+    order, firsts, state = leaves.order, leaves.firsts, leaves.state
+    dimensions = len(leaves.origins)
     leaf = np.int64(order[at])
     keys = np.empty(LANES, np.uint64)
     lanes = np.empty(LANES, np.int64)
-    for lane in range(
-        LANES
-    ):  # in order: for so few NumPy's way costs more to compile than it saves
-        key = key_of(edges, (leaf * LANES + lane) * 2 * dimensions, origins, scales)
+    # An insertion sort: for so few keys NumPy's costs more to compile than it saves.
+    for lane in range(LANES):
+        edge = (leaf * LANES + lane) * 2 * dimensions
+        key = key_of(leaves.edges, edge, leaves.origins, leaves.scales)
         i = lane
         while i > 0 and keys[i - 1] > key:
             keys[i], lanes[i] = keys[i - 1], lanes[i - 1]
             i -= 1
         keys[i], lanes[i] = key, lane
-    cut = cut_of(keys, more)
+    cut = cut_position(keys, more)
     state[FREE_LEAVES] -= 1
-    new = np.int64(free_leaves[state[FREE_LEAVES]])
+    new = np.int64(leaves.free_leaves[state[FREE_LEAVES]])
     for i in range(cut, LANES):
         source, target = leaf * LANES + lanes[i], new * LANES + i - cut
-        _move(codes, edges, slot_of, kinds, place_of, used, dimensions, source, target)
-    _cover_again(codes, used, cover, rows, leaf, dimensions)
-    _cover_again(codes, used, cover, rows, new, dimensions)
+        _move(leaves, source, target)
+    _cover_again(leaves, leaf)
+    _cover_again(leaves, new)
     for i in range(state[LEAVES], at + 1, -1):
         order[i] = order[i - 1]
         firsts[i] = firsts[i - 1]
@@ -246,11 +247,15 @@ def insert(
     start: int,
     slots: npt.NDArray[np.int64],
 ) -> int:
-    """Puts boxes in, in this sequence; returns where it stopped for want of a leaf.
+    """Insert boxes in this sequence. Return the position at which leaves ran out.
 
-    There have to be as many free slots as boxes, and one leaf in the order. NO_NUMBER: nothing is
-    put in, as a border is none.
+    There must be as many free slots as boxes, and one leaf in the order. NO_NUMBER: a border is
+    NaN, and nothing was inserted.
     """
+    leaves = LeafArrays(
+        origins, scales, codes, edges, slot_of, kinds, place_of, used, cover, rows,
+        order, firsts, free_leaves, state,
+    )  # fmt: skip
     dimensions = len(origins)
     words = len(used) >> 6
     for i in range(len(boxes)):
@@ -269,10 +274,7 @@ def insert(
                 ahead = sequence[i + LANES // 2] * 2 * dimensions
                 last = at + 1 == state[LEAVES]
                 more = last or key_of(boxes, ahead, origins, scales) < firsts[at + 1]
-            _split(
-                origins, scales, codes, edges, slot_of, kinds, place_of, used, cover, rows,
-                order, firsts, free_leaves, state, at, more,
-            )  # fmt: skip
+            _split(leaves, at, more)
             at = _find(firsts, state[LEAVES], key)
         leaf = np.int64(order[at])
         lane = np.int64(trailing_zeros(~used[leaf]))
@@ -304,7 +306,7 @@ def insert(
 
 @inlined
 def _remove(order: Numbers, firsts: Words, state: State, at: int) -> None:
-    """A leaf from the order; the one before it takes what it would have taken."""
+    """Remove a leaf from the order. The leaf before it takes over its range of keys."""
     state[LEAVES] -= 1
     for i in range(at, state[LEAVES]):
         order[i] = order[i + 1]
@@ -312,25 +314,10 @@ def _remove(order: Numbers, firsts: Words, state: State, at: int) -> None:
     firsts[0] = 0
 
 
-@part
-def _join(
-    codes: Codes,
-    edges: Floats,
-    slot_of: Numbers,
-    kinds: Kinds,
-    place_of: Numbers,
-    used: Words,
-    cover: Words,
-    rows: Words,
-    order: Numbers,
-    firsts: Words,
-    free_leaves: Numbers,
-    state: State,
-    leaf: int,
-    key: np.uint64,
-    dimensions: int,
-) -> None:
-    """A leaf that has few boxes left gives them to a neighbour with room, and is free."""
+@inner_kernel
+def _join(leaves: LeafArrays, leaf: int, key: np.uint64) -> None:
+    """Move the boxes of a nearly empty leaf to a neighbour with room, and free the leaf."""
+    used, order, firsts, state = leaves.used, leaves.order, leaves.firsts, leaves.state
     at = _find(firsts, state[LEAVES], key)
     while order[at] != leaf:  # equal keys may have several leaves
         at -= 1
@@ -338,20 +325,20 @@ def _join(
         if other < 0 or other >= state[LEAVES]:
             continue
         taker = np.int64(order[other])
-        together = ones(used[leaf]) + ones(used[taker])
+        together = count_ones(used[leaf]) + count_ones(used[taker])
         if together > LANES - LEAF_BOXES_MIN and used[leaf] != 0:
             continue
         while used[leaf] != 0:
             source = leaf * LANES + np.int64(trailing_zeros(used[leaf]))
             target = taker * LANES + np.int64(trailing_zeros(~used[taker]))
-            _move(codes, edges, slot_of, kinds, place_of, used, dimensions, source, target)
-        _cover_again(codes, used, cover, rows, leaf, dimensions)
-        _cover_again(codes, used, cover, rows, taker, dimensions)
-        # The leaf behind goes: what it would have taken goes to the one before it.
+            _move(leaves, source, target)
+        _cover_again(leaves, leaf)
+        _cover_again(leaves, taker)
+        # The later leaf of the two leaves the order: the earlier one takes over its keys.
         if other > at:
             order[at] = taker
         _remove(order, firsts, state, max(at, other))
-        free_leaves[state[FREE_LEAVES]] = leaf
+        leaves.free_leaves[state[FREE_LEAVES]] = leaf
         state[FREE_LEAVES] += 1
         return
 
@@ -375,7 +362,11 @@ def discard(
     state: State,
     slots: npt.NDArray[np.int64],
 ) -> int:
-    """Takes boxes out; returns how many, which is less than asked for if a slot has none."""
+    """Take boxes out. Return how many: fewer than asked for if a slot has none."""
+    leaves = LeafArrays(
+        origins, scales, codes, edges, slot_of, kinds, place_of, used, cover, rows,
+        order, firsts, free_leaves, state,
+    )  # fmt: skip
     dimensions = len(origins)
     for i in range(len(slots)):
         slot = slots[i]
@@ -389,54 +380,34 @@ def discard(
         state[BOXES] -= 1
         used[leaf] &= ~(_ONE << np.uint64(place & 63))
         _clear(codes, leaf, place & 63, dimensions)
-        _cover_again(codes, used, cover, rows, leaf, dimensions)
-        if ones(used[leaf]) < LEAF_BOXES_MIN:
+        _cover_again(leaves, leaf)
+        if count_ones(used[leaf]) < LEAF_BOXES_MIN:
             key = key_of(edges, place * 2 * dimensions, origins, scales)
-            _join(
-                codes, edges, slot_of, kinds, place_of, used, cover, rows,
-                order, firsts, free_leaves, state, leaf, key, dimensions,
-            )  # fmt: skip
+            _join(leaves, leaf, key)
     return len(slots)
 
 
 @kernel
-def move_leaves(
-    dimensions: int,
-    leaves: int,
-    order: Numbers,
-    codes: Codes,
-    edges: Floats,
-    slot_of: Numbers,
-    kinds: Kinds,
-    used: Words,
-    cover: Words,
-    place_of: Numbers,
-    new_codes: Codes,
-    new_edges: Floats,
-    new_slot_of: Numbers,
-    new_kinds: Kinds,
-    new_used: Words,
-    new_cover: Words,
-    new_rows: Words,
-) -> None:
-    """All leaves to other arrays, in their order, so that neighbours lie side by side there."""
-    words = len(new_used) >> 6
-    code_count, edge_count = 2 * dimensions * LANES, 2 * dimensions * LANES
-    for new in range(leaves):
-        leaf = np.int64(order[new])
-        for i in range(code_count):
-            new_codes[new * code_count + i] = codes[leaf * code_count + i]
-        for i in range(edge_count):
-            new_edges[new * edge_count + i] = edges[leaf * edge_count + i]
+def move_leaves(leaves: int, old: LeafArrays, new: LeafArrays) -> None:
+    """Move all leaves to other arrays, in their order, so that neighbours lie side by side."""
+    order, place_of, used = old.order, old.place_of, old.used
+    dimensions = len(old.origins)
+    words = len(new.used) >> 6
+    size = 2 * dimensions * LANES  # of a leaf: codes, and edges
+    for i in range(leaves):
+        leaf = np.int64(order[i])
+        for k in range(size):
+            new.codes[i * size + k] = old.codes[leaf * size + k]
+            new.edges[i * size + k] = old.edges[leaf * size + k]
         for lane in range(LANES):
-            place, new_place = leaf * LANES + lane, new * LANES + lane
-            new_slot_of[new_place] = slot_of[place]
-            new_kinds[new_place] = kinds[place]
+            place, new_place = leaf * LANES + lane, i * LANES + lane
+            new.slot_of[new_place] = old.slot_of[place]
+            new.kinds[new_place] = old.kinds[place]
             if used[leaf] >> np.uint64(lane) & _ONE:
-                place_of[slot_of[place]] = new_place
-        new_used[new] = used[leaf]
+                place_of[old.slot_of[place]] = new_place
+        new.used[i] = used[leaf]
         for j in range(dimensions):
-            now = cover[leaf * (dimensions + 1) + j]
-            _set_cover(new_cover, new_rows, words, new, dimensions, j, now)
-        now = cover[leaf * (dimensions + 1) + dimensions]
-        _set_open(new_cover, new_rows, words, new, dimensions, now)
+            now = old.cover[leaf * (dimensions + 1) + j]
+            _set_cover(new.cover, new.rows, words, i, dimensions, j, now)
+        now = old.cover[leaf * (dimensions + 1) + dimensions]
+        _set_open(new.cover, new.rows, words, i, dimensions, now)

@@ -1,7 +1,7 @@
-"""Which boxes does a point fall in?
+"""Find the boxes that points fall in.
 
-One row a dimension, all rows together, are the leaves that may have such a box. In each of them 64
-boxes are compared by code. A box whose code touches the point's is compared by its true borders:
+One row a dimension, all rows ANDed, gives the leaves that may have such a box. In each of them 64
+boxes are compared by code. A box with a code equal to the point's is compared by its true borders:
 with 65,534 codes a dimension that is one in some thousands.
 """
 
@@ -19,9 +19,9 @@ from dovetail.attributes.kernels.codes import (
 from dovetail.attributes.kernels.lanes import (
     LANES,
     address_of,
-    around,
-    ones,
-    touching,
+    containing_lanes,
+    count_ones,
+    equal_lanes,
     trailing_zeros,
 )
 from dovetail.attributes.kernels.leaves import ROWS, Codes, Kinds, Numbers, Words
@@ -33,7 +33,7 @@ _LEAF_BYTES = np.uint64(2 * 2 * LANES)
 
 @inlined
 def holds(edges: Floats, at: int, points: Floats, point: int, dimensions: int) -> bool:
-    """Is the point in the box? An infinite border is open: everything is within it."""
+    """Is the point in the box? An infinite border is open: it includes every value."""
     for j in range(dimensions):
         low, high = edges[at + j], edges[at + dimensions + j]
         value = points[point + j]
@@ -63,9 +63,9 @@ def match(
     ends: npt.NDArray[np.int64],
     found: npt.NDArray[np.int64],
 ) -> int:
-    """Matches of points[start:], from found[ends[start]] on; ends[i + 1] is where point i's end.
+    """Write the matches of points[start:] into found[ends[start]:]; ends[i + 1] ends point i's.
 
-    Without `listing` they are only counted. Returns the point at which there was no more room.
+    Without `listing` they are only counted. Return the point at which room ran out.
     """
     dimensions = len(origins)
     leaf_bytes = _LEAF_BYTES * np.uint64(dimensions)
@@ -84,7 +84,7 @@ def match(
             if np.isnan(value):
                 row_of[j] = (j * ROWS + CELLS) * words
                 below[j], above[j] = OPEN_BELOW, OPEN_ABOVE
-                # Codes that no box has there: an open one is sure.
+                # No box has these codes there: an open range needs no exact check.
                 low_touch[j], high_touch[j] = OPEN_ABOVE, OPEN_BELOW
             else:
                 code = code_of(value, origins[j], scales[j])
@@ -103,15 +103,17 @@ def match(
                 leaf = np.uint64(word * 64) + trailing_zeros(rest)
                 rest &= rest - _ONE
                 address = base + leaf * leaf_bytes
-                inside = around(address, below[0], above[0])
+                inside = containing_lanes(address, below[0], above[0])
                 for j in range(1, dimensions):
-                    inside &= around(address + _LEAF_BYTES * np.uint64(j), below[j], above[j])
+                    inside &= containing_lanes(
+                        address + _LEAF_BYTES * np.uint64(j), below[j], above[j]
+                    )
                 if inside == 0:
                     continue
                 unsure = np.uint64(0)
                 for j in range(dimensions):
                     there = address + _LEAF_BYTES * np.uint64(j)
-                    unsure |= touching(there, low_touch[j], high_touch[j])
+                    unsure |= equal_lanes(there, low_touch[j], high_touch[j])
                 unsure &= inside
                 first = np.int64(leaf) * LANES
                 while unsure != 0:
@@ -126,7 +128,7 @@ def match(
                             inside &= ~(some & (~some + _ONE))
                         some &= some - _ONE
                 if not listing:
-                    at += ones(inside)
+                    at += count_ones(inside)
                     continue
                 if at + LANES > len(found):
                     return i

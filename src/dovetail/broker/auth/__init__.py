@@ -3,7 +3,7 @@
 Authentication. Start with authenticator.py; to add a way to log in, add a file and a link of
 the chain:
 
-    authenticator.py              what an authenticator gets and answers (`Authenticator`)
+    authenticator.py              the protocol: what an authenticator gets and answers
     chain.py                      asks one authenticator after the other
     certificate_authenticator.py  a TLS certificate names its client
     password_authenticator.py     a name and a password
@@ -13,8 +13,8 @@ Passwords:
 
     passwords.py         the password file
     password_checker.py  checks passwords in a thread, in the order of the queue
-    login_queue.py       which login is checked next, and which is refused (pure)
-    known_logins.py      users that logged in before have a lane of their own
+    login_queue.py       the order of checks, and the logins that are refused (pure)
+    known_logins.py      the users that logged in before: they get a lane of their own
 
 Authorisation:
 

@@ -1,17 +1,17 @@
-"""Who a client is, and what it may do: pure decisions over settings and a password file.
+"""Access rules: the topics that a client may publish and subscribe to. Pure.
 
 Rules:
 
-- Without rules everything is allowed. With rules, the first filter that matches a topic decides, of
-  the rules that apply to the client, in their order; what a rule denies comes before what it
-  allows. What no filter matches is denied.
+- Without rules everything is allowed. With rules, the broker takes those that apply to the client,
+  in their order, and the first filter that matches the topic decides. Within a rule the filters
+  that deny come first. A topic that no filter matches is denied.
 - A subscription is a set of topics, and all of them have to be allowed. So the first filter decides
-  that denies a single one of them (`overlaps`), or allows them all (`covers`). What is delivered
-  need not be judged again: who subscribed may read all that the subscription matches.
+  that denies one of them (`overlaps`) or allows all of them (`covers`). Deliveries need no further
+  check: a client may read everything that its subscription matches.
 - A topic that begins with `$` is in a filter only if the filter names that level: `#` is not
   enough.
-- What a client chooses for itself (`%u`, `%c`) never widens a filter.
-- Nothing here changes after it was made, but for remembered answers; a reload makes new objects.
+- Names that a client chooses for itself (`%u`, `%c`) never widen a filter.
+- These objects do not change, except that they remember answers. A reload makes new objects.
 """
 
 import fnmatch
@@ -20,43 +20,43 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from dovetail.broker.auth.session_owner import Ownership
-from dovetail.settings import Access, Rule
+from dovetail.broker.auth.session_owner import OwnershipRules
+from dovetail.settings import AccessRule, AccessSettings
 from dovetail.settings.filters import covers, overlaps
 from dovetail.topics.names import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, split_shared
 
 PUBLISH_ANSWERS_MAX = 1_024
-"""Remembered per `ClientAccess`; the oldest goes first."""
+"""Answers that a `ClientAccess` remembers. The oldest is forgotten first."""
 
 PUBLISH_ANSWER_TOPIC_BYTES_MAX = 256
-"""Answers for longer topics are not remembered: a client must not choose how much we keep."""
+"""Answers for longer topics are not remembered, so that a client cannot fill our memory."""
 
 Levels = tuple[str, ...]
 _PLACEHOLDER = re.compile("%[uc]")
 _WILDCARDS = frozenset({SINGLE_LEVEL, MULTI_LEVEL})
 
 
-class Decision(NamedTuple):
-    """A filter of a rule, placeholders filled in."""
+class FilterDecision(NamedTuple):
+    """A filter of a rule with its placeholders filled in, and whether it allows or denies."""
 
     levels: Levels
     allows: bool
 
 
 class ClientFilters(NamedTuple):
-    """The filters that apply to one client, in the order in which they decide."""
+    """The filters that apply to one client. The first one that matches decides."""
 
-    publish: tuple[Decision, ...]
-    subscribe: tuple[Decision, ...]
+    publish: tuple[FilterDecision, ...]
+    subscribe: tuple[FilterDecision, ...]
 
 
 class ClientAccess:
-    """What one client may do, or several for whom the same filters hold."""
+    """The permissions of one client, or of several clients with the same filters."""
 
     __slots__ = ("__weakref__", "_answers", "_filters", "everything")
 
     def __init__(self, filters: ClientFilters | None) -> None:
-        """`filters` None: everything is allowed."""
+        """Without `filters` everything is allowed."""
         self.everything = filters is None
         self._filters = filters
         self._answers: dict[bytes, bool] = {}
@@ -66,7 +66,7 @@ class ClientAccess:
             return True
         answer = self._answers.get(topic)
         if answer is None:
-            answer = _decide(self._filters.publish, topic)
+            answer = _is_allowed(self._filters.publish, topic)
             if len(topic) <= PUBLISH_ANSWER_TOPIC_BYTES_MAX:
                 if len(self._answers) >= PUBLISH_ANSWERS_MAX:
                     del self._answers[next(iter(self._answers))]
@@ -74,13 +74,13 @@ class ClientAccess:
         return answer
 
     def may_read(self, topic: bytes) -> bool:
-        """May it have what is published there?"""
-        return self._filters is None or _decide(self._filters.subscribe, topic)
+        """May the client get publications of this topic?"""
+        return self._filters is None or _is_allowed(self._filters.subscribe, topic)
 
     def may_subscribe(self, topic_filter: str) -> bool:
-        """May it have everything that the filter matches?
+        """May the client get everything that the filter matches?
 
-        A shared subscription is judged by the filter in it.
+        For a shared subscription the filter within it counts.
         """
         if self._filters is None:
             return True
@@ -98,17 +98,17 @@ class ClientAccess:
 
 
 class AccessRules:
-    """The rules of the settings, ready to be asked."""
+    """The rules of the settings, prepared for lookup by client."""
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[AccessRule]) -> None:
         self.rules = tuple(rules)
         self._rules = [(_pattern(rule.user), _pattern(rule.client), rule) for rule in self.rules]
         self._everything = ClientAccess(None)
-        # Clients for whom the same filters hold share them, and what is remembered of them.
+        # Clients with the same filters share one object, and so its remembered answers.
         self._shared: WeakValueDictionary[ClientFilters, ClientAccess] = WeakValueDictionary()
 
     def for_client(self, user: str | None, client_id: str) -> ClientAccess:
-        """What this client may do; None is a client that did not log in."""
+        """Return the permissions of a client. Without a `user` it did not log in."""
         if not self._rules:
             return self._everything
         filters = self._filters(user or "", client_id)
@@ -130,12 +130,12 @@ class AccessRules:
             if user_pattern.match(user) and client_pattern.match(client_id)
         ]
 
-        def decisions(deny: str, allow: str) -> tuple[Decision, ...]:
+        def decisions(deny: str, allow: str) -> tuple[FilterDecision, ...]:
             found = (
-                Decision(levels, allows)
+                FilterDecision(levels, allows)
                 for rule in rules
                 for key, allows in (("deny", False), (deny, False), (allow, True))
-                for levels in _filled(getattr(rule, key), user, client_id, allowing=allows)
+                for levels in _filled_filters(getattr(rule, key), user, client_id, allowing=allows)
             )
             return tuple(dict.fromkeys(found))
 
@@ -145,15 +145,15 @@ class AccessRules:
         )
 
 
-def ownership(access: Access) -> Ownership:
-    """Return which users may connect with the client identifier of whose session."""
-    return Ownership(
+def ownership_rules(access: AccessSettings) -> OwnershipRules:
+    """Return the ownership rules of sessions that follow from the settings."""
+    return OwnershipRules(
         allows_takeover=access.session_takeover, needs_name=access.anonymous == "never"
     )
 
 
-def _decide(decisions: Iterable[Decision], topic: bytes) -> bool:
-    """About one topic: the first filter that matches it."""
+def _is_allowed(decisions: Iterable[FilterDecision], topic: bytes) -> bool:
+    """Does the first filter that matches this topic allow it?"""
     levels = topic.decode().split(SEPARATOR)
     return next((allows for matching, allows in decisions if covers(matching, levels)), False)
 
@@ -162,14 +162,14 @@ def _pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(fnmatch.translate(pattern))
 
 
-def _filled(
+def _filled_filters(
     filters: Iterable[str], user: str, client_id: str, *, allowing: bool
 ) -> Iterator[Levels]:
-    """The filters with names in place of `%u` and `%c`; those that a name would widen are left out.
+    """Yield the filters with names in place of `%u` and `%c`, except those that a name widens.
 
-    A wildcard in a name is never one in a filter. A name that is empty, spans levels or begins with
-    `$` at the filter's begin could reach what the rule does not mean: it allows nothing, but still
-    denies.
+    A filter is left out if a name in it has a wildcard. A name could also reach topics that the
+    rule does not mean: an empty one, one with several levels, or one with `$` at the beginning of
+    the filter. Such a filter allows nothing, but still denies.
     """
     values = {"%u": user, "%c": client_id}
     for topic_filter in filters:
@@ -177,8 +177,8 @@ def _filled(
         filled = _PLACEHOLDER.sub(lambda found: values[found[0]], topic_filter)
         if any(wildcard in name for name in names for wildcard in _WILDCARDS):
             continue
-        reaches_out = any(not name or SEPARATOR in name for name in names) or filled.startswith(
+        is_widened = any(not name or SEPARATOR in name for name in names) or filled.startswith(
             "$"
         ) != topic_filter.startswith("$")
-        if not (allowing and reaches_out):
+        if not (allowing and is_widened):
             yield tuple(filled.split(SEPARATOR))

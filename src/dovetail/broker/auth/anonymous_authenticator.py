@@ -1,18 +1,18 @@
-"""Clients that prove no name: the last authenticator of the chain, which always decides."""
+"""Authenticates clients that give no name. It is last in the chain, and always decides."""
 
 from typing import Literal
 
-from dovetail.broker.auth.authenticator import Credentials, Decision, Grant, IsWanted
+from dovetail.broker.auth.authenticator import Credentials, Decision, Grant, IsWaiting
 from dovetail.errors import ReasonCode
 
 
 class AnonymousAuthenticator:
-    """Lets clients in without a name: `always`, from this machine (`loopback`), or `never`."""
+    """Admits clients without a name: `always`, from this machine (`loopback`), or `never`."""
 
     def __init__(self, anonymous: Literal["always", "loopback", "never"]) -> None:
         self._anonymous = anonymous
 
-    def authenticate(self, credentials: Credentials, _is_wanted: IsWanted) -> Decision:
+    def authenticate(self, credentials: Credentials, _is_waiting: IsWaiting) -> Decision:
         if self._anonymous == "always":
             return Grant(None)
         if self._anonymous == "loopback" and credentials.is_loopback:

@@ -1,16 +1,16 @@
-"""Clients that prove their name by a TLS certificate.
+"""Authenticates clients by their TLS certificate.
 
 TLS has verified the certificate before MQTT begins. The listener decides whether its common name is
 a user name (`user_from_certificate`).
 """
 
-from dovetail.broker.auth.authenticator import Credentials, Grant, IsWanted
+from dovetail.broker.auth.authenticator import Credentials, Grant, IsWaiting
 
 
 class CertificateAuthenticator:
     """The common name of a certificate is the user, whatever the CONNECT says."""
 
-    def authenticate(self, credentials: Credentials, _is_wanted: IsWanted) -> Grant | None:
+    def authenticate(self, credentials: Credentials, _is_waiting: IsWaiting) -> Grant | None:
         name, listener = credentials.certificate_name, credentials.listener
         if name and listener is not None and listener.user_from_certificate:
             return Grant(name)

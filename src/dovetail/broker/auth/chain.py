@@ -1,4 +1,4 @@
-"""The authenticators of a broker in their order: the first that knows the credentials decides.
+"""The chain of authenticators: the first one that knows the credentials decides.
 
 The order is: certificates, passwords, anonymous clients. A certificate therefore names its client,
 whatever the CONNECT says.
@@ -14,14 +14,14 @@ from dovetail.broker.auth.authenticator import (
     Authenticator,
     Credentials,
     Decision,
-    IsWanted,
+    IsWaiting,
 )
 from dovetail.broker.auth.certificate_authenticator import CertificateAuthenticator
 from dovetail.broker.auth.password_authenticator import PasswordAuthenticator
-from dovetail.broker.auth.password_checker import Verifier
+from dovetail.broker.auth.password_checker import PasswordChecker
 from dovetail.broker.auth.passwords import PasswordFile
 from dovetail.errors import ReasonCode
-from dovetail.settings import Access
+from dovetail.settings import AccessSettings
 
 
 class AuthenticatorChain:
@@ -31,32 +31,32 @@ class AuthenticatorChain:
         self._authenticators = tuple(authenticators)
 
     def authenticate(
-        self, credentials: Credentials, is_wanted: IsWanted = lambda: True
+        self, credentials: Credentials, is_waiting: IsWaiting = lambda: True
     ) -> "Decision | asyncio.Future[Decision]":
         """Return the decision at once if no authenticator has to wait, else a future of it."""
-        return _ask(iter(self._authenticators), credentials, is_wanted)
+        return _ask(iter(self._authenticators), credentials, is_waiting)
 
 
 def _ask(
-    authenticators: Iterator[Authenticator], credentials: Credentials, is_wanted: IsWanted
+    authenticators: Iterator[Authenticator], credentials: Credentials, is_waiting: IsWaiting
 ) -> "Decision | asyncio.Future[Decision]":
     for one in authenticators:
-        answer = one.authenticate(credentials, is_wanted)
+        answer = one.authenticate(credentials, is_waiting)
         if isinstance(answer, asyncio.Future):
-            return _ask_later(answer, authenticators, credentials, is_wanted)
+            return _ask_later(answer, authenticators, credentials, is_waiting)
         if answer is not None:
             return answer
     return ReasonCode.NOT_AUTHORIZED
 
 
 def _ask_later(
-    answering: "asyncio.Future[Answer]",
+    first_answer: "asyncio.Future[Answer]",
     others: Iterator[Authenticator],
     credentials: Credentials,
-    is_wanted: IsWanted,
+    is_waiting: IsWaiting,
 ) -> "asyncio.Future[Decision]":
-    """Return what `answering` decides, or the `others` after it."""
-    decision: asyncio.Future[Decision] = answering.get_loop().create_future()
+    """Return the decision of `first_answer`, or of the `others` if it has none."""
+    decision: asyncio.Future[Decision] = first_answer.get_loop().create_future()
 
     def settle(done: "asyncio.Future[Decision]") -> None:
         if decision.done():  # the caller has gone
@@ -73,30 +73,30 @@ def _ask_later(
             settle(done)  # type: ignore[arg-type]
             return
         answer = done.result()
-        found = _ask(others, credentials, is_wanted) if answer is None else answer
+        found = _ask(others, credentials, is_waiting) if answer is None else answer
         if isinstance(found, asyncio.Future):
             found.add_done_callback(settle)
         elif not decision.done():
             decision.set_result(found)
 
-    answering.add_done_callback(answered)
+    first_answer.add_done_callback(answered)
     return decision
 
 
-def load_passwords(access: Access) -> PasswordFile | None:
-    """Return the content of `access.password_file`; None where the settings name no file."""
+def load_passwords(access: AccessSettings) -> PasswordFile | None:
+    """Return the password file of the settings, or None if they name none."""
     return PasswordFile.load(Path(access.password_file)) if access.password_file else None
 
 
 def make_chain(
-    access: Access, passwords: PasswordFile | None, verifier: Verifier
+    access: AccessSettings, passwords: PasswordFile | None, checker: PasswordChecker
 ) -> AuthenticatorChain:
-    """Return the chain that the settings ask for.
+    """Return the chain of authenticators for these settings.
 
-    Without a password file nobody can prove a name: a client that gives one is anonymous.
+    Without a password file nobody can prove a name, so a client that gives one is anonymous.
     """
     chain: list[Authenticator] = [CertificateAuthenticator()]
     if passwords is not None:
-        chain.append(PasswordAuthenticator(passwords, verifier))
+        chain.append(PasswordAuthenticator(passwords, checker))
     chain.append(AnonymousAuthenticator(access.anonymous))
     return AuthenticatorChain(chain)

@@ -1,10 +1,11 @@
-"""Which users have logged in from which addresses before: they have a lane of their own.
+"""Remembers which users logged in from which addresses: these get a lane of their own.
 
-A record is a digest of both, 16 bytes. It says nothing about passwords: a digest of these would be
-quick to guess from if the file were stolen, where the hashes of the password file are slow.
+A record is a digest of user and address: 16 bytes. It has nothing of the password. If the file were
+stolen, passwords could be guessed quickly from such a digest; the hashes of the password file are
+slow on purpose.
 
-A file that cannot be read or written costs known users their lanes after the next start, and
-nothing else. `KnownLogins` is pure; `LoginFile` blocks.
+If the file cannot be read or written, known users lose their lanes at the next start, and nothing
+else happens. `KnownLogins` is pure; `LoginFile` blocks.
 """
 
 import errno
@@ -22,7 +23,7 @@ class KnownLogins:
     """The latest `count_max` pairs of user and address."""
 
     def __init__(self, data: bytes, count_max: int) -> None:
-        """`data`: records as they were written, oldest first; half a record at the end is none."""
+        """`data` are the records on disk, oldest first. Half a record at the end is ignored."""
         whole = len(data) // RECORD_BYTES
         first = max(0, whole - count_max)
         self._known = dict.fromkeys(
@@ -37,7 +38,7 @@ class KnownLogins:
         return _record(user, network) in self._known
 
     def add(self, user: str, network: str) -> bytes:
-        """Return the record to be written; nothing if the pair is known."""
+        """Return the record to write, or nothing if the pair is known."""
         record = _record(user, network)
         is_known = record in self._known
         self._known.pop(record, None)
@@ -47,7 +48,7 @@ class KnownLogins:
         return b"" if is_known else record
 
     def records(self) -> bytes:
-        """All of them, oldest first."""
+        """Return all records, oldest first."""
         return b"".join(self._known)
 
 
@@ -58,12 +59,15 @@ def _record(user: str, network: str) -> bytes:
 
 
 class LoginFile:
-    """Records on disk, for their owner alone. A failure is logged once, until a write succeeds."""
+    """The file of records, readable only for its owner.
+
+    It logs only the first of several failures, until a write succeeds.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.is_failing = False
-        """Then the file may end in half a record: replace it, and do not append."""
+        """If so, the file may end in half a record: replace it, and do not append."""
 
     def read(self) -> bytes:
         try:
@@ -81,7 +85,7 @@ class LoginFile:
             self._fail(error)
 
     def replace(self, records: bytes) -> None:
-        """Whole, or not at all."""
+        """Replace the whole file, or nothing of it."""
         new = self._path.with_name(f"{self._path.name}.new")
         try:
             _write(new, os.O_TRUNC, records)

@@ -1,16 +1,16 @@
-"""Logins that wait for their password to be checked: which is next, and which are refused. Pure.
+"""The queue of logins whose password has to be checked: their order, and refusals. Pure.
 
-A check takes tens of milliseconds by design, one after the other, so whoever guesses passwords
-takes time from everybody who logs in. Therefore:
+A password check takes tens of milliseconds by design, and there is one at a time. So a client that
+guesses passwords takes time from everybody who logs in. Therefore:
 
-- Logins wait in lanes. An address is a lane (of IPv6 a /64 prefix); a user who has logged in from
-  an address before has a lane of their own there.
-- Lanes take turns, one check each; lanes of known users and of addresses take turns with each
+- Logins wait in lanes. Each address is a lane (in IPv6 each /64 prefix). A user who has logged in
+  from an address before has a lane of their own there.
+- Lanes take turns, one check each. Lanes of known users and lanes of addresses take turns with each
   other. So a flood in one lane delays any other lane by a check or two.
-- A wrong password costs its lane a share of a minute (`Failures`), a right one nothing. A lane that
-  owes a whole minute is throttled: its logins are refused until it owes less.
-- Of more than `waiting_max` logins the newest of the longest lane is refused, and of an address
-  rather than of a known user.
+- A wrong password adds a share of a minute to the penalty of its lane (`FailedLogins`). A lane with
+  a penalty of a minute is throttled: its logins are refused until the penalty has decreased.
+- If more than `waiting_max` logins wait, the newest one of the longest lane is refused. Between
+  lanes of the same length, an address is refused before a known user.
 """
 
 from collections import deque
@@ -27,50 +27,50 @@ Login = TypeVar("Login")
 class Lane(NamedTuple):
     network: str
     user: str | None = None
-    """Of one who is known there; None: all others."""
+    """A user who is known there; None for all others."""
 
 
-class Failures:
-    """What lanes owe for wrong passwords: for so many of them, the latest ones."""
+class FailedLogins:
+    """The penalties of lanes for wrong passwords. It remembers the latest `lanes_max` lanes."""
 
     def __init__(self, per_minute_max: int, lanes_max: int) -> None:
-        """`per_minute_max` 0: they owe nothing."""
+        """With a `per_minute_max` of 0 there are no penalties."""
         self._seconds = MINUTE_SECONDS / per_minute_max if per_minute_max else 0.0
         self._lanes_max = lanes_max
-        self._owes_until: dict[Lane, float] = {}
+        self._penalty_until: dict[Lane, float] = {}
 
     def add(self, lane: Lane, now: float) -> None:
         if not self._seconds:
             return
-        owes_until = max(now, self._owes_until.pop(lane, now)) + self._seconds
-        if len(self._owes_until) >= self._lanes_max:
-            del self._owes_until[next(iter(self._owes_until))]
-        self._owes_until[lane] = owes_until
+        penalty_until = max(now, self._penalty_until.pop(lane, now)) + self._seconds
+        if len(self._penalty_until) >= self._lanes_max:
+            del self._penalty_until[next(iter(self._penalty_until))]
+        self._penalty_until[lane] = penalty_until
 
     def is_throttled(self, lane: Lane, now: float) -> bool:
-        """Would one more failure be more than a minute's?"""
-        owes_until = self._owes_until.get(lane)
-        if owes_until is None:
+        """Would one more failure make the penalty longer than a minute?"""
+        penalty_until = self._penalty_until.get(lane)
+        if penalty_until is None:
             return False
-        if owes_until <= now:
-            del self._owes_until[lane]
+        if penalty_until <= now:
+            del self._penalty_until[lane]
             return False
         # Sums of thirds and sevenths are never quite a minute.
-        return owes_until - now + self._seconds > MINUTE_SECONDS + 1e-6
+        return penalty_until - now + self._seconds > MINUTE_SECONDS + 1e-6
 
     def __len__(self) -> int:
-        return len(self._owes_until)
+        return len(self._penalty_until)
 
 
 class LoginQueue(Generic[Login]):
-    """Logins go in by `offer`, come out by `take`, and end in `settle`."""
+    """Waiting logins: `offer` adds one, `take` returns the next, `settle` takes its result."""
 
-    def __init__(self, waiting_max: int, failures: Failures) -> None:
+    def __init__(self, waiting_max: int, failures: FailedLogins) -> None:
         self._waiting_max = waiting_max
         self.failures = failures
         self._known: dict[Lane, deque[Login]] = {}
         self._others: dict[Lane, deque[Login]] = {}
-        """Lanes in which somebody waits, in the order of their turns."""
+        """The lanes in which logins wait, in the order of their turns."""
         self._is_turn_of_known = True
         self._count = 0
 
@@ -78,7 +78,7 @@ class LoginQueue(Generic[Login]):
         return self._count
 
     def offer(self, login: Login, lane: Lane, now: float) -> tuple[Login, ReasonCode] | None:
-        """Return the login that is refused for it, maybe itself, and why."""
+        """Add a login. Return the login that is refused for it, maybe itself, and the reason."""
         if self.failures.is_throttled(lane, now):
             return login, ReasonCode.CONNECTION_RATE_EXCEEDED
         refused = None
@@ -106,9 +106,9 @@ class LoginQueue(Generic[Login]):
             ring[lane] = ring.pop(lane)  # to the end of the line
         return login, lane
 
-    def settle(self, lane: Lane, now: float, *, is_right: bool) -> list[Login]:
-        """A password was checked. Return the logins that a throttled lane loses."""
-        if is_right:
+    def settle(self, lane: Lane, now: float, *, is_correct: bool) -> list[Login]:
+        """Note the result of a check. Return the waiting logins of a lane that is throttled now."""
+        if is_correct:
             return []
         self.failures.add(lane, now)
         if not self.failures.is_throttled(lane, now):
@@ -121,7 +121,7 @@ class LoginQueue(Generic[Login]):
         return self._others if lane.user is None else self._known
 
     def _longest(self, lane: Lane) -> Lane | None:
-        """The lane that gives way to one more in `lane`. None: that one itself."""
+        """Return the lane that loses a login to a new one in `lane`; None if it is refused."""
 
         def length(one: Lane) -> tuple[int, bool]:
             count = len(self._ring(one).get(one, ())) + (one == lane)

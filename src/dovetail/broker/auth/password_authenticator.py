@@ -1,27 +1,27 @@
-"""Clients that prove their name by a password.
+"""Authenticates clients by their name and password.
 
-A name or a password in the CONNECT has to be right, so both are needed if one is there. A hash
-takes tens of milliseconds, so it waits for its turn in the login queue (password_checker.py). A
-pair that was right before needs no hash, and is answered at once.
+If a CONNECT has a name or a password, it needs both, and they have to be right. Hashing takes tens
+of milliseconds, so a login waits for its turn in the login queue (password_checker.py). A pair that
+was right before needs no hash, and is answered at once.
 """
 
 import asyncio
 
-from dovetail.broker.auth.authenticator import Answer, Credentials, Decision, Grant, IsWanted
-from dovetail.broker.auth.password_checker import Verifier
+from dovetail.broker.auth.authenticator import Answer, Credentials, Decision, Grant, IsWaiting
+from dovetail.broker.auth.password_checker import PasswordChecker
 from dovetail.broker.auth.passwords import PasswordFile
 from dovetail.errors import ReasonCode
 
 
 class PasswordAuthenticator:
-    """Decides by the password file as it was when it was loaded."""
+    """Decides by one loaded password file."""
 
-    def __init__(self, passwords: PasswordFile, verifier: Verifier) -> None:
+    def __init__(self, passwords: PasswordFile, checker: PasswordChecker) -> None:
         self._passwords = passwords
-        self._verifier = verifier
+        self._checker = checker
 
     def authenticate(
-        self, credentials: Credentials, is_wanted: IsWanted
+        self, credentials: Credentials, is_waiting: IsWaiting
     ) -> "Answer | asyncio.Future[Answer]":
         user, password = credentials.user, credentials.password
         if not (user or password):
@@ -30,8 +30,8 @@ class PasswordAuthenticator:
             return ReasonCode.BAD_USER_NAME_OR_PASSWORD
         if self._passwords.remembers(user, password):
             return self._decide(user, password)
-        return self._verifier.verify(
-            user, credentials.host, lambda: self._decide(user, password), is_wanted
+        return self._checker.check(
+            user, credentials.host, lambda: self._decide(user, password), is_waiting
         )
 
     def _decide(self, user: str, password: bytes) -> Decision:

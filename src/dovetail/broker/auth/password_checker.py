@@ -1,6 +1,6 @@
-"""Passwords are checked one after the other in a thread, in the order of the login queue.
+"""Checks passwords one after the other in a thread, in the order of the login queue.
 
-Not pure: the thread, the loop's clock and the file of known logins are here. The rules are in
+This module has the thread, the loop's clock and the file of known logins. The rules are in
 login_queue.py and known_logins.py.
 """
 
@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from dovetail.broker.auth.authenticator import Answer, Decision, Grant
 from dovetail.broker.auth.known_logins import RECORD_BYTES, KnownLogins, LoginFile
-from dovetail.broker.auth.login_queue import Failures, Lane, LoginQueue
+from dovetail.broker.auth.login_queue import FailedLogins, Lane, LoginQueue
 from dovetail.broker.limits import KNOWN_LOGINS_MAX, LOGIN_LANES_MAX, LOGINS_WAITING_MAX
 from dovetail.cluster.addresses import network_of
-from dovetail.cluster.dialer import Grievances
-from dovetail.cluster.limits import GRIEVANCE_SECONDS, GRIEVANCES_MAX
+from dovetail.cluster.dialer import RefusalLog
+from dovetail.cluster.limits import LOGGED_REFUSAL_SECONDS, LOGGED_REFUSALS_MAX
 from dovetail.errors import ReasonCode
 
 log = logging.getLogger("dovetail.broker")
@@ -27,59 +27,60 @@ REFUSALS: Mapping[ReasonCode, str] = {
     ReasonCode.CONNECTION_RATE_EXCEEDED: "too many wrong passwords came from this address",
     ReasonCode.SERVER_BUSY: "too many clients are logging in at once",
 }
-"""Why a password was not even checked."""
+"""The reasons to refuse a login without checking its password."""
 
 
 class _Login(NamedTuple):
     decide: Callable[[], Decision]
-    is_wanted: Callable[[], bool]
+    is_waiting: Callable[[], bool]
     decision: "asyncio.Future[Answer]"
 
 
-class Verifier:
-    """Of one broker."""
+class PasswordChecker:
+    """Checks the passwords of one broker's clients."""
 
     def __init__(self, file: Path, failures_per_minute_max: int) -> None:
-        """`file`: of known logins. Blocks while it is read."""
+        """Read the `file` of known logins. This blocks."""
         self._loop = asyncio.get_running_loop()
         self._file = LoginFile(file)
         data = self._file.read()
         self._known = KnownLogins(data, KNOWN_LOGINS_MAX)
         self._written = len(self._known)
-        """Records in the file."""
+        """The number of records in the file."""
         if len(data) != RECORD_BYTES * self._written:
             self._file.replace(self._known.records())
         self._queue: LoginQueue[_Login] = LoginQueue(
-            LOGINS_WAITING_MAX, Failures(failures_per_minute_max, LOGIN_LANES_MAX)
+            LOGINS_WAITING_MAX, FailedLogins(failures_per_minute_max, LOGIN_LANES_MAX)
         )
         self._thread = ThreadPoolExecutor(1, "passwords")
         self._is_checking = False
         self._is_stopped = False
-        self._grievances = Grievances(GRIEVANCES_MAX, GRIEVANCE_SECONDS)
+        self._refusal_log = RefusalLog(LOGGED_REFUSALS_MAX, LOGGED_REFUSAL_SECONDS)
 
     def limit(self, failures_per_minute_max: int) -> None:
-        """From now on; what was owed is forgiven."""
-        self._queue.failures = Failures(failures_per_minute_max, LOGIN_LANES_MAX)
+        """Use another limit from now on. Earlier failures are forgiven."""
+        self._queue.failures = FailedLogins(failures_per_minute_max, LOGIN_LANES_MAX)
 
     def stop(self) -> None:
-        """Logins that wait are not answered any more."""
+        """Stop. Logins that wait get no answer any more."""
         self._is_stopped = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def verify(
+    def check(
         self,
         user: str,
         host: str,
         decide: Callable[[], Decision],
-        is_wanted: Callable[[], bool] = lambda: True,
+        is_waiting: Callable[[], bool] = lambda: True,
     ) -> "asyncio.Future[Answer]":
-        """Return what `decide` says, in a thread, of a user at `host`; or why it is not asked.
+        """Call `decide` in a thread when it is the user's turn, and return its answer.
 
-        `is_wanted`: is anybody there for the answer? If not, the future is cancelled.
+        The answer is a reason code if the queue refuses the login. If `is_waiting` says that nobody
+        waits any more, the future is cancelled.
         """
         network = network_of(host)
         lane = Lane(network, user if self._known.knows(user, network) else None)
-        login = _Login(decide, is_wanted, self._loop.create_future())
+        login = _Login(decide, is_waiting, self._loop.create_future())
         refused = self._queue.offer(login, lane, self._loop.time())
         if refused is not None:
             _answer(*refused)
@@ -87,7 +88,7 @@ class Verifier:
         return login.decision
 
     def remember(self, user: str, host: str) -> None:
-        """This user has logged in from there."""
+        """Note that this user has logged in from this address."""
         record = self._known.add(user, network_of(host))
         if not record or self._is_stopped:
             return
@@ -104,7 +105,7 @@ class Verifier:
             if found is None:
                 return
             login, lane = found
-            if not login.is_wanted():
+            if not login.is_waiting():
                 login.decision.cancel()
                 continue
             self._is_checking = True
@@ -117,19 +118,19 @@ class Verifier:
             login.decision.cancel()
             return
         decision = checking.result()
-        is_right = isinstance(decision, Grant)
-        lost = self._queue.settle(lane, self._loop.time(), is_right=is_right)
+        is_correct = isinstance(decision, Grant)
+        lost = self._queue.settle(lane, self._loop.time(), is_correct=is_correct)
         for other in lost:
             _answer(other, ReasonCode.CONNECTION_RATE_EXCEEDED)
-        if not is_right and self._queue.failures.is_throttled(lane, self._loop.time()):
-            self._complain(lane)
+        if not is_correct and self._queue.failures.is_throttled(lane, self._loop.time()):
+            self._log_throttled(lane)
         _answer(login, decision)
         self._go_on()
 
-    def _complain(self, lane: Lane) -> None:
+    def _log_throttled(self, lane: Lane) -> None:
         who = "" if lane.user is None else f" as {lane.user!r}"
         what = f"logins from {lane.network}{who} are refused for a while: too many wrong passwords"
-        if self._grievances.is_news(lane.network, what, self._loop.time()):
+        if self._refusal_log.is_news(lane.network, what, self._loop.time()):
             log.warning("%s", what)
 
 

@@ -1,13 +1,14 @@
-"""The password file: `user:hash` a line, hashed by Argon2id, with comments and empty lines.
+"""The password file: lines of `user:hash` with Argon2id hashes, comments, and empty lines.
 
 Rules:
 
-- A loaded `PasswordFile` does not change: who wants the file as it is now loads it again.
-- `verify` takes the time of one hash for known and unknown users alike, and blocks for it: call it
-  in a thread. A pair that was right before is remembered, so that ten thousand clients that come
-  back at once are not ten thousand hashes; what is remembered says nothing about the password
-  without a key that this process alone has.
-- A change replaces the file whole, or leaves it as it was.
+- A loaded `PasswordFile` does not change. Load it again to see changes of the file.
+- `verify` takes the time of one hash for known and unknown users alike. It blocks, so call it in a
+  thread.
+- A pair that was right before is remembered. So ten thousand clients that return at once do not
+  cost ten thousand hashes. A remembered digest needs a key that only this process has, so it tells
+  nothing about the password.
+- A change replaces the whole file, or leaves it as it was.
 """
 
 import base64
@@ -35,17 +36,17 @@ from dovetail.errors import ConfigError
 HASH_MEMORY_KIB = 19 * 1_024
 HASH_ROUNDS = 2
 HASH_LANES = 1
-"""19 MiB, 2 rounds, 1 lane: the least that OWASP's password storage sheet advises for Argon2id. A
-broker verifies many clients, and each hash at work holds its memory."""
+"""19 MiB, 2 rounds, 1 lane: the minimum that OWASP's password storage sheet advises for Argon2id.
+It is the minimum because a broker verifies many clients, and each running hash needs its memory."""
 
 HASH_MEMORY_KIB_MAX = 1 << 22
-"""4 GiB: a hash in a file that asks for more is a mistake."""
+"""4 GiB. A hash in a file that needs more memory is a mistake."""
 
 REMEMBERED_PAIRS_MAX = 100_000
-"""Verified pairs of user and password; some 100 bytes each. The oldest goes first."""
+"""Remembered pairs of user and password, some 100 bytes each. The oldest is forgotten first."""
 
 PASSWORD_BYTES_MAX = 65_535
-"""What a CONNECT packet can hold (MQTT 5.0 section 3.1.3.6); the same for user names."""
+"""The most that a CONNECT packet can hold (MQTT 5.0 section 3.1.3.6), also for user names."""
 
 _HASH = re.compile(
     r"\$argon2id\$v=19\$m=(\d{1,9}),t=(\d{1,9}),p=(\d{1,9})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)"
@@ -53,24 +54,24 @@ _HASH = re.compile(
 _hasher = PasswordHasher(time_cost=HASH_ROUNDS, memory_cost=HASH_MEMORY_KIB, parallelism=HASH_LANES)
 
 
-class Cost(NamedTuple):
+class HashCost(NamedTuple):
     memory_kib: int
     rounds: int
     lanes: int
 
 
-class Entry(NamedTuple):
+class PasswordEntry(NamedTuple):
     line: int
     hash: str
-    cost: Cost
+    cost: HashCost
 
 
 class PasswordFile:
-    """Users and their hashes, as the file had them when it was loaded."""
+    """The users and their hashes, as of the time when the file was loaded."""
 
-    def __init__(self, entries: dict[str, Entry]) -> None:
+    def __init__(self, entries: dict[str, PasswordEntry]) -> None:
         self._hashes = {user: entry.hash for user, entry in entries.items()}
-        self._decoy = _decoy(_usual_cost(entries))
+        self._decoy = _decoy(_most_common_cost(entries))
         self._key = secrets.token_bytes(32)
         self._remembered: dict[bytes, None] = {}
         self._lock = Lock()
@@ -81,21 +82,21 @@ class PasswordFile:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """In the order of the file."""
+        """All users, in the order of the file."""
         return tuple(self._hashes)
 
     def remembers(self, user: str, password: bytes) -> bool:
-        """Was this pair found right before? Then `verify` is quick."""
+        """Was this pair right before? If so, `verify` is quick."""
         return self._fingerprint(user, password) in self._remembered
 
     def verify(self, user: str, password: bytes) -> bool:
-        """Is this the user's password? Blocks for the time of a hash; any thread may ask."""
+        """Is this the user's password? Blocks for the time of one hash. Any thread may call it."""
         fingerprint = self._fingerprint(user, password)
         if fingerprint in self._remembered:
             return True
         stored = self._hashes.get(user)
-        fits = _fits(self._decoy if stored is None else stored, password)
-        if stored is None or not fits:
+        is_correct = _matches(self._decoy if stored is None else stored, password)
+        if stored is None or not is_correct:
             return False
         with self._lock:
             if len(self._remembered) >= REMEMBERED_PAIRS_MAX:
@@ -109,7 +110,7 @@ class PasswordFile:
 
 
 def set_password(path: Path | str, user: str, password: bytes) -> None:
-    """Add the user, or give them another password. A file that is not there is made."""
+    """Add the user, or change their password. Create the file if it does not exist."""
     check_user(user)
     if not password:
         raise ConfigError("the password is empty.")
@@ -117,7 +118,7 @@ def set_password(path: Path | str, user: str, password: bytes) -> None:
         raise ConfigError(f"the password has more than {PASSWORD_BYTES_MAX:,} bytes.")
     line = f"{user}:{_hasher.hash(password)}"
 
-    def change(lines: list[str], entries: dict[str, Entry]) -> list[str]:
+    def change(lines: list[str], entries: dict[str, PasswordEntry]) -> list[str]:
         if user not in entries:
             return [*lines, line]
         at = entries[user].line - 1
@@ -127,7 +128,7 @@ def set_password(path: Path | str, user: str, password: bytes) -> None:
 
 
 def delete_user(path: Path | str, user: str) -> None:
-    def change(lines: list[str], entries: dict[str, Entry]) -> list[str]:
+    def change(lines: list[str], entries: dict[str, PasswordEntry]) -> list[str]:
         if user not in entries:
             raise ConfigError(f"{path}: there is no user {user!r}.")
         del lines[entries[user].line - 1]
@@ -137,15 +138,15 @@ def delete_user(path: Path | str, user: str) -> None:
 
 
 def check_user(user: str) -> None:
-    """A ConfigError if this cannot be a user name in a password file."""
+    """Raise ConfigError if a password file cannot have this user name."""
     why = _user_fault(user)
     if why is not None:
         raise ConfigError(f"the user name {user!r} will not do: {why}.")
 
 
-def parse(text: str, source: str) -> dict[str, Entry]:
-    """The users of a password file; a ConfigError names the line of what is none."""
-    entries: dict[str, Entry] = {}
+def parse(text: str, source: str) -> dict[str, PasswordEntry]:
+    """Return the users of a password file. Raise ConfigError with the line of an error."""
+    entries: dict[str, PasswordEntry] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -165,7 +166,7 @@ def parse(text: str, source: str) -> dict[str, Entry]:
                 f"{source}:{number}: {why}.",
                 hint=f"`dovetail passwd {source} USER` writes such lines.",
             )
-        entries[user] = Entry(number, encoded, cost)
+        entries[user] = PasswordEntry(number, encoded, cost)
     return entries
 
 
@@ -186,12 +187,12 @@ def _user_fault(user: str) -> str | None:
     return why
 
 
-def _cost(encoded: str) -> Cost | None:
-    """What a hash costs to verify; None if it is no hash that Argon2 would take."""
+def _cost(encoded: str) -> HashCost | None:
+    """Return the cost of verifying a hash, or None if Argon2 would not accept it."""
     found = _HASH.fullmatch(encoded)
     if found is None:
         return None
-    cost = Cost(int(found[1]), int(found[2]), int(found[3]))
+    cost = HashCost(int(found[1]), int(found[2]), int(found[3]))
     salt, digest = _decoded(found[4]), _decoded(found[5])
     good = (
         cost.rounds >= 1
@@ -204,7 +205,10 @@ def _cost(encoded: str) -> Cost | None:
 
 
 def _decoded(text: str) -> bytes:
-    """Base64 without padding; empty if it is none, or has stray bits, which Argon2 refuses."""
+    """Decode Base64 without padding. Return nothing if it is invalid for Argon2.
+
+    Argon2 also refuses stray bits in the last character.
+    """
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except binascii.Error:
@@ -216,23 +220,23 @@ def _encoded(data: bytes) -> str:
     return base64.b64encode(data).decode().rstrip("=")
 
 
-def _usual_cost(entries: dict[str, Entry]) -> Cost:
+def _most_common_cost(entries: dict[str, PasswordEntry]) -> HashCost:
     costs = Counter(entry.cost for entry in entries.values())
-    own = Cost(HASH_MEMORY_KIB, HASH_ROUNDS, HASH_LANES)
+    own = HashCost(HASH_MEMORY_KIB, HASH_ROUNDS, HASH_LANES)
     return costs.most_common(1)[0][0] if costs else own
 
 
-def _decoy(cost: Cost) -> str:
-    """A hash that no password has: who is unknown is verified against it, and takes as long."""
+def _decoy(cost: HashCost) -> str:
+    """Return a hash that no password has. Unknown users are verified against it, in equal time."""
     memory, rounds, lanes = cost
     salt, digest = _encoded(secrets.token_bytes(16)), _encoded(secrets.token_bytes(32))
     return f"$argon2id$v=19$m={memory},t={rounds},p={lanes}${salt}${digest}"
 
 
-def _fits(encoded: str, password: bytes) -> bool:
+def _matches(encoded: str, password: bytes) -> bool:
     try:
         return _hasher.verify(encoded, password)
-    except VerificationError:  # also when there is no memory for it
+    except VerificationError:  # also if the memory for the hash is lacking
         return False
 
 
@@ -248,12 +252,12 @@ def _read(path: Path) -> str:
 
 def _rewrite(
     path: Path,
-    change: Callable[[list[str], dict[str, Entry]], list[str]],
+    change: Callable[[list[str], dict[str, PasswordEntry]], list[str]],
     *,
     must_exist: bool,
 ) -> None:
-    """Replace the file with its lines as `change` has them; one at a time, whole or not at all."""
-    path = path.resolve()  # where a link points to, not the link
+    """Replace the file with the lines that `change` returns: the whole file or nothing of it."""
+    path = path.resolve()  # replace the target of a symbolic link, not the link
     try:
         with _locked(path.parent):
             text = _read(path) if must_exist or path.exists() else ""
@@ -265,7 +269,7 @@ def _rewrite(
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Alone with the folder, among those who ask: two changes at once must not lose one."""
+    """Lock the folder, so that two simultaneous changes are both kept."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -278,7 +282,7 @@ def _replace(path: Path, text: str) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            _take_over_ownership(path, file.fileno())
+            _copy_ownership(path, file.fileno())
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
@@ -293,10 +297,11 @@ def _replace(path: Path, text: str) -> None:
         os.close(folder)
 
 
-def _take_over_ownership(path: Path, descriptor: int) -> None:
-    """A new file is its owner's alone; one that a service reads stays readable to it.
+def _copy_ownership(path: Path, descriptor: int) -> None:
+    """Give the new file the owner, the group and the group's read permission of the old one.
 
-    The service may own it, or read it as its group; the world does not read it.
+    So a service that reads the file as its owner or group still can. Others never can. A first file
+    is readable only for its owner.
     """
     if not path.exists():
         return

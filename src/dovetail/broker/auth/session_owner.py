@@ -1,13 +1,13 @@
-"""Which user owns a session: the one who began it. Pure.
+"""The rules about the owner of a session: the user who began it. Pure.
 
 Rules:
 
 - A user who connects with the client identifier of another user's session is refused, and the
-  session stays as it is. All clients that did not log in are one user.
-- `access.session_takeover` lets the other user in. That ends the session and begins a new one: what
-  one user was promised is never delivered to another.
-- Where everybody has to log in (`access.anonymous = "never"`), a session of a client that did not
-  is older than that setting. The first user who connects with its client identifier owns it.
+  session stays as it is. All clients that did not log in count as one user.
+- With `access.session_takeover` the other user is admitted. That ends the session and begins a new
+  one, so messages for one user are never delivered to another.
+- If everybody has to log in (`access.anonymous = "never"`), a session without a user is older than
+  that setting. The first user who connects with its client identifier owns it.
 """
 
 from typing import Final, NamedTuple
@@ -18,11 +18,11 @@ OTHER_OWNER: Final = (
     ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
     "another user has a session with this client identifier: use another one",
 )
-"""Why a client is refused."""
+"""The refusal of a client that connects as another user."""
 
 
-class Ownership(NamedTuple):
-    """What one broker allows. In a cluster the broker that has the session decides."""
+class OwnershipRules(NamedTuple):
+    """The rules of one broker. In a cluster the broker that has the session decides."""
 
     allows_takeover: bool = False
     """May another user end a session?"""
@@ -30,9 +30,9 @@ class Ownership(NamedTuple):
     """Does everybody have to log in?"""
 
     def may_resume(self, owner: str | None, user: str | None) -> bool:
-        """May `user` continue the session of `owner`? None: a client that did not log in."""
+        """May `user` continue the session of `owner`? None is a client that did not log in."""
         return owner == user or (owner is None and self.needs_name)
 
-    def may_come(self, owner: str | None, user: str | None) -> bool:
+    def may_connect(self, owner: str | None, user: str | None) -> bool:
         """May `user` connect with the client identifier of a session of `owner`?"""
         return self.allows_takeover or self.may_resume(owner, user)

@@ -1,4 +1,4 @@
-"""Compiled parts of a broker.
+"""Compiled loops of a broker.
 
-owners.py  the owners of boxes, each once, with the marks of its boxes together
+owners.py  finds the owners of boxes: each owner once, with the merged marks of its boxes
 """

@@ -1,4 +1,4 @@
-"""Sockets of clients: the live shell around the pure core of the broker.
+"""The sockets of clients: the live shell around the pure core of the broker.
 
 server.py         connections, the clock, turns of the event loop, and the disk
 listeners.py      the addresses where clients connect

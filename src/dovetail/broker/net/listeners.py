@@ -1,4 +1,4 @@
-"""Opens the addresses where clients connect: sockets, TLS, and another port if one is taken."""
+"""Opens the listeners where clients connect: ports, TLS, and another port if one is taken."""
 
 import asyncio
 import logging
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dovetail.broker.net.server import Connection, Server
-from dovetail.broker.net.tls_transport import Tls, TlsProtocol
+from dovetail.broker.net.server import BrokerServer, ClientConnection
+from dovetail.broker.net.tls_transport import TlsContext, TlsProtocol
 from dovetail.broker.net.websocket import WebSocketConnection
 from dovetail.errors import ConfigError
 from dovetail.process import ports
-from dovetail.settings import SECURE_KINDS, WEBSOCKET_KINDS, Listener
+from dovetail.settings import SECURE_KINDS, WEBSOCKET_KINDS, ListenerSettings
 
 log = logging.getLogger("dovetail.listeners")
 
@@ -20,15 +20,15 @@ _BACKLOG = 1_024
 
 
 @dataclass(slots=True)
-class Listening:
+class OpenListener:
     """A listener that is open."""
 
-    listener: Listener
+    listener: ListenerSettings
     host: str
     port: int
     sockets: ports.Sockets
     servers: list[asyncio.Server]
-    tls: Tls | None
+    tls: TlsContext | None
     moved_because: str | None = None
 
     @property
@@ -46,14 +46,18 @@ class Listening:
 
 
 async def listen(
-    server: Server, listener: Listener, *, may_move: bool = False, shares_port: bool = False
-) -> Listening:
-    """Bind the address of a listener. `serve` accepts clients.
+    server: BrokerServer,
+    listener: ListenerSettings,
+    *,
+    may_move: bool = False,
+    shares_port: bool = False,
+) -> OpenListener:
+    """Bind the address of a listener. Then `serve` accepts clients.
 
     With `may_move` the listener takes a later port if its own is taken. With `shares_port` the
     parent process and other brokers listen there too, and the system distributes the clients.
     """
-    tls = Tls(tls_context(listener)) if listener.kind in SECURE_KINDS else None
+    tls = TlsContext(tls_context(listener)) if listener.kind in SECURE_KINDS else None
     factory = connection_factory(server, listener, tls)
     try:
         sockets, moved = await asyncio.to_thread(
@@ -66,7 +70,7 @@ async def listen(
         for bound in sockets
     ]
     host, port = sockets[0].getsockname()[:2]
-    return Listening(
+    return OpenListener(
         listener,
         listener.host or host,
         port,
@@ -77,17 +81,17 @@ async def listen(
     )
 
 
-async def serve(listening: Listening) -> None:
+async def serve(opened: OpenListener) -> None:
     """Accept clients."""
-    ports.prepare(listening.sockets)
+    ports.prepare(opened.sockets)
     try:
-        for server in listening.servers:
+        for server in opened.servers:
             await server.start_serving()
     except OSError as error:
-        raise _refused(listening.listener, listening.port, error) from None
+        raise _refused(opened.listener, opened.port, error) from None
 
 
-def _refused(listener: Listener, port: int, error: OSError) -> ConfigError:
+def _refused(listener: ListenerSettings, port: int, error: OSError) -> ConfigError:
     return ConfigError(
         f"cannot listen on {listener.host or 'any address'}, port {port} ({listener.kind}): "
         f"{ports.explain(error)}",
@@ -96,16 +100,16 @@ def _refused(listener: Listener, port: int, error: OSError) -> ConfigError:
 
 
 def connection_factory(
-    server: Server, listener: Listener, tls: Tls | None
+    server: BrokerServer, listener: ListenerSettings, tls: TlsContext | None
 ) -> Callable[[], asyncio.Protocol]:
     name = f"{listener.kind}:{listener.port}"
-    kind = WebSocketConnection if listener.kind in WEBSOCKET_KINDS else Connection
+    kind = WebSocketConnection if listener.kind in WEBSOCKET_KINDS else ClientConnection
     if tls is None:
         return lambda: kind(server, name, listener)
     return lambda: TlsProtocol(server, name, tls, lambda: kind(server, name, listener))
 
 
-def tls_context(listener: Listener) -> ssl.SSLContext:
+def tls_context(listener: ListenerSettings) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -130,10 +134,10 @@ def tls_context(listener: Listener) -> ssl.SSLContext:
     return context
 
 
-def renew(listening: Listening, context: ssl.SSLContext) -> None:
+def renew(opened: OpenListener, context: ssl.SSLContext) -> None:
     """Use this certificate and these client authorities for new connections."""
-    assert listening.tls is not None
-    listening.tls.context = context
+    assert opened.tls is not None
+    opened.tls.context = context
 
 
 def _tls_reason(error: OSError) -> str:

@@ -1,11 +1,14 @@
-"""The live shell around the core: sockets, the clock, and the disk. Everything on one event loop.
+"""The live shell around the core: sockets, the clock and the disk, on one event loop.
 
-A turn of the loop: every readable connection hands its bytes to its link; what the links have for
-clients is written once at the end of the turn, joined per connection; rows go to the store's thread
-when it is idle, and whoever waits for them is told when they are on disk.
+In a turn of the loop:
 
-A connection stops being read until its client is let in, and while the journal is full: a
-publisher faster than the disk is slowed by TCP.
+1. Every readable connection hands its bytes to its link.
+2. At the end of the turn each connection writes the bytes of its link at once.
+3. If the store's thread is idle, it gets the open batch of rows. When the batch is on disk, the
+   journal calls back everyone that waits for it.
+
+The server reads nothing more from a connection while its client is being admitted, and while the
+journal is full. So TCP slows down a publisher that is faster than the disk.
 """
 
 import asyncio
@@ -19,19 +22,19 @@ from contextlib import suppress
 from random import Random
 from typing import Any, cast
 
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.auth.access import AccessRules
-from dovetail.broker.client_link import Link
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.core import Broker
 from dovetail.broker.keep_alive import TICK_SECONDS_MAX
 from dovetail.broker.net.limits import (
-    CALM_SECONDS_MIN,
     FLUSH_SECONDS,
     FLUSHED_MIN,
     JOIN_READS_MIN,
     JOIN_SECONDS_MAX,
     JOURNAL_BYTES_MAX,
     JOURNAL_MESSAGES_MAX,
+    QUIET_SECONDS_MIN,
     REST_JOIN_SECONDS_MAX,
     REST_READS_MIN,
     REST_SECONDS,
@@ -39,37 +42,39 @@ from dovetail.broker.net.limits import (
     STORE_RETRY_SECONDS,
     UNKNOWN_CONNECTIONS_MAX,
 )
-from dovetail.broker.outlet import Outlet, Peer, State
+from dovetail.broker.outlet import LinkState, Outlet, RemoteEnd
 from dovetail.broker.peering.mesh import Mesh
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import Batch
-from dovetail.broker.store.sqlite import Store, Writer
+from dovetail.broker.store.sqlite import Store, StoreWriter
 from dovetail.cluster.limits import WRITE_HIGH_WATER_BYTES, WRITE_JOIN_BYTES_MAX
 from dovetail.codec.packets import Connect
-from dovetail.errors import StoreError
-from dovetail.process.descriptors import limit_now, shares_of
-from dovetail.settings import Listener
+from dovetail.errors import ClientError, ReasonCode, StoreError
+from dovetail.process.descriptors import descriptor_limit, shares_of
+from dovetail.settings import ListenerSettings
 
 log = logging.getLogger("dovetail.server")
 
 _TICK_SECONDS = TICK_SECONDS_MAX / 2
-_GOODBYE_SECONDS = 1.0
-"""What clients get to take their last packet when the broker stops."""
+_STOP_SECONDS = 1.0
+"""The time for clients to read their last packet when the broker stops."""
+
+NOT_STORED = "the data folder does not take what has to be written; try again later"
 
 
-class Server:
-    """One broker with its connections and its store."""
+class BrokerServer:
+    """A broker with its connections and its store."""
 
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedState,
         store: Store | None,
         *,
-        authenticate: Callable[[Link, Connect], None],
+        authenticate: Callable[[ClientLink, Connect], None],
         random: Random,
         clock: Callable[[], float],
         rules: AccessRules | None = None,
-        spaces: Spaces | None = None,
+        spaces: SpaceRegistry | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.clock = clock
@@ -83,13 +88,13 @@ class Server:
             spaces=spaces,
         )
         self.mesh: Mesh | None = None
-        """The other brokers, if there are some (broker/peering/broker_agent.py)."""
-        self.connections: set[Connection] = set()
-        self.stalled: set[Connection] = set()
+        """The other brokers, in a cluster (broker/peering/broker_agent.py)."""
+        self.connections: set[ClientConnection] = set()
+        self.stalled: set[ClientConnection] = set()
         self._store = store
-        self._writer = None if store is None else Writer(store, self._written_by_thread)
+        self._writer = None if store is None else StoreWriter(store, self._written_by_thread)
         self._rows_taken = 0
-        self._paused: list[Connection] = []
+        self._waiting_for_disk: list[ClientConnection] = []
         self.is_scheduled = False
         self._scheduled_at = 0.0
         self._joining = False
@@ -101,7 +106,7 @@ class Server:
         self._retry: asyncio.TimerHandle | None = None
         self._probe: asyncio.TimerHandle | None = None
         self._progress = asyncio.Event()  # a batch came back from the store
-        self._all_gone = asyncio.Event()
+        self._all_closed = asyncio.Event()
 
     # Writing ------------------------------------------------------------------------------------
 
@@ -112,8 +117,8 @@ class Server:
             self.loop.call_soon(self._end_of_turn)
 
     def _end_of_turn(self) -> None:
-        # Several connections are being read: what comes in the next turns can go out with this
-        # one's, and the loop does not fall asleep in between.
+        # If this turn has read several connections, more bytes will come soon. Then writing waits
+        # for a few turns, and the loop does not sleep in between.
         reads, self.reads = self.reads, 0
         are_many = reads >= REST_READS_MIN
         seconds_max = REST_JOIN_SECONDS_MAX if are_many else JOIN_SECONDS_MAX
@@ -133,23 +138,23 @@ class Server:
         if slices:
             self._work()
         if self.mesh is not None:
-            self.mesh.tell()  # before clients hear of it
+            self.mesh.send_changes()  # before clients get their acknowledgements
         self.flush(FLUSH_SECONDS)
         journal = self.shared.journal
         if journal.rows_written != self._rows_taken or journal.open.waiting:
             self.commit()
 
     def _work(self) -> None:
-        """What takes long, for a while: a slice a turn, however many clients have asked for it."""
-        self.now()
+        """Do long work for one slice. There is one slice a turn, however many clients wait."""
+        self.update_clock()
         end = time.monotonic() + SLICE_SECONDS
         try:
             self.broker.slices.run(lambda: time.monotonic() >= end)
-        except Exception:  # a bug, and of this work only
-            log.exception("cannot go on with something that takes long; it is left as it is")
+        except Exception:  # a bug, which affects this work only
+            log.exception("a long task failed, and the broker dropped it")
 
     def flush(self, seconds_max: float = math.inf) -> None:
-        """Write what links have; after so long the rest is left for the next turn."""
+        """Write to dirty links. After `seconds_max` the rest waits for the next turn."""
         broker = self.broker
         dirty, broker.dirty = broker.dirty, []
         end = time.monotonic() + seconds_max if len(dirty) > FLUSHED_MIN else math.inf
@@ -158,17 +163,17 @@ class Server:
             if flush is not None:
                 try:
                     flush()
-                except Exception:  # a bug, and of this connection only
-                    log.exception("cannot write to %s; closed", link.peer.address)
+                except Exception:  # a bug, which affects this connection only
+                    log.exception("cannot write to %s; closed", link.remote.address)
                     self.connection_of(link).abort()
             if not place % FLUSHED_MIN and time.monotonic() > end:
                 broker.dirty = [*dirty[place:], *broker.dirty]
                 self._schedule()
                 return
 
-    def receive_calmly(self, link: Link, data: bytes) -> bool:
-        """`receive_plain`, and what it leads to is written at once rather than with the turn's."""
-        self.is_scheduled = True  # as good as: we flush below
+    def receive_at_once(self, link: ClientLink, data: bytes) -> bool:
+        """Call `receive_plain`, and write its results now, not at the end of the turn."""
+        self.is_scheduled = True  # so that the links schedule nothing: we flush below
         try:
             handled = link.receive_plain(data)
         finally:
@@ -186,23 +191,23 @@ class Server:
         return handled
 
     def _spin(self) -> None:
-        """Stay awake for the next read. Every turn of the loop looks at the sockets."""
+        """Keep the loop awake for the next read. Every turn of the loop polls the sockets."""
         if time.monotonic() - self.read_at < self._spin_seconds:
             self.loop.call_soon(self._spin)
         else:
             self._is_spinning = False
 
-    def now(self) -> None:
-        """Called before the core is told something that no connection brought."""
+    def update_clock(self) -> None:
+        """Set the core's clock. Call this before a call of the core that no socket caused."""
         self.shared.now = self.clock()
 
-    def rows_may_wait(self) -> None:
-        """Called after every read: there may be rows to write though nobody has been answered."""
+    def schedule_commit(self) -> None:
+        """Schedule a commit if there are new rows. Call this after each read or other event."""
         if self.shared.journal.rows_written != self._rows_taken:
             self._schedule()
 
     def commit(self, *, probe: bool = False) -> None:
-        """Hand the open batch to the store, unless it has one or is waiting for a better disk."""
+        """Hand the open batch to the store, unless it is busy or waits to try again."""
         journal = self.shared.journal
         self._rows_taken = journal.rows_written
         if self._retry is not None:
@@ -214,6 +219,19 @@ class Server:
             journal.finished(True, self.broker.slices.begin)
         else:
             self._writer.submit(batch)
+
+    async def wait_until_stored(self) -> None:
+        """Wait until everything written so far is on disk. Raise ClientError if the disk fails."""
+        done: asyncio.Future[bool] = self.loop.create_future()
+
+        def settle(is_stored: bool) -> None:
+            if not done.done():
+                done.set_result(is_stored)
+
+        self.shared.journal.when_stored(settle)
+        self.schedule_commit()
+        if not await done:
+            raise ClientError(ReasonCode.SERVER_UNAVAILABLE, NOT_STORED)
 
     def _written_by_thread(self, _batch: Batch, error: StoreError | None) -> None:
         self.loop.call_soon_threadsafe(self._written, error)
@@ -231,34 +249,34 @@ class Server:
             shared.counters.commit_failures += 1
             if not did_refuse:
                 log.error("cannot write to the data folder: %s", error)
-            self._retry = self.loop.call_later(STORE_RETRY_SECONDS, self._try_again)
+            self._retry = self.loop.call_later(STORE_RETRY_SECONDS, self._retry_commit)
         journal.finished(error is None, self.broker.slices.begin)
         shared.gauges.store_failing = int(journal.refuses_more)
         if did_refuse and not journal.refuses_more:
             log.warning("the data folder takes writes again")
         if journal.is_low and self._probe is None:
-            self._probe = self.loop.call_later(STORE_RETRY_SECONDS, self._look_for_room)
+            self._probe = self.loop.call_later(STORE_RETRY_SECONDS, self._probe_disk)
         self.commit()
         self._progress.set()
-        # With a disk that refuses, publications are refused too, and pile up no more.
-        if self._paused and (error is not None or not self.is_pressed):
-            paused, self._paused = self._paused, []
-            for connection in paused:
-                connection.is_held = False
+        # While the disk refuses rows, the broker refuses publications, so they do not pile up.
+        if self._waiting_for_disk and (error is not None or not self.is_journal_full):
+            waiting, self._waiting_for_disk = self._waiting_for_disk, []
+            for connection in waiting:
+                connection.waits_for_disk = False
                 connection.resume_reading()
 
-    def _try_again(self) -> None:
+    def _retry_commit(self) -> None:
         self._retry = None
         self.commit()
 
-    def _look_for_room(self) -> None:
-        """Nobody may have had anything to write since: then an empty batch finds out."""
+    def _probe_disk(self) -> None:
+        """Write an empty batch to see whether the disk has room again."""
         self._probe = None
         self.commit(probe=True)
 
     @property
-    def is_pressed(self) -> bool:
-        """More waits for the disk than may."""
+    def is_journal_full(self) -> bool:
+        """Does more wait for the disk than the limits allow?"""
         journal = self.shared.journal
         return (
             len(journal.open.messages) > JOURNAL_MESSAGES_MAX
@@ -267,62 +285,62 @@ class Server:
         )
 
     @property
-    def is_crowded(self) -> bool:
-        """More connections than could ever be let in."""
+    def has_too_many_connections(self) -> bool:
+        """Are there more connections than the broker could ever admit?"""
         limit = self.shared.limits.connections_max + UNKNOWN_CONNECTIONS_MAX
         return len(self.connections) > limit
 
     def has_room_for(self, descriptor: int, address: str) -> bool:
         """May a client's connection keep its file descriptor?"""
-        limit = limit_now()
+        limit = descriptor_limit()
         if descriptor < shares_of(limit).clients:
             return True
         self.shared.counters.connections_refused += 1
         log.warning(
             "closed a connection from %s: clients have all file descriptors that they may have, of "
-            "%s in all; `ulimit -Hn` has to be higher for more",
+            "%s in all; raise `ulimit -Hn` for more clients",
             address,
             f"{limit:,}",
         )
         return False
 
     @staticmethod
-    def connection_of(link: Outlet) -> "Connection":
+    def connection_of(link: Outlet) -> "ClientConnection":
         connection = getattr(link.flush, "__self__", None)
-        assert isinstance(connection, Connection)
+        assert isinstance(connection, ClientConnection)
         return connection
 
-    def hold(self, connection: "Connection") -> None:
-        """Do not read from it until the disk has caught up."""
-        if not connection.is_held:
-            connection.is_held = True
+    def pause_until_stored(self, connection: "ClientConnection") -> None:
+        """Stop reading from a connection until the disk has caught up."""
+        if not connection.waits_for_disk:
+            connection.waits_for_disk = True
             connection.pause_reading()
-            self._paused.append(connection)
+            self._waiting_for_disk.append(connection)
 
     # Time ---------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
         now = self.clock()
-        for connection in (*self._paused, *self.stalled):
-            connection.link.seen_at = now  # it is we who do not listen
+        for connection in (*self._waiting_for_disk, *self.stalled):
+            connection.link.seen_at = now  # the client is not silent: we do not read
         self.broker.tick(now)
         for connection in list(self.stalled):
             if connection.stalled_for(now) > self.shared.limits.write_stall_seconds:
-                log.info("%s takes no bytes; closed", connection.link.peer.address)
+                log.info("closed %s, which reads no bytes", connection.link.remote.address)
                 connection.abort()
-        self.rows_may_wait()
+        self.schedule_commit()
 
-    def gone(self, connection: "Connection") -> None:
+    def connection_closed(self, connection: "ClientConnection") -> None:
         self.connections.discard(connection)
         self.stalled.discard(connection)
         if not self.connections:
-            self._all_gone.set()
+            self._all_closed.set()
 
     # The end ------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Clients get DISCONNECT, and everything that is owed is on disk when this returns."""
+        """Disconnect all clients, and return when everything that must persist is on disk."""
         self._ticker.cancel()
         self.broker.stop(self.clock())
         self.flush()
@@ -330,7 +348,7 @@ class Server:
             connection.close()
         if self.connections:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._all_gone.wait(), _GOODBYE_SECONDS)
+                await asyncio.wait_for(self._all_closed.wait(), _STOP_SECONDS)
         for connection in list(self.connections):  # those that do not read
             connection.abort()
         for timer in (self._retry, self._probe):
@@ -345,52 +363,53 @@ class Server:
             await self.loop.run_in_executor(None, self._writer.close, 10.0)
 
 
-class Connection(asyncio.Protocol):
-    """Bytes between a transport and a link."""
+class ClientConnection(asyncio.Protocol):
+    """Moves bytes between a transport and a link."""
 
     __slots__ = (
         "_bytes_given",
         "_bytes_taken",
-        "_choked",
         "_counters",
         "_file",
-        "_is_deaf",
         "_name",
         "_server",
         "_taken_at",
         "_transport",
-        "is_held",
+        "_waits_for_client",
+        "_waits_for_link",
         "link",
         "listener",
+        "waits_for_disk",
     )
 
-    def __init__(self, server: Server, name: str, listener: Listener) -> None:
+    def __init__(self, server: BrokerServer, name: str, listener: ListenerSettings) -> None:
         self._server = server
         self._counters = server.shared.counters
         self._name = name
         self.listener = listener
-        self.is_held = False  # until the disk has caught up
-        self._is_deaf = False
-        self._choked = False
-        self._bytes_given = 0
-        self._bytes_taken = -1  # of those, as last seen
+        # The reasons not to read:
+        self.waits_for_disk = False  # the journal is full
+        self._waits_for_link = False  # the link is busy, or admits its client
+        self._waits_for_client = False  # the client does not read our bytes
+        self._bytes_given = 0  # to the transport
+        self._bytes_taken = -1  # by the client, when last checked
         self._taken_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         server = self._server
-        # Not above the backlog at which a link is no longer congested: we have to hear of it.
+        # At most the backlog at which a link is no longer congested: `resume_writing` has to come.
         self._transport.set_write_buffer_limits(
             high=min(WRITE_HIGH_WATER_BYTES, server.shared.limits.backlog_bytes_max // 4)
         )
-        peer = peer_of(transport, self._name)
+        peer = remote_end(transport, self._name)
         descriptor = transport.get_extra_info("socket").fileno()
-        if server.is_crowded or not server.has_room_for(descriptor, peer.address):
+        if server.has_too_many_connections or not server.has_room_for(descriptor, peer.address):
             self._transport.abort()
         link = server.broker.accept(peer, server.clock())
         link.flush = self.flush
         self.link = link
-        # Only where bytes go out as they are: not through TLS, nor in frames.
+        # Direct writes are possible only without TLS and WebSocket frames.
         self._file = descriptor if self.listener.kind == "tcp" else -1
         server.connections.add(self)
 
@@ -400,36 +419,41 @@ class Connection(asyncio.Protocol):
         server = self._server
         server.reads += 1
         now = time.monotonic()
-        is_calm = now - server.read_at > CALM_SECONDS_MIN and not server.is_scheduled
+        is_quiet = now - server.read_at > QUIET_SECONDS_MIN and not server.is_scheduled
         server.read_at = now
-        if server.receive_calmly(link, data) if is_calm else link.receive_plain(data):
+        if server.receive_at_once(link, data) if is_quiet else link.receive_plain(data):
             return
         link.receive(data, server.clock())
         if server.shared.journal.rows_written != server._rows_taken:  # noqa: SLF001
-            server.rows_may_wait()
-            if server.is_pressed:
-                server.hold(self)
-        if link.is_deaf:
-            self._is_deaf = True
+            server.schedule_commit()
+            if server.is_journal_full:
+                server.pause_until_stored(self)
+        if link.is_paused:
+            self._waits_for_link = True
             self.pause_reading()
 
-    def listen_again(self) -> None:
-        """We know who the client is, or have taken what it sent: read on, unless the disk waits."""
+    def resume(self) -> None:
+        """Continue to read if the link is ready and the journal has room."""
         server = self._server
-        if not self.link.is_deaf:
-            self._is_deaf = False
-            if server.is_pressed:
-                server.hold(self)
+        if not self.link.is_paused:
+            self._waits_for_link = False
+            if server.is_journal_full:
+                server.pause_until_stored(self)
             self.resume_reading()
-            self.link.go_on()
-        server.rows_may_wait()
+            self.link.take_early_bytes()
+        server.schedule_commit()
 
     def pause_reading(self) -> None:
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not (self.is_held or self._is_deaf or self._choked or self._transport.is_closing()):
+        if not (
+            self.waits_for_disk
+            or self._waits_for_link
+            or self._waits_for_client
+            or self._transport.is_closing()
+        ):
             self._transport.resume_reading()
 
     def flush(self) -> None:
@@ -445,28 +469,28 @@ class Connection(asyncio.Protocol):
                 self._bytes_given += size
                 self._server.shared.counters.bytes_sent += size
                 link.written(self.unwritten())
-        if link.state is State.CLOSED:
+        if link.state is LinkState.CLOSED:
             self.close()
             if transport.get_write_buffer_size():
-                self.pause_writing()  # the last bytes too have to be taken some time
-        elif self._is_deaf:
-            self.listen_again()
+                self.pause_writing()  # a client that never reads the last bytes is stalled, too
+        elif self._waits_for_link:
+            self.resume()
 
     def unwritten(self) -> int:
-        """Bytes that the client has not taken. If they are too many, it is not read from either.
+        """Return the bytes that the transport has not sent. If there are many, stop reading.
 
-        Otherwise who asks and does not take the answers would fill our memory with them.
+        Otherwise a client that sends requests and reads no answers would fill our memory.
         """
         size = self._transport.get_write_buffer_size()
         limit = self._server.shared.limits.backlog_bytes_max
         # Above the high-water mark `resume_writing` is sure to come.
-        if size > WRITE_HIGH_WATER_BYTES and size > limit and not self._choked:
-            self._choked = True
+        if size > WRITE_HIGH_WATER_BYTES and size > limit and not self._waits_for_client:
+            self._waits_for_client = True
             self.pause_reading()
         return size
 
     def flush_at_once(self) -> None:
-        """`flush`, without the way through the transport if there is nothing to wait for."""
+        """Flush, with a direct write to the socket if the transport has nothing buffered."""
         link = self.link
         outgoing = link.outgoing
         if self._file < 0 or len(outgoing) != 1 or self._transport.get_write_buffer_size():
@@ -475,7 +499,7 @@ class Connection(asyncio.Protocol):
         data = outgoing[0]
         try:
             written = os.write(self._file, data)
-        except OSError:  # the transport knows what to do about it
+        except OSError:  # the transport handles it
             written = 0
         if written < len(data):
             outgoing[0] = data[written:]
@@ -491,7 +515,7 @@ class Connection(asyncio.Protocol):
         counters.bytes_sent += written
 
     def write(self, pieces: list[bytes]) -> int:
-        """Returns how many bytes it was."""
+        """Write the pieces, and return their size in bytes."""
         if len(pieces) == 1:
             data = pieces[0]
             self._transport.write(data)
@@ -508,7 +532,7 @@ class Connection(asyncio.Protocol):
         self._server.stalled.add(self)
 
     def stalled_for(self, now: float) -> float:
-        """Seconds since the client was last seen to take a byte."""
+        """Return the seconds since the client last read a byte."""
         taken = self._bytes_given - self._transport.get_write_buffer_size()
         if taken != self._bytes_taken:
             self._bytes_taken = taken
@@ -518,21 +542,21 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         if not self._transport.is_closing():
             self._server.stalled.discard(self)
-        if self._choked:
-            self._choked = False
+        if self._waits_for_client:
+            self._waits_for_client = False
             self.resume_reading()
         self.link.written(self._transport.get_write_buffer_size())
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         server = self._server
-        server.gone(self)
+        server.connection_closed(self)
         link = self.link
         link.lost(server.clock())
         link.flush = None
         self._file = -1
         link.outgoing = []
-        server.rows_may_wait()
+        server.schedule_commit()
 
     def close(self) -> None:
         self._transport.close()
@@ -541,7 +565,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
 
-def peer_of(transport: asyncio.BaseTransport, listener: str) -> Peer:
+def remote_end(transport: asyncio.BaseTransport, listener: str) -> RemoteEnd:
     address = transport.get_extra_info("peername")
     host = str(address[0]) if isinstance(address, tuple) else "local"
     shown = f"{host}:{address[1]}" if isinstance(address, tuple) else host
@@ -550,11 +574,11 @@ def peer_of(transport: asyncio.BaseTransport, listener: str) -> Peer:
     except ValueError:
         is_loopback = True  # a socket file
     certificate = transport.get_extra_info("peercert")
-    return Peer(shown, is_loopback, common_name(certificate), listener, host)
+    return RemoteEnd(shown, is_loopback, common_name(certificate), listener, host)
 
 
 def common_name(certificate: dict[str, Any] | None) -> str | None:
-    """Of the certificate that a client showed, and that was verified."""
+    """Return the common name in a client's verified certificate, or None."""
     for part in (certificate or {}).get("subject", ()):
         for key, value in part:
             if key == "commonName":

@@ -1,14 +1,14 @@
-"""TLS of clients: a transport that encrypts, between a connection and its socket's transport.
+"""TLS of clients: an encrypting transport between a connection and its socket's transport.
 
-    TCP -> handshake -> Connection
+    TCP -> handshake -> ClientConnection
                |
-               +-> refused: an alert, a line in the log, and the end
+               +-> refused: send an alert, write a log line, close
 
-asyncio and uvloop close a connection whose handshake has failed before the alert is written, and
-tell nobody. So the handshake is ours; all of TLS itself is the library's.
+When a handshake fails, asyncio and uvloop close the connection before the alert is written, and log
+nothing. So this module drives the handshake itself. The `ssl` library does the cryptography.
 
-Nothing is kept here: what comes in is decrypted and handed on at once, what goes out is encrypted
-and given to the socket's transport, which does all the waiting.
+Nothing is buffered here. Received bytes are decrypted and passed on at once. Bytes to send are
+encrypted and given to the socket's transport, which does all the waiting.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, cast
 
-from dovetail.broker.net.server import Connection, Server, peer_of
+from dovetail.broker.net.server import BrokerServer, ClientConnection, remote_end
 
 log = logging.getLogger("dovetail.broker")
 
 _RECORD_BYTES_MAX = 16_384
 _LINGER_SECONDS = 1.0
-"""What a refused client gets to read its alert: closed at once, with bytes of the client unread,
-the connection would be reset, and the alert might be lost."""
+"""The time for a refused client to read its alert. If we closed at once with unread bytes, the
+system would reset the connection, and the alert might be lost."""
 
 _NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
-class Tls:
-    """Of one listener. A reload gives connections that come after it another context."""
+class TlsContext:
+    """The TLS context of one listener. A reload replaces it for new connections."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.context = context
 
 
 class TlsProtocol(asyncio.Protocol):
-    """The socket's side of one connection. After the handshake `make` makes what is within."""
+    """The socket's side of a connection. After the handshake `make` makes the inner connection."""
 
     __slots__ = (
         "_incoming",
@@ -53,16 +53,18 @@ class TlsProtocol(asyncio.Protocol):
         "_tls_object",
     )
 
-    def __init__(self, server: Server, name: str, tls: Tls, make: Callable[[], Connection]) -> None:
+    def __init__(
+        self, server: BrokerServer, name: str, tls: TlsContext, make: Callable[[], ClientConnection]
+    ) -> None:
         self._server = server
         self._name = name
         self._tls = tls
         self._make = make
-        self._inner: Connection | None = None
+        self._inner: ClientConnection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast("asyncio.Transport", transport)
-        address = peer_of(transport, self._name).address
+        address = remote_end(transport, self._name).address
         if not self._server.has_room_for(transport.get_extra_info("socket").fileno(), address):
             self._raw.abort()
         self._incoming = ssl.MemoryBIO()
@@ -91,7 +93,7 @@ class TlsProtocol(asyncio.Protocol):
         except ssl.SSLZeroReturnError:
             has_ended = True
         except ssl.SSLError as error:
-            log.debug("%s broke TLS: %s", inner.link.peer.address, error)
+            log.debug("%s sent invalid TLS data: %s", inner.link.remote.address, error)
             has_ended = True
         if pieces:
             inner.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -102,7 +104,7 @@ class TlsProtocol(asyncio.Protocol):
             self._raw.close()
 
     def _shake_hands(self) -> bool:
-        """True when it is done."""
+        """Continue the handshake. Return True when it is complete."""
         try:
             self._tls_object.do_handshake()
         except ssl.SSLWantReadError:
@@ -119,7 +121,7 @@ class TlsProtocol(asyncio.Protocol):
         return True
 
     def _refuse(self, error: ssl.SSLError) -> None:
-        address = peer_of(self._raw, self._name).address
+        address = remote_end(self._raw, self._name).address
         log.warning("refused a client from %s: %s", address, explain(error))
         self._server.shared.counters.connections_refused += 1
         self._raw.pause_reading()
@@ -130,8 +132,8 @@ class TlsProtocol(asyncio.Protocol):
         self._timer = self._server.loop.call_later(_LINGER_SECONDS, self._raw.abort)
 
     def _too_slow(self) -> None:
-        address = peer_of(self._raw, self._name).address
-        log.debug("%s did not come through its TLS handshake in time", address)
+        address = remote_end(self._raw, self._name).address
+        log.debug("%s did not complete its TLS handshake in time", address)
         self._raw.abort()
 
     def eof_received(self) -> bool | None:
@@ -152,7 +154,7 @@ class TlsProtocol(asyncio.Protocol):
 
 
 class TlsTransport(asyncio.Transport):
-    """The connection's side."""
+    """The connection's side: encrypts, and passes all else to the socket's transport."""
 
     __slots__ = ("_outgoing", "_raw", "_tls_object")
 
@@ -172,12 +174,12 @@ class TlsTransport(asyncio.Transport):
         write = self._tls_object.write
         size = len(data)
         try:
-            done = write(data)  # a record at most
+            done = write(data)  # at most one record
             if done < size:
                 rest = memoryview(data)
                 while done < size:
                     done += write(rest[done:])
-        except ssl.SSLError as error:  # after the client has ended it
+        except ssl.SSLError as error:  # the client has closed TLS
             log.debug("cannot write through TLS: %s", error)
         self._raw.write(self._outgoing.read())
 
@@ -187,12 +189,12 @@ class TlsTransport(asyncio.Transport):
     def close(self) -> None:
         if self._raw.is_closing():
             return
-        with suppress(ssl.SSLError):  # the client has not said goodbye itself, and need not
+        with suppress(ssl.SSLError):  # the client need not send its own close_notify
             self._tls_object.unwrap()
         self._raw.write(self._outgoing.read())
         self._raw.close()
 
-    # The socket's -----------------------------------------------------------------------------
+    # Passed on to the socket's transport --------------------------------------------------------
 
     def abort(self) -> None:
         self._raw.abort()
@@ -214,7 +216,7 @@ class TlsTransport(asyncio.Transport):
 
 
 def explain(error: ssl.SSLError) -> str:
-    """Why a handshake failed, in words."""
+    """Return in words why a handshake failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted ({error.verify_message})"
     if error.reason == _NO_CERTIFICATE:

@@ -15,8 +15,8 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
-from dovetail.broker.net.server import Connection, Server
-from dovetail.settings import Listener
+from dovetail.broker.net.server import BrokerServer, ClientConnection
+from dovetail.settings import ListenerSettings
 
 _SUBPROTOCOLS = (Subprotocol("mqtt"),)  # [MQTT-6.0.0-4]
 _CLOSE_UNSUPPORTED = 1003
@@ -26,12 +26,12 @@ _quiet = logging.getLogger("dovetail.websocket")
 _quiet.setLevel(logging.WARNING)
 
 
-class WebSocketConnection(Connection):
+class WebSocketConnection(ClientConnection):
     """A connection whose bytes travel in WebSocket frames."""
 
     __slots__ = ("_protocol",)
 
-    def __init__(self, server: Server, name: str, listener: Listener) -> None:
+    def __init__(self, server: BrokerServer, name: str, listener: ListenerSettings) -> None:
         super().__init__(server, name, listener)
         self._protocol = ServerProtocol(
             # None is allowed too: only browsers send an origin.
@@ -82,7 +82,7 @@ class WebSocketConnection(Connection):
         return True
 
     def _pass_on(self) -> None:
-        """Write what the protocol has for the client: frames, pongs, the close."""
+        """Write the protocol's data for the client: frames, pongs, the close."""
         for data in self._protocol.data_to_send():
             if data:
                 self._transport.write(data)

@@ -1,6 +1,6 @@
-"""What brokers ask besides how others are: who would get a publication? Matchers: leave, or move.
+"""Queries that only brokers send: who would get a publication? They also drain and move matchers.
 
-`cluster/node_queries.py` has the rules, and what all nodes ask each other.
+`cluster/node_queries.py` has the rules, and the queries of all nodes.
 """
 
 import time
@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from dovetail.api.reports import (
-    Drained,
     DrainReport,
-    Guess,
-    Matches,
+    DrainVerdict,
     NodeReport,
     PeerReport,
     PeerRoute,
-    PlanOrder,
     PlanReport,
+    PlanRequest,
     RouteReport,
     SketchReport,
+    SketchVerdict,
+    TopicMatches,
 )
 from dovetail.broker.explanation import explain_attributes
 from dovetail.broker.peering.mesh import Mesh
@@ -27,17 +27,17 @@ from dovetail.broker.reporter import Reporter
 from dovetail.broker.router import with_clauses
 from dovetail.cluster.agent import NodeAgent
 from dovetail.cluster.frame_body import encode
-from dovetail.cluster.node_queries import NodeAsking, read
-from dovetail.cluster.query_messages import DRAIN, MOVE, Question
+from dovetail.cluster.node_queries import NodeQueries, read
+from dovetail.cluster.query_messages import DRAIN, MOVE, NodeQuery
 from dovetail.errors import ClientError
 from dovetail.matcher.plan_assignment import order_for
 from dovetail.topics.names import SYS_PREFIX, check_name
 
-_matches_decoder = msgspec.msgpack.Decoder(Matches)
+_matches_decoder = msgspec.msgpack.Decoder(TopicMatches)
 
 
-class Asking(NodeAsking):
-    """One broker's."""
+class AdminQueries(NodeQueries):
+    """The queries of one broker."""
 
     def __init__(self, reporter: Reporter, mesh: Mesh, agent: NodeAgent) -> None:
         super().__init__(agent)
@@ -47,11 +47,11 @@ class Asking(NodeAsking):
     # Of ourselves ---------------------------------------------------------------------------------
 
     def sketch(self) -> SketchReport:
-        sketch = self._mesh.exchange.sketch
+        sketch = self._mesh.sketch_exchange.sketch
         return SketchReport(sketch.bits, sketch.elements, sketch.fill, sketch.false_positive_rate)
 
     def peers(self) -> tuple[PeerReport, ...]:
-        """Other brokers."""
+        """Return a report of each other broker."""
         agent = self._agent
         names = [name for name in self._names() if agent.role_of(name) != "matcher"]
         return tuple(self._peer(name) for name in sorted(names))
@@ -60,7 +60,7 @@ class Asking(NodeAsking):
         return self._reporter.node(self.sketch(), self.peers())
 
     def _names(self) -> Iterable[str]:
-        """Also those whom gossip has not heard of yet in this life."""
+        """Return all other nodes, also those that gossip has not found yet in this life."""
         return {*super()._names(), *self._mesh.names()}
 
     def _address(self, name: str) -> str:
@@ -69,8 +69,8 @@ class Asking(NodeAsking):
     def _peer(self, name: str) -> PeerReport:
         mesh = self._mesh
         is_known = name in mesh.names()
-        outbox = mesh.owed(name) if is_known else None
-        bank = mesh.exchange.bank
+        outbox = mesh.outbox(name) if is_known else None
+        bank = mesh.sketch_exchange.bank
         is_sketch_known = name in bank
         return PeerReport(
             name=name,
@@ -80,7 +80,7 @@ class Asking(NodeAsking):
             is_sketch_known=is_sketch_known,
             owed_messages=0 if outbox is None else outbox.count,
             owed_bytes=0 if outbox is None else outbox.nbytes,
-            forwarded=mesh.forwarding.counts.get(name, 0),
+            forwarded=mesh.forwarder.counts.get(name, 0),
             sketch_bits=bank.geometry_of(name).bits if is_sketch_known else 0,
             sketch_fill=bank.fill_of(name) if is_sketch_known else 0.0,
         )
@@ -88,20 +88,22 @@ class Asking(NodeAsking):
     # Of a topic -----------------------------------------------------------------------------------
 
     async def route(self, topic: str, given: Mapping[str, str] | None = None) -> RouteReport:
-        """A ClientError if it is no name of a topic, or an attribute cannot be read."""
+        """Return who would get a publication. Raise a ClientError for a bad topic or attribute."""
         name = check_name(topic)
         router = self._reporter.broker.router
         attributes = None
         if given:
-            attributes = explain_attributes(router, name, given, self._mesh.narrowing)
+            attributes = explain_attributes(router, name, given, self._mesh.matcher_client)
         answers = await self._ask(name, self._mesh.names(), attributes=given)
-        found = set(self._mesh.exchange.search([name])[0])
-        governed = router.spaces.governing(name) is not None
-        wanting = set(self._mesh.exchange.search([with_clauses(name)])[0]) if governed else set()
+        found = set(self._mesh.sketch_exchange.search([name])[0])
+        governed = router.spaces.space_of_topic(name) is not None
+        wanting = (
+            set(self._mesh.sketch_exchange.search([with_clauses(name)])[0]) if governed else set()
+        )
         stays = name.startswith(SYS_PREFIX)
         peers = []
         for peer in self.peers():
-            guess: Guess = "no"
+            guess: SketchVerdict = "no"
             if not peer.is_sketch_known:
                 guess = "unknown"
             elif peer.name in found:
@@ -133,7 +135,7 @@ class Asking(NodeAsking):
         ]
         return DrainReport(name, await self._drained(name), tuple(sorted(others)))
 
-    async def _drained(self, name: str) -> Drained:
+    async def _drained(self, name: str) -> DrainVerdict:
         if name not in {self._agent.name, *self._names()}:
             return "unknown"
         if self._agent.role_of(name) != "matcher":
@@ -143,14 +145,14 @@ class Asking(NodeAsking):
             return "left" if state == "left" else "dead"
         return "leaves" if await self._ask(b"", [name], DRAIN) else "silent"
 
-    async def move(self, planned: PlanOrder) -> PlanReport:
-        """Give the matchers other places. A ClientError says why they cannot have them."""
-        view = self._mesh.narrowing.view
-        latest = max((one.plan for one in view.records.values()), default=0)
+    async def move(self, planned: PlanRequest) -> PlanReport:
+        """Give the matchers other places. Raise a ClientError if they cannot have them."""
+        directory = self._mesh.matcher_client.directory
+        latest = max((one.plan for one in directory.records.values()), default=0)
         # Later than all before it, also where another broker's clock is ahead.
-        order = order_for(view, planned.spaces, max(int(time.time() * 1_000), latest + 1))
+        order = order_for(directory, planned.spaces, max(int(time.time() * 1_000), latest + 1))
         answers = await self._ask(encode(order), order.places, MOVE)
-        spaces = {layout.id: layout.name for layout in view.layouts.values()}
+        spaces = {layout.id: layout.name for layout in directory.layouts.values()}
         return PlanReport(
             order.number,
             {
@@ -160,11 +162,11 @@ class Asking(NodeAsking):
             tuple(sorted(order.places.keys() - answers.keys())),
         )
 
-    def _answer(self, question: Question) -> bytes:
+    def _answer(self, question: NodeQuery) -> bytes:
         if not question.topic:
             return encode(self.node())
         try:
             check_name(question.topic)
-        except ClientError:  # its rules are others than ours: here it leads nowhere
-            return encode(Matches((), 0, False))
+        except ClientError:  # the other broker has other rules: here it matches nothing
+            return encode(TopicMatches((), 0, False))
         return encode(self._reporter.matches(question.topic, question.attributes))

@@ -1,18 +1,18 @@
-"""The groups of the whole cluster, and who of all members gets a publication. Pure.
+"""The shared subscriptions of the cluster: which broker's member gets a publication. Pure.
 
 A group is a name and a filter (`$share/name/filter`). A pool is one group with the members of all
-brokers: how many each has whose client is connected, and how many for whom a message can be kept.
+brokers: the number that are connected at each, and the number that can keep a message.
 Rules:
 
-- The broker that a publication comes to picks one broker for each group that matches, once. That
-  one picks the member, and nobody else delivers to the group.
-- Connected members come before those that are away, and brokers that are up before those that are
-  down. What waits for a broker that is down waits for a member whose session is kept there: one
-  that was only connected has gone with it.
-- Brokers are picked by how many members they have, evenly: each step goes on by the golden section,
-  which never leaves a large gap. Where a pool begins is drawn, so that brokers do not go in step.
+- The broker that a client publishes to picks one broker for each matching group, once. The picked
+  broker picks the member. No other broker delivers to the group.
+- Connected members come before others, and brokers that are up before those that are down. A broker
+  that is down is picked for members with persistent sessions only: the others went with it.
+- Brokers are picked evenly, in proportion to their members: each step adds the golden section,
+  which never leaves a large gap. A pool starts at a random phase, so that brokers do not go in
+  step.
 - A route holds pools, and a pool changes in place: members that come and go cost no route. Routes
-  are found anew when a group comes to be, or is no more.
+  are found anew when a group begins or ends.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,32 +20,32 @@ from random import Random
 from typing import NamedTuple
 
 from dovetail.attributes.clauses import split_key
-from dovetail.broker.route import Group, Key
+from dovetail.broker.route import Group, GroupKey
 from dovetail.topics.trie import FilterTrie
 
 HERE = ""
-"""In the place of a peer's name, which is never empty."""
+"""Stands for this broker. The name of a peer is never empty."""
 
 _GOLDEN_SECTION = 0.618_033_988_749_894_9
 
 
-class Members(NamedTuple):
-    """Of a group at one broker."""
+class MemberCounts(NamedTuple):
+    """The members of a group at one broker."""
 
     connected: int
     kept: int
-    """For these a message at QoS 1 or 2 can wait, whether they are connected or not."""
+    """Members with persistent sessions, which can keep a message at QoS 1 or 2."""
 
 
-class Pool:
+class GroupPool:
     """One group, with its members at all brokers."""
 
     __slots__ = ("_phase", "here", "key", "peers")
 
-    def __init__(self, key: Key, phase: float) -> None:
+    def __init__(self, key: GroupKey, phase: float) -> None:
         self.key = key
         self.here: Group | None = None
-        self.peers: dict[str, Members] = {}
+        self.peers: dict[str, MemberCounts] = {}
         self._phase = phase
 
     @property
@@ -55,13 +55,13 @@ class Pool:
     def pick(
         self, qos: int, is_up: Callable[[str], bool], *, elsewhere: bool = False
     ) -> str | None:
-        """A broker with a member that gets the next publication; None if nobody can.
+        """Pick the broker whose member gets the next publication; None if there is none.
 
-        `elsewhere`: not here.
+        With `elsewhere` it is another broker than this one.
         """
         brokers = dict(self.peers)
         if self.here is not None and not elsewhere:
-            brokers[HERE] = Members(self.here.connected, self.here.kept)
+            brokers[HERE] = MemberCounts(self.here.connected, self.here.persistent)
         if len(brokers) == 1 and HERE in brokers:
             return HERE
         up = [name for name in brokers if not name or is_up(name)]
@@ -83,20 +83,20 @@ class Pool:
         return name
 
 
-class Groups:
-    """All pools."""
+class GroupPools:
+    """The pools of all groups."""
 
     def __init__(self, changed: Callable[[str], None], random: Random) -> None:
-        """`changed`: routes of what matches this filter may be others now."""
-        self.pools: dict[Key, Pool] = {}
+        """`changed` is called with a filter when routes of its topics may have changed."""
+        self.pools: dict[GroupKey, GroupPool] = {}
         self._changed = changed
         self._random = random
-        self._by_filter: FilterTrie[dict[Key, Pool]] = FilterTrie()
+        self._by_filter: FilterTrie[dict[GroupKey, GroupPool]] = FilterTrie()
 
     # Tables ---------------------------------------------------------------------------------------
 
     def put_here(self, group: Group) -> None:
-        """Our own members of a group are these."""
+        """Set our own members of a group."""
         if group.members:
             self._pool(group.key).here = group
         elif group.key in self.pools:
@@ -104,8 +104,8 @@ class Groups:
             pool.here = None
             self._drop_if_empty(pool)
 
-    def put(self, peer: str, key: Key, members: Members) -> None:
-        """Those of a peer."""
+    def put(self, peer: str, key: GroupKey, members: MemberCounts) -> None:
+        """Set a peer's members of a group."""
         if any(members):
             self._pool(key).peers[peer] = members
         elif key in self.pools:
@@ -113,24 +113,24 @@ class Groups:
             pool.peers.pop(peer, None)
             self._drop_if_empty(pool)
 
-    def replace(self, peer: str, table: Mapping[Key, Members]) -> None:
-        """All groups of a peer are these."""
+    def replace(self, peer: str, table: Mapping[GroupKey, MemberCounts]) -> None:
+        """Set all groups of a peer."""
         gone = [key for key, pool in self.pools.items() if peer in pool.peers and key not in table]
         for key in gone:
-            self.put(peer, key, Members(0, 0))
+            self.put(peer, key, MemberCounts(0, 0))
         for key, members in table.items():
             self.put(peer, key, members)
 
-    def _pool(self, key: Key) -> Pool:
+    def _pool(self, key: GroupKey) -> GroupPool:
         pool = self.pools.get(key)
         if pool is None:
             topic_filter, _ = split_key(key[1])
-            pool = self.pools[key] = Pool(key, self._random.random())
+            pool = self.pools[key] = GroupPool(key, self._random.random())
             self._by_filter.setdefault(topic_filter, {})[key] = pool
             self._changed(topic_filter)
         return pool
 
-    def _drop_if_empty(self, pool: Pool) -> None:
+    def _drop_if_empty(self, pool: GroupPool) -> None:
         if not pool.is_empty:
             return
         topic_filter, _ = split_key(pool.key[1])
@@ -143,8 +143,8 @@ class Groups:
 
     # Routes ---------------------------------------------------------------------------------------
 
-    def search(self, topics: Sequence[bytes]) -> Sequence[tuple[Pool, ...]]:
-        """For each topic the groups that get it."""
+    def search(self, topics: Sequence[bytes]) -> Sequence[tuple[GroupPool, ...]]:
+        """Return the matching pools of each topic."""
         if not self.pools:
             return [()] * len(topics)
         value = self._by_filter.value
@@ -154,11 +154,11 @@ class Groups:
         ]
 
     def pick(
-        self, pools: Iterable[Pool], qos: int, is_up: Callable[[str], bool]
-    ) -> tuple[list[Group], dict[str, list[Key]]]:
-        """For each pool one broker: the groups that we serve, and by peer those that it serves."""
+        self, pools: Iterable[GroupPool], qos: int, is_up: Callable[[str], bool]
+    ) -> tuple[list[Group], dict[str, list[GroupKey]]]:
+        """Pick a broker for each pool: return the groups that we serve, and those of each peer."""
         here: list[Group] = []
-        there: dict[str, list[Key]] = {}
+        there: dict[str, list[GroupKey]] = {}
         for pool in pools:
             name = pool.pick(qos, is_up)
             if name == HERE:

@@ -82,7 +82,7 @@ OUTBOX_WAIT_SECONDS_MAX = 5.0
 """A publisher waits this long for a live peer to acknowledge. Then the broker spools the
 publication on disk; the time is that of a silent connection."""
 
-HEARD_STREAMS_MAX = 10_000
+STREAM_POSITIONS_MAX = 10_000
 """Streams whose position is remembered, with those of forgotten brokers. Beyond, the oldest gives
 way: only a broker that returns after so many others could have its last messages counted twice."""
 
@@ -90,9 +90,9 @@ RETAINED_AGAIN_SECONDS = 60.0
 """Seconds between two attempts to fetch retained messages that had no room before."""
 
 PEER_FRAME_EXTRA_BYTES = 262_144
-"""Bytes of a forwarded publication besides the client's packet: the client, the groups and the
+"""Bytes of a forwarded publication besides the client's packet: the client, the scope and the
 frame. The longest MQTT text has 65,535 bytes."""
 
-MARK_BYTES_MAX = 131_072
+SCOPE_BYTES_MAX = 131_072
 """Bytes of group names and filters in one forwarded publication. Further groups go with another
 frame; one always fits."""

@@ -1,4 +1,4 @@
-"""What one peer is owed: QoS 1 and 2 publications, in order, until it says that it has them. Pure.
+"""Spools QoS 1 and 2 publications for one peer, in order, until it acknowledges them. Pure.
 
     put -> (QoS 2: on disk) -> sent -> acknowledged
              |                  |
@@ -8,24 +8,26 @@ Rules:
 
 - A publication has one sequence number for all peers, higher than those before it and never used
   again, not by a later life of this broker either. Each peer gets them in this order.
-- A peer remembers the last number that it took; what comes again with it or below is not new.
-- A QoS 2 publication is on disk before it is sent: if we die, it is sent again under its number,
-  and not as another one. So is a retained one: all brokers come to have it, or none.
-- What a peer that is down is owed is on disk. Then whoever published it need not wait for the peer.
-  So with a peer that is up and does not answer, as when its disk is full: after a while it counts
-  as down, but for being sent what it is owed. A peer that goes on answering is not late, however
-  long the queue before it is; but nobody waits longer for it than for one that is silent.
-- What a disk refuses is not owed, and its publisher is told so. But a retained message stays, since
-  this broker has it, and a will, since its publisher is gone, and what another broker counts on:
-  that is tried until the disk is well.
+- A peer remembers the last number that it took. A number at or below it is not new.
+- A QoS 2 publication is on disk before it is sent. If we die, it is sent again under its number,
+  not as another publication. So is a retained one: all brokers come to have it, or none.
+- Publications for a peer that is down are on disk. Then their publishers need not wait for the
+  peer.
+- A peer that is up but does not answer, as when its disk is full, is stalled after a while. It
+  counts as down, but we still send to it. A peer that goes on answering is not stalled, however
+  long its queue. But no publisher waits longer for it than for a silent peer.
+- If our disk refuses a publication, we drop it and tell its publisher. Three kinds stay, and we try
+  until the disk is well: a retained message, which this broker has; a will, whose publisher is
+  gone; a message that another broker relies on us to have.
 - A retained publication at QoS 0 has its place among these. While it waits, as for our disk, later
-  ones at QoS 0 on its topic wait behind it, or they would overtake it. But not behind a long queue:
-  they are not worth the room.
-- What has expired is not sent [MQTT-3.3.2-5], and gives way when there is no room. But a retained
-  message is: the peer has to forget the one that it replaced. So is what has to go in any case.
-- What is too large for the peer is not sent. It is counted, and holds nothing up.
-- What does not fit any more is counted and not kept, and nobody waits for it either. What has to
-  go in any case takes no room from publications.
+  QoS 0 publications on its topic wait behind it, or they would overtake it. They do not wait behind
+  a long queue: they are not worth the room.
+- An expired publication is not sent [MQTT-3.3.2-5], and gives way when there is no room. A retained
+  message is sent even then: the peer has to forget the one that it replaced. So is a control
+  message.
+- A publication that is too large for the peer is counted and not sent. It holds nothing up.
+- A publication that finds no room is counted and dropped, and nobody waits for it. Control messages
+  are exempt from the limits, and take no room from publications.
 """
 
 import logging
@@ -33,6 +35,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from math import inf
 
+from dovetail.broker.peering.control_messages import CONTROL_TOPIC
 from dovetail.broker.peering.limits import (
     COMPLAIN_SECONDS,
     OUTBOX_BYTES_MAX,
@@ -41,8 +44,7 @@ from dovetail.broker.peering.limits import (
     OUTBOX_WINDOW_MESSAGES,
     PEER_FRAME_EXTRA_BYTES,
 )
-from dovetail.broker.peering.stream_messages import ITEM_TOPIC
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import OwedRow
 from dovetail.cluster.limits import PEER_FRAME_BYTES_MAX
 from dovetail.messages import Message
@@ -53,91 +55,91 @@ log = logging.getLogger("dovetail.cluster")
 Done = Callable[[bool], None]
 """Called once: True when the peer or the disk has it, False if neither could take it."""
 
-_SPARE_SECONDS = 1.0
-"""Between two looks at who waits behind much else."""
+_RELEASE_SECONDS = 1.0
+"""Seconds between two searches for publishers that wait behind a long queue."""
 
 
-class Owed:
+class OutboxEntry:
     """A publication on its way to one peer."""
 
     __slots__ = (
         "done",
+        "is_exempt",
         "is_gone",
-        "is_kept",
         "is_on_disk",
-        "mark",
+        "is_spooled",
         "message",
-        "must_go",
         "must_stay",
+        "scope",
         "sequence",
         "since",
     )
 
     def __init__(
-        self, sequence: int, message: Message, mark: bytes, done: Done | None, since: float
+        self, sequence: int, message: Message, scope: bytes, done: Done | None, since: float
     ) -> None:
         self.since = since
         self.sequence = sequence
         self.message = message
-        self.mark = mark
+        self.scope = scope
         self.done = done
-        self.is_kept = False  # its row is written
-        self.is_on_disk = False  # and has arrived there
-        self.is_gone = False  # owed no more
-        self.must_go = False  # and takes no room
-        self.must_stay = message.retain  # though the disk refuses it
+        self.is_spooled = False  # its row is in the journal
+        self.is_on_disk = False
+        self.is_gone = False  # acknowledged or dropped
+        self.is_exempt = False  # from the limits, and from expiry
+        self.must_stay = message.retain  # even if the disk refuses it
 
     @property
     def expires_at(self) -> float:
-        """After this it is not worth sending."""
+        """The time after which it need not be sent."""
         expires_at = self.message.expires_at
-        return inf if expires_at is None or self.must_go or self.message.retain else expires_at
+        return inf if expires_at is None or self.is_exempt or self.message.retain else expires_at
 
 
 class Outbox:
-    """One peer's."""
+    """The outbox of one peer."""
 
     def __init__(
         self,
         peer: str,
-        shared: Shared,
+        shared: SharedState,
         send: Callable[[int, Message, bytes], bool],
         behind: set[str] | None = None,
         *,
         messages_max: int = OUTBOX_MESSAGES_MAX,
         bytes_max: int = OUTBOX_BYTES_MAX,
     ) -> None:
-        """`send` takes a sequence number, its message, and its mark; False: not now.
+        """`send` takes a sequence number, a message and its scope; it returns False if it cannot.
 
-        In `behind` are the names of peers for which something at QoS 0 waits.
+        `behind` has the names of peers with QoS 0 publications in their outboxes.
         """
         self.peer = peer
         self.count = 0
         self.nbytes = 0
-        self._must_go_count = 0  # of these
-        self._must_go_bytes = 0
+        self._exempt_count = 0  # of these
+        self._exempt_bytes = 0
         self.is_up = False
-        self.is_late = False
-        """It is up, and has not said for long that it took what it was sent."""
+        self.is_stalled = False
+        """It is up, but has not acknowledged for a long time."""
         self.message_bytes_max = PEER_FRAME_BYTES_MAX - PEER_FRAME_EXTRA_BYTES
-        """What the peer takes in one piece, as far as it has said."""
+        """The largest message that the peer takes, as far as it has said."""
         self.has_dropped = True
-        """Something may not have fitted since this was last told to the peer: of an earlier life
-        it is not known."""
+        """Messages may have been dropped since we last told the peer. True at first: an earlier
+        life may have dropped some."""
         self._shared = shared
         self._send = send
         self._messages_max = messages_max
         self._bytes_max = bytes_max
-        self._owed: deque[Owed] = deque()
-        self._unsent: deque[Owed] = deque()
+        self._entries: deque[OutboxEntry] = deque()
+        self._unsent: deque[OutboxEntry] = deque()
         self._behind = set() if behind is None else behind
         self.waiting: dict[bytes, int] = {}
-        """Topics of what is unsent at QoS 0, and how much that is."""
-        self._answered_at = 0.0  # or since when it is up
-        self._spare_at = 0.0
-        self._complain_at = 0.0
+        """The number of unsent QoS 0 publications, by topic."""
+        self._answered_at = 0.0  # or when it came up
+        self._release_at = 0.0
+        self._warn_at = 0.0
         self._expires_next = inf
-        """Nothing here expires before this time."""
+        """No publication here expires before this time."""
 
     # In -------------------------------------------------------------------------------------------
 
@@ -147,70 +149,69 @@ class Outbox:
         message: Message,
         done: Done | None = None,
         *,
-        mark: bytes = b"",
-        keep: bool = False,
-        must: bool = False,
+        scope: bytes = b"",
+        must_spool: bool = False,
+        is_exempt: bool = False,
     ) -> None:
-        """`mark`: for which groups it is. `keep`: have it on disk in any case, before it is sent.
+        """Add a message. `done` is called when the peer or the disk has it.
 
-        Then nobody waits for the peer: who gave it to us counts on our disk. `must`: whether or
-        not there is room.
+        With `must_spool` it is on disk before it is sent, because its sender relies on our disk.
+        With `is_exempt` it is added even if there is no room.
         """
-        if not must and not self._has_room_for(message):
+        if not is_exempt and not self._has_room_for(message):
             self._drop_expired()
             if not self._has_room_for(message):
                 self._drop(done)
                 return
-        owed = Owed(sequence, message, mark, done, self._shared.now)
-        owed.must_go = must
-        owed.must_stay = keep or must or message.retain or message.is_orphan
-        self._append(owed)
-        if keep or message.qos == 2 or message.retain or not self.is_up or self.is_late:
-            self._keep(owed)
+        entry = OutboxEntry(sequence, message, scope, done, self._shared.now)
+        entry.is_exempt = is_exempt
+        entry.must_stay = must_spool or is_exempt or message.retain or message.is_orphan
+        self._append(entry)
+        if must_spool or message.qos == 2 or message.retain or not self.is_up or self.is_stalled:
+            self._spool(entry)
         self.flush()
 
     def _has_room_for(self, message: Message) -> bool:
         return (
-            self.count - self._must_go_count < self._messages_max
-            and self.nbytes - self._must_go_bytes + message.size <= self._bytes_max
+            self.count - self._exempt_count < self._messages_max
+            and self.nbytes - self._exempt_bytes + message.size <= self._bytes_max
         )
 
     def _drop(self, done: Done | None) -> None:
         self._shared.counters.peer_messages_dropped += 1
         self.has_dropped = True
         now = self._shared.now
-        if now >= self._complain_at:
-            self._complain_at = now + COMPLAIN_SECONDS
+        if now >= self._warn_at:
+            self._warn_at = now + COMPLAIN_SECONDS
             log.warning(
-                "%s is owed %d publications (%d bytes), which is as much as is kept; new ones are "
-                "dropped for it",
+                "the outbox for %s is full (%d publications, %d bytes): new ones are dropped",
                 self.peer,
-                self.count - self._must_go_count,
-                self.nbytes - self._must_go_bytes,
+                self.count - self._exempt_count,
+                self.nbytes - self._exempt_bytes,
                 extra=about(self.peer),
             )
         if done is not None:
             done(True)
 
-    def restore(self, sequence: int, message: Message, mark: bytes = b"") -> None:
-        """From the disk, after a start; lowest numbers first."""
-        owed = Owed(sequence, message, mark, None, self._shared.now)
-        owed.is_kept = owed.is_on_disk = True
-        owed.must_go = message.topic == ITEM_TOPIC
-        self._append(owed)
+    def restore(self, sequence: int, message: Message, scope: bytes = b"") -> None:
+        """Restore a spooled message after a start; lowest numbers first."""
+        entry = OutboxEntry(sequence, message, scope, None, self._shared.now)
+        entry.is_spooled = entry.is_on_disk = True
+        entry.is_exempt = message.topic == CONTROL_TOPIC
+        self._append(entry)
 
-    def _append(self, owed: Owed) -> None:
-        self._owed.append(owed)
-        self._unsent.append(owed)
-        if not owed.message.qos:
-            self._note_waiting(owed.message.topic, 1)
-        self._expires_next = min(self._expires_next, owed.expires_at)
-        self._count(owed, 1)
+    def _append(self, entry: OutboxEntry) -> None:
+        self._entries.append(entry)
+        self._unsent.append(entry)
+        if not entry.message.qos:
+            self._note_waiting(entry.message.topic, 1)
+        self._expires_next = min(self._expires_next, entry.expires_at)
+        self._count(entry, 1)
 
     @property
     def holds_back(self) -> bool:
-        """Does what is published at QoS 0 on `waiting` topics have to wait in here, too?"""
-        return self.is_up and not self.is_late and len(self._unsent) <= OUTBOX_WINDOW_MESSAGES
+        """Do QoS 0 publications on `waiting` topics have to wait here, too?"""
+        return self.is_up and not self.is_stalled and len(self._unsent) <= OUTBOX_WINDOW_MESSAGES
 
     def _note_waiting(self, topic: bytes, change: int) -> None:
         count = self.waiting.get(topic, 0) + change
@@ -220,9 +221,9 @@ class Outbox:
             del self.waiting[topic]
         self._note_behind()
 
-    def _set_unsent(self, unsent: Iterable[Owed]) -> None:
+    def _set_unsent(self, unsent: Iterable[OutboxEntry]) -> None:
         self._unsent = deque(unsent)
-        topics = (owed.message.topic for owed in self._unsent if not owed.message.qos)
+        topics = (entry.message.topic for entry in self._unsent if not entry.message.qos)
         self.waiting = dict(Counter(topics))
         self._note_behind()
 
@@ -233,195 +234,199 @@ class Outbox:
             self._behind.discard(self.peer)
 
     def _pop_unsent(self) -> None:
-        owed = self._unsent.popleft()
-        if not owed.message.qos:
-            self._note_waiting(owed.message.topic, -1)
+        entry = self._unsent.popleft()
+        if not entry.message.qos:
+            self._note_waiting(entry.message.topic, -1)
 
-    def _count(self, owed: Owed, sign: int) -> None:
-        size = sign * owed.message.size
+    def _count(self, entry: OutboxEntry, sign: int) -> None:
+        size = sign * entry.message.size
         self.count += sign
         self.nbytes += size
-        if owed.must_go:
-            self._must_go_count += sign
-            self._must_go_bytes += size
+        if entry.is_exempt:
+            self._exempt_count += sign
+            self._exempt_bytes += size
 
     # Out ------------------------------------------------------------------------------------------
 
-    def peer_is_up(self, heard: int) -> None:
-        """A new connection; the peer has taken everything up to this number."""
-        self._set_unsent(self._owed)  # what the last connection took with it comes first
+    def peer_is_up(self, acknowledged_sequence: int) -> None:
+        """Begin to send over a new connection. The peer has everything up to this number."""
+        self._set_unsent(self._entries)  # first what the last connection lost
         self.is_up = True
-        self.is_late = False
+        self.is_stalled = False
         self._answered_at = self._shared.now
-        self.acknowledged(heard)
+        self.acknowledged(acknowledged_sequence)
 
     def peer_is_down(self) -> None:
-        self.is_up = self.is_late = False
-        self._count_on_disk()
+        self.is_up = self.is_stalled = False
+        self._rely_on_disk()
 
     def tick(self) -> None:
-        """Has the peer been silent for too long, or has somebody waited too long for it?"""
-        if not self.is_up or self.is_late or not self._owed:
+        """Note that the peer is stalled if it was silent for too long; release publishers."""
+        if not self.is_up or self.is_stalled or not self._entries:
             return
         now = self._shared.now
-        oldest = self._owed[0].since
+        oldest = self._entries[0].since
         if now - max(oldest, self._answered_at) > OUTBOX_WAIT_SECONDS_MAX:
-            self.is_late = True
+            self.is_stalled = True
             log.warning(
-                "%s does not take what it is sent; it is kept for it",
+                "%s does not acknowledge publications; they are spooled for it",
                 self.peer,
                 extra=about(self.peer),
             )
-            self._count_on_disk()
-        elif now - oldest > OUTBOX_WAIT_SECONDS_MAX and now >= self._spare_at:
-            self._spare_at = now + _SPARE_SECONDS  # there may be many
-            self._spare()
+            self._rely_on_disk()
+        elif now - oldest > OUTBOX_WAIT_SECONDS_MAX and now >= self._release_at:
+            self._release_at = now + _RELEASE_SECONDS  # there may be many
+            self._release_waiting()
 
-    def _spare(self) -> None:
-        """Who waits behind much else is told when it is on disk."""
-        for owed in self._owed:
-            if not self._has_waited(owed):
+    def _release_waiting(self) -> None:
+        """Let publishers that wait behind a long queue rely on the disk."""
+        for entry in self._entries:
+            if not self._has_waited(entry):
                 return
-            if owed.done is not None and not owed.is_gone:
-                self._wait_for_disk(owed)
+            if entry.done is not None and not entry.is_gone:
+                self._wait_for_disk(entry)
 
-    def _has_waited(self, owed: Owed) -> bool:
-        return self._shared.now - owed.since > OUTBOX_WAIT_SECONDS_MAX
+    def _has_waited(self, entry: OutboxEntry) -> bool:
+        return self._shared.now - entry.since > OUTBOX_WAIT_SECONDS_MAX
 
-    def _count_on_disk(self) -> None:
-        """Nobody waits for the peer any more."""
-        for owed in self._owed:
-            self._wait_for_disk(owed)
+    def _rely_on_disk(self) -> None:
+        """Let all publishers rely on the disk instead of the peer."""
+        for entry in self._entries:
+            self._wait_for_disk(entry)
 
-    def _wait_for_disk(self, owed: Owed) -> None:
-        if owed.is_on_disk:
-            _finish(owed, True)
-        elif not owed.is_kept and not owed.is_gone:
-            self._keep(owed)
+    def _wait_for_disk(self, entry: OutboxEntry) -> None:
+        if entry.is_on_disk:
+            _finish(entry, True)
+        elif not entry.is_spooled and not entry.is_gone:
+            self._spool(entry)
 
     def flush(self) -> None:
-        """Send on, as far as the window and the connection go."""
+        """Send as much as the window and the connection allow."""
         while self.is_up and self._unsent:
-            owed = self._unsent[0]
-            if owed.is_gone:
-                self._owed.remove(owed)  # or it would count in the window
+            entry = self._unsent[0]
+            if entry.is_gone:
+                self._entries.remove(entry)  # or it would count in the window
             else:
-                if owed.is_kept and not owed.is_on_disk:
+                if entry.is_spooled and not entry.is_on_disk:
                     return  # it goes when it is, and what came after it waits
-                if len(self._owed) - len(self._unsent) >= OUTBOX_WINDOW_MESSAGES:
+                if len(self._entries) - len(self._unsent) >= OUTBOX_WINDOW_MESSAGES:
                     return
-                if owed.message.size > self.message_bytes_max:
-                    self._refuse(owed)
+                if entry.message.size > self.message_bytes_max:
+                    self._refuse(entry)
                     continue
-                if owed.message.expires_at is not None and self._has_expired(owed):
+                if entry.message.expires_at is not None and self._has_expired(entry):
                     self._pop_unsent()
-                    self._owed.remove(owed)
-                    self._expire(owed)
+                    self._entries.remove(entry)
+                    self._expire(entry)
                     continue
-                if not self._send(owed.sequence, owed.message, owed.mark):
+                if not self._send(entry.sequence, entry.message, entry.scope):
                     return
             self._pop_unsent()
 
-    def _refuse(self, owed: Owed) -> None:
-        """The peer would not take it, and would end the connection."""
+    def _refuse(self, entry: OutboxEntry) -> None:
+        """Drop the message: the peer would refuse it, and end the connection."""
         log.warning(
             "dropped a publication of %d bytes, which is too large for %s",
-            owed.message.size,
+            entry.message.size,
             self.peer,
             extra=about(self.peer),
         )
         self._shared.counters.peer_messages_dropped += 1
         self._pop_unsent()
-        self._owed.remove(owed)
-        self._remove(owed)
-        _finish(owed, True)
+        self._entries.remove(entry)
+        self._remove(entry)
+        _finish(entry, True)
 
-    def _has_expired(self, owed: Owed) -> bool:
-        """Who says 0 s has it sent at once, or not at all."""
-        return owed.expires_at < self._shared.now
+    def _has_expired(self, entry: OutboxEntry) -> bool:
+        """Return whether it has expired. An expiry of 0 s: it is sent at once, or not at all."""
+        return entry.expires_at < self._shared.now
 
-    def _expire(self, owed: Owed) -> None:
+    def _expire(self, entry: OutboxEntry) -> None:
         self._shared.counters.publishes_expired += 1
-        self._remove(owed)
-        _finish(owed, True)
+        self._remove(entry)
+        _finish(entry, True)
 
     def _drop_expired(self) -> None:
-        """Of what the peer was not sent."""
+        """Drop expired messages that were not sent yet."""
         if self._expires_next >= self._shared.now:
             return
-        expired = [owed for owed in self._unsent if not owed.is_gone and self._has_expired(owed)]
-        for owed in expired:
-            self._expire(owed)
+        expired = [
+            entry for entry in self._unsent if not entry.is_gone and self._has_expired(entry)
+        ]
+        for entry in expired:
+            self._expire(entry)
         gone = set(expired)
-        self._owed = deque(owed for owed in self._owed if owed not in gone)
-        self._set_unsent(owed for owed in self._unsent if owed not in gone)
-        self._expires_next = min((owed.expires_at for owed in self._unsent), default=inf)
+        self._entries = deque(entry for entry in self._entries if entry not in gone)
+        self._set_unsent(entry for entry in self._unsent if entry not in gone)
+        self._expires_next = min((entry.expires_at for entry in self._unsent), default=inf)
 
     def acknowledged(self, sequence: int) -> None:
-        """The peer has everything up to here."""
-        if self._owed and self._owed[0].sequence <= sequence:
+        """Remove everything up to this number: the peer has it."""
+        if self._entries and self._entries[0].sequence <= sequence:
             self._answered_at = self._shared.now
-        while self._owed and self._owed[0].sequence <= sequence:
-            owed = self._owed.popleft()
-            if self._unsent and self._unsent[0] is owed:
-                self._pop_unsent()  # taken over a connection that is no more
-            if not owed.is_gone:
-                self._remove(owed)
-                _finish(owed, True)
-        if self.is_late and not (self._owed and self._has_waited(self._owed[0])):
-            self.is_late = False
+        while self._entries and self._entries[0].sequence <= sequence:
+            entry = self._entries.popleft()
+            if self._unsent and self._unsent[0] is entry:
+                self._pop_unsent()  # taken over an earlier connection
+            if not entry.is_gone:
+                self._remove(entry)
+                _finish(entry, True)
+        if self.is_stalled and not (self._entries and self._has_waited(self._entries[0])):
+            self.is_stalled = False
         self.flush()
 
     @property
-    def has_items(self) -> bool:
-        """Is something else than publications owed to it?"""
-        return any(owed.message.topic == ITEM_TOPIC and not owed.is_gone for owed in self._owed)
+    def has_control_messages(self) -> bool:
+        """Does it hold control messages?"""
+        return any(
+            entry.message.topic == CONTROL_TOPIC and not entry.is_gone for entry in self._entries
+        )
 
     def clear(self) -> int:
-        """The peer will not come back. How many publications it never got."""
-        lost = [owed for owed in self._owed if not owed.is_gone]
-        self._owed.clear()
+        """Drop everything: the peer will not return. Return how many messages it never got."""
+        lost = [entry for entry in self._entries if not entry.is_gone]
+        self._entries.clear()
         self._set_unsent(())
-        for owed in lost:
-            self._remove(owed)
-            _finish(owed, True)
+        for entry in lost:
+            self._remove(entry)
+            _finish(entry, True)
         return len(lost)
 
-    def _remove(self, owed: Owed) -> None:
-        owed.is_gone = True
-        self._count(owed, -1)
-        if owed.is_kept:
-            self._shared.journal.drop_owed(self.peer, owed.sequence)
-            self._shared.journal.release(owed.message)
+    def _remove(self, entry: OutboxEntry) -> None:
+        entry.is_gone = True
+        self._count(entry, -1)
+        if entry.is_spooled:
+            self._shared.journal.drop_owed(self.peer, entry.sequence)
+            self._shared.journal.release(entry.message)
 
     # The disk -------------------------------------------------------------------------------------
 
-    def _keep(self, owed: Owed) -> None:
+    def _spool(self, entry: OutboxEntry) -> None:
         journal = self._shared.journal
-        owed.is_kept = True
-        row = OwedRow(journal.keep(owed.message), owed.mark)
-        journal.save_owed(self.peer, owed.sequence, row)
+        entry.is_spooled = True
+        row = OwedRow(journal.keep(entry.message), entry.scope)
+        journal.save_owed(self.peer, entry.sequence, row)
 
         def stored(is_stored: bool) -> None:
-            if owed.is_gone:
+            if entry.is_gone:
                 return  # it was acknowledged before the disk had it
             if is_stored:
-                owed.is_on_disk = True
-                if not self.is_up or self.is_late or self._has_waited(owed):
-                    _finish(owed, True)
+                entry.is_on_disk = True
+                if not self.is_up or self.is_stalled or self._has_waited(entry):
+                    _finish(entry, True)
                 self.flush()
-            elif owed.must_stay:
-                _finish(owed, False)
+            elif entry.must_stay:
+                _finish(entry, False)
                 journal.wait_on(stored)
             else:
-                self._remove(owed)
-                _finish(owed, False)
+                self._remove(entry)
+                _finish(entry, False)
                 self.flush()
 
         journal.when_stored(stored)
 
 
-def _finish(owed: Owed, taken: bool) -> None:
-    done, owed.done = owed.done, None
+def _finish(entry: OutboxEntry, taken: bool) -> None:
+    done, entry.done = entry.done, None
     if done is not None:
         done(taken)

@@ -1,7 +1,7 @@
-"""What brokers say to each other, as frames: kinds, and their bodies in msgpack. Pure.
+"""The frames between brokers: their kinds, and their bodies in msgpack. Pure.
 
-Who sends which, and when, is drawn in sketch_exchange.py and mesh.py. What cannot be read is a
-PeerError: the fault of whoever sent it.
+mesh.py and sketch_exchange.py draw who sends which frame, and when. A body that cannot be read is a
+PeerError: the sender's fault.
 """
 
 from typing import Annotated
@@ -16,33 +16,33 @@ from dovetail.messages import Message
 
 WHOLE, DELTA, KNOWN, LOST, MORE = range(16, 21)
 GROUPS, GROUPS_KNOWN, GROUPS_LOST = range(24, 27)
-RESUME, HEARD, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
+RESUME, ACK, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
 CLAIM, CLAIMED = 56, 57
 WILLS = 58
 
 Stamp = Annotated[int, Meta(ge=-1, lt=STAMP_MAX)]
-"""Of stamps.py; -1: of no connection."""
+"""A stamp of stamps.py; -1 stands for no connection."""
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-"""What a database has room for."""
+"""An integer that SQLite can store."""
 
 _LINEAGE_STEP_MAX = 1 << 20
 
 ClientId = Annotated[str, Meta(min_length=1)]
 Qos = Annotated[int, Meta(ge=0, le=2)]
 UnixSeconds = Annotated[float, Meta(ge=0, le=1 << 40)]
-"""No times that an integer would have no room for, or that are none."""
+"""Bounded, so that it fits an integer; neither infinite nor NaN."""
 
 Seconds = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
-"""Left of an expiry, or of a delay."""
+"""The rest of an expiry or of a delay."""
 
 
 class CopiedFolderError(PeerError):
-    """A peer numbers its publications as another broker does: of whose data it has a copy."""
+    """A peer uses the stream of another broker, so its data folder is a copy."""
 
 
-class Known(Struct, frozen=True, array_like=True):
-    """What a peer has of our sketch, and how far its own has come."""
+class ReplicaVersions(Struct, frozen=True, array_like=True):
+    """The version of our state that a peer has, and the version of its own state."""
 
     lineage: int
     version: int
@@ -54,10 +54,10 @@ class Known(Struct, frozen=True, array_like=True):
         return self.own_lineage, self.own_version
 
     def outlived(self, lineage: int, version: int) -> int:
-        """The lineage to go on with, if ours has come so far.
+        """Return the lineage to continue with; `lineage` and `version` are our state now.
 
-        It is another one if the peer knows a later life of us: our clock went back, and the disk
-        was lost. What we have to tell would be old to it for ever.
+        It is a new one if the peer knows a later life of us: our clock went back, and the disk
+        was lost. Otherwise the peer would take our state for an old one for ever.
         """
         if (self.lineage, self.version) <= (lineage, version):
             return lineage
@@ -66,8 +66,8 @@ class Known(Struct, frozen=True, array_like=True):
         return self.lineage + 1
 
 
-class Part(Struct, frozen=True, array_like=True):
-    """Of a whole sketch in bytes."""
+class SketchPart(Struct, frozen=True, array_like=True):
+    """A part of a whole sketch in bytes."""
 
     place: int
     bytes_in_all: int
@@ -75,7 +75,7 @@ class Part(Struct, frozen=True, array_like=True):
 
 
 class GroupRow(Struct, frozen=True, array_like=True):
-    """How many members of a group there are at a broker; none of either kind: it has gone."""
+    """How many members a group has at a broker. If both counts are 0, the group has gone."""
 
     name: str
     filter: str
@@ -83,8 +83,8 @@ class GroupRow(Struct, frozen=True, array_like=True):
     kept: Annotated[int, Meta(ge=0)]
 
 
-class GroupRows(Struct, frozen=True, array_like=True):
-    """What changed of a broker's groups since a version of them; -1: all that there are."""
+class GroupUpdate(Struct, frozen=True, array_like=True):
+    """Changes of a broker's groups after the version `since`; with -1 all its groups."""
 
     lineage: int
     since: int
@@ -92,34 +92,36 @@ class GroupRows(Struct, frozen=True, array_like=True):
     rows: list[GroupRow]
 
 
-class Resume(Struct, frozen=True, array_like=True):
-    """Who numbers the publications that follow: one data folder, through all its lives."""
+class StreamResume(Struct, frozen=True, array_like=True):
+    """The stream of the publications that follow: one for a data folder, through all its lives."""
 
     stream: Number
     is_incomplete: bool
-    """Some that were owed have been dropped."""
+    """Some spooled publications have been dropped."""
 
 
-class Heard(Struct, frozen=True, array_like=True):
+class StreamAck(Struct, frozen=True, array_like=True):
+    """Acknowledges all publications of a stream up to this number."""
+
     sequence: int
     message_bytes_max: int = 0
-    """What the peer takes in one piece; 0: as it said before."""
+    """The largest message that the peer takes; 0: as it said before."""
 
 
-class Mark(Struct, frozen=True, array_like=True):
-    """Groups that a publication is for besides who subscribed to it: this broker was picked."""
+class DeliveryScope(Struct, frozen=True, array_like=True):
+    """Which receivers at this peer a publication is for: the groups that picked it, and others."""
 
     groups: tuple[tuple[str, str], ...]
     hops: int
-    """How often it was passed on by one that had no members any more."""
+    """How often brokers without members of the group have passed it on."""
     is_only: bool
-    """It is for the groups only: who subscribed without one has got it, or will."""
+    """It is for the groups only: other subscribers get it with another frame."""
     archived: int = 0
-    """Its sequence in its broker's archive, where a stream looks at clauses; 0: it is for who
-    wants it by a clause, too."""
+    """Its sequence in its broker's archive, if a stream evaluates the clauses. 0: subscribers with
+    a where-clause get it from this frame, too."""
 
 
-class Publication(Struct, frozen=True, array_like=True):
+class ForwardedPublication(Struct, frozen=True, array_like=True):
     """A message as it travels. Expiry in seconds left: clocks differ."""
 
     sequence: Number
@@ -131,63 +133,66 @@ class Publication(Struct, frozen=True, array_like=True):
     expiry_seconds: Seconds | None
     origin: str
     stamp: Stamp
-    mark: bytes = b""
-    """A Mark, if there is one."""
+    scope: bytes = b""
+    """An encoded DeliveryScope, or nothing."""
 
 
-class Want(Struct, frozen=True, array_like=True):
-    """Retained messages from this place on; 0: a new walk through all of them."""
+class RetainedRequest(Struct, frozen=True, array_like=True):
+    """Asks for retained messages from this place on; 0: from the beginning."""
 
     place: int
     digest: int
-    """Of those that are there already."""
+    """A hash of the retained messages that the asking broker has."""
 
 
-class Page(Struct, frozen=True, array_like=True):
-    """Some retained messages. `place`: where the next page begins; 0: there is none."""
+class RetainedPage(Struct, frozen=True, array_like=True):
+    """Some retained messages. The next page begins at `place`; 0: there is none."""
 
-    publications: list[Publication]
+    publications: list[ForwardedPublication]
     place: int
 
 
-class ClaimBody(Struct, frozen=True, array_like=True):
-    """A client has connected: where is its session?"""
+class ClaimRequest(Struct, frozen=True, array_like=True):
+    """Asks for the session of a client that has connected."""
 
     client_id: ClientId
     stamp: Stamp
     user: str | None
     is_clean: bool
-    missed: list[str] = []
-    """Brokers that who asks does not reach."""
+    unreachable: list[str] = []
+    """Brokers that the asking broker does not reach."""
 
 
-class ClaimedBody(Struct, frozen=True, array_like=True):
+class ClaimReply(Struct, frozen=True, array_like=True):
+    """Answers a claim: the verdict (roaming/claim.py), and what the sender knows of others."""
+
     client_id: ClientId
     stamp: Stamp
     verdict: int
     connection: Stamp = -1
-    """A connection's stamp. NEWER: of the later one. MOVED: of the one that the session followed.
-    NOTHING: of the last one whose session came here and has ended, if that is news to others."""
+    """A connection's stamp. NEWER: the later connection. MOVED: the connection that the session
+    followed. NOTHING: the last connection whose session came here and ended, if others may not
+    know that."""
     owner: str = ""
     """Where the session went before, if it may still be on its way."""
     is_void: bool = False
-    """The client has started clean since: what is left of it elsewhere is for nobody."""
+    """The client has started clean since: the rest of its session elsewhere is void."""
     is_settled: bool = True
-    """What is published reaches the client where it has the later connection. Or else who asks will
-    be asked for its session, or told."""
-    innocent: list[str] = []
-    """Brokers that are down, or missed, and have nothing either."""
-    suspects: list[str] = []
-    """Brokers that are down, or missed, and may have something."""
+    """Publications reach the client at the broker of the later connection. If False, that broker
+    will claim the session, or send a reroute request."""
+    ruled_out: list[str] = []
+    """Brokers that are down or unreachable, and have no session either."""
+    possible_holders: list[str] = []
+    """Brokers that are down or unreachable, and may have a session."""
     reached: list[str] = []
-    """Of the missed ones those that we reach."""
+    """Unreachable brokers that this one does reach."""
     contender: Stamp | None = None
     """The stamp of another user's connection that asks for the same client identifier here; -1:
     another user has a session with it."""
 
 
-class KeptWill(Struct, frozen=True, array_like=True):
-    """Of a client: its will, if it has one, and what is left of its delay if it is gone."""
+class WillCopy(Struct, frozen=True, array_like=True):
+    """A client's will, if it has one; and the rest of its delay if the client is gone."""
 
     client_id: ClientId
     stamp: Stamp
@@ -196,37 +201,37 @@ class KeptWill(Struct, frozen=True, array_like=True):
     user: str | None = None
 
 
-class WillsBody(Struct, frozen=True, array_like=True):
+class WillsUpdate(Struct, frozen=True, array_like=True):
     is_whole: bool
-    """What was told before is void."""
-    wills: list[KeptWill]
+    """These wills replace all earlier ones."""
+    wills: list[WillCopy]
 
 
 encode, decoded = frame_body.encode, frame_body.decoded
 
-known_decoder = msgspec.msgpack.Decoder(Known)
-part_decoder = msgspec.msgpack.Decoder(Part)
-group_rows_decoder = msgspec.msgpack.Decoder(GroupRows)
-mark_decoder = msgspec.msgpack.Decoder(Mark)
+versions_decoder = msgspec.msgpack.Decoder(ReplicaVersions)
+sketch_part_decoder = msgspec.msgpack.Decoder(SketchPart)
+group_update_decoder = msgspec.msgpack.Decoder(GroupUpdate)
+scope_decoder = msgspec.msgpack.Decoder(DeliveryScope)
 place_decoder = msgspec.msgpack.Decoder(int)
-resume_decoder = msgspec.msgpack.Decoder(Resume)
-heard_decoder = msgspec.msgpack.Decoder(Heard)
-publication_decoder = msgspec.msgpack.Decoder(Publication)
-want_decoder = msgspec.msgpack.Decoder(Want)
-page_decoder = msgspec.msgpack.Decoder(Page)
-claim_decoder = msgspec.msgpack.Decoder(ClaimBody)
-claimed_decoder = msgspec.msgpack.Decoder(ClaimedBody)
-wills_decoder = msgspec.msgpack.Decoder(WillsBody)
+resume_decoder = msgspec.msgpack.Decoder(StreamResume)
+ack_decoder = msgspec.msgpack.Decoder(StreamAck)
+publication_decoder = msgspec.msgpack.Decoder(ForwardedPublication)
+retained_request_decoder = msgspec.msgpack.Decoder(RetainedRequest)
+retained_page_decoder = msgspec.msgpack.Decoder(RetainedPage)
+claim_decoder = msgspec.msgpack.Decoder(ClaimRequest)
+claimed_decoder = msgspec.msgpack.Decoder(ClaimReply)
+wills_update_decoder = msgspec.msgpack.Decoder(WillsUpdate)
 
 
-def publication_of(
-    message: Message, now: float, sequence: int = 0, mark: bytes = b""
-) -> Publication:
-    """A message as it leaves."""
+def to_publication(
+    message: Message, now: float, sequence: int = 0, scope: bytes = b""
+) -> ForwardedPublication:
+    """Return a message as it travels to a peer."""
     left = None
     if message.expires_at is not None:
         left = min(max(message.expires_at - now, 0.0), SECONDS_MAX)  # clocks may be set back
-    return Publication(
+    return ForwardedPublication(
         sequence,
         message.topic,
         message.payload,
@@ -236,18 +241,18 @@ def publication_of(
         left,
         message.origin,
         message.stamp,
-        mark,
+        scope,
     )
 
 
-def expires_at_of(publication: Publication, now: float) -> float | None:
-    """When it does, by the clock of who gets it."""
+def expires_at_of(publication: ForwardedPublication, now: float) -> float | None:
+    """Return when a publication expires, by our clock."""
     left = publication.expiry_seconds
     return None if left is None else now + left
 
 
-def message_of(publication: Publication, now: float) -> Message:
-    """And as it arrives."""
+def to_message(publication: ForwardedPublication, now: float) -> Message:
+    """Return the message of a publication that has come."""
     return Message(
         publication.topic,
         publication.payload,

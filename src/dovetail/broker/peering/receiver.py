@@ -1,12 +1,11 @@
-"""What other brokers publish comes in. Pure.
+"""Delivers publications from other brokers. Pure.
 
 Rules:
 
-- What comes from a peer is delivered here and goes nowhere else, so nothing can go in circles. But
-  for one case: it came for a group (groups.py) that has no members here any more, and is passed on
-  to a broker that has some, so often and no more.
-- What is no publication is dropped. Refused it would come again, and what is behind it would not
-  come at all.
+- A publication from a peer is delivered here and goes nowhere else, so nothing goes in circles.
+  There is one exception: it came for a group (groups.py) that has no members here any more. Then it
+  is passed on to a broker that has some, at most GROUP_HOPS_MAX times.
+- An invalid publication is dropped, not refused: it would come again, and block those behind it.
 - Plain packets stay as they came, and go on in runs as those of clients do (broker/client_link.py).
 """
 
@@ -15,20 +14,20 @@ from collections.abc import Callable, Iterable
 
 from dovetail.attributes.clauses import split_key
 from dovetail.broker.dispatch import Dispatch
-from dovetail.broker.peering.forwarding import Forwarding
+from dovetail.broker.peering.control_messages import CONTROL_TOPIC, ControlMessage, unpack
+from dovetail.broker.peering.forwarder import Forwarder
 from dovetail.broker.peering.peer_messages import (
-    Mark,
-    Publication,
+    DeliveryScope,
+    ForwardedPublication,
     decoded,
     expires_at_of,
-    mark_decoder,
-    message_of,
+    scope_decoder,
+    to_message,
 )
 from dovetail.broker.peering.stamps import Stamps
-from dovetail.broker.peering.stream_messages import ITEM_TOPIC, Item, unpacked
-from dovetail.broker.route import Key, Route
+from dovetail.broker.route import GroupKey, Route
 from dovetail.broker.router import Router
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5
 from dovetail.codec.scanner import Scanner
 from dovetail.errors import ClientError, PeerError
@@ -40,28 +39,28 @@ log = logging.getLogger("dovetail.cluster")
 _VERSIONS = (MQTT_3_1_1, MQTT_5)
 
 
-class Receiving:
-    """The way from the others to this broker's dispatch."""
+class Receiver:
+    """Takes publications of peers to this broker's dispatch."""
 
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedState,
         router: Router,
         dispatch: Dispatch,
-        forwarding: Forwarding,
+        forwarding: Forwarder,
         stamps: Stamps,
         *,
         expire_retained: Callable[[Message], None],
-        take_item: Callable[[str, Item], None],
+        take_control: Callable[[str, ControlMessage], None],
     ) -> None:
-        """`take_item` gets what is no publication, by the peer's name."""
+        """`take_control` gets a peer's name and its control message."""
         self._shared = shared
         self._router = router
         self._dispatch = dispatch
         self._forwarding = forwarding
         self._stamps = stamps
         self._expire_retained = expire_retained
-        self._take_item = take_item
+        self._take_control = take_control
         self._scan = Scanner()
 
     # Plain packets, as they came ------------------------------------------------------------------
@@ -112,7 +111,7 @@ class Receiving:
             counters.publishes_in_vain += count
 
     def _route(self, topic: bytes) -> Route | None:
-        """None for what is no topic name. A peer's limits may be others than ours."""
+        """Return the route; None if the topic is invalid here. A peer's limits may differ."""
         route = self._router.routes.get(topic)
         if route is not None:
             return route
@@ -126,51 +125,53 @@ class Receiving:
 
     # One at a time --------------------------------------------------------------------------------
 
-    def take(self, name: str, publication: Publication) -> None:
-        """A publication that was not taken before, or what travels among them."""
+    def take(self, name: str, publication: ForwardedPublication) -> None:
+        """Take a publication, or a control message, that was not taken before."""
         shared = self._shared
-        if publication.topic == ITEM_TOPIC:
+        if publication.topic == CONTROL_TOPIC:
             expires_at = expires_at_of(publication, shared.now)
-            self._take_item(name, unpacked(publication.payload, expires_at))
+            self._take_control(name, unpack(publication.payload, expires_at))
             return
         shared.counters.publishes_from_peers += 1
-        mark = decoded(mark_decoder, publication.mark) if publication.mark else None
+        scope = decoded(scope_decoder, publication.scope) if publication.scope else None
         self._stamps.saw(publication.stamp)
-        message = message_of(publication, shared.now)
+        message = to_message(publication, shared.now)
         route = self._route(message.topic)
         if route is None:
             return
         if message.retain and publication.expiry_seconds == 0:
-            # Only so that what it replaced is forgotten here, too [MQTT-3.3.2-5].
+            # Retained all the same: it has to replace the earlier one here [MQTT-3.3.2-5].
             shared.counters.publishes_expired += 1
             self._dispatch.retain(message)
             self._expire_retained(message)
             return
         shared.source = name
         try:
-            if mark is None or not mark.is_only:
-                self._publish_here(name, route, message, mark)
-            if mark is not None:
-                for key in mark.groups:
-                    self._serve(key, message, mark.hops)
+            if scope is None or not scope.is_only:
+                self._publish_here(name, route, message, scope)
+            if scope is not None:
+                for key in scope.groups:
+                    self._serve(key, message, scope.hops)
         finally:
             shared.source = ""
 
-    def _publish_here(self, name: str, route: Route, message: Message, mark: Mark | None) -> None:
-        archived = 0 if mark is None else mark.archived
+    def _publish_here(
+        self, name: str, route: Route, message: Message, scope: DeliveryScope | None
+    ) -> None:
+        archived = 0 if scope is None else scope.archived
         if archived:
-            self._dispatch.pass_over_clauses(message)
+            self._dispatch.skip_clauses(message)
         is_wanted = self._dispatch.publish_here(route, message) is not None
         if archived:
-            self._dispatch.note_streamed(route, message, name, archived)
-        is_for_all = mark is None or not mark.groups
+            self._dispatch.note_delivered(route, message, name, archived)
+        is_for_all = scope is None or not scope.groups
         if is_for_all and not (is_wanted or route.deliveries or message.retain):
             self._shared.counters.publishes_in_vain += 1
         if message.retain:
             self._expire_retained(message)
 
-    def _serve(self, key: Key, message: Message, hops: int) -> None:
-        """We were picked for a group. Its members may have left meanwhile."""
+    def _serve(self, key: GroupKey, message: Message, hops: int) -> None:
+        """Deliver to a group that we were picked for. Its members may have left meanwhile."""
         topic_filter, _ = split_key(key[1])
         if not matches(topic_filter, message.topic.decode()):
             raise PeerError("a publication for a group that does not get it")
@@ -178,11 +179,11 @@ class Receiving:
         if group is None or not self._dispatch.share(group, message, []):
             self._forwarding.share(key, message, elsewhere=True, hops=hops + 1)
 
-    def take_retained(self, publications: Iterable[Publication]) -> None:
-        """What others retained before we knew them: nobody is waiting for it now."""
+    def take_retained(self, publications: Iterable[ForwardedPublication]) -> None:
+        """Take the retained messages of a page. Nobody waits for them."""
         for publication in publications:
             self._stamps.saw(publication.stamp)
-            message = message_of(publication, self._shared.now)
+            message = to_message(publication, self._shared.now)
             if self._route(message.topic) is not None:
                 self._dispatch.retain(message)
                 self._expire_retained(message)

@@ -1,24 +1,23 @@
-"""Sketches travel: ours to all peers as it changes, theirs into the bank that routes are found in.
+"""Sends our sketch to all peers as it changes, and puts theirs into the bank. Routes search it.
 
     owner                                     peer
-      | -- WHOLE: bits, at version v --------> |   when a connection comes about, bits were laid
-      | <- MORE: from this place on ---------- |   out anew or too much has changed; part by part
+      | -- WHOLE: bits, at version v --------> |   part by part: when a connection opens, the sketch
+      | <- MORE: from this place on ---------- |   was resized, or too much has changed
       | <- KNOWN: lineage, version ----------- |
-      | -- DELTA: what changed since v ------> |   at once, but one at a time: what changes while
-      | <- KNOWN, or LOST: I lack what it      |   one is on its way goes with the next
-      |    builds on ------------------------- |
+      | -- DELTA: changes since v -----------> |   at once, but one at a time: later changes go with
+      | <- KNOWN, or LOST:                     |   the next
+      |    I do not have version v ----------- |
 
 Rules:
 
-- Our sketch covers every filter of ours from before anybody waits for it until after it is out of
-  the table of subscriptions. A sketch that grows is replaced whole at the peer's, so there is no
-  moment when a subscription that was known is not.
-- A subscription counts as known when every live peer has said KNOWN of a version that has it. Who
-  waits for that (SUBACK does) waits for so long and no longer: a peer that hangs holds nobody up.
-- What comes late, over a connection that is no more, is told by its lineage and version, which
-  rise. An owner whose peers know a higher lineage of it goes beyond that.
-- A peer's sketch stays while the peer may come back: what is owed to it is found by it. Of a peer
-  that is known and whose sketch is not, as after a start, everything is owed.
+- A filter enters our sketch before its SUBACK begins to wait, and leaves it after the subscription
+  has ended. A peer replaces a resized sketch whole, so a known subscription stays known.
+- A subscription counts as known when every live peer has said KNOWN for a version that has it. A
+  SUBACK waits for that, but not beyond a deadline: a peer that hangs delays no client for long.
+- Lineage and version rise, so a late frame of an earlier connection is recognized. An owner whose
+  peers know a higher lineage of it continues above that.
+- A peer's sketch stays while the peer may return: it decides what is spooled for the peer. A known
+  peer without a sketch, as after a start, gets everything.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,13 +38,13 @@ from dovetail.broker.peering.peer_messages import (
     LOST,
     MORE,
     WHOLE,
-    Known,
-    Part,
+    ReplicaVersions,
+    SketchPart,
     decoded,
     encode,
-    known_decoder,
-    part_decoder,
     place_decoder,
+    sketch_part_decoder,
+    versions_decoder,
 )
 from dovetail.cluster.replicated_state import NOTHING, ReplicatedState
 from dovetail.errors import PeerError, SketchError, SketchFormatError
@@ -54,19 +53,19 @@ from dovetail.topics.limits import SKETCH_BYTES_MAX
 from dovetail.topics.sketches.delta_wire import delta_from_bytes, delta_to_bytes
 from dovetail.topics.sketches.lines import LinesSketch
 from dovetail.topics.sketches.wire import sketch_from_bytes, sketch_to_bytes
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
 Send = Callable[[str, int, bytes], bool]
-"""To a peer, a frame of this kind; False if it cannot go now."""
+"""Sends a frame of this kind to a peer; returns False if it cannot go now."""
 
 
 def _room(steps: int) -> int:
-    """Elements that a sketch is planned for, so many times grown."""
+    """Return the elements that a sketch has room for after so many growth steps."""
     return int(SKETCH_ELEMENTS_START * SKETCH_GROWTH**steps)
 
 
-class Exchange:
-    """One broker's side of it."""
+class SketchExchange:
+    """One broker's side of the exchange."""
 
     def __init__(
         self,
@@ -76,9 +75,9 @@ class Exchange:
         send: Send,
         changed: Callable[[str | None], None],
     ) -> None:
-        """`seed` is the cluster's, `lineage` this life's.
+        """`seed` belongs to the cluster, `lineage` to this life.
 
-        `changed`: routes may be others now; because of this peer, if it is one that was known.
+        `changed` is called when routes may have changed: with the peer, or None for all routes.
         """
         self._send = send
         self._changed = changed
@@ -90,18 +89,18 @@ class Exchange:
         self.bank: SketchBank[str] = SketchBank()
         self._replicas = ReplicatedState()
         self._unknown: tuple[str, ...] = ()
-        self._departing: dict[str, bytes] = {}  # sketches that peers get part by part
-        self._arriving: dict[str, bytearray] = {}
+        self._outgoing_parts: dict[str, bytes] = {}  # sketches that peers get part by part
+        self._incoming_parts: dict[str, bytearray] = {}
 
     # Our filters ----------------------------------------------------------------------------------
 
     @property
     def sketch(self) -> LinesSketch:
-        """Of our filters. Those that came since somebody last looked go in together."""
+        """The sketch of our filters. New filters are added together, when it is read."""
         if self._added:
-            filters = Column.of(self._added)
+            filters = TopicColumn.of(self._added)
             self._added.clear()
-            # Room is made once for many, as after a start. Prefixes that are known count twice.
+            # It grows once for many filters, as after a start. Known prefixes count twice.
             keys = LinesSketch.elements_of(filters, self._sketch.geometry.seed)
             wanted = self._sketch.elements + len(np.unique(keys))
             steps = self._steps
@@ -112,15 +111,15 @@ class Exchange:
         return self._sketch
 
     def add(self, topic_filter: str) -> None:
-        """It will be subscribed to here, and was not."""
+        """Add a filter that gets its first subscription here."""
         self._added.append(topic_filter)
 
     def discard(self, topic_filter: str) -> None:
-        """Nobody subscribes to it here any more."""
+        """Remove a filter that has no subscription here any more."""
         self.sketch.discard(topic_filter)
         if self._steps and self._sketch.elements < SKETCH_SHRINK * _room(self._steps):
             steps = self._steps
-            # To where there is room again: a sketch does not follow every wave.
+            # To a size with room to spare: a sketch does not follow every wave.
             while steps and self._sketch.elements * SKETCH_GROWTH < _room(steps - 1):
                 steps -= 1
             self._resize(steps)
@@ -147,36 +146,36 @@ class Exchange:
 
     def peer_is_up(self, name: str, is_up: bool) -> None:
         self._replicas.peer_is_up(name, is_up)
-        self._departing.pop(name, None)
+        self._outgoing_parts.pop(name, None)
         if is_up:
             self.flush()
 
     def expect(self, name: str) -> None:
-        """A peer is known. Until its sketch is, it may have subscribed to anything."""
+        """Note a known peer. Until we have its sketch, it may have subscribed to anything."""
         if name not in self.bank and name not in self._unknown:
             self._unknown = (*self._unknown, name)
             self._changed(None)
 
     @property
     def is_synchronous(self) -> bool:
-        """We have all live peers' sketches, as far as they had come when they first knew of us.
+        """Do we have all live peers' sketches, of the versions when they first knew of us?
 
-        What was subscribed to there since then was not acknowledged before we knew.
+        Their later subscriptions are not acknowledged before we know them.
         """
         return self._replicas.has_peers_states(self.state_of)
 
     def state_of(self, name: str) -> tuple[int, int]:
-        """Lineage and version of what we have of the peer's sketch."""
+        """Return lineage and version of the sketch that we have of the peer."""
         return self.bank.state_of(name) if name in self.bank else (0, 0)
 
     def routes_by(self, name: str, state: tuple[int, int]) -> bool:
-        """Does the peer get all that this state of its sketch asks for?"""
+        """Return whether we route by this state of the peer's sketch, or a later one."""
         return name not in self.bank or self.bank.state_of(name) >= state
 
     def forget(self, name: str) -> None:
-        """It will not come back."""
-        self._departing.pop(name, None)
-        self._arriving.pop(name, None)
+        """Forget a peer that will not return."""
+        self._outgoing_parts.pop(name, None)
+        self._incoming_parts.pop(name, None)
         self._unknown = tuple(other for other in self._unknown if other != name)
         if name in self.bank:
             self.bank.remove(name)
@@ -184,7 +183,7 @@ class Exchange:
         self._replicas.forget(name)
 
     def flush(self) -> None:
-        """Tell the peers what changed. For the end of a turn: many changes, one delta."""
+        """Send changes to the peers. At the end of a turn, so that many changes share a delta."""
         sketch = self.sketch
         delta_since = cache(lambda version: self._delta(sketch, version))
         whole = cache(lambda: sketch_to_bytes(sketch))
@@ -193,71 +192,71 @@ class Exchange:
             delta = delta_since(version)
             if delta:
                 return self._send(name, DELTA, delta)
-            self._departing[name] = whole()
+            self._outgoing_parts[name] = whole()
             return self._send_part(name, 0)
 
         self._replicas.send(sketch.version, send)
 
     @staticmethod
     def _delta(sketch: LinesSketch, version: int) -> bytes:
-        """Nothing if a peer that has this version needs the whole."""
+        """Return the delta since a version; empty if a peer with it needs the whole sketch."""
         if version == NOTHING:
             return b""
         try:
             delta = delta_to_bytes(sketch.delta(version))
-        except SketchError:  # laid out anew since, or too long ago
+        except SketchError:  # resized since, or too old
             return b""
         return delta if len(delta) < sketch.words.nbytes else b""
 
     def _send_part(self, name: str, place: int) -> bool:
-        whole = self._departing[name]
-        part = Part(place, len(whole), whole[place : place + SKETCH_PART_BYTES])
+        whole = self._outgoing_parts[name]
+        part = SketchPart(place, len(whole), whole[place : place + SKETCH_PART_BYTES])
         return self._send(name, WHOLE, encode(part))
 
     def answered(self, name: str, kind: int, body: bytes) -> None:
-        """KNOWN, LOST or MORE came from a peer."""
+        """Take KNOWN, LOST or MORE from a peer."""
         if name not in self._replicas:
             return
         if (
             kind == MORE
-            and name in self._departing
+            and name in self._outgoing_parts
             and self._send_part(name, decoded(place_decoder, body))
         ):
             return
-        self._departing.pop(name, None)
+        self._outgoing_parts.pop(name, None)
         version, own_state = NOTHING, (0, 0)
         if kind == KNOWN:
-            known = decoded(known_decoder, body)
+            known = decoded(versions_decoder, body)
             self._outlive(known)
             if known.lineage == self.sketch.lineage:
                 version, own_state = known.version, known.own_state
         self._replicas.answered(name, version, own_state)
         self.flush()
 
-    def _outlive(self, known: Known) -> None:
+    def _outlive(self, known: ReplicaVersions) -> None:
         sketch = self.sketch
         lineage = known.outlived(sketch.lineage, sketch.version)
         if lineage != sketch.lineage:
             sketch.lineage = lineage
             self._replicas.restart()
 
-    # Who waits ------------------------------------------------------------------------------------
+    # Waiting for the peers ------------------------------------------------------------------------
 
     def when_known(self, deadline: float, act: Callable[[], None]) -> None:
-        """Act when all live peers know our filters as they are now, or it is this late."""
+        """Act when all live peers know our filters as they are now, or at the deadline."""
         self._replicas.wait(self.sketch.version, deadline, act)
 
     def tick(self, now: float) -> int:
-        """How many had to go without."""
+        """Return how many acted at their deadline only."""
         return self._replicas.tick(now)
 
     # From the peers -------------------------------------------------------------------------------
 
     def receive(self, name: str, kind: int, body: bytes) -> tuple[int, bytes]:
-        """WHOLE or DELTA came from a peer; the answer to it."""
+        """Take WHOLE or DELTA from a peer; return the answer."""
         try:
             if kind == WHOLE:
-                whole = self._assemble(name, decoded(part_decoder, body))
+                whole = self._assemble(name, decoded(sketch_part_decoder, body))
                 if not isinstance(whole, bytes):
                     return whole
                 self._take_whole(name, whole)
@@ -270,28 +269,28 @@ class Exchange:
             raise PeerError(f"a sketch that cannot be used: {error.message}") from error
         self._changed(name)
         state = self.bank.state_of(name)
-        return KNOWN, encode(Known(*state, self.sketch.lineage, self.sketch.version))
+        return KNOWN, encode(ReplicaVersions(*state, self.sketch.lineage, self.sketch.version))
 
-    def _assemble(self, name: str, part: Part) -> bytes | tuple[int, bytes]:
-        """The whole, if this was its last part; else the answer."""
+    def _assemble(self, name: str, part: SketchPart) -> bytes | tuple[int, bytes]:
+        """Return the whole sketch after its last part, otherwise the answer."""
         if part.bytes_in_all > SKETCH_BYTES_MAX:
             raise PeerError(f"a sketch of {part.bytes_in_all:,} bytes")
         if not part.place:
-            self._arriving[name] = bytearray()
-        arriving = self._arriving.get(name)
+            self._incoming_parts[name] = bytearray()
+        arriving = self._incoming_parts.get(name)
         if arriving is None or part.place != len(arriving) or not part.data:
-            self._arriving.pop(name, None)
+            self._incoming_parts.pop(name, None)
             return LOST, b""
         arriving += part.data
         if len(arriving) < part.bytes_in_all:
             return MORE, encode(len(arriving))
-        return bytes(self._arriving.pop(name))
+        return bytes(self._incoming_parts.pop(name))
 
     def _take_whole(self, name: str, whole: bytes) -> None:
         sketch = sketch_from_bytes(whole)
         if sketch.geometry.seed != self.sketch.geometry.seed:
             raise PeerError("a sketch with another cluster's seed")
-        # One that comes late, over a connection that is no more, is older.
+        # A late one, from an earlier connection, is older.
         newest = self.bank.state_of(name) if name in self.bank else (0, 0)
         if (sketch.lineage, sketch.version) >= newest:
             self.bank.put(name, sketch)
@@ -301,10 +300,10 @@ class Exchange:
         self.bank.apply(name, delta_from_bytes(body, geometry))
 
     def search(self, topics: Sequence[bytes]) -> list[tuple[str, ...]]:
-        """For each topic the peers that may have a subscriber."""
+        """Return for each topic the peers that may have a subscriber."""
         if not len(self.bank):
             return [self._unknown] * len(topics)
-        peers, answers = self.bank.search_column(Column.of(topics))
+        peers, answers = self.bank.search_column(TopicColumn.of(topics))
         found: dict[bytes, tuple[str, ...]] = {}
         routes = []
         for row in answers:
@@ -319,21 +318,21 @@ class Exchange:
         return routes
 
     def search_peer(self, name: str, topics: Sequence[bytes]) -> list[bool]:
-        """For each topic whether this peer, whose sketch is known, may have a subscriber."""
-        answers: list[bool] = self.bank.search_peer(name, Column.of(topics)).tolist()
+        """Return for each topic whether this peer, of known sketch, may have a subscriber."""
+        answers: list[bool] = self.bank.search_peer(name, TopicColumn.of(topics)).tolist()
         return answers
 
 
 def load_kernels() -> None:
-    """Compiled at set-up: loaded by a call of each rather than when the first peer comes."""
+    """Load the compiled kernels, by a call of each, before the first peer comes."""
     frames: list[tuple[int, bytes]] = []
 
     def send(_name: str, kind: int, body: bytes) -> bool:
         frames.append((kind, body))
         return True
 
-    owner = Exchange(seed=0, lineage=1, send=send, changed=lambda _: None)
-    other = Exchange(seed=0, lineage=2, send=send, changed=lambda _: None)
+    owner = SketchExchange(seed=0, lineage=1, send=send, changed=lambda _: None)
+    other = SketchExchange(seed=0, lineage=2, send=send, changed=lambda _: None)
     owner.peer_is_up("other", True)
     owner.add("a/+")
     owner.answered("other", *other.receive("owner", *frames.pop()))

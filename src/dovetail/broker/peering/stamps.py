@@ -1,18 +1,18 @@
-"""Which retained message and which connection of a client is later: stamps, alike at all brokers.
+"""Stamps say which of two retained messages, or of two connections, is later. Pure.
 
-Pure. Rules:
+All brokers compare stamps alike. Rules:
 
 - A retained message, or a connection, gets a stamp from the broker that took it: milliseconds, a
   counter, and some bits of the broker's own. It is higher than every stamp that this broker has
-  given or seen, so what follows from another is later, whatever the clocks say (a hybrid logical
-  clock). What lies absurdly far ahead is refused, or no stamps would be left for us.
+  given or seen. So an effect is later than its cause, whatever the clocks say (a hybrid logical
+  clock). A stamp absurdly far ahead is refused, or no stamps would be left for us.
 - All stamps follow the clock that is farthest ahead, from the first stamp of it that a broker sees.
-  So what is later by seconds has a higher stamp also at a broker that is cut off.
+  So an event that is later by seconds has a higher stamp, also at a broker that is cut off.
 - The higher stamp stays. A message without one (0) is from before there was a cluster, and gives
   way to any other. Of two with the same, the one whose contents come later in the order of bytes
   stays: any order does, if it is the same at all brokers.
-- What was taken away leaves its stamp behind for a while, so that an older copy that comes late
-  does not bring it back.
+- A removed message leaves its stamp behind for a while, so that an older copy that comes late does
+  not bring it back.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from dovetail.broker.peering.limits import (
     STAMP_MAX,
     STAMP_STEP_MAX,
 )
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.shared_state import SharedState
 from dovetail.errors import PeerError
 from dovetail.messages import Message
 
@@ -33,20 +33,20 @@ _COUNTER_BITS = 10
 
 
 class Stamps:
-    """One broker's."""
+    """The stamps of one broker, and its removals of retained messages."""
 
-    def __init__(self, stream: int, shared: Shared) -> None:
+    def __init__(self, stream: int, shared: SharedState) -> None:
         self._shared = shared
         self._broker = stream & ((1 << _BROKER_BITS) - 1)
         self._last = 0
         self._ahead_ms = 0.0
-        """By how much the clock that is farthest ahead is ahead of ours, as far as we know."""
+        """The lead of the clock that is farthest ahead, as far as we know."""
         self.removals: dict[bytes, int] = {}
         self.digest = 0
-        """Of all retained messages and removals: equal at two brokers that have the same."""
+        """A hash of all retained messages and removals: equal at two brokers that have the same."""
 
     def _now_ms(self) -> float:
-        """Of the clock that is farthest ahead. Messages take their time, so it is a bit late."""
+        """Return the time of the clock that is farthest ahead, late by a message's way."""
         return self._shared.now * 1_000 + self._ahead_ms
 
     def next(self) -> int:
@@ -57,19 +57,19 @@ class Stamps:
         return self._last
 
     def saw(self, stamp: int) -> None:
-        """Another broker's."""
+        """Note another broker's stamp."""
         if stamp > max(self._last, STAMP_JUMP_MAX) + STAMP_STEP_MAX:
             raise PeerError("a stamp of the far future")
         self.restore(stamp)
 
     def restore(self, stamp: int) -> None:
-        """It was given, or seen, in an earlier life."""
+        """Note a stamp that an earlier life has given or seen."""
         self._last = max(self._last, stamp)
         seen_ms = min(stamp, STAMP_JUMP_MAX) >> _COUNTER_BITS + _BROKER_BITS
         self._ahead_ms = max(self._ahead_ms, seen_ms - self._shared.now * 1_000)
 
     def is_late(self, message: Message, known: Message | None) -> bool:
-        """Has a later word been spoken on its topic?"""
+        """Return whether a later message or removal is known for its topic."""
         if message.stamp <= self.removals.get(message.topic, -1):
             return True
         if known is None or message.stamp != known.stamp:
@@ -87,18 +87,18 @@ class Stamps:
         self.digest ^= _hash(topic, -stamp)
 
     def removed(self) -> list[Message]:
-        """What took retained messages away, as far as it is remembered."""
+        """Return the remembered removals, as empty retained messages."""
         return [
             Message(topic, b"", retain=True, stamp=stamp) for topic, stamp in self.removals.items()
         ]
 
     def put(self, message: Message) -> None:
-        """It is retained."""
+        """Note that the message is retained."""
         self.digest ^= _hash_message(message)
         self._forget_removal(message.topic)
 
     def taken(self, message: Message) -> None:
-        """It is not any more."""
+        """Note that the message is not retained any more."""
         self.digest ^= _hash_message(message)
 
     def _forget_removal(self, topic: bytes) -> None:
@@ -108,7 +108,7 @@ class Stamps:
             self._shared.journal.save_removal(topic, None)
 
     def tick(self) -> None:
-        """Old removals are forgotten, and those beyond the limit."""
+        """Forget old removals, and those beyond the limit."""
         milliseconds = int(self._now_ms() - REMOVALS_SECONDS * 1_000)
         oldest = max(milliseconds, 0) << _COUNTER_BITS + _BROKER_BITS
         while self.removals:
@@ -123,7 +123,7 @@ def _content(message: Message) -> tuple[bytes, bytes, int]:
 
 
 def _hash_message(message: Message) -> int:
-    """Without a stamp, two brokers may have different ones: then the contents count."""
+    """Hash topic and stamp; without a stamp the contents, which may differ at two brokers."""
     if message.stamp:
         return _hash(message.topic, message.stamp)
     payload, properties, qos = _content(message)
@@ -132,6 +132,6 @@ def _hash_message(message: Message) -> int:
 
 
 def _hash(topic: bytes, stamp: int) -> int:
-    """A removal has its stamp below zero."""
+    """Hash a topic and its stamp; a removal passes its stamp negated."""
     stamped = stamp.to_bytes(8, signed=True) + topic
     return int.from_bytes(hashlib.blake2b(stamped, digest_size=8).digest())

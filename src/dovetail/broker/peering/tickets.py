@@ -1,10 +1,16 @@
-"""Several have to take something before it is acknowledged. Pure."""
+"""Tickets: an acknowledgement that waits until several peers have a publication. Pure."""
+
+from collections.abc import Callable
 
 from dovetail.broker.peering.outbox import Done
+from dovetail.messages import Message
+
+Post = Callable[[str, Message, bool, "Ticket | None"], None]
+"""Puts a packed control message into a peer's outbox; with the flag, even if there is no room."""
 
 
 class Ticket:
-    """A publication that several have to take before it is acknowledged."""
+    """Waits for the peers that have to take a publication."""
 
     __slots__ = ("_act", "_refused", "_waiting")
 
@@ -14,15 +20,16 @@ class Ticket:
         self._act: Done | None = None
 
     def expect(self) -> Done:
+        """Wait for one more peer; the result is its callback."""
         self._waiting += 1
-        return self._one
+        return self._answered
 
     def close(self, act: Done) -> None:
-        """No more are expected. Acts when all have answered, maybe now."""
+        """Call `act` when all have answered, maybe now. No more peers are expected."""
         self._act = act
-        self._one(True)
+        self._answered(True)
 
-    def _one(self, taken: bool) -> None:
+    def _answered(self, taken: bool) -> None:
         self._waiting -= 1
         self._refused = self._refused or not taken
         if not self._waiting and self._act is not None:

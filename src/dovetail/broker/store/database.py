@@ -1,14 +1,19 @@
-"""A folder with one SQLite file in it: whose it is, how it is opened, and what its errors mean.
+"""The SQLite file of a data folder: its lock, its settings, and what its errors mean.
 
 - A folder belongs to one process, which holds a lock on its lock file.
-- Nobody but SQLite may open the database file in this process while it is in use: closing any
-  descriptor of a file drops all of the process's POSIX locks on it, SQLite's among them.
-- What the user can mend becomes a `StoreError`; any other error is a bug, and stays what it is.
+- Only SQLite may open the database file in this process while it is in use: closing any descriptor
+  of a file drops all of the process's POSIX locks on it, SQLite's among them.
+- An error that the user can fix becomes a `StoreError`. Any other error is a bug, and stays as it
+  is.
 
-The folder holds `dovetail.db` and, while it is in use, SQLite's log (`-wal`: pages that a
-checkpoint will move to the database) and its index (`-shm`); `dovetail.lock` stays, and is empty;
-`dovetail.reserve` is room on the disk (disk_reserve.py), and `-mark` says how far the log has come
-(watermark.py).
+Files of the folder:
+
+    dovetail.db                     the database
+    dovetail.db-wal                 SQLite's log: pages that a checkpoint will move to the database
+    dovetail.db-shm                 the index of the log; both exist while the database is in use
+    dovetail.db-mark                where the log ended at the last commit (watermark.py)
+    dovetail.lock                   empty; it stays
+    dovetail.reserve                disk space (disk_reserve.py)
 """
 
 import errno
@@ -34,26 +39,26 @@ from dovetail.broker.store.tables import (
 from dovetail.errors import DamageError, StoreError
 
 Durability = Literal["process", "power"]
-"""What a commit survives: the end of the process by any cause, or a loss of power too."""
+"""What a commit survives: any end of the process, or also a loss of power."""
 
 DATABASE_FILE = "dovetail.db"
 LOCK_FILE = "dovetail.lock"
 
 APPLICATION_ID = 0x446F7665
-"""In the header of the file ("Dove"): it tells ours from other databases."""
+"""In the header of the file ("Dove"): it tells our databases from others."""
 
 SQLITE_VERSION_MIN = (3, 37, 0)
-"""STRICT tables. Python 3.11 can be built with older ones."""
+"""The first version with STRICT tables. Python 3.11 can be built with older ones."""
 
 PAGE_BYTES = 4_096
 
 LOG_PAGES_CHECKPOINT = 4_000
-"""Pages in the log after which a commit moves them to the database: 16 MB, and the bound
-of the log but for the largest batch. SQLite's default of 1,000 moves, and syncs, pages that queues
-change again at once."""
+"""Pages in the log after which a commit moves them to the database. This bounds the log to 16 MB,
+except for a larger batch. SQLite's default of 1,000 moves, and syncs, pages that queues change
+again at once."""
 
 LOG_BYTES_KEPT = 64 << 20
-"""A log that one great batch or a long backup made larger is cut back to this."""
+"""A larger log, after one great batch or a long backup, is cut back to this."""
 
 CACHE_KIBIBYTES = 32 << 10
 """Pages in memory. With SQLite's default, 2 MB, queues of 200,000 messages took twice the time."""
@@ -95,7 +100,7 @@ def take_lock(folder: Path) -> int:
 
 
 def connect(file: Path, durability: Durability) -> sqlite3.Connection:
-    """The connection that writes. Transactions begin where the caller says so."""
+    """Open the connection that writes. The caller begins transactions."""
     # SQLite gives the files that it makes beside this one the same rights.
     with suppress(FileExistsError):
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -104,7 +109,7 @@ def connect(file: Path, durability: Durability) -> sqlite3.Connection:
         timeout=BUSY_SECONDS_MAX,
         isolation_level=None,
         check_same_thread=False,
-        cached_statements=256,  # more than a store has: 15 kinds in 9 lengths, and some
+        cached_statements=256,  # more than a store uses: 15 kinds in 9 lengths, and some
     )
     try:
         _configure(connection, file, durability)
@@ -115,23 +120,24 @@ def connect(file: Path, durability: Durability) -> sqlite3.Connection:
 
 
 def connect_to_read(file: Path) -> sqlite3.Connection:
-    """Beside the one that writes, and from any process.
+    """Open a connection to read, beside the one that writes, and from any process.
 
-    It cannot make checkpoints, which is as well: before 3.51.3, SQLite could damage a database
-    when two connections wrote or made checkpoints in the same instant.
+    It cannot make checkpoints. That is good: before 3.51.3, SQLite could damage a database when
+    two connections wrote or made checkpoints at the same time.
     """
     return sqlite3.connect(
         f"file:{quote(str(file))}?mode=ro",
         uri=True,
         timeout=BUSY_SECONDS_MAX,
-        check_same_thread=False,  # one that keeps the log is closed by who closes the store
+        check_same_thread=False,  # `keep_log` opens one that another thread may close
     )
 
 
 def keep_log(file: Path) -> ExitStack:
-    """Until this is closed, no connection that is puts the log into the database, and away.
+    """Keep the log until the result is closed: a connection that closes does not delete it.
 
-    SQLite leaves that to the last connection, and one that only reads cannot.
+    SQLite moves the log into the database when the last connection closes. A connection that only
+    reads cannot do that, so this function opens one.
     """
     with ExitStack() as kept:
         if file.is_file():
@@ -141,7 +147,7 @@ def keep_log(file: Path) -> ExitStack:
 
 
 def _configure(connection: sqlite3.Connection, file: Path, durability: Durability) -> None:
-    """See that the file is ours and can be written to, and set everything up."""
+    """Check that the file is ours and writable, and set it up."""
     version = check_version(connection, file)
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
@@ -149,11 +155,10 @@ def _configure(connection: sqlite3.Connection, file: Path, durability: Durabilit
             f"The file system of {file.parent} has no shared memory, which the database needs.",
             hint="Choose a folder on a local disk with --data.",
         )
-    # What a commit does in WAL mode. NORMAL: it writes to the -wal, and the kernel has that
-    # whatever becomes of the process; syncs come with checkpoints alone (of the log before, of the
-    # database after), so a loss of power takes the last commits back, and leaves the file sound.
-    # FULL: it also syncs the -wal before it returns. A Mac's fsync stops at the drive's own cache;
-    # fullfsync goes through, and means nothing elsewhere.
+    # A commit in WAL mode. NORMAL: it writes to the -wal, which survives the process. Only
+    # checkpoints sync: the log before, the database after. So a loss of power takes back the last
+    # commits, and leaves the file intact. FULL: a commit also syncs the -wal before it returns.
+    # On a Mac, fsync stops at the drive's cache, and fullfsync does not. It is ignored elsewhere.
     synchronous, through = ("FULL", "ON") if durability == "power" else ("NORMAL", "OFF")
     for pragma in (
         f"synchronous = {synchronous}",
@@ -163,13 +168,13 @@ def _configure(connection: sqlite3.Connection, file: Path, durability: Durabilit
         f"journal_size_limit = {LOG_BYTES_KEPT}",
         f"cache_size = -{CACHE_KIBIBYTES}",
         "temp_store = MEMORY",
-        "secure_delete = FAST",  # zeros over what is removed, where that takes no further write
+        "secure_delete = FAST",  # zeros over deleted rows, if that needs no further write
         "trusted_schema = OFF",
     ):
         connection.execute(f"PRAGMA {pragma}")
     if version < SCHEMA_VERSION:
         _bring_up_to_date(connection, version)
-    # SQLite opens a file that may only be read without a word, and begins transactions on it.
+    # SQLite opens a read-only file without an error, and begins transactions on it.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("UPDATE numbers SET reserved = reserved")
     connection.execute("ROLLBACK")
@@ -186,7 +191,7 @@ def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
 
 
 def give_checksums(connection: sqlite3.Connection) -> None:
-    """To all rows, whatever they have."""
+    """Write the checksums of all rows anew."""
     for table in ALL:
         rows = connection.execute(read_statement(table)).fetchall()
         with_checksums = ((*row[:-1], checksum(row[:-1])) for row in rows)
@@ -194,7 +199,7 @@ def give_checksums(connection: sqlite3.Connection) -> None:
 
 
 def check_version(connection: sqlite3.Connection, file: Path) -> int:
-    """Of a file that is ours, or has nothing in it (0)."""
+    """Return the version of our file; 0 if it is empty. Raise a StoreError for another file."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -228,7 +233,7 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-# By SQLite's primary result codes: a sentence and a hint. Other codes are faults of ours.
+# By SQLite's primary result codes: a sentence and a hint. Other codes are our bugs.
 _EXPLANATIONS = {
     sqlite3.SQLITE_FULL: (
         "There is no room left for {file}.",
@@ -275,7 +280,7 @@ _EXPLANATIONS[sqlite3.SQLITE_PERM] = _EXPLANATIONS[sqlite3.SQLITE_CANTOPEN]
 
 @contextmanager
 def sqlite_explained(file: Path) -> Iterator[None]:
-    """Say in a `StoreError` what the user can mend."""
+    """Turn an SQLite error that the user can fix into a `StoreError`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -283,15 +288,15 @@ def sqlite_explained(file: Path) -> Iterator[None]:
         if is_out_of_room(error):
             code = sqlite3.SQLITE_FULL
         elif not code and isinstance(error, sqlite3.OperationalError):
-            code = sqlite3.SQLITE_CORRUPT  # Python's own, of text that is not UTF-8
+            code = sqlite3.SQLITE_CORRUPT  # Python's own error, for text that is not UTF-8
         if code not in _EXPLANATIONS:
             raise
         name = getattr(error, "sqlite_errorname", "")
         raise _explained(file, code, name=name) from error
 
 
-def damaged(file: Path, faults: Sequence[str]) -> DamageError:
-    """Return the error for a database that SQLite opens, and that has these faults."""
+def damage_error(file: Path, faults: Sequence[str]) -> DamageError:
+    """Return the error for a database with these faults."""
     error = _explained(file, sqlite3.SQLITE_CORRUPT)
     return DamageError(f"{error.message[:-1]}: {'; '.join(faults)}.", hint=error.hint)
 
@@ -307,7 +312,7 @@ def _explained(file: Path, code: int, *, name: str = "") -> StoreError:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """May what SQLite says of a database that it reads be due to its bytes, or its disk?"""
+    """Return whether an error of SQLite, while it reads, may be due to damage or the disk."""
     return _code(error) & 0xFF in {
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
@@ -317,7 +322,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def is_out_of_room(error: BaseException) -> bool:
-    # The second is said of the -shm.
+    # SQLite returns the second for the -shm.
     return _code(error) in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 
 

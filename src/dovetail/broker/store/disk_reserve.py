@@ -24,7 +24,7 @@ FREE_BYTES_MIN = 4 * RESERVE_BYTES
 """The free space that is needed to make the reserve, at first or again."""
 
 
-class Reserve:
+class DiskReserve:
     """The reserve of one data folder. It is best effort: a folder without one works, too."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,14 +1,14 @@
-"""Is a database as it was left? Looked at before anything is written to it.
+"""Checks at a start that a database is as it was left, before anything is written to it.
 
-- A repair that was cut short is completed first.
-- The log reaches as far as was reported (watermark.py).
-- The pages hang together (SQLite's quick_check), for CHECK_SECONDS_MAX: a file that takes longer is
-  looked at in part, and the log says so.
+- No repair was cut short. If one was, the start refuses until `dovetail repair` has completed it.
+- The log reaches as far as the last commit (watermark.py).
+- The pages are consistent (SQLite's quick_check). The check ends after CHECK_SECONDS_MAX. Then it
+  has read a part of the file, and the log says so.
 - The tables have their columns.
 
-Whether each row is whole is seen where rows are read: at a start all of them are (sqlite.py). Of a
-file that a start changes before, they are read here: one of an older version, or without a log.
-Nothing here changes a file: who finds damage can still set all of it aside (repair.py).
+Rows are checked when a start reads them (sqlite.py). Some files are changed by the start before
+that: files of an older version, or without a log. Their rows are checked here. Nothing here changes
+a file, so `dovetail repair` can still set a damaged database aside as it is (repair.py).
 """
 
 import logging
@@ -25,7 +25,7 @@ from dovetail.broker.store.database import (
     DATABASE_FILE,
     check_version,
     connect_to_read,
-    damaged,
+    damage_error,
     sqlite_explained,
 )
 from dovetail.broker.store.watermark import LogIndex, boot_of_machine, lag, mark_file, read_mark
@@ -34,22 +34,22 @@ from dovetail.errors import StoreError
 log = logging.getLogger("dovetail.store")
 
 ASIDE_FOLDER = "damaged-{}"
-"""Where a repair puts the files as they are; within the data folder."""
+"""The folder, within the data folder, to which a repair moves the damaged files."""
 
 REPAIRED_FILE = f"{DATABASE_FILE}-repaired"
-"""There, until they are there: what is to take their place."""
+"""The new database, in that folder, until the damaged files are there."""
 
 CHECK_SECONDS_MAX = 10.0
-"""For the pages: some 5 GB on a machine with a fast disk."""
+"""Time to check the pages: enough for 5 GB on a fast disk."""
 
 _STEPS_BETWEEN_LOOKS = 20_000
-"""Of SQLite's machine, some milliseconds, until it looks at the time."""
+"""Steps of SQLite's virtual machine between two looks at the time: some milliseconds."""
 
 
 def check(file: Path, *, with_rows: bool = False) -> None:
-    """Raise a DamageError if the database is damaged. A file that is not there is not.
+    """Raise a DamageError if the database is damaged. A missing file is not.
 
-    A StoreError if it cannot be looked at, or is not ours.
+    Raise a StoreError if it cannot be read, or is not ours.
     """
     check_repair(file.parent)
     if not file.is_file():
@@ -57,11 +57,11 @@ def check(file: Path, *, with_rows: bool = False) -> None:
     with sqlite_explained(file):
         found = _faults(file, with_rows=with_rows)
     if found:
-        raise damaged(file, found)
+        raise damage_error(file, found)
 
 
 def check_repair(folder: Path) -> None:
-    """Raise a StoreError if one has begun to move files, and has not ended."""
+    """Raise a StoreError if a repair was cut short while it moved files."""
     if unfinished_repair(folder) is not None:
         raise StoreError(
             f"A repair of {folder} was cut short.",
@@ -70,18 +70,18 @@ def check_repair(folder: Path) -> None:
 
 
 def unfinished_repair(folder: Path) -> Path | None:
-    """The new database of one that was cut short; it is whole."""
+    """Return the new, intact database of a repair that was cut short."""
     return next(folder.glob(f"{ASIDE_FOLDER.format('*')}/{REPAIRED_FILE}"), None)
 
 
 def damaged_rows(counts: Mapping[str, int]) -> str:
-    """A fault in words; `counts` by table."""
+    """Describe damaged rows. `counts` has their number by table."""
     rows = ", ".join(f"{count:,} of {name}" for name, count in counts.items())
     return f"rows are not as they were written ({rows})"
 
 
 def _faults(file: Path, *, with_rows: bool) -> list[str]:
-    """Return the faults of a database, each in words."""
+    """Describe each fault of a database."""
     with ExitStack() as after, closing(connect_to_read(file)) as connection:
         version = check_version(connection, file)
         found = [*_log_faults(file, after), *_page_faults(connection, file)]
@@ -94,7 +94,7 @@ def _faults(file: Path, *, with_rows: bool) -> list[str]:
 
 
 def _log_faults(file: Path, after: ExitStack) -> list[str]:
-    """`after`: what is done when SQLite has closed its files."""
+    """Describe faults of the log. `after` gets callbacks for when SQLite has closed its files."""
     try:
         mark = read_mark(file)
     except ValueError:
@@ -145,7 +145,7 @@ def _column_faults(connection: sqlite3.Connection) -> list[str]:
 
 
 def _row_faults(connection: sqlite3.Connection, version: int) -> list[str]:
-    """SQLite raises an error for a text that is none."""
+    """Describe damaged rows. SQLite raises an error for text that is not UTF-8."""
     there = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     counts: Counter[str] = Counter()
     for table in tables.ALL:

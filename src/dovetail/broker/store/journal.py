@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from dovetail.broker.limits import TOLD_PER_PIECE
+from dovetail.broker.limits import CALLBACKS_PER_PIECE
 from dovetail.messages import Message
-from dovetail.slices import Work, in_one_go
+from dovetail.slices import Work, run_to_end
 
 Act = Callable[[bool], Work | None]
 """A callback that waits for the disk: called with True when its batch is stored, with False if that
@@ -32,7 +32,7 @@ class SessionRow(NamedTuple):
     expiry_seconds: int
     ended_at: float | None
     user: str | None
-    will: bytes | None  # as state.Shared encodes it
+    will: bytes | None  # encoded by SharedState
     """The will, to be published if the client does not come back."""
     stamp: int = 0
     """The stamp of its last connection, among those of all brokers."""
@@ -71,7 +71,7 @@ class DeliveryRow(NamedTuple):
     identifiers: tuple[int, ...]
 
 
-class Left(IntEnum):
+class LeaveState(IntEnum):
     """Has another broker left the cluster, and what does it keep?"""
 
     NO = 0
@@ -84,7 +84,7 @@ class MemberRow(NamedTuple):
     """A broker that belongs to the cluster; the address is empty where it is not known."""
 
     address: str
-    left: Left = Left.NO
+    left: LeaveState = LeaveState.NO
 
 
 class OwedRow(NamedTuple):
@@ -194,9 +194,9 @@ class Journal:
         """Rises with every row and callback, so that callers can tell whether any were added."""
         self.bytes_open = 0
         """Bytes of messages and archive rows in the open batch, for back-pressure."""
-        self._waiting_on: list[Act] = []
-        self._telling: deque[Act] = deque()
-        self._teller: Work | None = None
+        self._waiting_again: list[Act] = []
+        self._stored_callbacks: deque[Act] = deque()
+        self._callback_work: Work | None = None
         self._next_session = next_session
         self._next_message = next_message
 
@@ -322,7 +322,7 @@ class Journal:
 
     def wait_on(self, act: Act) -> None:
         """Let a callback that just got False wait again, before all later ones."""
-        self._waiting_on.append(act)
+        self._waiting_again.append(act)
 
     def close(self, *, probe: bool = False) -> Batch | None:
         """Close and return the open batch; None if it is empty or another is being written.
@@ -337,7 +337,7 @@ class Journal:
         self.bytes_open = 0
         return batch
 
-    def finished(self, stored: bool, begin: Callable[[Work], None] = in_one_go) -> None:
+    def finished(self, stored: bool, begin: Callable[[Work], None] = run_to_end) -> None:
         """Note that the batch was stored or failed, and run its callbacks.
 
         `begin` gets the work of running them. After a failure they run at once, because the next
@@ -349,33 +349,33 @@ class Journal:
         self.failing = not stored
         waiting, batch.waiting = batch.waiting, []
         if stored:
-            self._telling.extend(waiting)
-            if self._teller is None:
-                self._teller = self._tell_stored()
-                begin(self._teller)
+            self._stored_callbacks.extend(waiting)
+            if self._callback_work is None:
+                self._callback_work = self._run_callbacks()
+                begin(self._callback_work)
             return
         self._put_back(batch)
-        if self._teller is not None:
-            in_one_go(self._teller)
+        if self._callback_work is not None:
+            run_to_end(self._callback_work)
         for act in waiting:
             work = act(False)
             if work is not None:
-                in_one_go(work)
-        if self._waiting_on:
-            self.open.waiting[:0] = self._waiting_on
-            self._waiting_on = []
+                run_to_end(work)
+        if self._waiting_again:
+            self.open.waiting[:0] = self._waiting_again
+            self._waiting_again = []
 
-    def _tell_stored(self) -> Work:
+    def _run_callbacks(self) -> Work:
         """Run the callbacks of stored batches, with those that are added meanwhile."""
         try:
-            told = 0
-            while self._telling:
-                yield from self._telling.popleft()(True) or ()
-                told += 1
-                if not told % TOLD_PER_PIECE:
+            done = 0
+            while self._stored_callbacks:
+                yield from self._stored_callbacks.popleft()(True) or ()
+                done += 1
+                if not done % CALLBACKS_PER_PIECE:
                     yield
         finally:
-            self._teller = None
+            self._callback_work = None
 
     def _put_back(self, failed: Batch) -> None:
         now = self.open

@@ -13,14 +13,14 @@ redirected session is removed as usual, after a day at the latest.
 import logging
 from collections.abc import Callable, Iterable
 
-from dovetail.broker.outgoing_message import Outgoing
+from dovetail.broker.outgoing_message import OutgoingMessage
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.peering.roaming.redirect import has_moved_on
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session, stamp_from_row
-from dovetail.broker.session_lifetime import Lifetimes
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.session_lifetime import SessionLifetimes
+from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import MessageRow, SessionRow, StoredState
 from dovetail.messages import Message
 
@@ -29,9 +29,9 @@ log = logging.getLogger("dovetail.broker")
 
 def restore(
     state: StoredState,
-    shared: Shared,
+    shared: SharedState,
     router: Router,
-    lifetimes: Lifetimes,
+    lifetimes: SessionLifetimes,
     retained: RetainedMessages,
     expire_retained: Callable[[Message], None],
     review: Callable[[Iterable[Session]], None],
@@ -44,19 +44,19 @@ def restore(
     """
     messages = {number: _message(number, row) for number, row in state.messages.items()}
     if mesh is None:
-        state = _for_one_alone(state, messages)
+        state = _without_redirects(state, messages)
     sessions = {number: _session(shared, number, row) for number, row in state.sessions.items()}
     here = {
         number: session
         for number, session in sessions.items()
-        if mesh is None or not mesh.moving.restore(session, state.sessions[number].detour)
+        if mesh is None or not mesh.session_moves.restore(session, state.sessions[number].detour)
     }
     lifetimes.sessions.update((session.client_id, session) for session in here.values())
     for (number, topic_filter), row in state.subscriptions.items():
         router.subscribe(sessions[number], topic_filter, row.options, row.identifier)
     router.settle()
     for (number, sequence), delivery in sorted(state.deliveries.items()):
-        entry = Outgoing(
+        entry = OutgoingMessage(
             messages[delivery.message],
             delivery.qos,
             delivery.retain,
@@ -78,18 +78,18 @@ def restore(
     if mesh is not None:
         heard = {stream: last for stream, last in state.heard.items() if stream >= 0}
         mesh.restore(state.members, heard, state.seen, state.removals)
-        mesh.roster.restore(state.peer_groups)
+        mesh.group_exchange.restore(state.peer_groups)
         for (peer, sequence), owed in sorted(state.owed.items()):
             message = messages[owed.message]
             message.references += 1
-            mesh.owed(peer).restore(sequence, message, owed.mark)
-        mesh.moving.restored()
+            mesh.outbox(peer).restore(sequence, message, owed.mark)
+        mesh.session_moves.restored()
     review(sessions.values())
     for session in here.values():
-        lifetimes.restored(session)
+        lifetimes.restore(session)
 
 
-def _for_one_alone(state: StoredState, messages: dict[int, Message]) -> StoredState:
+def _without_redirects(state: StoredState, messages: dict[int, Message]) -> StoredState:
     """Return the state without redirected sessions (roaming/redirect.py).
 
     Their rows stay on disk, so the messages that they refer to count these references.
@@ -123,14 +123,14 @@ def _message(number: int, row: MessageRow) -> Message:
     return message
 
 
-def _session(shared: Shared, number: int, row: SessionRow) -> Session:
+def _session(shared: SharedState, number: int, row: SessionRow) -> Session:
     session = Session(shared, number, row.client_id)
     session.user = row.user
     session.expiry_seconds = row.expiry_seconds
     session.ended_at = row.ended_at
     session.will = None if row.will is None else shared.decode_will(row.will)
-    session.stamp, session.is_news = stamp_from_row(row.stamp)
+    session.stamp, session.is_loss_unconfirmed = stamp_from_row(row.stamp)
     session.void_before = row.void_before
     session.stored = True
-    session.was_kept = session.persistent
+    session.was_persistent = session.persistent
     return session

@@ -1,17 +1,17 @@
-"""What a damaged data folder still has: set aside as it is, and what is whole goes on.
+"""Repairs a damaged data folder: sets the database aside, copies intact rows into a new one.
 
-    dovetail.db-repairing               the new database grows; the damaged one stays as it is
-    damaged-TIME/dovetail.db-repaired   it is whole: from here on the repair can only be completed
-    damaged-TIME/dovetail.db...         the damaged one is set aside, and the new one is dovetail.db
+    dovetail.db-repairing               1. gets the rows; the damaged files stay as they are
+    damaged-TIME/dovetail.db-repaired   2. complete: from here on the repair must be finished
+    damaged-TIME/dovetail.db...         3. the damaged files; the new one is dovetail.db
 
-- Nothing is deleted: the files of the database move to a folder of their own, as they are.
-- A repair may be cut short at any moment. Before the second step nothing has happened. After it a
-  start refuses (integrity.py), and the next repair completes this one.
-- A new database gets every row that can be read and has its checksum. A table whose pages are
-  damaged is read from both ends, as far as they lead.
-- What refers to a row that is lost goes at the next start, which says how much that is (sqlite.py).
-- A folder in which nothing is damaged stays as it is, and so does one that is not ours, or locked.
-- New files belong to who owns the database: a repair may be made by root.
+- Nothing is deleted: the damaged files move to a folder of their own, as they are.
+- A repair may be cut short at any moment. Before step 2 nothing has changed. After it a start
+  refuses (integrity.py), and the next repair completes this one.
+- The new database gets every readable row with a correct checksum. A table with damaged pages is
+  read from both ends, as far as possible.
+- Rows that refer to lost rows are removed at the next start, which logs their number (sqlite.py).
+- A folder without damage stays as it is. So does one that is not ours, or that is locked.
+- New files get the owner of the database: root may have started the repair.
 """
 
 import os
@@ -36,35 +36,35 @@ from dovetail.broker.store.database import (
     take_lock,
 )
 from dovetail.broker.store.sqlite import NUMBERS_RESERVED
-from dovetail.errors import DamageError, StoreError, files_explained
+from dovetail.errors import DamageError, StoreError, explain_file_errors
 
-_PARTS = ("", "-wal", "-mark")
-"""Of a database, by their ends; SQLite makes the others anew."""
+_SUFFIXES = ("", "-wal", "-mark")
+"""The suffixes of a database's files that are set aside; SQLite makes the others anew."""
 
 _REPAIRING_FILE = f"{DATABASE_FILE}-repairing"
 
 
 @dataclass
-class Repair:
-    """What became of a folder; `aside` None: nothing was damaged, and nothing was done."""
+class RepairReport:
+    """The result of a repair. If `aside` is None, nothing was damaged and nothing was done."""
 
     aside: Path | None = None
     kept: dict[str, int] = field(default_factory=dict)
     damaged: dict[str, int] = field(default_factory=dict)
-    """Rows that could be read and are not as they were, by table."""
+    """Readable rows with a wrong checksum, by table."""
     unreadable: list[str] = field(default_factory=list)
-    """Tables that have pages which could not be read."""
+    """Tables with pages that could not be read."""
 
 
-def repair(folder: Path, stamp: str) -> Repair:
-    """Set a damaged database aside, and go on with what is whole. `stamp` names what is set aside.
+def repair(folder: Path, stamp: str) -> RepairReport:
+    """Set a damaged database aside, and continue with the intact rows. `stamp` names the folder.
 
-    A StoreError if a broker uses the folder, there is no database in it, or it is not ours.
+    Raise a StoreError if a broker uses the folder, or it has no database of ours.
     """
     check_library()
     folder = folder.absolute()
     file = folder / DATABASE_FILE
-    with files_explained(folder), sqlite_explained(file), ExitStack() as undo:
+    with explain_file_errors(folder), sqlite_explained(file), ExitStack() as undo:
         if not file.is_file() and integrity.unfinished_repair(folder) is None:
             raise StoreError(
                 f"{folder} holds no data of Dovetail.", hint="Name the folder with --data."
@@ -72,11 +72,11 @@ def repair(folder: Path, stamp: str) -> Repair:
         undo.callback(os.close, take_lock(folder))
         repaired = integrity.unfinished_repair(folder)
         if repaired is not None:
-            done = Repair(repaired.parent, kept=_count(repaired))
+            done = RepairReport(repaired.parent, kept=_count(repaired))
         elif _is_damaged(file):
             repaired, done = _prepare(folder, stamp)
         else:
-            return Repair()
+            return RepairReport()
         _set_aside(folder, repaired)
         return done
 
@@ -89,8 +89,8 @@ def _is_damaged(file: Path) -> bool:
     return False
 
 
-def _prepare(folder: Path, stamp: str) -> tuple[Path, Repair]:
-    """The new database, whole and on disk, where it is found if we are cut short."""
+def _prepare(folder: Path, stamp: str) -> tuple[Path, RepairReport]:
+    """Make the new database, on disk where the next repair finds it if this one is cut short."""
     file, repairing = folder / DATABASE_FILE, folder / _REPAIRING_FILE
     _remove(repairing)
     try:
@@ -99,7 +99,7 @@ def _prepare(folder: Path, stamp: str) -> tuple[Path, Repair]:
         aside = folder / integrity.ASIDE_FOLDER.format(stamp)
         aside.mkdir(mode=0o700)
         for new in (repairing, aside, folder / LOCK_FILE):
-            _give(new, file.stat())
+            _set_owner(new, file.stat())
         repaired = repairing.rename(aside / integrity.REPAIRED_FILE)
     except BaseException:
         _remove(repairing)
@@ -111,7 +111,7 @@ def _prepare(folder: Path, stamp: str) -> tuple[Path, Repair]:
 
 
 def _set_aside(folder: Path, repaired: Path) -> None:
-    for part in _PARTS:
+    for part in _SUFFIXES:
         if (one := folder / f"{DATABASE_FILE}{part}").exists():
             one.rename(repaired.with_name(one.name))
     (folder / f"{DATABASE_FILE}-shm").unlink(missing_ok=True)
@@ -127,7 +127,7 @@ def _remove(repairing: Path) -> None:
         Path(f"{repairing}{end}").unlink(missing_ok=True)
 
 
-def _give(path: Path, to: os.stat_result) -> None:
+def _set_owner(path: Path, to: os.stat_result) -> None:
     new = path.stat()
     if (new.st_uid, new.st_gid) != (to.st_uid, to.st_gid):
         os.chown(path, to.st_uid, to.st_gid)
@@ -141,18 +141,18 @@ def _count(file: Path) -> dict[str, int]:
         }
 
 
-def _save(damaged: Path, file: Path) -> Repair:
-    """From a damaged database into a new one."""
-    done = Repair()
+def _save(damaged: Path, file: Path) -> RepairReport:
+    """Copy the intact rows of a damaged database into a new one."""
+    done = RepairReport()
     with closing(connect(file, "power")) as target, closing(connect_to_read(damaged)) as source:
-        source.text_factory = _any_text
+        source.text_factory = _lenient_text
         target.execute("BEGIN IMMEDIATE")
         for table in tables.ALL:
             _save_table(table, source, target, done)
         give_checksums(target)
         _save_numbers(target, done)
         target.execute("COMMIT")
-        # It moves without a log. Closing would leave one on a full disk, and not say so.
+        # It moves without a log. On a full disk, closing would leave one, and report no error.
         (mode,) = target.execute("PRAGMA journal_mode = DELETE").fetchone()
         if mode != "delete":
             raise StoreError(f"{file} cannot be completed.", hint="Run dovetail repair again.")
@@ -160,7 +160,10 @@ def _save(damaged: Path, file: Path) -> Repair:
 
 
 def _save_table(
-    table: tables.Table, source: sqlite3.Connection, target: sqlite3.Connection, done: Repair
+    table: tables.TableSchema,
+    source: sqlite3.Connection,
+    target: sqlite3.Connection,
+    done: RepairReport,
 ) -> None:
     wanted = (*table.keys, *table.values, "checksum")
     try:
@@ -185,7 +188,7 @@ def _save_table(
         except (
             UnicodeError,
             sqlite3.IntegrityError,
-        ):  # a text that is none, a value that cannot be
+        ):  # text that is not UTF-8, or a value that the table forbids
             is_whole = False
         kept += is_whole
         damaged += not is_whole
@@ -195,9 +198,9 @@ def _save_table(
 
 
 def _rows(
-    table: tables.Table, columns: list[str], source: sqlite3.Connection, done: Repair
+    table: tables.TableSchema, columns: list[str], source: sqlite3.Connection, done: RepairReport
 ) -> Iterator[tuple[Any, ...]]:
-    """All that can be read: from the first on, and where that ends from the last backwards."""
+    """Return readable rows: from the first forwards, then after damage from the last backwards."""
     keys = len(table.keys)
     seen: set[tuple[Any, ...]] = set()
     for order in ("ASC", "DESC"):
@@ -218,8 +221,8 @@ def _rows(
         return
 
 
-def _save_numbers(target: sqlite3.Connection, done: Repair) -> None:
-    """Numbers that may have been given are not given again."""
+def _save_numbers(target: sqlite3.Connection, done: RepairReport) -> None:
+    """Reserve numbers above all that may have been used."""
     lost = {"numbers"} & {*done.damaged, *done.unreadable}
     for kind, table in (("sessions", tables.SESSIONS), ("messages", tables.MESSAGES)):
         (highest,) = target.execute(
@@ -234,5 +237,5 @@ def _save_numbers(target: sqlite3.Connection, done: Repair) -> None:
             target.execute(statement, (*row, tables.checksum(row)))
 
 
-def _any_text(data: bytes) -> str:
+def _lenient_text(data: bytes) -> str:
     return data.decode(errors="surrogateescape")

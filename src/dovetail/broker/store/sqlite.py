@@ -1,12 +1,12 @@
-"""What the journal closes, on disk: a batch is a transaction, and one thread makes them.
+"""The store: SQLite on disk. One thread writes each batch of the journal as one transaction.
 
-- A batch is whole on disk when `commit` returns, or nothing of it is.
-- A `Store` is used by one thread at a time: by who opens and loads it, then by its `Writer`, then
-  by who closes it. `backup` alone may be called by others, in other processes too.
-- Session and message numbers are never used again, not even those of rows that are gone.
-- Damage changes nothing: the files stay as they are until all rows were read, and found whole.
-- On a full disk the reserve (disk_reserve.py) is spent, and the log kept short: what frees room can
-  be written while nothing else may.
+- When `commit` returns, the whole batch is on disk. If it raises, nothing of it is.
+- One thread at a time uses a `Store`: the one that opens and loads it, then its `StoreWriter`, then
+  the one that closes it. Other threads and processes may call `backup`.
+- Session and message numbers are never used again, not even those of deleted rows.
+- Damage changes nothing: the files stay as they are until all rows were read and found intact.
+- On a full disk the store spends the reserve (disk_reserve.py) and keeps the log short. Then it
+  accepts only writes that free space.
 """
 
 import functools
@@ -36,7 +36,7 @@ from dovetail.broker.store.database import (
     check_version,
     connect,
     connect_to_read,
-    damaged,
+    damage_error,
     flush,
     identity,
     is_out_of_room,
@@ -45,31 +45,31 @@ from dovetail.broker.store.database import (
     sqlite_explained,
     take_lock,
 )
-from dovetail.broker.store.disk_reserve import RESERVE_BYTES, Reserve
+from dovetail.broker.store.disk_reserve import RESERVE_BYTES, DiskReserve
 from dovetail.broker.store.journal import Batch, OwedRow, StoredState
 from dovetail.broker.store.watermark import LogIndex, Watermark
-from dovetail.errors import DamageError, StoreError, files_explained
+from dovetail.errors import DamageError, StoreError, explain_file_errors
 
 STATEMENT_ROWS_MAX = 256
-"""Rows that one statement writes. Python lets go of its global lock for each statement, and has to
-get it back from the event loop: beside a busy one, a statement for every row took 1.4 to 12 times
-as long (benchmarks/store.py; the more, the less else the cores had to do). More rows than this gain
-little, and hold the loop up while they are bound."""
+"""Rows that one statement writes. Python releases its global lock for each statement, and has to
+get it back from the event loop. Beside a busy loop, a statement for every row took 1.4 to 12 times
+as long (benchmarks/store.py; most on idle cores). More rows than this gain little, and delay the
+loop while they are bound."""
 
 STATEMENT_BYTES_MAX = 1 << 20
-"""Payload that is bound to one statement, unless one row has more: SQLite copies it."""
+"""Payload of one statement, unless a single row has more. SQLite copies it."""
 
 NUMBERS_RESERVED = 65_536
-"""Numbers are reserved this far ahead, so that few commits have to write down how far they went."""
+"""Numbers are reserved this far ahead, so that few commits have to store the highest one."""
 
 LOG_PAGES_CHECKPOINT_LOW = RESERVE_BYTES // PAGE_BYTES // 4
-"""The same as LOG_PAGES_CHECKPOINT while the reserve is spent: the log has to stay within it."""
+"""LOG_PAGES_CHECKPOINT while the reserve is spent: the log has to fit into its space."""
 
 log = logging.getLogger("dovetail.store")
 
 
 class Store:
-    """A data folder that is ours: `Store.open`, `load` once, `commit` often, `close`."""
+    """An open data folder: `Store.open`, `load` once, `commit` often, `close`."""
 
     def __init__(
         self,
@@ -93,18 +93,18 @@ class Store:
         self._has_failed = False
         self._log_index = LogIndex(self.file)
         self._watermark = Watermark(self.file, may_lag=may_lag)
-        # Python frees the connection of a store that nobody closes, at its end too, and SQLite
-        # closes it: the log goes into the database, and away.
+        # If nobody closes a store, Python frees its connection, at the latest at exit. Then SQLite
+        # moves the log into the database and deletes it.
         self._clear_mark = weakref.finalize(self, self._watermark.clear)
-        self._room = Reserve(folder)
+        self._room = DiskReserve(folder)
 
     @classmethod
     def open(cls, folder: Path, durability: Durability) -> "Store":
-        """Take the folder, which is made if it is missing."""
+        """Open the folder, and make it if it is missing."""
         check_library()
         folder = folder.absolute()
         file = folder / DATABASE_FILE
-        with files_explained(folder), sqlite_explained(file), ExitStack() as undo:
+        with explain_file_errors(folder), sqlite_explained(file), ExitStack() as undo:
             make_folder(folder)
             lock = take_lock(folder)
             undo.callback(os.close, lock)
@@ -120,10 +120,10 @@ class Store:
             return store
 
     def load(self) -> StoredState:
-        """Everything that is there; deliveries by session, and in the order they are owed.
+        """Return all rows; deliveries by session, and in order.
 
-        What nothing refers to is removed first: messages that nobody waits for, and whatever
-        belongs to a session or a message that is gone. If anything is damaged the store is closed.
+        Remove garbage first: messages without a reference, and rows of deleted sessions or
+        messages. If a row is damaged, close the store.
         """
         try:
             with sqlite_explained(self.file), _no_collections(), self._transaction():
@@ -164,14 +164,14 @@ class Store:
         )
 
     def highest_numbers(self) -> tuple[int, int]:
-        """A session and a message number, at or above all that were ever committed.
+        """Return a session and a message number, at or above all that were ever committed.
 
-        What begins above them meets no number again, though some are passed over.
+        Higher numbers are new. Some numbers are skipped.
         """
         return self._reserved["sessions"], self._reserved["messages"]
 
     def begin_life(self, now: float) -> tuple[int, int]:
-        """The folder's own number, and one for this process: higher than that of any before."""
+        """Return the folder's stream, and an incarnation above that of any process before."""
         with sqlite_explained(self.file):
             incarnation = max(self._reserved["incarnation"] + 1, int(now * 1_000))
             with self._transaction():
@@ -180,17 +180,17 @@ class Store:
         return self._reserved["stream"], incarnation
 
     def next_archived(self, now: float) -> int:
-        """Above every sequence of the archive that was ever given, here or in a folder before.
+        """Return an archive sequence above all that this folder, or one before it, has used.
 
-        A data folder that begins anew must not give them again: so it is also the time.
+        A new data folder must not use them again, so it is at least the time.
         """
         return max(int(self._reserved["archive"]) + 1, int(now * 1e6))
 
     def commit(self, batch: Batch) -> None:
         """Write the batch, or raise and leave the store as it was.
 
-        When writing went well and only the sync of "power" failed, the batch is undone for every
-        reader, but may be found on disk after a crash: more than was promised, never less.
+        If only the sync of "power" fails, the batch is undone for every reader, but a crash may
+        bring it back: more than was promised, never less.
         """
         probing, self._has_failed = self._has_failed, True
         with sqlite_explained(self.file):
@@ -201,11 +201,11 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 self._write(batch)
-                # What is left of a batch that failed may change no page, and so prove nothing.
+                # The rest of a failed batch may change no page, so it would not test the disk.
                 reserved = self._reserve(batch, change=probing)
                 self._connection.execute("COMMIT")
             except BaseException as error:
-                # If this fails too (the disk is gone), the next commit begins with it.
+                # If this fails, too (the disk is gone), the next commit begins with it.
                 with suppress(sqlite3.Error):
                     self._roll_back()
                 if is_out_of_room(error):
@@ -217,15 +217,15 @@ class Store:
 
     @property
     def is_low(self) -> bool:
-        """Is there room for what frees room, and for nothing else?"""
+        """Is there space only for writes that free space?"""
         return self._room.is_spent
 
     def backup(self, target: Path) -> None:
-        """See `backup`. Any thread may call this, at any time."""
+        """Call `backup`. Any thread may call this, at any time."""
         backup(self.folder, target)
 
     def close(self) -> None:
-        """Give the folder back. The log goes into the database, and away."""
+        """Close the folder. SQLite moves the log into the database and deletes it."""
         if self._lock is None:
             return
         self._clear_mark()
@@ -233,7 +233,7 @@ class Store:
         self._leave()
 
     def _leave(self) -> None:
-        """Give the folder back as it is, with its log if that is kept."""
+        """Close the folder as it is, with its log if that is kept."""
         assert self._lock is not None
         self._connection.close()
         self._kept_log.close()
@@ -242,8 +242,8 @@ class Store:
         os.close(self._lock)
         self._lock = None
 
-    def _rows(self, table: tables.Table) -> Iterator[Any]:
-        """Those that are as they were written; others are counted."""
+    def _rows(self, table: tables.TableSchema) -> Iterator[Any]:
+        """Return the intact rows, and count the others."""
         is_whole = tables.is_whole
         for row in self._connection.execute(tables.read_statement(table)):
             if is_whole(row):
@@ -253,10 +253,10 @@ class Store:
 
     def _raise_if_damaged(self) -> None:
         if self._damaged:
-            raise damaged(self.file, [integrity.damaged_rows(self._damaged)])
+            raise damage_error(self.file, [integrity.damaged_rows(self._damaged)])
 
     def _remove_garbage(self) -> dict[str, int]:
-        """Returns how many rows of each table."""
+        """Remove garbage; return how many rows of each table."""
         return {
             name: self._connection.execute(statement).rowcount
             for name, statement in tables.remove_garbage_statements().items()
@@ -264,7 +264,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All of it is on disk afterwards, and noted; or nothing, after an error."""
+        """Commit all of it and note that; nothing after an error."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -276,7 +276,7 @@ class Store:
         self._note()
 
     def _note(self) -> None:
-        """How far the log has come: what is in it must be there at the next start."""
+        """Note where the log ends. The next start checks that all of it is there."""
         self._watermark.note(self._log_index.packed_place())
 
     def _write(self, batch: Batch) -> None:
@@ -293,12 +293,12 @@ class Store:
         self._put_and_remove(tables.REMOVALS, batch.removals)
         self._put_and_remove(tables.PEER_GROUPS, batch.peer_groups)
         self._put_and_remove(tables.ARCHIVE, batch.archive)
-        # Last, so that rows which the batch still has for a session that goes leave with it.
+        # Last, so that rows that the batch has for a deleted session are deleted with it.
         gone = [(number,) for number, row in batch.sessions.items() if row is None]
         for table in (tables.SUBSCRIPTIONS, tables.DELIVERIES, tables.INCOMING):
             self._in_pieces(functools.partial(tables.remove_statement, table, 1), gone)
 
-    def _put_and_remove(self, table: tables.Table, changes: dict[Any, Any]) -> None:
+    def _put_and_remove(self, table: tables.TableSchema, changes: dict[Any, Any]) -> None:
         put: list[tuple[Any, ...]] = []
         removed: list[tuple[Any, ...]] = []
         # In the order of keys a page is changed once, however many of its rows are.
@@ -318,9 +318,9 @@ class Store:
     def _in_pieces(
         self, statement: Callable[[int], str], rows: list[tuple[Any, ...]], *, weigh: bool = False
     ) -> None:
-        """Execute it for all rows, for as many at once as may be.
+        """Execute a statement for all rows, many at once.
 
-        Pieces are powers of two, so that SQLite's compiler sees few statements, and each once.
+        Pieces are powers of two, so that SQLite compiles few statements, and each once.
         """
         start = 0
         while start < len(rows):
@@ -333,7 +333,7 @@ class Store:
             start += count
 
     def _reserve(self, batch: Batch, *, change: bool) -> dict[str, int]:
-        """`change`: write in any case."""
+        """Return the reserved numbers after this batch. With `change`, write in any case."""
         reserved = dict(self._reserved)
         of_batch: tuple[tuple[str, Collection[int]], ...] = (
             ("sessions", batch.sessions),
@@ -356,15 +356,15 @@ class Store:
         self._connection.execute(statement, (*row, tables.checksum(row)))
 
     def _roll_back(self) -> None:
-        # SQLite ends some transactions that fail by itself.
+        # SQLite ends some failed transactions by itself.
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
     def _make_room(self) -> None:
-        """Spend the reserve, and empty the log into the database, where that needs no room.
+        """Spend the reserve, and move the log into the database if that needs no space.
 
-        The next commit overwrites the log from its beginning, so that removals, which free room
-        for messages, go through on a full disk.
+        The next commit overwrites the log from its beginning. So deletions, which free space, go
+        through on a full disk.
         """
         is_spent = self._room.spend()
         with suppress(sqlite3.Error):
@@ -381,7 +381,7 @@ class Store:
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
 
     def _check_in_place(self) -> None:
-        # SQLite would go on writing to a file that has no name any more.
+        # SQLite would continue to write to a deleted file.
         with suppress(OSError):
             if identity(self.file) == self._identity:
                 return
@@ -393,7 +393,7 @@ class Store:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Python's collector would go through millions of rows again and again: all are to stay."""
+    """Stop the garbage collector: it would search millions of rows that all stay."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -407,11 +407,11 @@ def _weight(rows: Iterable[tuple[Any, ...]]) -> int:
     return sum(len(value) for row in rows for value in row if isinstance(value, bytes))
 
 
-class Writer:
-    """The thread that commits: batches go in from the event loop, results come out in the thread.
+class StoreWriter:
+    """The thread that commits batches of the event loop. It calls `on_result` in the thread.
 
-    One batch at a time: what is behind a batch that failed must not come before it. So the next
-    is submitted when `on_result` has told of the last, with the rows of one that failed in it.
+    One batch at a time, because a later batch must not overtake a failed one. The next is submitted
+    after the last result; after a failure it has the failed rows, too.
     """
 
     def __init__(self, store: Store, on_result: Callable[[Batch, StoreError | None], None]) -> None:
@@ -421,17 +421,17 @@ class Writer:
         self._outstanding = False
         self._pending = 0
         self._closed = False
-        # A process that ends without `close` must not wait for us; on disk it is a kill like any.
+        # A process that ends without `close` must not wait for us; for the disk it is a kill.
         self._thread = threading.Thread(target=self._run, name="dovetail-store", daemon=True)
         self._thread.start()
 
     @property
     def pending(self) -> int:
-        """Batches that were submitted and are not on disk: one that failed, until a later is."""
+        """Batches not on disk: a submitted one, or a failed one until the next is stored."""
         return self._pending
 
     def submit(self, batch: Batch) -> None:
-        """Have the batch committed. Never waits; the batch is ours until its result."""
+        """Submit a batch; never wait. The batch belongs to the writer until its result."""
         if self._closed:
             raise RuntimeError("the writer is closed")
         if self._outstanding:
@@ -441,7 +441,7 @@ class Writer:
         self._batches.put(batch)
 
     def close(self, timeout_seconds: float) -> None:
-        """Finish the batch that is outstanding, and end the thread."""
+        """Finish the outstanding batch, and end the thread."""
         self._closed = True
         self._batches.put(None)
         self._thread.join(timeout_seconds)
@@ -456,12 +456,12 @@ class Writer:
             error = self._commit(batch)
             if error is None:
                 self._pending = 0
-            self._outstanding = False  # before the result, whose receiver may submit the next
+            self._outstanding = False  # first, as `on_result` may submit the next
             try:
                 self._on_result(batch, error)
             except Exception:
                 log.exception("The result of a batch could not be passed on.")
-            del batch, error  # not to be kept while we wait
+            del batch, error  # free the memory while we wait
 
     def _commit(self, batch: Batch) -> StoreError | None:
         try:
@@ -469,7 +469,7 @@ class Writer:
         except StoreError as error:
             return error
         except Exception as error:
-            # A thread that died of a bug would leave everybody waiting, without a word.
+            # A dead thread would leave all callers waiting, without a word.
             log.exception("A batch could not be written.")
             return StoreError(
                 f"A batch could not be written: {error!r}",
@@ -479,12 +479,12 @@ class Writer:
 
 
 def has_promises(folder: Path) -> bool:
-    """Is anything in this folder that a client, or another broker, would miss?
+    """Return whether this folder has data that a client, or another broker, would miss.
 
-    A StoreError if a broker uses it.
+    Raise a StoreError if a broker uses it.
     """
     file = folder / DATABASE_FILE
-    with files_explained(folder):
+    with explain_file_errors(folder):
         integrity.check_repair(folder)
         if not file.exists():
             return False
@@ -503,14 +503,14 @@ def has_promises(folder: Path) -> bool:
 
 
 def backup(folder: Path, target: Path) -> None:
-    """Copy what a data folder holds at this moment to a new file, whether or not a broker runs.
+    """Copy the database of a data folder to a new file, whether or not a broker runs.
 
-    The copy is a database of its own. To go back to it, put it into an empty folder as
-    `dovetail.db`, and start Dovetail with that folder.
+    The copy is a complete database. To use it, put it into an empty folder as `dovetail.db`, and
+    start Dovetail with that folder.
     """
     folder, target = folder.absolute(), target.absolute()
     file = folder / DATABASE_FILE
-    with files_explained(folder):
+    with explain_file_errors(folder):
         integrity.check_repair(folder)
         is_there = file.is_file()
         within = sorted(one.parent for one in folder.glob(f"*/{DATABASE_FILE}"))
@@ -528,7 +528,7 @@ def backup(folder: Path, target: Path) -> None:
         raise StoreError(
             f"{target} is there already, and is left as it is.", hint="Name a file that is not."
         )
-    with files_explained(target.parent):
+    with explain_file_errors(target.parent):
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         os.close(descriptor)
         unfinished = Path(name)
@@ -548,7 +548,7 @@ def _copy(file: Path, unfinished: Path, target: Path) -> None:
         with sqlite_explained(file):
             check_version(source, file)
         with sqlite_explained(target), closing(sqlite3.connect(unfinished)) as copy:
-            # All pages in one go: in steps, every commit would make it begin again. For as long
-            # the log grows, since no checkpoint may pass a reader.
+            # All pages at once: between steps, every commit would make it begin again. The log
+            # grows meanwhile, since no checkpoint may pass a reader.
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a -wal

@@ -1,10 +1,10 @@
-"""The tables of the store: their SQL, and how the journal's rows become theirs and back.
+"""The tables of the store: their SQL, and conversions between their rows and the journal's. Pure.
 
-Pure: text and tuples, nothing here executes a statement. A field that a row of the journal gains
-is a column that a table gains: with a new `SCHEMA_VERSION`, and a way to it from the last.
+Nothing here executes a statement. A new field of a journal row is a new column of a table. It needs
+a new `SCHEMA_VERSION`, and an upgrade from the last one.
 
-Every row has a checksum, its last column, of the others as SQLite gives them back. So `flatten`
-makes what SQLite would: numbers of truth values, floats of times.
+The last column of a row is a checksum of the others, as SQLite returns them. So `flatten` makes the
+values that SQLite returns: integers for truth values, floats for times.
 """
 
 import functools
@@ -17,7 +17,7 @@ import msgspec
 from dovetail.broker.store.journal import (
     ArchiveRow,
     DeliveryRow,
-    Left,
+    LeaveState,
     MemberRow,
     MessageRow,
     OwedRow,
@@ -26,10 +26,10 @@ from dovetail.broker.store.journal import (
 )
 
 SCHEMA_VERSION = 9
-"""In PRAGMA user_version; 0 is a file that has nothing in it yet."""
+"""In PRAGMA user_version. A file with 0 is empty."""
 
-# Numbered rows are SQLite's own kind: large ones do no harm to the inner pages of their trees. The
-# others are small, and would have an index besides the table if they were numbered too.
+# Tables with an INTEGER PRIMARY KEY are SQLite's own kind: large rows do not fill the inner pages
+# of their trees. The others have small rows, and would need an index besides as rowid tables.
 _SCHEMA_1 = """
 CREATE TABLE sessions (
     session INTEGER PRIMARY KEY,
@@ -153,7 +153,7 @@ _SCHEMA_9 = "".join(
     )
 )
 CHECKSUMS_SINCE = 9
-"""Rows of versions before have none: who brings a file up to date gives them theirs."""
+"""Rows of earlier versions have none; an upgrade adds them."""
 UPGRADES = {
     1: _SCHEMA_1,
     2: _SCHEMA_2,
@@ -165,9 +165,9 @@ UPGRADES = {
     8: _SCHEMA_8,
     9: _SCHEMA_9,
 }
-"""What leads to each version from the one before; a new file goes through all of them."""
+"""The script that leads to each version from the one before. A new file runs all of them."""
 
-# In this order: what is removed first may be all that kept a row of a later table.
+# In this order: a removed row may have held the last reference to a row of a later table.
 _GARBAGE = {
     "subscriptions": "session NOT IN (SELECT session FROM sessions)",
     "incoming": "session NOT IN (SELECT session FROM sessions)",
@@ -185,8 +185,8 @@ _GARBAGE = {
 }
 
 
-class Table(NamedTuple):
-    """A table of the schema, and how a row of the journal becomes one of its rows."""
+class TableSchema(NamedTuple):
+    """A table of the schema. `flatten` makes its values from a row of the journal."""
 
     name: str
     keys: tuple[str, ...]
@@ -200,25 +200,25 @@ _crc32 = zlib.crc32
 
 
 def checksum(row: tuple[Any, ...]) -> int:
-    """Of a row without it, as SQLite has it."""
+    """Return the checksum of a row without one, with the values that SQLite returns."""
     return _crc32(_encode(row))
 
 
 def is_whole(row: tuple[Any, ...]) -> bool:
-    """Is a row as it was written? Its last column is its checksum."""
+    """Return whether a row is as it was written. Its last column is its checksum."""
     return bool(_crc32(_encode(row[:-1])) == row[-1])
 
 
-def _as_it_is(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _unchanged(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return row
 
 
-def _alone(value: int) -> tuple[int]:
+def _single(value: int) -> tuple[int]:
     return (int(value),)
 
 
 def _real(time: float | None) -> float | None:
-    """As SQLite returns it, which has no negative zero and makes a float of a whole number."""
+    """Return a time as SQLite does: a float, and no negative zero."""
     return None if time is None else time + 0.0
 
 
@@ -243,66 +243,74 @@ def _flat_archived(row: ArchiveRow) -> tuple[Any, ...]:
     return broker, time, topic, payload, qos, 1 if retain else 0, properties, stream
 
 
-SESSIONS = Table("sessions", ("session",), SessionRow._fields, _flat_session, has_payload=True)
-SUBSCRIPTIONS = Table("subscriptions", ("session", "filter"), SubscriptionRow._fields, _as_it_is)
-MESSAGES = Table("messages", ("message",), MessageRow._fields, _flat_message, has_payload=True)
-DELIVERIES = Table("deliveries", ("session", "sequence"), DeliveryRow._fields, _flat_delivery)
-INCOMING = Table("incoming", ("session", "packet_id"), ("held",), _alone)
-RETAINED = Table("retained", ("topic",), ("message",), _alone)
-OWED = Table("owed", ("peer", "sequence"), OwedRow._fields, _as_it_is)
-HEARD = Table("heard", ("stream",), ("sequence",), _alone)
-REMOVALS = Table("removals", ("topic",), ("stamp",), _alone)
-SEEN = Table("seen", ("stream",), ("seen",), _alone)
-MEMBERS = Table("members", ("name",), MemberRow._fields, _as_it_is)
-PEER_GROUPS = Table("peer_groups", ("peer", "name", "filter"), ("kept",), _alone)
-ARCHIVE = Table("archive", ("sequence",), ArchiveRow._fields, _flat_archived, has_payload=True)
-NUMBERS = Table("numbers", ("kind",), ("reserved",), _alone)
+SESSIONS = TableSchema(
+    "sessions", ("session",), SessionRow._fields, _flat_session, has_payload=True
+)
+SUBSCRIPTIONS = TableSchema(
+    "subscriptions", ("session", "filter"), SubscriptionRow._fields, _unchanged
+)
+MESSAGES = TableSchema(
+    "messages", ("message",), MessageRow._fields, _flat_message, has_payload=True
+)
+DELIVERIES = TableSchema("deliveries", ("session", "sequence"), DeliveryRow._fields, _flat_delivery)
+INCOMING = TableSchema("incoming", ("session", "packet_id"), ("held",), _single)
+RETAINED = TableSchema("retained", ("topic",), ("message",), _single)
+OWED = TableSchema("owed", ("peer", "sequence"), OwedRow._fields, _unchanged)
+HEARD = TableSchema("heard", ("stream",), ("sequence",), _single)
+REMOVALS = TableSchema("removals", ("topic",), ("stamp",), _single)
+SEEN = TableSchema("seen", ("stream",), ("seen",), _single)
+MEMBERS = TableSchema("members", ("name",), MemberRow._fields, _unchanged)
+PEER_GROUPS = TableSchema("peer_groups", ("peer", "name", "filter"), ("kept",), _single)
+ARCHIVE = TableSchema(
+    "archive", ("sequence",), ArchiveRow._fields, _flat_archived, has_payload=True
+)
+NUMBERS = TableSchema("numbers", ("kind",), ("reserved",), _single)
 ALL = (
     *(SESSIONS, SUBSCRIPTIONS, MESSAGES, DELIVERIES, INCOMING, RETAINED, OWED),
     *(HEARD, SEEN, MEMBERS, REMOVALS, PEER_GROUPS, ARCHIVE, NUMBERS),
 )
 
 
-# Statements. The names in them are ours, hence the silence about injections (S608).
+# Statements. Their names are ours, so S608 (injection) does not apply.
 
 
-def read_statement(table: Table) -> str:
+def read_statement(table: TableSchema) -> str:
     columns = ", ".join((*table.keys, *table.values, "checksum"))
     return f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.keys)}"  # noqa: S608
 
 
 def remove_garbage_statements() -> dict[str, str]:
-    """By table, in their order: what nothing refers to, or what refers to nothing."""
+    """Return statements, by table and in order, that remove rows with no or dead references."""
     return {name: f"DELETE FROM {name} WHERE {lost}" for name, lost in _GARBAGE.items()}  # noqa: S608
 
 
 @functools.cache
-def put_statement(table: Table, rows: int) -> str:
+def put_statement(table: TableSchema, rows: int) -> str:
     columns = (*table.keys, *table.values, "checksum")
     return (
         f"INSERT OR REPLACE INTO {table.name} ({', '.join(columns)}) "  # noqa: S608
-        f"VALUES {_places(len(columns), rows)}"
+        f"VALUES {_placeholders(len(columns), rows)}"
     )
 
 
 @functools.cache
-def remove_statement(table: Table, keys: int, rows: int) -> str:
-    """By the first of the table's keys, or by all of them."""
+def remove_statement(table: TableSchema, keys: int, rows: int) -> str:
+    """Return a statement that removes rows by the first `keys` key columns."""
     names = ", ".join(table.keys[:keys])
     found = ", ".join(f"column{number + 1}" for number in range(keys))
     # Not `IN (VALUES ...)`: for two keys SQLite would scan the table.
     return (
         f"DELETE FROM {table.name} "  # noqa: S608
-        f"WHERE ({names}) IN (SELECT {found} FROM (VALUES {_places(keys, rows)}))"
+        f"WHERE ({names}) IN (SELECT {found} FROM (VALUES {_placeholders(keys, rows)}))"
     )
 
 
-def _places(columns: int, rows: int) -> str:
+def _placeholders(columns: int, rows: int) -> str:
     return ", ".join([f"({', '.join('?' * columns)})"] * rows)
 
 
 def pack_identifiers(identifiers: tuple[int, ...]) -> bytes:
-    """Subscription identifiers as on the wire: seven bits a byte, the least first."""
+    """Return subscription identifiers as on the wire: seven bits a byte, the least first."""
     if not identifiers:
         return b""
     packed = bytearray()
@@ -327,11 +335,11 @@ def unpack_identifiers(packed: bytes) -> tuple[int, ...]:
     return tuple(identifiers)
 
 
-# Rows as SQLite gives them, and as the journal knows them.
+# From SQLite's rows to the journal's.
 
 
 def read_members(rows: Iterable[tuple[str, str, int]]) -> dict[str, MemberRow]:
-    return {name: MemberRow(address, Left(left)) for name, address, left in rows}
+    return {name: MemberRow(address, LeaveState(left)) for name, address, left in rows}
 
 
 def read_sessions(

@@ -1,19 +1,19 @@
-"""How far the database's log had come when a commit was last reported: a small file beside it.
+"""The watermark: where the database's log ended at the last commit, in a small file beside it.
 
-SQLite takes the first page of its log that is damaged for the end of the log: what was committed
-after it is gone without a word. So after each commit we note where the log ends, and look at the
-next start whether it reaches that far.
+SQLite takes the first damaged page of its log for the end of the log. Later commits are gone
+without a word. So after each commit we note where the log ends. The next start checks that it
+reaches that far.
 
-    note     after a commit, before anybody is told of it
-    clear    before the database is closed: its log goes into it, and away
-    lag      at a start: what is missing, if anything
+    note     after a commit, before the journal reports it
+    clear    before the database is closed: SQLite moves its log into it
+    lag      at a start: describes what is missing, if anything
 
-The place is read from the first bytes of SQLite's index of the log (-shm), which SQLite documents:
-two numbers that tell the log from those before it (its salts), and how many pages it has. A log
-that begins anew has the first salt plus one; all of the one before is in the database by then.
+The position is in the first bytes of SQLite's index of the log (-shm), which SQLite documents: the
+number of pages, and two numbers that tell the log from earlier ones (its salts). A log that begins
+anew has the first salt plus one. Then all of the log before is in the database.
 
-The note survives what the process does not. It is not synced: after a loss of power it may be older
-than the log, and with durability "process" newer, which then is no damage.
+The mark survives a kill of the process. It is not synced: after a loss of power it may be older
+than the log. With durability "process" it may also be newer, which then is no damage.
 """
 
 import mmap
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 MARK_SUFFIX = "-mark"
-"""Behind the name of the database, as SQLite names its own."""
+"""Appended to the name of the database, as SQLite does for its files."""
 
 _BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_BYTES = 36
@@ -41,26 +41,26 @@ _CHECKSUM_BYTES = 4
 _MARK_BYTES = _HEAD.size + _PLACE.size + _CHECKSUM_BYTES
 _MAGIC = b"Dove"
 _MAY_LAG = 1
-"""Of a mark: a loss of power may take back the last commits."""
+"""A flag of a mark: a loss of power may take back the last commits."""
 
 
-class LogPlace(NamedTuple):
-    """Where the log ends."""
+class LogPosition(NamedTuple):
+    """The end of a log."""
 
     pages: int
     salts: bytes
 
 
-class Mark(NamedTuple):
-    """What was noted last."""
+class LogMark(NamedTuple):
+    """The contents of a watermark file."""
 
-    place: LogPlace
+    place: LogPosition
     boot: bytes
     may_lag: bool
 
 
 class LogIndex:
-    """SQLite's index of the log, to read.
+    """Reads SQLite's index of the log.
 
     It has to be closed after the connection: closing any descriptor of this file drops the locks
     that SQLite has on it in this process.
@@ -76,10 +76,10 @@ class LogIndex:
         self._descriptor = descriptor
 
     def packed_place(self) -> bytes:
-        """Where the log ends, as a mark has it."""
+        """Return where the log ends, as a mark stores it."""
         return self._memory[_PLACE_BEGIN:_PLACE_END]
 
-    def place(self) -> LogPlace:
+    def place(self) -> LogPosition:
         return _unpacked(self.packed_place())
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class LogIndex:
 
 
 class Watermark:
-    """The note of one database."""
+    """The watermark file of one database."""
 
     def __init__(self, database: Path, *, may_lag: bool) -> None:
         self._head = _HEAD.pack(_MAGIC, _MAY_LAG if may_lag else 0, boot_of_machine())
@@ -97,10 +97,10 @@ class Watermark:
     def note(self, packed_place: bytes) -> None:
         data = self._head + packed_place
         try:
-            # In one call, and so whole or not at all, whenever we are killed.
+            # In one call: it is written whole or not at all, whenever we are killed.
             os.pwrite(self._descriptor, data + zlib.crc32(data).to_bytes(_CHECKSUM_BYTES), 0)
         except OSError:
-            self.clear()  # better none than one that the log leaves behind
+            self.clear()  # no mark is better than an old one
 
     def clear(self) -> None:
         with suppress(OSError):
@@ -114,36 +114,36 @@ def mark_file(database: Path) -> Path:
     return database.with_name(database.name + MARK_SUFFIX)
 
 
-def read_mark(database: Path) -> Mark | None:
-    """What was noted of it; None if nothing was. A ValueError if it is damaged itself."""
+def read_mark(database: Path) -> LogMark | None:
+    """Return the mark of a database; None if there is none. Raise a ValueError if it is damaged."""
     try:
         data = mark_file(database).read_bytes()
     except FileNotFoundError:
         return None
-    if not data.strip(b"\0"):  # of zeros too: a loss of power may leave a length without bytes
+    if not data.strip(b"\0"):  # zeros, too: a loss of power may leave a length without bytes
         return None
     content, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
     if len(data) != _MARK_BYTES or zlib.crc32(content).to_bytes(_CHECKSUM_BYTES) != checksum:
         raise ValueError("the mark is not as it was written")
     _, flags, boot = _HEAD.unpack_from(content)
     place = _unpacked(content[_HEAD.size :])
-    return Mark(place, boot.rstrip(b"\0"), bool(flags & _MAY_LAG))
+    return LogMark(place, boot.rstrip(b"\0"), bool(flags & _MAY_LAG))
 
 
-def _unpacked(place: bytes) -> LogPlace:
+def _unpacked(place: bytes) -> LogPosition:
     pages, _, _, salts = _PLACE.unpack(place)
-    return LogPlace(pages, salts)
+    return LogPosition(pages, salts)
 
 
-def lag(mark: Mark, found: LogPlace, boot: bytes) -> str | None:
-    """What is missing of the log, in words; None if all is there that has to be."""
+def lag(mark: LogMark, found: LogPosition, boot: bytes) -> str | None:
+    """Describe what is missing of the log; None if nothing is."""
     pages, salts = mark.place
     if not pages:
         return None
     is_same = found.salts == salts
     if is_same and found.pages >= pages:
         return None
-    # Without a name of the machine's life, it may be another one.
+    # Without a boot identifier it may be another boot.
     has_restarted = not boot or boot != mark.boot
     if has_restarted and (mark.may_lag or not is_same):
         return None
@@ -154,7 +154,7 @@ def lag(mark: Mark, found: LogPlace, boot: bytes) -> str | None:
 
 
 def boot_of_machine() -> bytes:
-    """The name of the machine's life since it was last started; empty where there is none."""
+    """Return the identifier of the machine's boot; empty if there is none."""
     try:
         return _BOOT_FILE.read_bytes().strip()[:_BOOT_BYTES]
     except OSError:

@@ -1,5 +1,5 @@
 """Compiled parts of the codec.
 
-scan.py   where packets begin and end in a read buffer
-pairs.py  where a row of user properties ends
+scan.py   finds the packets of a read buffer
+pairs.py  finds the end of a series of user properties
 """

@@ -1,4 +1,4 @@
-"""User properties of a packet: where a row of them ends. There may be two hundred thousand.
+"""Find where a series of user properties ends. A packet may have two hundred thousand of them.
 
 A user property is two texts, each with its length before it (MQTT 5.0 section 1.5.7). A text is
 well-formed UTF-8 without the null character.
@@ -29,7 +29,7 @@ def _is_text(data: Bytes, at: int, end: int) -> bool:
                 return False
             at += 1
             continue
-        # The second byte tells overlong forms, surrogates and what lies beyond Unicode.
+        # The second byte excludes overlong forms, surrogates and code points beyond Unicode.
         low, high = 0x80, 0xBF
         if 0xC2 <= byte <= 0xDF:
             more = 1
@@ -58,9 +58,9 @@ def _is_text(data: Bytes, at: int, end: int) -> bool:
 
 @kernel
 def pairs_end(data: Bytes, at: int) -> tuple[int, int]:
-    """Where the user properties that begin at `at` end, and how many they are.
+    """Return where the user properties that begin at `at` end, and how many there are.
 
-    It is before the first that is none, is cut short, or has a text that is none.
+    They end before a property of another type, one that is cut short, or one with invalid text.
     """
     size = len(data)
     count = 0

@@ -1,8 +1,8 @@
-"""Where packets begin and end in a read buffer, and which of them are one run.
+"""Find where packets begin and end in a read buffer, and join neighbours into runs.
 
-A run is a row of packets that can be passed on as they are and go to the same receivers: PUBLISH at
-QoS 0, not retained, without properties, on one topic that does not begin with `$`; so many of them
-and no more. Everything else is a run of one packet, and is taken apart elsewhere.
+A run is a series of packets that can be forwarded unchanged to the same receivers: PUBLISH at QoS
+0, not retained, without properties, on one topic that does not begin with `$`. Its length is
+bounded. Any other packet is a run by itself, which the caller decodes.
 """
 
 import numpy as np
@@ -15,11 +15,11 @@ Runs = npt.NDArray[np.int64]
 
 START, BODY, END, COUNT, TOPIC_END = range(5)
 """Columns of a run. BODY is where the first packet's fixed header ends; TOPIC_END is 0 for a packet
-that has to be taken apart."""
+that must be decoded."""
 
 WHOLE, TOO_LONG, MALFORMED = range(3)
-"""Why a scan ended: at the end of the data, or before a packet that is too large or whose length
-is not one."""
+"""Why a scan ended: at the end of the data, or before a packet that is too large or has an invalid
+length."""
 
 _PUBLISH_PLAIN = 0x30
 _MORE = 0x80
@@ -30,7 +30,7 @@ _DOLLAR = 0x24
 def scan(
     data: Bytes, version: int, packet_bytes_max: int, run_packets_max: int, runs: Runs
 ) -> tuple[int, int, int, int]:
-    """Fill `runs`; returns how many, where they end, why, and how many bytes the rest needs."""
+    """Fill `runs`. Return how many, where they end, why, and the bytes the next packet needs."""
     size = len(data)
     count = 0
     at = 0
@@ -55,7 +55,7 @@ def scan(
         if end > size:
             return count, at, WHOLE, end - at
         topic_end = 0
-        # A length whose last byte is 0 is longer than it has to be: that is not passed on.
+        # A length whose last byte is 0 has more bytes than needed: such a packet is not forwarded.
         if data[at] == _PUBLISH_PLAIN and length >= 3 and byte:
             stop = body + 2 + (int(data[body]) << 8) + int(data[body + 1])
             if (
@@ -97,10 +97,10 @@ def scan(
 
 @kernel
 def transcode(data: Bytes, start: int, stop: int, to_version: int, out: Bytes) -> int:
-    """Plain QoS 0 packets of one version as those of the other; returns how many bytes `out` got.
+    """Convert plain QoS 0 packets to the other version. Return how many bytes `out` got.
 
-    To MQTT 5: a property length of zero goes in behind the topic. To 3.1.1: it goes out. `out` has
-    room for two bytes more a packet than there are.
+    To MQTT 5: add a property length of zero behind the topic. To 3.1.1: remove it. `out` has room
+    for two more bytes a packet.
     """
     written = 0
     at = start

@@ -1,8 +1,8 @@
-"""The matches of many points, sorted by broker.
+"""Sorts the matches of many points by broker.
 
-An index says which slots a point falls in. An answer has them point by point, and for each point
-broker by broker. Two passes over a point's slots: how many each broker has, then, where they are
-listed, each to its place.
+The box index finds the slots of the boxes that a point falls in. An answer has them point by point
+and, for each point, broker by broker. The kernel passes over a point's slots twice: it counts them
+for each broker and, if they are listed, writes each number to its place.
 """
 
 import numpy as np
@@ -36,11 +36,11 @@ def group(
     counts: Counts,
     numbers: Counts,
 ) -> int:
-    """Of points first..first + points: counts[point, column] and their numbers, one after another.
+    """Fill `counts[point, column]`, and `numbers`, for the points from `first` on.
 
-    `column_of` an owner is -1 where it is not asked about; `is_wanted` goes by kind, and `is_sure`
-    is flat as `counts` is. What is listed and has no room in `numbers`, or is above `boxes_max`, is
-    unsure.
+    `column_of` an owner is -1 if the question is not about it. `is_wanted` is by kind, and
+    `is_sure` is flat like `counts`. When listing, a broker with more than `boxes_max` boxes, or
+    more than `numbers` has room for, is unsure. Return how many numbers were written.
     """
     starts = np.empty(columns, np.int64)
     at = 0

@@ -2,13 +2,17 @@
 
 Read in this order:
 
-    configuration.py  what a configuration is, and its rows
-    runs.py           run one configuration
-    cells.py          configurations as Spark tasks
-    figures.py        what each figure shows; figure_parts.py has panels and lines
-    numbers.py        the paper's numbers beside ours; plane_numbers.py when matchers come and go
-    reasons.py        why some differ, tried out
-    scale.py          beyond the paper: 2,000 matchers, 100 million boxes
-    beyond.py         its figures; bends.py has their conclusions
-    report.py         the page; panel_charts.py has its charts
+    run_configuration.py    the configuration of a run, and the rows of its results
+    runner.py               runs one configuration
+    sweep.py                runs many configurations as Spark tasks
+    figure_model.py         figures, their panels and curves
+    figures.py              the paper's figures
+    paper_numbers.py        the paper's numbers beside ours
+    elasticity_numbers.py   the same for matchers that join and crash, and for overhead
+    hypotheses.py           possible reasons for differences, each tested
+    scale_experiments.py    beyond the paper: 2,000 matchers, 100 million boxes
+    scale_figures.py        the figures of these
+    scaling_limits.py       conclusions: where a growing cluster gains no more
+    figure_charts.py        the charts of figures
+    report.py               the page
 """

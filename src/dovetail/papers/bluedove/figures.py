@@ -1,11 +1,12 @@
-"""Which configurations each of BlueDove's figures shows, and how; ours come after them. Pure."""
+"""The figures of BlueDove's evaluation: which configurations each shows, and how. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dovetail.errors import ConfigError
-from dovetail.papers.bluedove.beyond import BEYOND
-from dovetail.papers.bluedove.configuration import (
+from dovetail.papers.bluedove.figure_model import Curve, Figure, Panel
+from dovetail.papers.bluedove.hypotheses import HYPOTHESES
+from dovetail.papers.bluedove.run_configuration import (
     BOXES,
     BUSY,
     CRASHES,
@@ -29,11 +30,10 @@ from dovetail.papers.bluedove.configuration import (
     WIDE,
     Configuration,
 )
-from dovetail.papers.bluedove.figure_parts import Figure, Line, Panel
-from dovetail.papers.bluedove.reasons import TRIED
+from dovetail.papers.bluedove.scale_figures import SCALE_FIGURES
 
 PAPER_RATE = 100_000.0
-"""Below what 20 matchers can take: figures 5 and 6(b)."""
+"""Messages per second, below the limit of 20 matchers: figures 5 and 6(b)."""
 PAPER_RATE_ABOVE = 150_000.0
 
 MATCHERS = (5, 10, 15, 20)
@@ -49,34 +49,34 @@ COMPARED = {
 WIDTH_NAMES = {WIDE: "boxes 250 wide", NARROW: "boxes in one segment"}
 
 
-GROWING = Configuration(GROWTH, matchers=5)
-CRASHING = Configuration(CRASHES)
-IDLE = Configuration(OVERHEAD)
+GROWTH_RUN = Configuration(GROWTH, matchers=5)
+CRASH_RUN = Configuration(CRASHES)
+IDLE_RUN = Configuration(OVERHEAD)
 
 
-def _by_width(lines: "Sequence[Line]", experiment: str | None = None) -> tuple[Panel, ...]:
-    """The same lines for each width of boxes."""
+def _by_width(curves: Sequence[Curve], experiment: str | None = None) -> tuple[Panel, ...]:
+    """Return a panel with the same curves for each width of boxes."""
     return tuple(
         Panel(
             name.capitalize(),
             tuple(
-                Line(
-                    line.name,
+                Curve(
+                    curve.name,
                     tuple(
                         (x, replace(one, width=width, experiment=experiment or one.experiment))
-                        for x, one in line.points
+                        for x, one in curve.points
                     ),
                 )
-                for line in lines
+                for curve in curves
             ),
         )
         for width, name in WIDTH_NAMES.items()
     )
 
 
-def _scalability(rate: float = 0.0) -> list[Line]:
+def _scalability(rate: float = 0.0) -> list[Curve]:
     return [
-        Line(
+        Curve(
             name,
             tuple(
                 (count, replace(one, matchers=count, messages_per_second=rate))
@@ -87,11 +87,11 @@ def _scalability(rate: float = 0.0) -> list[Line]:
     ]
 
 
-def _one_line(configurations: Sequence[tuple[float, Configuration]]) -> list[Line]:
-    return [Line("Dovetail", tuple(configurations))]
+def _one_curve(configurations: Sequence[tuple[float, Configuration]]) -> list[Curve]:
+    return [Curve("Dovetail", tuple(configurations))]
 
 
-def _tried(one: Configuration) -> Iterator[Line]:
+def _hypothesis_curves(one: Configuration) -> Iterator[Curve]:
     for name, measure in (
         ("full replication, 5 (paper: 14)", OVER_FULL_FEW),
         ("full replication, 20 (67)", OVER_FULL),
@@ -99,7 +99,7 @@ def _tried(one: Configuration) -> Iterator[Line]:
         ("P2P along the second", OVER_P2P_SECOND),
         ("spread 1,000 (-40 %)", FLAT_CHANGE),
     ):
-        yield Line(name, ((0.0, one),), measure, is_own=True)
+        yield Curve(name, ((0.0, one),), measure, is_own=True)
 
 
 FIGURES = {
@@ -113,7 +113,7 @@ FIGURES = {
             RESPONSE_SECONDS,
             _by_width(
                 [
-                    Line(
+                    Curve(
                         f"{rate:,.0f} messages/s",
                         ((0.0, Configuration(RESPONSE, messages_per_second=rate)),),
                     )
@@ -145,7 +145,7 @@ FIGURES = {
             "thousand messages a second",
             RATE,
             _by_width(
-                [Line(policy, ((0.0, Configuration(system=policy)),)) for policy in POLICIES]
+                [Curve(policy, ((0.0, Configuration(system=policy)),)) for policy in POLICIES]
             ),
             "bars",
         ),
@@ -157,9 +157,9 @@ FIGURES = {
             BUSY,
             _by_width(
                 [
-                    Line("Dovetail", ((0.0, Configuration()),)),
-                    Line("P2P", ((0.0, Configuration(system="p2p")),)),
-                    Line(
+                    Curve("Dovetail", ((0.0, Configuration()),)),
+                    Curve("P2P", ((0.0, Configuration(system="p2p")),)),
+                    Curve(
                         P2P_SECOND,
                         ((0.0, Configuration(system="p2p", along=1)),),
                     ),
@@ -174,10 +174,10 @@ FIGURES = {
             "response time, s",
             RESPONSE_SECONDS,
             (
-                Panel("Response time", (Line("response time", ((0.0, GROWING),)),)),
+                Panel("Response time", (Curve("response time", ((0.0, GROWTH_RUN),)),)),
                 Panel(
                     "Matchers",
-                    (Line("matchers that serve", ((0.0, GROWING),), SERVING),),
+                    (Curve("matchers that serve", ((0.0, GROWTH_RUN),), SERVING),),
                     "matchers",
                 ),
             ),
@@ -190,10 +190,10 @@ FIGURES = {
             "response time, s",
             RESPONSE_SECONDS,
             (
-                Panel("Response time", (Line("response time", ((0.0, CRASHING),)),)),
+                Panel("Response time", (Curve("response time", ((0.0, CRASH_RUN),)),)),
                 Panel(
                     "Messages asked about again, which the paper loses",
-                    (Line("share of messages", ((0.0, CRASHING),), LATE),),
+                    (Curve("share of messages", ((0.0, CRASH_RUN),), LATE),),
                     "share of messages",
                 ),
             ),
@@ -205,7 +205,7 @@ FIGURES = {
             "searchable dimensions",
             "thousand messages a second",
             RATE,
-            _by_width(_one_line([(n, Configuration(searchable=n)) for n in range(1, 5)])),
+            _by_width(_one_curve([(n, Configuration(searchable=n)) for n in range(1, 5)])),
         ),
         Figure(
             "11b",
@@ -213,7 +213,7 @@ FIGURES = {
             "standard deviation",
             "thousand messages a second",
             RATE,
-            _by_width(_one_line([(one, Configuration(spread=one)) for one in SPREADS])),
+            _by_width(_one_curve([(one, Configuration(spread=one)) for one in SPREADS])),
         ),
         Figure(
             "11c",
@@ -221,7 +221,7 @@ FIGURES = {
             "dimensions in which messages follow the boxes' hot spot",
             "thousand messages a second",
             RATE,
-            _by_width(_one_line([(n, Configuration(skewed=n)) for n in range(5)])),
+            _by_width(_one_curve([(n, Configuration(skewed=n)) for n in range(5)])),
         ),
         Figure(
             "overhead",
@@ -233,8 +233,8 @@ FIGURES = {
                 Panel(
                     "20 matchers, 2 brokers; reports are those to one of them",
                     (
-                        Line("gossip", ((0.0, IDLE),)),
-                        Line("load reports", ((0.0, IDLE),), LOAD_BYTES),
+                        Curve("gossip", ((0.0, IDLE_RUN),)),
+                        Curve("load reports", ((0.0, IDLE_RUN),), LOAD_BYTES),
                     ),
                 ),
             ),
@@ -242,24 +242,27 @@ FIGURES = {
         ),
         Figure(
             "reasons",
-            "Reasons for differences, tried out",
+            "Possible reasons for differences, tested",
             "what is changed",
             "",
             OVER_FULL,
             tuple(
-                Panel(name.capitalize(), tuple(_tried(Configuration(REASONS, width=width))))
+                Panel(
+                    name.capitalize(),
+                    tuple(_hypothesis_curves(Configuration(REASONS, width=width))),
+                )
                 for width, name in WIDTH_NAMES.items()
             ),
             "names",
-            names=tuple(tried.name for tried in TRIED),
+            names=tuple(hypothesis.name for hypothesis in HYPOTHESES),
         ),
-        *BEYOND,
+        *SCALE_FIGURES,
     )
 }
 
 
-def chosen(names: Sequence[str]) -> tuple[Figure, ...]:
-    """In the paper's order and what is beyond it, each once."""
+def select_figures(names: Sequence[str]) -> tuple[Figure, ...]:
+    """Return the named figures, each once: the paper's in its order, then ours."""
     unknown = sorted(set(names) - set(FIGURES))
     if unknown or not names:
         raise ConfigError(

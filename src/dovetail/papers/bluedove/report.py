@@ -1,27 +1,26 @@
-"""The report of a BlueDove run: the paper's numbers beside ours, and the charts of each figure."""
+"""The report of a BlueDove run: the paper's numbers beside ours, and the charts of all figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from dovetail.papers.bluedove.bends import bends
-from dovetail.papers.bluedove.beyond import COUNTED_MAX
-from dovetail.papers.bluedove.configuration import (
+from dovetail.papers.bluedove.elasticity_numbers import TOLERANCE
+from dovetail.papers.bluedove.figure_charts import bars, curves, decades, style_of, time_curves
+from dovetail.papers.bluedove.figure_model import Curve, Figure, Panel, ScalingCheck
+from dovetail.papers.bluedove.run_configuration import (
     BOXES,
     EVENT,
     NARROW,
     RATE,
     SLOWDOWN,
     Configuration,
-    Measured,
+    TrialMeans,
 )
-from dovetail.papers.bluedove.figure_parts import Check, Figure, Line, Panel
-from dovetail.papers.bluedove.panel_charts import bars, courses, curves, decades, style_of
-from dovetail.papers.bluedove.plane_numbers import TOLERANCE
-from dovetail.papers.bluedove.scale import MATCHER_POINTS, SAMPLE, SIMULATED_MAX
-from dovetail.papers.check_table import check_table
-from dovetail.papers.wildcard.comparison import Comparison
+from dovetail.papers.bluedove.scale_experiments import MATCHER_POINTS, SAMPLE, SIMULATED_MAX
+from dovetail.papers.bluedove.scale_figures import COUNTED_MAX
+from dovetail.papers.bluedove.scaling_limits import find_scaling_limits
+from dovetail.papers.comparison_table import Comparison, render_comparison_table
 from dovetail.pipeline.report.line_chart import Series, legend_key
 from dovetail.pipeline.report.page import as_text, head, page
 
@@ -36,19 +35,19 @@ NOTE = (
 )
 
 THOUSANDS = (RATE, BOXES)
-"""Measures whose charts are in thousands."""
+"""The measures that charts show in thousands."""
 
 EVENTS = {
     "9": "a matcher is started",
     "10": "a matcher falls silent",
     "crash-100": "a matcher falls silent",
 }
-"""What the dashed lines of a figure are."""
+"""The meaning of the dashed lines in a figure."""
 
 READING = f"""\
 <section><h2>How to read the charts</h2>
-<p>Candidates, segments, forwarding policies and reports of load are the code that serves clients;
-time is simulated. A matcher looks at each box that it holds along a dimension, as the
+<p>Candidates, segments, forwarding policies and load reports are the code that serves clients; time
+is simulated. A matcher looks at each box that it holds along a dimension, as the
 paper&rsquo;s does: Dovetail&rsquo;s own index does not, and is far faster, but then there is little
 to choose between the systems that are compared here.</p>
 <ul>
@@ -56,27 +55,27 @@ to choose between the systems that are compared here.</p>
 <li><b>Boxes in one segment</b> are {NARROW:g} wide: nearly each has one copy a dimension. The
 paper&rsquo;s results fit that kind, whatever its text says.</li>
 </ul>
-<p>In figures 9 and 10 and for the overhead the whole plane runs: gossip, joins, feeds, questions
-that are put again. Dashed lines are where a matcher is started, or falls silent.</p>
+<p>In figures 9 and 10 and for the overhead everything is simulated: gossip, joins, feeds, repeated
+questions. Dashed lines are where a matcher is started, or falls silent.</p>
 </section>
 """
 
-TRYING = (
-    "What might explain where the paper&rsquo;s numbers and ours differ. Each row changes one "
-    "thing, and has how many times the others&rsquo; rate matchers could take at best: that is "
-    "computed, and queues do not quite allow it. The paper&rsquo;s numbers are in brackets. A "
-    "cost for a message brings P2P and the spread of boxes to the paper&rsquo;s numbers, and full "
-    "replication away from them; no row has all of them."
+HYPOTHESES_NOTE = (
+    "Possible reasons why the paper&rsquo;s numbers and ours differ. Each row changes one thing, "
+    "and shows the best rate of matchers as a multiple of the other systems&rsquo; rates. These "
+    "are computed; real queues stay a little below. The paper&rsquo;s numbers are in brackets. A "
+    "fixed cost per message moves P2P and the spread of boxes to the paper&rsquo;s numbers, but "
+    "full replication away from them. No row agrees with all numbers."
 )
 
 SCALING = f"""\
-<p>Not all of this can be run in full. Rates are simulated to {SIMULATED_MAX} matchers, with two
-brokers, and time stretched so that a matcher gets some {MATCHER_POINTS:.0f} messages a second at
-its limit; for more matchers there is what they could take at best, which is computed. Of more than
-{SAMPLE:,} boxes that many are drawn for rates, and each stands for as many and takes as much
-longer; what is held is counted with all up to {COUNTED_MAX / 1e6:.0f} million, and with a sample
-above. Gossip is simulated to 200 matchers and computed beyond. Dovetail&rsquo;s own index is a
-formula, of times that were measured with up to 40,000 boxes. Borders of segments are even.</p>
+<p>Not all of this can be run in full. Rates are simulated up to {SIMULATED_MAX} matchers, with two
+brokers. Time is stretched so that a matcher gets about {MATCHER_POINTS:.0f} messages a second at
+its limit. For more matchers the best rate is computed. Rates use a sample of {SAMPLE:,} boxes, each
+of which stands for several and takes longer in proportion. Boxes per matcher are counted in full up
+to {COUNTED_MAX / 1e6:.0f} million boxes, and with a sample above. Gossip is simulated up to 200
+matchers and computed beyond. Dovetail&rsquo;s own index is a formula of times that were measured
+with up to 40,000 boxes. Segments are even.</p>
 """
 
 DIFFERENCES = f"""\
@@ -84,24 +83,24 @@ DIFFERENCES = f"""\
 <ul>
 <li><b>The speed of a matcher is fitted</b>, for each width of boxes, so that 20 matchers saturate
 near the paper&rsquo;s 114,000 messages a second. Everything else follows from it.</li>
-<li><b>Matching takes {SLOWDOWN} times as long, and rates are as much lower.</b> Charts show rates
-times {SLOWDOWN}. Response times below saturation, which are matching times, are as much longer than
-the paper&rsquo;s machines would need.</li>
-<li><b>A rate is too high</b> if somewhere the time that questions wait grows through all of a trial
-of 20 seconds, by more than 3 % of the time that passes. The paper watched for five minutes.</li>
+<li><b>Matching takes {SLOWDOWN} times as long, and rates are {SLOWDOWN} times lower.</b> Charts
+show rates times {SLOWDOWN}. Response times below saturation are matching times, so they are
+{SLOWDOWN} times those of the paper&rsquo;s machines.</li>
+<li><b>A rate is too high</b> if, at some matcher, the waiting time of questions grows throughout a
+trial of 20 seconds, by more than 3 % of the time that passes. The paper observed five minutes.</li>
 <li><b>Messages come at even times</b>, at points that fill the space evenly: at a hundredth of the
-rate, chance would shake queues ten times as much.</li>
+rate, random messages would make queues vary ten times as much.</li>
 <li><b>P2P holds a box at each matcher whose segment it overlaps</b>, and so finds every match. The
 paper says that only one matcher stores a box: a box that crosses a border would be missed.</li>
 <li><b>Figures 9 and 10 are shorter</b>: the rate rises every 15 seconds, and a matcher falls silent
 every 30, where the paper waited for five minutes. There are 1,000 boxes, each of which takes as
-long as 40 would. In figure 10 and for the overhead the limits of time are the service&rsquo;s own,
-so matching is quicker there and matchers are lightly loaded.</li>
-<li><b>The settings of figures 9 and 10 were chosen among others</b>. Where matchers are added only
-at 90 % and not at 80 %, work has piled up by then and response times stay above a second; with
-matchers half busy at 40 ms a message, questions outlast the limit without any crash.</li>
-<li><b>A matcher that crashes falls silent</b>, as a machine that loses power: its connections do
-not break. Brokers ask the next candidate after 0.3 seconds, and pass the silent one over.</li>
+long as 40 would. Figure 10 and the overhead use the service&rsquo;s own time limits, so matching
+is faster there and matchers are lightly loaded.</li>
+<li><b>The settings of figures 9 and 10 matter</b>. If matchers are added at 90 % load instead of
+80 %, work has piled up by then and response times stay above a second. With matchers half busy at
+40 ms a message, questions exceed the time limit even without a crash.</li>
+<li><b>A matcher that crashes falls silent</b>, like a machine that loses power: its connections do
+not break. Brokers ask the next candidate after 0.3 seconds, and then avoid the silent one.</li>
 </ul>
 </section>
 """
@@ -109,7 +108,7 @@ not break. Brokers ask the next candidate after 0.3 seconds, and pass the silent
 
 @dataclass(frozen=True)
 class BlueDoveRun:
-    """What was run, in the words of the page."""
+    """The parameters of a run, for the head of the page."""
 
     seed: int
     trials: int
@@ -118,8 +117,10 @@ class BlueDoveRun:
     versions: Mapping[str, str]
 
 
-def render_bluedove(run: BlueDoveRun, measured: Measured, comparisons: Sequence[Comparison]) -> str:
-    """The whole page."""
+def render_bluedove(
+    run: BlueDoveRun, measured: TrialMeans, comparisons: Sequence[Comparison]
+) -> str:
+    """Return the page."""
     facts = {
         "Figures": ", ".join(figure.name for figure in run.figures),
         "Trials a configuration": str(run.trials),
@@ -131,26 +132,26 @@ def render_bluedove(run: BlueDoveRun, measured: Measured, comparisons: Sequence[
     return page(
         TITLE,
         head(TITLE, _headline(comparisons), about, facts)
-        + check_table(comparisons, NOTE)
+        + render_comparison_table(comparisons, NOTE)
         + READING
         + "".join(_figure(figure, measured) for figure in run.figures)
-        + _bends(measured)
+        + _scaling_limits(measured)
         + DIFFERENCES,
     )
 
 
 def _headline(comparisons: Sequence[Comparison]) -> str:
-    known = [row for row in comparisons if row.holds is not None]
-    agree = sum(bool(row.holds) for row in known)
+    known = [row for row in comparisons if row.agrees is not None]
+    agree = sum(bool(row.agrees) for row in known)
     return f"Of {len(known)} numbers of the paper that were run, {agree} come out as it has them."
 
 
-def _figure(figure: Figure, measured: Measured) -> str:
+def _figure(figure: Figure, measured: TrialMeans) -> str:
     if figure.along == "names":
         return _tables(figure, measured)
     panels = "".join(_panel(figure, panel, measured) for panel in figure.panels)
     legend = ""
-    if figure.along not in ("bars", "log") and len(figure.panels[0].lines) > 1:
+    if figure.along not in ("bars", "log") and len(figure.panels[0].curves) > 1:
         legend = _legend(figure.panels[0])
     scaling = SCALING if figure.along == "log" else ""
     return (
@@ -159,13 +160,13 @@ def _figure(figure: Figure, measured: Measured) -> str:
     )
 
 
-def _tables(figure: Figure, measured: Measured) -> str:
-    """A table for each panel, with a column for each line."""
+def _tables(figure: Figure, measured: TrialMeans) -> str:
+    """Return a table for each panel, with a column for each curve."""
     found = ""
     for panel in figure.panels:
-        columns = [dict(_values(figure, line, measured)) for line in panel.lines]
+        columns = [dict(_values(figure, curve, measured)) for curve in panel.curves]
         heads = "".join(
-            f'<th scope="col" class="number">{escape(line.name)}</th>' for line in panel.lines
+            f'<th scope="col" class="number">{escape(curve.name)}</th>' for curve in panel.curves
         )
         rows = "".join(
             f'<tr><th scope="row">{escape(name)}</th>'
@@ -181,20 +182,20 @@ def _tables(figure: Figure, measured: Measured) -> str:
         )
     return (
         f'<section id="figure-{figure.name}"><h2>{_printed(figure)}</h2>'
-        f"<p>{TRYING}</p>{found}</section>\n"
+        f"<p>{HYPOTHESES_NOTE}</p>{found}</section>\n"
     )
 
 
 def _legend(panel: Panel) -> str:
     keys = "".join(
-        f"<li>{legend_key(style_of(index))}{escape(line.name)}</li>"
-        for index, line in enumerate(panel.lines)
+        f"<li>{legend_key(style_of(index))}{escape(curve.name)}</li>"
+        for index, curve in enumerate(panel.curves)
     )
     return f'<ul class="legend">{keys}</ul>'
 
 
 def _printed(figure: Figure) -> str:
-    """6a as the paper writes it: Figure 6(a)."""
+    """Return the title as the paper writes it: `6a` is Figure 6(a)."""
     name, title = figure.name, escape(figure.title)
     if name in ("overhead", "reasons"):
         return title
@@ -207,8 +208,8 @@ def _printed(figure: Figure) -> str:
     )
 
 
-def _checks(checks: Sequence[Check], measured: Measured) -> str:
-    """What is scaled, beside the same in full."""
+def _checks(checks: Sequence[ScalingCheck], measured: TrialMeans) -> str:
+    """Return the table that compares scaled runs with full ones."""
     if not checks:
         return ""
     rows = ""
@@ -217,7 +218,8 @@ def _checks(checks: Sequence[Check], measured: Measured) -> str:
             _known(measured, one, check.measure) for one in (check.whole, check.scaled)
         )
         rows += (
-            f'<tr><th scope="row">{as_text(check.what)}</th><td class="number">{_text(whole)}</td>'
+            f'<tr><th scope="row">{as_text(check.subject)}</th>'
+            f'<td class="number">{_text(whole)}</td>'
             f'<td class="number">{_text(scaled)}</td>'
             f'<td class="number">{as_text(f"{(scaled / whole - 1) * 100:+.1f} %")}</td></tr>'
         )
@@ -230,25 +232,27 @@ def _checks(checks: Sequence[Check], measured: Measured) -> str:
     )
 
 
-def _bends(measured: Measured) -> str:
-    """Where the design ceases to gain, in words."""
-    found = bends(measured)
+def _scaling_limits(measured: TrialMeans) -> str:
+    """Return the section on the limits of scaling."""
+    found = find_scaling_limits(measured)
     if not found:
         return ""
-    items = "".join(f"<li><b>{as_text(bend.what)}</b> {as_text(bend.found)}</li>" for bend in found)
-    return f'<section id="bends"><h2>Where the design bends</h2><ul>{items}</ul></section>\n'
+    items = "".join(
+        f"<li><b>{as_text(limit.claim)}</b> {as_text(limit.evidence)}</li>" for limit in found
+    )
+    return f'<section id="scaling-limits"><h2>Where scaling ends</h2><ul>{items}</ul></section>\n'
 
 
-def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
+def _panel(figure: Figure, panel: Panel, measured: TrialMeans) -> str:
     title = f"{figure.title}: {panel.title}"
-    found = [_values(figure, line, measured) for line in panel.lines]
+    found = [_values(figure, curve, measured) for curve in panel.curves]
     series = [
         Series(
-            line.name,
+            curve.name,
             [value for _, value in values],
-            [f"{line.name}, {x:g}: {_text(value)}" for x, value in values],
+            [f"{curve.name}, {x:g}: {_text(value)}" for x, value in values],
         )
-        for line, values in zip(panel.lines, found, strict=True)
+        for curve, values in zip(panel.curves, found, strict=True)
     ]
     where = [x for x, _ in max(found, key=len)]
     table = _table(figure, where, series)
@@ -258,12 +262,12 @@ def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
     if figure.along == "bars":
         chart = bars(title, y_label, series)
     elif figure.along == "time":
-        happened = [at for at, _ in measured.over(panel.lines[0].points[0][1], EVENT)]
+        happened = [at for at, _ in measured.over(panel.curves[0].points[0][1], EVENT)]
         events = [(at, f"{EVENTS[figure.name]} at {at:g} s") for at in happened]
-        chart = courses(title, figure.x_label, y_label, where, series, events)
+        chart = time_curves(title, figure.x_label, y_label, where, series, events)
     elif figure.along == "log":
         chart = decades(title, figure.x_label, y_label, where, series)
-        if len(panel.lines) > 1:
+        if len(panel.curves) > 1:
             chart = _legend(panel) + chart
     else:
         chart = curves(title, figure.x_label, y_label, where, series)
@@ -273,14 +277,14 @@ def _panel(figure: Figure, panel: Panel, measured: Measured) -> str:
     )
 
 
-def _values(figure: Figure, line: Line, measured: Measured) -> list[tuple[float, float]]:
-    measure = line.measure or figure.measure
-    if line.is_own or figure.along in ("time", "matchers"):
-        return measured.over(line.points[0][1], measure)
-    return [(x, _known(measured, one, measure)) for x, one in line.points]
+def _values(figure: Figure, curve: Curve, measured: TrialMeans) -> list[tuple[float, float]]:
+    measure = curve.measure or figure.measure
+    if curve.is_own or figure.along in ("time", "matchers"):
+        return measured.over(curve.points[0][1], measure)
+    return [(x, _known(measured, one, measure)) for x, one in curve.points]
 
 
-def _known(measured: Measured, configuration: Configuration, measure: str) -> float:
+def _known(measured: TrialMeans, configuration: Configuration, measure: str) -> float:
     value = measured.value(configuration, measure)
     assert value is not None, configuration
     return value
@@ -291,7 +295,7 @@ def _text(value: float) -> str:
 
 
 def _cell(series: Series, place: int) -> str:
-    """Empty where a line has ended."""
+    """Return the value as text; empty after the end of the curve."""
     return _text(series.values[place]) if place < len(series.values) else ""
 
 

@@ -1,8 +1,8 @@
-"""The wildcard paper's figure 7: what queries to a Bloom filter cost a broker.
+"""The wildcard paper's figure 7: the cost of Bloom filter queries for a broker.
 
-query_cost.py     what is searched, and what the times mean (pure)
-search_broker.py  a broker process whose every PUBLISH costs a chosen search
-clients.py        one publisher and one subscriber
-measurement.py    one point of the figure
+query_cost.py     the points of the figure, their searches, and the evaluation (pure)
+search_broker.py  a broker process that runs a chosen search for every PUBLISH
+clients.py        one publisher and one subscriber, which measure time
+measurement.py    measures one point of the figure
 report.py         the page
 """

@@ -1,15 +1,15 @@
-"""One publisher and one subscriber of a broker on this machine, timed: what figure 7 is made of.
+"""A publisher and a subscriber on this machine, which measure a broker's throughput and latency.
 
 Rules:
 
-- It must not be what is measured. Packets are laid out before and only numbered while they go;
-  both ends are one thread that never waits while there is something to send or read. Against a
-  process that only passes bytes on, it comes to three times what a broker gets through.
-- Nothing fast may be wrong: what comes back is compared with what was sent, byte for byte, which
-  also says that nothing was lost, doubled or out of order.
-- Each message has a topic of its own, so that no route is remembered, and the subscriber takes all.
-- The publisher is at most a window ahead of the subscriber: at QoS 0 a broker may drop what a slow
-  client does not take.
+- The clients must be faster than the broker. Packets are laid out before, and only numbered while
+  they go. Both ends are one thread that never waits while there is something to send or read.
+  Against a process that only passes bytes on, it reaches three times a broker's throughput.
+- Results must be correct. The subscriber compares what comes back with what was sent, byte for
+  byte, so nothing can be lost, doubled or reordered unnoticed.
+- Each message has its own topic, so that no route is cached. The subscriber gets all messages.
+- The publisher is at most a window ahead of the subscriber: at QoS 0 a broker may drop messages
+  for a slow client.
 """
 
 import contextlib
@@ -35,24 +35,24 @@ from dovetail.errors import DovetailError
 
 HOST = "127.0.0.1"
 STALL_SECONDS = 30.0
-"""Nothing came for so long: something was lost, or the broker has stopped."""
+"""If nothing comes for so long, a message was lost or the broker has stopped."""
 
 WINDOW_MESSAGES = 256
 CHUNK_MESSAGES = 64
-"""Sent in one call: few enough that broker and generator overlap."""
+"""Messages per call: few enough that broker and publisher overlap."""
 
 READ_BYTES = 262_144
 LAP_DIGITS = 8
 PLACE_DIGITS = 2
-"""Of a topic's first level: how often the window was gone through, and the place in it (in
-hexadecimal), which is the same for ever in a row of the window."""
+"""The first level of a topic: the number of the lap through the window, and the place in the window
+(hexadecimal), which never changes in a row of the window."""
 
 Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Load:
-    """At full load: what came through in how long, and how long each message took in the mean."""
+class LoadResult:
+    """The result of full load: messages, their time, and their mean latency."""
 
     messages: int
     seconds: float
@@ -64,7 +64,7 @@ class Load:
 
 
 class Traffic:
-    """Two connections. `levels`: the topic's levels after the first, `payload` a message's."""
+    """Two connections. `levels` are the topic's levels after the first."""
 
     def __init__(self, port: int, levels: bytes, payload: bytes) -> None:
         topic = b"0" * (LAP_DIGITS + PLACE_DIGITS) + b"/" + levels
@@ -94,13 +94,13 @@ class Traffic:
 
     def close(self) -> None:
         for one in (self._publisher, self._subscriber):
-            with contextlib.suppress(OSError):  # the broker has gone first
+            with contextlib.suppress(OSError):  # the broker may have gone already
                 one.setblocking(True)
                 one.sendall(codec.encode(MQTT_5, Disconnect()))
         self._opened.close()
 
-    def saturate(self, seconds: float) -> Load:
-        """As much as goes through, for so long; then the rest is waited for."""
+    def saturate(self, seconds: float) -> LoadResult:
+        """Send at full load for `seconds`, then wait until everything has come back."""
         first = self.received
         latencies = 0.0
         started = time.perf_counter()
@@ -118,13 +118,13 @@ class Traffic:
             elif not sent:
                 self._wait()
         count = self.received - first
-        return Load(count, time.perf_counter() - started, latencies / max(count, 1))
+        return LoadResult(count, time.perf_counter() - started, latencies / max(count, 1))
 
     def pace(self, rate: int, seconds: float) -> npt.NDArray[np.float64]:
-        """Latencies in seconds of messages that are due at this rate, whatever the broker does.
+        """Send at a fixed rate, and return the latencies in seconds.
 
-        They count from when a message was due, so a stall is charged to all that it held up. The
-        loop never sleeps: waking up would be measured too.
+        A latency counts from the time at which a message was due, so a stall adds to all messages
+        that it delayed. The loop never sleeps: waking up would be measured too.
         """
         first, count = self.sent, max(round(rate * seconds), 1)
         interval = 1 / rate
@@ -134,7 +134,7 @@ class Traffic:
         while self.received - first < count:
             now = time.perf_counter()
             number = self.sent - first
-            # With as many under way as there is room for, it is late, and charged for it.
+            # If the window is full, the message is late, and its latency includes that.
             if (
                 number < count
                 and now >= due + number * interval
@@ -158,7 +158,7 @@ class Traffic:
         return self.sent - self.received
 
     def _send(self, count: int, now: float) -> None:
-        """The next so many, which do not go over the end of the rows; as far as there is room."""
+        """Send the next `count` messages, up to the end of the window's rows."""
         place = self.sent % WINDOW_MESSAGES
         count = min(count, WINDOW_MESSAGES - place)
         lap = f"{self.sent // WINDOW_MESSAGES:0{LAP_DIGITS}}".encode()
@@ -169,7 +169,7 @@ class Traffic:
         self._flush()
 
     def _flush(self) -> bool:
-        """Did anything go?"""
+        """Send what is left, and return whether anything went out."""
         if not self._unsent:
             return False
         try:
@@ -179,7 +179,7 @@ class Traffic:
         return True
 
     def _read(self) -> float:
-        """What is there, compared; and when it was there."""
+        """Read and compare what has come back, and return the time of reading."""
         try:
             count = self._subscriber.recv_into(self._buffer.data)
         except BlockingIOError:
@@ -239,7 +239,7 @@ def subscribe(opened: socket.socket) -> None:
 
 
 def expect(opened: socket.socket, kind: PacketType) -> None:
-    """A packet of this type, and nothing behind it."""
+    """Read one packet of this type, with nothing behind it."""
     data = b""
     while (length := codec.decode_length(data, 1) if len(data) > 1 else None) is None or len(
         data

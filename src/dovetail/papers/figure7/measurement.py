@@ -1,8 +1,8 @@
-"""One point of figure 7: what a broker gets through, and how long its messages take.
+"""Measures one point of figure 7: a broker's throughput, and the latency of its messages.
 
-The broker is a process (search_broker.py), its two clients are here (clients.py). Each measurement
-ends with a question to the broker: it must have searched once for each message, and a sweep's
-search must have had exactly the queries that were asked for. A figure of anything else is none.
+The broker is a process (search_broker.py); its two clients are here (clients.py). Each measurement
+ends with a check: the broker must have searched once for each message, and each search of a sweep
+must have made exactly the requested number of queries. Otherwise the measurement fails.
 """
 
 import contextlib
@@ -13,49 +13,49 @@ import numpy as np
 
 from dovetail.errors import DovetailError
 from dovetail.papers.figure7.clients import Traffic, traffic
-from dovetail.papers.figure7.query_cost import LEVELS, PAYLOAD_BYTES, SWEEP, Point
-from dovetail.papers.figure7.search_broker import SearchingBroker, searching_broker
+from dovetail.papers.figure7.query_cost import LEVELS, PAYLOAD_BYTES, SWEEP, SearchPoint
+from dovetail.papers.figure7.search_broker import SearchBroker, start_search_broker
 from dovetail.papers.wildcard.simulation import LEVEL_LETTERS, draw_text
 
 PACED_MESSAGES_PER_SECOND = 1_000
-"""A quarter or less of what the broker takes at any point on a slow machine."""
+"""At most a quarter of the broker's throughput at any point on a slow machine."""
 
 WARM_UP_SHARE = 0.1
-"""Of the time of a measurement, before it."""
+"""The warm-up, as a share of the measurement's time."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A broker, and its clients."""
+    """A broker and its clients."""
 
-    broker: SearchingBroker
+    broker: SearchBroker
     traffic: Traffic
 
 
 @contextlib.contextmanager
-def prepared(seed: int) -> Iterator[Bench]:
+def start_bench(seed: int) -> Iterator[Bench]:
     rng = np.random.default_rng(seed)
     levels = draw_levels(rng)
     with (
-        searching_broker(seed) as broker,
+        start_search_broker(seed) as broker,
         traffic(broker.port, levels, rng.bytes(PAYLOAD_BYTES)) as clients,
     ):
         yield Bench(broker, clients)
 
 
 def draw_levels(rng: np.random.Generator) -> bytes:
-    """What all topics have after their first level."""
+    """Draw the levels of all topics after the first."""
     return b"/".join(level.tobytes() for level in draw_text(rng, (LEVELS - 1,), LEVEL_LETTERS))
 
 
-def measure_point(bench: Bench, point: Point, seconds: float) -> dict[str, object]:
-    """A row, but for its round. Full load has twice the time that paced messages have."""
+def measure_point(bench: Bench, point: SearchPoint, seconds: float) -> dict[str, object]:
+    """Return a row without its round. Full load takes twice the time of paced messages."""
     before = bench.traffic.received
-    bench.broker.order(point)
+    bench.broker.set_search(point)
     bench.traffic.saturate(WARM_UP_SHARE * seconds)
     load = bench.traffic.saturate(seconds)
     paced = bench.traffic.pace(PACED_MESSAGES_PER_SECOND, seconds / 2)
-    searched = bench.broker.order(Point(SWEEP, 0))
+    searched = bench.broker.set_search(SearchPoint(SWEEP, 0))
     messages = bench.traffic.received - before
     if searched.topics != messages:
         raise DovetailError(

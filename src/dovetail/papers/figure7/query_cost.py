@@ -1,12 +1,12 @@
-"""The wildcard paper's figure 7 (section V-A): what queries to a Bloom filter cost a broker.
+"""The wildcard paper's figure 7 (section V-A): the cost of Bloom filter queries for a broker. Pure.
 
-The paper lets a broker put a chosen number of queries to a filter of 10,000 random strings for each
-PUBLISH, and plots throughput and latency over that number. Here are the filter, the numbers that
-are swept, and where the methods of figure 6(b) stand among them at 10 levels; then what was timed
-is brought together. Nothing here touches a socket or a clock.
+The paper lets a broker make a chosen number of queries to a filter of 10,000 random strings for
+each PUBLISH, and plots throughput and latency over that number. This module has the filter, the
+swept numbers of queries, the counts of the methods of figure 6(b) at 10 levels, and the evaluation
+of the times. It uses no socket and no clock.
 
 A string begins with `$`, which no wildcard matches (section 4.7.2 of MQTT), and has one level. So
-the paper's own search asks exactly one query for it, and a search for n strings is n queries.
+the paper's own search makes exactly one query for it, and a search for n strings makes n queries.
 """
 
 import statistics
@@ -16,37 +16,38 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dovetail.papers.comparison_table import Comparison
 from dovetail.papers.wildcard import simulation
 from dovetail.papers.wildcard.comparison import (
     METHOD_NAMES,
     Averages,
-    Comparison,
     averages,
     compare_deepest,
 )
 from dovetail.topics.sketches import METHODS, PrefixSketch, Sketch, bloom_size
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
 ELEMENTS = 10_000
 ELEMENT_LETTERS = 100
 FALSE_POSITIVE_RATE = 0.001
 PAYLOAD_BYTES = 1_024
-"""All of them section V-A."""
+"""These constants are from section V-A."""
 
 SWEPT = (0, 1, 3, 10, 100, 300, 1_000, 3_000)
-"""Queries per PUBLISH. The paper's are only in its drawing; the methods' own come in between."""
+"""Queries per PUBLISH. The paper shows its numbers only in the drawing. The methods' counts are
+added."""
 
 POOL = 4_096
-"""Strings that are asked for in turn, none of them in the filter."""
+"""The number of strings to search for in turn. None is in the filter."""
 
 FIGURE, PANEL_INDEX, TRIALS = 6, 1, 10
-"""Where the methods' counts come from: figure 6(b), the paper's number of trials."""
+"""The source of the methods' counts: figure 6(b), with the paper's number of trials."""
 VALUE_INDEX = simulation.PANELS[PANEL_INDEX].values.index(10)
 LEVELS = 10
 
 SWEEP = "sweep"
-"""The kind of a point at which strings are asked for; the others are methods, with a search of
-their own."""
+"""The kind of a point that searches for strings. The other kinds are methods with their own
+search."""
 
 ROWS = pa.schema(
     [
@@ -63,16 +64,16 @@ ROWS = pa.schema(
 
 
 @dataclass(frozen=True)
-class Point:
-    """What a broker is to do for each PUBLISH: strings to ask for, or a method's own search."""
+class SearchPoint:
+    """The search for each PUBLISH: a number of strings, or a method's own search."""
 
     kind: str
     queries: int = 0
 
 
 @dataclass(frozen=True)
-class Timing:
-    """One point, the medians of its rounds."""
+class PointTiming:
+    """The medians of the rounds of one point."""
 
     messages_per_second: float
     full_load_mean_ms: float
@@ -80,14 +81,14 @@ class Timing:
     paced_p99_ms: float
 
 
-Timings = Mapping[Point, Timing]
+Timings = Mapping[SearchPoint, PointTiming]
 
 
-# What is searched ---------------------------------------------------------------------------------
+# Searches ----------------------------------------------------------------------------------------
 
 
 def counts(seed: int) -> Averages:
-    """Queries per search at 10 levels, no match: the same as `reproduce wildcard` has them."""
+    """Return the queries per search at 10 levels without a match, as `reproduce wildcard` does."""
     rows = [
         row
         for trial in range(TRIALS)
@@ -96,21 +97,24 @@ def counts(seed: int) -> Averages:
     return averages(pa.Table.from_pylist(rows, simulation.ROWS))
 
 
-def stands_at(measured: Averages) -> dict[str, float]:
-    """The methods' mean counts."""
+def mean_queries(measured: Averages) -> dict[str, float]:
+    """Return the mean number of queries of each method."""
     panel = simulation.PANELS[PANEL_INDEX]
     value = panel.values[VALUE_INDEX]
     return {method: measured[FIGURE, panel.letter, value, method].queries for method in METHODS}
 
 
-def points(marks: Mapping[str, float], swept: Sequence[int] = SWEPT) -> list[Point]:
-    """The sweep, with the methods' counts among it; then each method's own search."""
+def points(marks: Mapping[str, float], swept: Sequence[int] = SWEPT) -> list[SearchPoint]:
+    """Return the points of the sweep and the methods' counts, then each method's own search."""
     numbers = sorted({*swept, *(round(count) for count in marks.values())})
-    return [*(Point(SWEEP, number) for number in numbers), *(Point(method) for method in marks)]
+    return [
+        *(SearchPoint(SWEEP, number) for number in numbers),
+        *(SearchPoint(method) for method in marks),
+    ]
 
 
-def draw_strings(seed: int) -> tuple[Sketch, Column]:
-    """The filter with its 10,000 strings, and others to ask for."""
+def draw_strings(seed: int) -> tuple[Sketch, TopicColumn]:
+    """Draw the filter with its 10,000 strings, and the strings to search for."""
     rng = np.random.default_rng(seed)
     text = simulation.draw_text(rng, (ELEMENTS + POOL,), ELEMENT_LETTERS)
     text[:, 0] = ord("$")
@@ -119,29 +123,29 @@ def draw_strings(seed: int) -> tuple[Sketch, Column]:
     sketch = PrefixSketch.sized_for(
         ELEMENTS, FALSE_POSITIVE_RATE, seed=int(rng.integers(1 << 32)), queries_max=1
     )
-    sketch.add_column(Column(data, ends[: ELEMENTS + 1]))
-    return sketch, Column(data, ends[ELEMENTS:])
+    sketch.add_column(TopicColumn(data, ends[: ELEMENTS + 1]))
+    return sketch, TopicColumn(data, ends[ELEMENTS:])
 
 
-def method_search(method: str, seed: int) -> Callable[[Column], int]:
-    """A search with the sketch of figure 6(b)'s first trial; it returns the queries."""
+def method_search(method: str, seed: int) -> Callable[[TopicColumn], int]:
+    """Return a search in the sketch of figure 6(b)'s first trial; it returns the queries."""
     filters, _, sketch_seed = simulation.cell_of(seed, FIGURE, PANEL_INDEX, VALUE_INDEX, 0)
     sketch = simulation.sketch_cell(method, filters, sketch_seed)
     return lambda topics: int(sketch.search_column(topics)[1].sum())
 
 
-def string_search(queries: int, seed: int) -> Callable[[Column], int]:
-    """So many strings are asked for, for each topic, in as few calls as the pool allows."""
+def string_search(queries: int, seed: int) -> Callable[[TopicColumn], int]:
+    """Return a search for `queries` strings per topic, in as few calls as the pool allows."""
     sketch, pool = draw_strings(seed)
     at = 0
 
-    def search(topics: Column) -> int:
+    def search(topics: TopicColumn) -> int:
         nonlocal at
         left = queries * len(topics)
         asked = 0
         while left:
             count = min(left, POOL - at)
-            strings = Column(pool.data, pool.offsets[at : at + count + 1])
+            strings = TopicColumn(pool.data, pool.offsets[at : at + count + 1])
             asked += int(sketch.search_column(strings)[1].sum())
             at = (at + count) % POOL
             left -= count
@@ -150,37 +154,42 @@ def string_search(queries: int, seed: int) -> Callable[[Column], int]:
     return search
 
 
-def search_of(point: Point, seed: int) -> Callable[[Column], int]:
+def search_of(point: SearchPoint, seed: int) -> Callable[[TopicColumn], int]:
     if point.kind == SWEEP:
         return string_search(point.queries, seed)
     return method_search(point.kind, seed)
 
 
-# What came out ------------------------------------------------------------------------------------
+# Results ------------------------------------------------------------------------------------------
 
 
-def medians(rows: pa.Table) -> dict[Point, Timing]:
-    """Of the rounds, so that one that something else disturbed does not count."""
-    found: dict[Point, list[dict[str, float]]] = {}
+def medians(rows: pa.Table) -> dict[SearchPoint, PointTiming]:
+    """Return the medians of the rounds, so that a disturbed round does not count."""
+    found: dict[SearchPoint, list[dict[str, float]]] = {}
     for row in rows.to_pylist():
-        key = Point(SWEEP, row["queries"]) if row["kind"] == SWEEP else Point(row["kind"])
+        key = (
+            SearchPoint(SWEEP, row["queries"]) if row["kind"] == SWEEP else SearchPoint(row["kind"])
+        )
         found.setdefault(key, []).append(row)
     names = ("messages_per_second", "full_load_mean_ms", "paced_median_ms", "paced_p99_ms")
     return {
-        point: Timing(*(statistics.median(row[name] for row in several) for name in names))
+        point: PointTiming(*(statistics.median(row[name] for row in several) for name in names))
         for point, several in found.items()
     }
 
 
 def compare(measured: Averages, timings: Timings) -> list[Comparison]:
-    """What the paper says of figure 7, and the counts that it puts beside it."""
-    marks = stands_at(measured)
+    """Compare the paper's statements on figure 7, and the counts beside it, with ours."""
+    marks = mean_queries(measured)
     sweep = sorted((point for point in timings if point.kind == SWEEP), key=lambda at: at.queries)
     low, high = timings[sweep[0]], timings[sweep[-1]]
     over = f"from {sweep[0].queries:,} to {sweep[-1].queries:,} queries"
-    prefix, bfp = (timings[Point(SWEEP, round(marks[name]))] for name in ("prefix", "bfp"))
+    prefix, bfp = (timings[SearchPoint(SWEEP, round(marks[name]))] for name in ("prefix", "bfp"))
     faster = prefix.messages_per_second / bfp.messages_per_second
-    own = timings[Point("prefix")].messages_per_second / timings[Point("bfp")].messages_per_second
+    own = (
+        timings[SearchPoint("prefix")].messages_per_second
+        / timings[SearchPoint("bfp")].messages_per_second
+    )
     return [
         Comparison(
             f"Throughput, {over} per PUBLISH",
@@ -227,7 +236,7 @@ def _size() -> Comparison:
     )
 
 
-def name_of(point: Point) -> str:
+def name_of(point: SearchPoint) -> str:
     if point.kind == SWEEP:
         return f"{point.queries:,} queries"
     return f"{METHOD_NAMES[point.kind]}, its own search"

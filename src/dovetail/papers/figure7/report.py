@@ -1,14 +1,21 @@
-"""The report of a broker run: figure 7's curves with the methods' places on them."""
+"""The report of a broker run: figure 7's curves, with the methods' counts marked on them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from dovetail.papers.check_table import PAPER, check_table
-from dovetail.papers.figure7.query_cost import SWEEP, Point, Timing, Timings, name_of, stands_at
-from dovetail.papers.wildcard.comparison import METHOD_NAMES, Averages, Comparison
-from dovetail.pipeline.report.line_chart import Mark, Series, legend_key, number, sweep_chart
+from dovetail.papers.comparison_table import PAPER, Comparison, render_comparison_table
+from dovetail.papers.figure7.query_cost import (
+    SWEEP,
+    PointTiming,
+    SearchPoint,
+    Timings,
+    mean_queries,
+    name_of,
+)
+from dovetail.papers.wildcard.comparison import METHOD_NAMES, Averages
+from dovetail.pipeline.report.line_chart import NamedPoint, Series, legend_key, number, sweep_chart
 from dovetail.pipeline.report.page import as_text, head, page
 
 TITLE = "What filter queries cost a broker"
@@ -30,15 +37,15 @@ READING = """\
 <li><b>The curve</b> is the paper&rsquo;s experiment: for each PUBLISH so many random strings of
 100 letters are looked up in a filter that holds 10,000 others.</li>
 <li><b>The dashed lines</b> stand where each method&rsquo;s mean count at 10 levels is, when
-nothing matches. Where a line crosses the curve, the method would be if each of its queries cost
-what the curve&rsquo;s cost.</li>
+nothing matches. A line crosses the curve where the method would be if each of its queries
+cost as much as the curve&rsquo;s.</li>
 <li><b>The large markers</b> on them are measured, too: there the broker searches the
 method&rsquo;s own sketch of 6,000 filters for each published topic. A method hashes the levels of
 a topic once, where the curve hashes 100 letters for each query, so at many queries it is faster
 than the curve. For lines a query is one cache line of 64 bytes.</li>
 </ul>
-<p>Each point is the median of the rounds. A round goes through all points, so that what else the
-machine does meets all of them alike.</p>
+<p>Each point is the median of the rounds. A round goes through all points, so that other
+load of the machine affects all of them alike.</p>
 </section>
 """
 
@@ -69,7 +76,7 @@ is the same at every point.</li>
 
 @dataclass(frozen=True)
 class BrokerRun:
-    """What was run, in the words of the page."""
+    """The parameters of a run, for the head of the page."""
 
     seed: int
     rounds: int
@@ -80,18 +87,18 @@ class BrokerRun:
 
 @dataclass(frozen=True)
 class Measure:
-    """A column of the table, and maybe a chart of it."""
+    """A column of the table, which may have a chart."""
 
     field: str
     label: str
     unit: str
     digits: int
 
-    def of(self, timing: Timing) -> float:
+    def of(self, timing: PointTiming) -> float:
         value: float = getattr(timing, self.field)
         return value
 
-    def text(self, timing: Timing) -> str:
+    def text(self, timing: PointTiming) -> str:
         return f"{self.of(timing):,.{self.digits}f}"
 
 
@@ -107,8 +114,8 @@ CHARTED = MEASURES[:3]
 def render_broker(
     run: BrokerRun, measured: Averages, timings: Timings, comparisons: Sequence[Comparison]
 ) -> str:
-    """The whole page."""
-    marks = stands_at(measured)
+    """Return the page."""
+    marks = mean_queries(measured)
     facts = {
         "Rounds": f"{run.rounds:,}",
         "Seconds a measurement": number(run.seconds),
@@ -119,7 +126,7 @@ def render_broker(
     return page(
         TITLE,
         head(TITLE, _headline(marks, timings), ABOUT, facts)
-        + check_table(comparisons, NOTE)
+        + render_comparison_table(comparisons, NOTE)
         + READING
         + _charts(marks, timings)
         + _values(marks, timings)
@@ -128,7 +135,7 @@ def render_broker(
 
 
 def _headline(marks: Mapping[str, float], timings: Timings) -> str:
-    rates = {method: timings[Point(method)].messages_per_second for method in marks}
+    rates = {method: timings[SearchPoint(method)].messages_per_second for method in marks}
     return (
         "With each method&rsquo;s own search at 10 levels, the broker passes on "
         f"{rates['bf']:,.0f} messages a second with BF, {rates['bfp']:,.0f} with BFP, "
@@ -163,11 +170,11 @@ def _chart(measure: Measure, marks: Mapping[str, float], timings: Timings) -> st
             [f"{name_of(point)}: {measure.text(timings[point])}" for point in sweep],
         ),
         [
-            Mark(
+            NamedPoint(
                 METHOD_NAMES[method].split(" ")[0],
                 count,
-                measure.of(timings[Point(method)]),
-                f"{name_of(Point(method))}: {measure.text(timings[Point(method)])}",
+                measure.of(timings[SearchPoint(method)]),
+                f"{name_of(SearchPoint(method))}: {measure.text(timings[SearchPoint(method)])}",
             )
             for method, count in marks.items()
         ],
@@ -187,7 +194,7 @@ def _values(marks: Mapping[str, float], timings: Timings) -> str:
         f'<tr><th scope="row">{as_text(name_of(point))}{_whose(point, marks)}</th>'
         + "".join(f'<td class="number">{measure.text(timings[point])}</td>' for measure in MEASURES)
         + "</tr>"
-        for point in [*_sweep(timings), *(Point(method) for method in marks)]
+        for point in [*_sweep(timings), *(SearchPoint(method) for method in marks)]
     )
     return (
         '<section id="values"><h2>The values</h2><div class="wide"><table class="values"><thead>'
@@ -196,14 +203,14 @@ def _values(marks: Mapping[str, float], timings: Timings) -> str:
     )
 
 
-def _whose(point: Point, marks: Mapping[str, float]) -> str:
+def _whose(point: SearchPoint, marks: Mapping[str, float]) -> str:
     names = [
         METHOD_NAMES[method].split(" ")[0]
         for method, count in marks.items()
-        if point == Point(SWEEP, round(count))
+        if point == SearchPoint(SWEEP, round(count))
     ]
     return f' <span class="soft">({" and ".join(names)})</span>' if names else ""
 
 
-def _sweep(timings: Timings) -> list[Point]:
+def _sweep(timings: Timings) -> list[SearchPoint]:
     return sorted((point for point in timings if point.kind == SWEEP), key=lambda at: at.queries)

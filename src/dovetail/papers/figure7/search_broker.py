@@ -1,13 +1,13 @@
-"""A broker whose every PUBLISH costs a chosen search: a process for figure 7, and its owner's end.
+"""A broker process that runs a chosen search for every PUBLISH, and its handle. For figure 7.
 
-It is the broker's own server and core on the loopback address, without a disk. What differs from a
-broker in a cluster is whom the router asks which other brokers may need a publication: not peers'
-sketches but the experiment's. It is asked at the same place (`Router.search_peers`), and nobody
-else ever needs it. The router asks once for each topic that it does not remember, so whoever
-publishes gives each message a topic of its own, and the counts tell whether that was so.
+It is the broker's own server and core on the loopback address, without a disk. One thing differs
+from a broker in a cluster: to find the peers that need a publication, the router asks the
+experiment's search instead of the peers' sketches (`Router.search_peers`). No peer ever needs it.
+The router asks once for each topic that it does not remember. So the publisher gives each message
+its own topic, and the counts show whether each was searched.
 
-Orders come on standard input, one JSON object a line: a point. The answer, on standard output, is
-what was searched since the last order. When standard input ends, so does the process.
+Commands come on standard input: each is a search point as one line of JSON. The answer on standard
+output counts the searches since the last command. The process ends when standard input ends.
 """
 
 import asyncio
@@ -25,44 +25,44 @@ from typing import IO
 
 import uvloop
 
-from dovetail.broker.client_link import Link
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.kernel_loader import load_kernels
 from dovetail.broker.net.listeners import listen, serve
-from dovetail.broker.net.server import Server
-from dovetail.broker.shared_state import Shared
+from dovetail.broker.net.server import BrokerServer
+from dovetail.broker.shared_state import SharedState
 from dovetail.codec.packets import Connect
 from dovetail.errors import DovetailError
-from dovetail.papers.figure7.query_cost import Point, search_of
+from dovetail.papers.figure7.query_cost import SearchPoint, search_of
 from dovetail.process.terminal import say
-from dovetail.settings import Listener, Mqtt
-from dovetail.topics.topic_column import Column
+from dovetail.settings import ListenerSettings, MqttSettings
+from dovetail.topics.topic_column import TopicColumn
 
 END_SECONDS_MAX = 10.0
-"""After its input has ended; then it is killed."""
+"""The process is killed if it has not ended so long after its input."""
 
 
 @dataclass(frozen=True)
-class Searched:
-    """Since the last order: topics that were searched for, and the queries of all of them."""
+class SearchCount:
+    """Topics that were searched since the last command, and the queries of all of them."""
 
     topics: int
     queries: int
 
 
-class Search:
-    """In the place of the peers' sketches; what it costs is an order's to say."""
+class CountedSearch:
+    """A search that replaces the peers' sketches, and counts topics and queries."""
 
     def __init__(self) -> None:
         self.topics = self.queries = 0
-        self._search: Callable[[Column], int] = lambda _: 0
+        self._search: Callable[[TopicColumn], int] = lambda _: 0
 
     def __call__(self, topics: Sequence[bytes]) -> Sequence[tuple[str, ...]]:
         self.topics += len(topics)
-        self.queries += self._search(Column.of(topics))
+        self.queries += self._search(TopicColumn.of(topics))
         return [()] * len(topics)
 
-    def change(self, search: Callable[[Column], int]) -> Searched:
-        searched = Searched(self.topics, self.queries)
+    def change(self, search: Callable[[TopicColumn], int]) -> SearchCount:
+        searched = SearchCount(self.topics, self.queries)
         self._search = search
         self.topics = self.queries = 0
         return searched
@@ -72,63 +72,65 @@ async def run(seed: int) -> None:
     loop = asyncio.get_running_loop()
     load_kernels()
 
-    def let_in(link: Link, packet: Connect) -> None:
+    def let_in(link: ClientLink, packet: Connect) -> None:
         server.broker.admit(link, packet, None)
 
-    server = Server(Shared(Mqtt()), None, authenticate=let_in, random=Random(seed), clock=time.time)
-    search = Search()
+    server = BrokerServer(
+        SharedState(MqttSettings()), None, authenticate=let_in, random=Random(seed), clock=time.time
+    )
+    search = CountedSearch()
     server.broker.router.search_peers = search
-    listening = await listen(server, Listener(kind="tcp", host="127.0.0.1", port=0))
+    listening = await listen(server, ListenerSettings(kind="tcp", host="127.0.0.1", port=0))
     await serve(listening)
     orders = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
-    # As a node does: what was made until now stays.
+    # As a node does: garbage collection skips what exists now.
     gc.collect()
     gc.freeze()
     say(json.dumps({"port": listening.port}))
     while line := await orders.readline():
-        searched = search.change(search_of(Point(**json.loads(line)), seed))
+        searched = search.change(search_of(SearchPoint(**json.loads(line)), seed))
         say(json.dumps(asdict(searched)))
     listening.close()
     await server.stop()
 
 
-# The owner's end ----------------------------------------------------------------------------------
+# The handle ---------------------------------------------------------------------------------------
 
 
-class SearchingBroker:
-    """The process, as whoever started it sees it."""
+class SearchBroker:
+    """The handle of a running broker process."""
 
     def __init__(self, process: subprocess.Popen[str], log: IO[str]) -> None:
         self._process = process
         self._log = log
         self.port = int(self._answer()["port"])
 
-    def order(self, point: Point) -> Searched:
-        """What it searched so far; from now on it is this."""
+    def set_search(self, point: SearchPoint) -> SearchCount:
+        """Change the search, and return the counts of the last one."""
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # `_answer` says so
+        with contextlib.suppress(BrokenPipeError):  # `_answer` reports it
             self._process.stdin.write(json.dumps(asdict(point)) + "\n")
             self._process.stdin.flush()
-        return Searched(**self._answer())
+        return SearchCount(**self._answer())
 
     def _answer(self) -> dict[str, int]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise DovetailError(f"the broker of the experiment has ended: {self.last_words()}")
+            raise DovetailError(f"the broker of the experiment has ended: {self.last_log_line()}")
         answer: dict[str, int] = json.loads(line)
         return answer
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         self._log.seek(0)
         said = self._log.read().strip().splitlines()
         return said[-1] if said else "it said nothing."
 
 
 @contextlib.contextmanager
-def searching_broker(seed: int) -> Iterator[SearchingBroker]:
-    """A process that serves MQTT until the block ends."""
+def start_search_broker(seed: int) -> Iterator[SearchBroker]:
+    """Start a broker process, which serves MQTT until the block ends."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(seed)],
@@ -136,10 +138,10 @@ def searching_broker(seed: int) -> Iterator[SearchingBroker]:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            start_new_session=True,  # Ctrl-C is for us; our end is its end
+            start_new_session=True,  # Ctrl-C must not reach it; it ends with us
         )
         try:
-            yield SearchingBroker(process, log)
+            yield SearchBroker(process, log)
         finally:
             assert process.stdin is not None
             assert process.stdout is not None

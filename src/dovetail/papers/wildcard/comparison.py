@@ -1,7 +1,7 @@
-"""What the wildcard paper prints, beside what a run measured.
+"""The numbers of the wildcard paper beside those of a run.
 
-The paper gives few numbers in its text; its figures are drawings. Every number that it does give
-for figures 4 to 6 is one row here, and the sizing example of section IV-A is one more.
+The paper gives few numbers in its text; its figures are drawings. Each number that it gives for
+figures 4 to 6 is one row here. The sizing example of section IV-A is one more.
 """
 
 import math
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dovetail.papers.comparison_table import NOT_RUN, Comparison
 from dovetail.papers.wildcard.simulation import FALSE_POSITIVE_RATE, PANELS, wildcard_patterns
 from dovetail.topics.sketches import bloom_size
 
@@ -25,18 +26,16 @@ PAPER_METHODS = ("bf", "bfp", "prefix")
 PAPER_PREFIX_QUERIES = 29.7
 PAPER_BFP_QUERIES = 1_570.0
 PREFIX_DEVIATION, BFP_DEVIATION = 1.3, 16.5
-"""Of the queries of one search from trial to trial at 10 levels, over thousands of trials."""
+"""Standard deviations of the queries per search at 10 levels, over thousands of trials."""
 PAPER_RATIO_MAX = 0.02
 PAPER_SIZE = (1_437_759, 10)
 SIZE_ELEMENTS, SIZE_RATE = 100_000, 0.001
 DEEPEST = 10.0
 
-NOT_RUN = "not in this run"
-
 
 @dataclass(frozen=True)
 class Average:
-    """One method at one point of one panel, over the trials."""
+    """The mean of the trials of one method at one point of a panel."""
 
     queries: float
     standard_error: float
@@ -48,20 +47,8 @@ Key = tuple[int, str, float, str]
 Averages = Mapping[Key, Average]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One row of the table: what the paper says, what came out, and why they differ."""
-
-    what: str
-    paper: str
-    ours: str
-    difference: str
-    why: str
-    holds: bool | None
-
-
 def averages(rows: pa.Table) -> Averages:
-    """By (figure, panel, value, method)."""
+    """Return the averages by (figure, panel, value, method)."""
     keys = ["figure", "panel", "value", "method"]
     grouped = rows.group_by(keys).aggregate(
         [
@@ -93,12 +80,12 @@ def compare(measured: Averages) -> list[Comparison]:
 
 
 def compare_deepest(measured: Averages) -> list[Comparison]:
-    """At 10 levels when nothing matches: the numbers that the paper's conclusion rests on."""
+    """Compare 10 levels without a match, on which the paper's conclusion rests."""
     return [_prefix_queries(measured), _bfp_queries(measured), _ratio(measured)]
 
 
 def expected_bfp_queries() -> float:
-    """At 10 levels without a match: the exact query, and one per pattern that was drawn."""
+    """Return the expected queries at 10 levels without a match: 1, plus 1 per drawn pattern."""
     patterns = len(wildcard_patterns(10, 0, wildcard_only=False))
     # Each of 6,000 filters takes a given pattern with probability 0.5 / patterns.
     return 1 + patterns * (1 - (1 - 0.5 / patterns) ** 6_000)

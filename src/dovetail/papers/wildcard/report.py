@@ -5,16 +5,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from dovetail.papers.check_table import PAPER, check_table
+from dovetail.papers.comparison_table import PAPER, Comparison, render_comparison_table
 from dovetail.papers.wildcard.comparison import (
     METHOD_NAMES,
     Average,
     Averages,
-    Comparison,
     scientific,
     with_error,
 )
-from dovetail.papers.wildcard.simulation import FALSE_POSITIVE_RATE, FIGURES, PANELS, Figure, Panel
+from dovetail.papers.wildcard.simulation import (
+    FALSE_POSITIVE_RATE,
+    FIGURES,
+    PANELS,
+    WildcardFigure,
+    WildcardPanel,
+)
 from dovetail.pipeline.report.line_chart import Series, legend_key, line_chart, number
 from dovetail.pipeline.report.page import as_text, head, page
 
@@ -74,8 +79,8 @@ follow from this rate, and are no advice for a broker.</li>
 
 
 @dataclass(frozen=True)
-class Run:
-    """What was run, in the words of the page."""
+class WildcardRun:
+    """The parameters of a run, for the head of the page."""
 
     seed: int
     trials: int
@@ -84,16 +89,20 @@ class Run:
     versions: Mapping[str, str]
 
 
-def render(run: Run, measured: Averages, comparisons: Sequence[Comparison]) -> str:
-    """The whole page."""
+def render(run: WildcardRun, measured: Averages, comparisons: Sequence[Comparison]) -> str:
+    """Return the page."""
     figures = "".join(_figure(FIGURES[number_], measured) for number_ in run.figures)
     return page(
         TITLE,
-        f"{_head(run, measured)}{check_table(comparisons, SPREAD)}{READING}{figures}{DIFFERENCES}",
+        _head(run, measured)
+        + render_comparison_table(comparisons, SPREAD)
+        + READING
+        + figures
+        + DIFFERENCES,
     )
 
 
-def _head(run: Run, measured: Averages) -> str:
+def _head(run: WildcardRun, measured: Averages) -> str:
     facts = {
         "Figures": ", ".join(map(str, run.figures)),
         "Trials a point": f"{run.trials:,}",
@@ -121,7 +130,7 @@ def _headline(measured: Averages) -> str:
     )
 
 
-def _figure(figure: Figure, measured: Averages) -> str:
+def _figure(figure: WildcardFigure, measured: Averages) -> str:
     keys = "".join(
         f"<li>{legend_key(index)}{as_text(name)}</li>"
         for index, name in enumerate(METHOD_NAMES.values())
@@ -134,7 +143,7 @@ def _figure(figure: Figure, measured: Averages) -> str:
     )
 
 
-def _panel(figure: Figure, panel: Panel, measured: Averages) -> str:
+def _panel(figure: WildcardFigure, panel: WildcardPanel, measured: Averages) -> str:
     name = f"Figure {figure.number}({panel.letter})"
     columns = {
         method: [measured[figure.number, panel.letter, value, method] for value in panel.values]
@@ -165,7 +174,7 @@ def _panel(figure: Figure, panel: Panel, measured: Averages) -> str:
     )
 
 
-def _values(panel: Panel, columns: Mapping[str, Sequence[Average]]) -> str:
+def _values(panel: WildcardPanel, columns: Mapping[str, Sequence[Average]]) -> str:
     heads = "".join(
         f'<th scope="col" class="number">{escape(METHOD_NAMES[method].split(" ")[0])}</th>'
         for method in columns

@@ -1,9 +1,9 @@
 """The wildcard paper's simulation (section V, figures 4 to 6), as a sweep over cells.
 
 A cell is one trial at one point of one panel: draw the filters and one published topic, build
-each method's sketch, search once, and count the queries. A cell's randomness comes from its own
-coordinates and the run's seed alone, so the table is the same whatever the number of cores or
-the cut into partitions.
+each method's sketch, search once, and count the queries. The random draws of a cell depend only on
+its coordinates and the run's seed. So the table is the same whatever the number of cores and
+partitions.
 
 Nothing here reads or writes: `measure` and `in_order` take a DataFrame and return one.
 """
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dovetail.topics.sketches import METHODS, Sketch, build_sketch
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,12 +39,12 @@ TRIALS_MAX = 1_000
 """A hundred times the paper's; the means are then good to a few tenths of a percent."""
 
 SEED_MAX = 2**63 - 1
-"""What a column of 64-bit integers holds."""
+"""The largest number in a column of 64-bit integers."""
 
 REDRAWS_MAX = 1_000
 """Rounds of redrawing filters that match the topic. One is rare, two in a row are a bug."""
 
-# What stands at one level of a filter.
+# The content of one level of a filter.
 LITERAL, PLUS, HASH, NOTHING = range(4)
 
 Codes = npt.NDArray[np.uint8]
@@ -53,7 +53,7 @@ Text = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Workload:
-    """What one cell draws; the defaults are the paper's (table III)."""
+    """The parameters of a cell's draws. The defaults are the paper's (table III)."""
 
     topics: int = 6_000
     levels: int = 6
@@ -64,8 +64,8 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Panel:
-    """One parameter of a figure, and the values it is swept over."""
+class WildcardPanel:
+    """One parameter of a figure, and its values."""
 
     letter: str
     parameter: str
@@ -75,8 +75,8 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """Which filters a figure allows."""
+class WildcardFigure:
+    """A figure, and the filters that it allows."""
 
     number: int
     title: str
@@ -87,16 +87,18 @@ class Figure:
 # The paper's text names the values 10 of (b), 0 of (c) and "1 or more" of (d); the other ticks
 # stand only in its drawings.
 PANELS = (
-    Panel("a", "n_t", "topics", "filters in the sketch", (2_000, 4_000, 6_000, 8_000, 10_000)),
-    Panel("b", "n_lv", "levels", "levels in a topic", (2, 4, 6, 8, 10)),
-    Panel(
+    WildcardPanel(
+        "a", "n_t", "topics", "filters in the sketch", (2_000, 4_000, 6_000, 8_000, 10_000)
+    ),
+    WildcardPanel("b", "n_lv", "levels", "levels in a topic", (2, 4, 6, 8, 10)),
+    WildcardPanel(
         "c",
         "p_wc",
         "wildcard_probability",
         "share of filters with wildcards",
         (0, 0.25, 0.5, 0.75, 1),
     ),
-    Panel(
+    WildcardPanel(
         "d",
         "l_wc",
         "wildcard_level_min",
@@ -107,9 +109,11 @@ PANELS = (
 FIGURES = {
     figure.number: figure
     for figure in (
-        Figure(4, "Wildcard-only filters allowed", wildcard_only=True, matching=True),
-        Figure(5, "Wildcard-only filters excluded", wildcard_only=False, matching=True),
-        Figure(6, "No filter matches the published topic", wildcard_only=False, matching=False),
+        WildcardFigure(4, "Wildcard-only filters allowed", wildcard_only=True, matching=True),
+        WildcardFigure(5, "Wildcard-only filters excluded", wildcard_only=False, matching=True),
+        WildcardFigure(
+            6, "No filter matches the published topic", wildcard_only=False, matching=False
+        ),
     )
 }
 
@@ -143,7 +147,7 @@ ROWS_DDL = (
 
 @cache
 def wildcard_patterns(levels: int, wildcard_level_min: int, *, wildcard_only: bool) -> Codes:
-    """Every way to put wildcards over a topic: one row each, one code per level.
+    """Return every way to put wildcards into a topic: one row each, one code per level.
 
     Over n free levels these are 2^n - 1 with `+` only, and for `#` at the m-th of them 2^m,
     which is 2^n - 1 again. The wildcard-only ones are n + 1 of them, if every level is free.
@@ -171,7 +175,7 @@ def draw_text(rng: np.random.Generator, shape: tuple[int, ...], letters: int) ->
 def draw_filters(
     rng: np.random.Generator, workload: Workload, count: int, letters: int
 ) -> tuple[Codes, Text]:
-    """Filters as codes and the text of their literal levels.
+    """Draw filters: the codes of their levels, and the text of their literal levels.
 
     Where no wildcard pattern is allowed at all (one level, and wildcard-only excluded), every
     filter is the topic it was made from.
@@ -188,16 +192,16 @@ def draw_filters(
 
 
 def filters_matching(codes: Codes, text: Text, topic: Text) -> npt.NDArray[np.bool_]:
-    """Which filters match a topic of as many levels. None of ours begins with `$`."""
+    """Return which filters match a topic of as many levels. None here begins with `$`."""
     same = (text == topic).all(axis=2)
     matches: npt.NDArray[np.bool_] = np.logical_and.reduce((codes != LITERAL) | same, axis=1)
     return matches
 
 
-def as_column(codes: Codes, text: Text) -> Column:
-    """The filters as MQTT writes them.
+def as_column(codes: Codes, text: Text) -> TopicColumn:
+    """Return the filters as MQTT writes them.
 
-    Each level is laid out as a slash and its letters; a mask then picks the bytes that stand.
+    Each level is laid out as a slash and its letters; a mask then selects the bytes that remain.
     """
     count, levels, letters = text.shape
     cells = np.empty((count, levels, 1 + letters), np.uint8)
@@ -211,13 +215,13 @@ def as_column(codes: Codes, text: Text) -> Column:
     kept[:, :, 2:] = (codes == LITERAL)[:, :, None]
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(np.count_nonzero(kept, axis=(1, 2)), out=offsets[1:])
-    return Column(cells[kept], offsets)
+    return TopicColumn(cells[kept], offsets)
 
 
 def draw_cell(
     rng: np.random.Generator, workload: Workload, letters: int = LEVEL_LETTERS
-) -> tuple[Column, bytes]:
-    """The filters and the published topic of one trial."""
+) -> tuple[TopicColumn, bytes]:
+    """Draw the filters and the published topic of one trial."""
     topic = draw_text(rng, (workload.levels,), letters)
     codes, text = draw_filters(rng, workload, workload.topics, letters)
     if not workload.matching:
@@ -232,7 +236,7 @@ def draw_cell(
 
 
 def cells(figures: Sequence[int], trials: int) -> pa.Table:
-    """Every cell of a run."""
+    """Return every cell of a run."""
     rows = [
         (figure, panel_index, value_index, trial)
         for figure in figures
@@ -244,7 +248,7 @@ def cells(figures: Sequence[int], trials: int) -> pa.Table:
     return pa.Table.from_arrays([pa.array(column) for column in columns], schema=CELLS)
 
 
-def workload_of(figure: int, panel: Panel, value: float) -> Workload:
+def workload_of(figure: int, panel: WildcardPanel, value: float) -> Workload:
     rules = FIGURES[figure]
     workload = Workload(wildcard_only=rules.wildcard_only, matching=rules.matching)
     kind = type(getattr(workload, panel.field))
@@ -253,8 +257,8 @@ def workload_of(figure: int, panel: Panel, value: float) -> Workload:
 
 def cell_of(
     seed: int, figure: int, panel_index: int, value_index: int, trial: int
-) -> tuple[Column, bytes, int]:
-    """What a cell draws: the filters, the published topic, and the seed of its sketches."""
+) -> tuple[TopicColumn, bytes, int]:
+    """Draw the filters, the published topic, and the seed of the sketches of a cell."""
     coordinates = [seed, figure, panel_index, value_index, trial]
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(coordinates)))
     panel = PANELS[panel_index]
@@ -262,7 +266,7 @@ def cell_of(
     return (*draw_cell(rng, workload), int(rng.integers(1 << 32)))
 
 
-def sketch_cell(method: str, filters: Column, sketch_seed: int) -> Sketch:
+def sketch_cell(method: str, filters: TopicColumn, sketch_seed: int) -> Sketch:
     return build_sketch(
         method,
         filters,
@@ -275,7 +279,7 @@ def sketch_cell(method: str, filters: Column, sketch_seed: int) -> Sketch:
 def measure_cell(
     seed: int, figure: int, panel_index: int, value_index: int, trial: int
 ) -> list[dict[str, object]]:
-    """One row per method, all of them over the same filters and topic."""
+    """Return one row per method, all over the same filters and topic."""
     filters, topic, sketch_seed = cell_of(seed, figure, panel_index, value_index, trial)
     panel = PANELS[panel_index]
     rows: list[dict[str, object]] = []
@@ -308,17 +312,17 @@ def measure_batches(batches: Iterator[pa.RecordBatch], *, seed: int) -> Iterator
 
 
 def measure(cells: "DataFrame", seed: int, partitions: int) -> "DataFrame":
-    """Cells in, one row per cell and method out.
+    """Return one row per cell and method.
 
-    Cells differ a hundredfold in work and arrive sorted, so they are dealt out again evenly.
+    Cells differ a hundredfold in work and arrive sorted, so they are redistributed evenly.
     """
     dealt = cells.repartition(partitions)
     return dealt.mapInArrow(partial(measure_batches, seed=seed), ROWS_DDL)
 
 
 def in_order(rows: "DataFrame") -> "DataFrame":
-    """Sorted, in one partition.
+    """Sort rows in one partition.
 
-    A sort over several would measure every cell twice, once to find the borders between them.
+    A sort over several partitions would measure every cell twice, once to find their borders.
     """
     return rows.repartition(1).sortWithinPartitions("figure", "panel", "value", "trial", "method")

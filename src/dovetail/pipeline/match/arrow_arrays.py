@@ -1,4 +1,4 @@
-"""Arrow columns as arrays of NumPy: lists of numbers, maps, and points made of them. No Spark."""
+"""Arrow columns as NumPy arrays: grouped values, maps, and matrices of points. No Spark."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +10,14 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
-class Lists:
-    """Numbers of some kind for each of others: offsets and values."""
+class GroupedValues:
+    """Integers in numbered groups, as flat arrays: values, and the start and count of each group.
+
+    Groups are numbered from 0.
+    """
 
     def __init__(self, of_rows: Ints, chosen: Bools, count: int) -> None:
-        """Chosen rows by what they are of, which is below the count."""
+        """Group the numbers of the chosen rows. `of_rows` has each row's group, below `count`."""
         rows = np.flatnonzero(chosen)
         order = np.argsort(of_rows[rows], kind="stable")
         self.values: Ints = rows[order]
@@ -22,14 +25,14 @@ class Lists:
         self.starts: Ints = np.cumsum(self.counts) - self.counts
 
     @classmethod
-    def of(cls, counts: Ints, values: Ints) -> "Lists":
+    def of(cls, counts: Ints, values: Ints) -> "GroupedValues":
         made = cls.__new__(cls)
         made.values, made.counts = values, counts
         made.starts = np.cumsum(counts) - counts
         return made
 
     def expand(self, wanted: Ints) -> tuple[Ints, Ints]:
-        """For each of the wanted all its values: places among the wanted, and the values."""
+        """Return all values of the wanted groups, and the position in `wanted` that each is of."""
         counts = self.counts[wanted]
         places = np.repeat(np.arange(len(wanted)), counts)
         ends = np.cumsum(counts)
@@ -37,14 +40,17 @@ class Lists:
         return places, self.values[self.starts[wanted][places] + within]
 
     def joined(self, rows: Ints, wanted: Ints) -> tuple[Ints, Ints]:
-        """The same with the row of each of the wanted."""
+        """Like `expand`, with `rows[position]` instead of the position."""
         has = self.counts[wanted] > 0
         places, values = self.expand(wanted[has])
         return rows[has][places], values
 
 
-def points_of(attributes: pa.Array, names: pa.Array) -> tuple[Floats, Bools]:
-    """A value for each row and name, NaN where it is missing; and rows that cannot be compared."""
+def point_matrix(attributes: pa.Array, names: pa.Array) -> tuple[Floats, Bools]:
+    """Return a matrix with a value for each row and name, and which rows are not comparable.
+
+    A missing value is NaN. A row with an infinite value or NaN is not comparable.
+    """
     points = np.full((len(attributes), len(names)), np.nan)
     is_bad = np.zeros(len(attributes), np.bool_)
     rows, keys, items = map_entries(attributes)
@@ -58,7 +64,7 @@ def points_of(attributes: pa.Array, names: pa.Array) -> tuple[Floats, Bools]:
 
 
 def map_entries(column: pa.Array) -> tuple[Ints, pa.Array, pa.Array]:
-    """The entries of a column of maps: rows, keys and values. A null map has none."""
+    """Return the entries of a column of maps: rows, keys and values. A null map has none."""
     lengths = pc.list_value_length(_as_lists(column)).fill_null(0)
     entries = _as_lists(column).flatten()
     rows = np.repeat(np.arange(len(column)), lengths.to_numpy(zero_copy_only=False))
@@ -66,7 +72,7 @@ def map_entries(column: pa.Array) -> tuple[Ints, pa.Array, pa.Array]:
 
 
 def _as_lists(column: pa.Array) -> pa.Array:
-    """A map is a list of pairs; Arrow computes on lists."""
+    """Cast maps to lists of pairs: Arrow computes on lists."""
     pair = pa.struct([column.type.key_field, column.type.item_field])
     return column.cast(pa.list_(pair))
 
@@ -76,7 +82,7 @@ def matrix(lists: pa.ChunkedArray, width: int) -> Floats:
 
 
 def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """One array of what may be several."""
+    """Return the chunks of a column as one array."""
     if isinstance(column, pa.Array):
         return column
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -1,16 +1,15 @@
-"""Messages x boxes on Arrow batches, with the kernels of the live cluster. No Spark.
+"""Match Arrow batches of messages with boxes, using the kernels of the live cluster. No Spark.
 
-    topics      the trie gives the filters that match each topic; a topic that comes often is
-                looked up once in a batch
-    boxes       filters with many boxes have an index of them, as a broker's have; those of filters
-                with few are compared all at once
-    texts       are looked at where a point lies in a box that asks for some
-    result      of each message the numbers of its subscriptions, ascending, each once
+    topics      the trie gives the filters that match each topic; each different topic is looked up
+                once in a batch
+    boxes       a filter with many boxes has a box index, as in a broker; the boxes of the other
+                filters are compared directly
+    texts       are compared if a point lies in a box with conditions on texts
+    result      for each message, the numbers of its subscriptions, ascending, each once
 
-A message whose topic is no topic name, or is null, matches nothing. One that has a number in its
-space that is infinite or NaN satisfies no clause, as with brokers; one that is null is missing.
-Numbers are in the column `attributes`, texts in `texts`, if there is one: a clause that asks for
-a text holds for no message without.
+A message whose topic is null or no valid name matches nothing. As in a broker, a message with an
+infinite number or NaN in its space satisfies no clause; a null counts as missing. Numbers are in
+the column `attributes`, texts in `texts`. If that is missing, no clause with a text holds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,30 +27,30 @@ from dovetail.limits import TOPIC_BYTES_MAX
 from dovetail.pipeline.match.arrow_arrays import (
     Bools,
     Floats,
+    GroupedValues,
     Ints,
-    Lists,
     matrix,
-    points_of,
+    point_matrix,
     whole,
 )
 from dovetail.pipeline.match.boxes import NO_SPACE
-from dovetail.pipeline.match.texts import TextRules
-from dovetail.topics.topic_column import Column
+from dovetail.pipeline.match.text_conditions import TextConditions
+from dovetail.topics.topic_column import TopicColumn
 from dovetail.topics.trie import FilterTrie
 
 INDEXED_MIN = 32
-"""A filter with so many boxes has an index of its own."""
+"""A filter with at least this many boxes gets an index."""
 
 PAIRS_WANTED = 1 << 20
-"""Of messages and boxes: about so many are looked at, and are in a batch, at once."""
+"""Pairs of messages and boxes to compare at once, and to return in one batch, approximately."""
 
 ROWS_FIRST = 64
 _GROWTH = 8
 _NO_NAME = r"^$|[+#\x00]"
 
 
-class Matcher:
-    """Boxes that do not change, and which of them messages match."""
+class BatchMatcher:
+    """Finds which boxes of a fixed set each message matches."""
 
     def __init__(
         self, boxes: pa.Table, spaces: Sequence[Space], indexed_min: int = INDEXED_MIN
@@ -63,10 +62,10 @@ class Matcher:
         self._owners = np.searchsorted(numbers, boxes["number"].to_numpy())
         self._words = np.zeros(-(-len(numbers) // 64), np.uint64)
         self._summary = np.zeros(-(-len(self._words) // 64), np.uint64)
-        self._entries = _Entries(whole(boxes["filter"]))
+        self._entries = _FilterTrie(whole(boxes["filter"]))
         self._rows_next = ROWS_FIRST
         space_of = boxes["space"].to_numpy()
-        self._plain = Lists(self._entries.of_rows, space_of == NO_SPACE, len(self._entries))
+        self._plain = GroupedValues(self._entries.of_rows, space_of == NO_SPACE, len(self._entries))
         self._spaces = [
             _SpaceBoxes(space, boxes, space_of == number, self._entries, self._owners, indexed_min)
             for number, space in enumerate(spaces)
@@ -74,9 +73,9 @@ class Matcher:
         ]
 
     def match(self, messages: pa.RecordBatch) -> Iterator[tuple[int, Ints, Ints]]:
-        """Parts of the batch: the first row, offsets of its rows, and subscriptions' places.
+        """Match a batch in slices. Yield the first row, the offsets of rows, and their matches.
 
-        Places are in `ids`, and ascend within a row.
+        A match is a position in `ids`. Matches ascend within a row.
         """
         start = 0
         while start < len(messages):
@@ -88,7 +87,7 @@ class Matcher:
             self._rows_next = int(np.clip(wanted, 1, _GROWTH * len(rows)))
 
     def _pairs(self, messages: pa.RecordBatch) -> Ints:
-        """Row and owner as one number each."""
+        """Return matches as row << 32 | position in `ids`."""
         of_topic, topic_of = self._entries.matching(messages["topic"])
         rows, entries = of_topic.expand(topic_of)
         in_rows, boxes = self._plain.joined(rows, entries)
@@ -99,10 +98,11 @@ class Matcher:
         return np.concatenate(found) if len(found) > 1 else found[0]
 
     def _ascending(self, keys: Ints, rows: int) -> tuple[Ints, Ints]:
-        """Owners by row, ascending, each once."""
+        """Return the offsets of rows, and their matches, ascending and each once."""
         of_keys = keys >> 32
         if (of_keys[1:] < of_keys[:-1]).any():
-            # Of several filters: each has its rows in their order, and so these are long runs.
+            # The keys are concatenated filter by filter, each sorted by row: a stable sort of such
+            # runs is fast.
             keys = np.sort(keys, kind="stable")
             of_keys = keys >> 32
         starts = np.searchsorted(of_keys, np.arange(rows + 1))
@@ -112,10 +112,10 @@ class Matcher:
         return offsets, places[:last]
 
 
-def arrays(
-    matcher: Matcher, messages: pa.RecordBatch, id_type: pa.DataType
+def match_arrays(
+    matcher: BatchMatcher, messages: pa.RecordBatch, id_type: pa.DataType
 ) -> Iterator[pa.RecordBatch]:
-    """A row for each message: `message`, and the ids of its `subscriptions`."""
+    """Yield a row for each message: `message`, and the ids of its `subscriptions`."""
     for start, offsets, places in matcher.match(messages):
         found = pa.ListArray.from_arrays(
             pa.array(offsets, pa.int32()), matcher.ids.take(pa.array(places))
@@ -126,10 +126,10 @@ def arrays(
         )
 
 
-def pairs(
-    matcher: Matcher, messages: pa.RecordBatch, id_type: pa.DataType
+def match_pairs(
+    matcher: BatchMatcher, messages: pa.RecordBatch, id_type: pa.DataType
 ) -> Iterator[pa.RecordBatch]:
-    """A row for each `message` and `subscription` that match."""
+    """Yield a row for each `message` and `subscription` that match."""
     for start, offsets, places in matcher.match(messages):
         rows = np.repeat(np.arange(start, start + len(offsets) - 1), np.diff(offsets))
         yield pa.RecordBatch.from_arrays(
@@ -141,22 +141,22 @@ def pairs(
         )
 
 
-class _Entries:
-    """The different filters, numbered, in a trie."""
+class _FilterTrie:
+    """The distinct filters, numbered, in a trie."""
 
     def __init__(self, filters: pa.Array) -> None:
         coded = filters.dictionary_encode()
         self.of_rows: Ints = coded.indices.to_numpy().astype(np.int64)
         self._count = len(coded.dictionary)
         self._trie: FilterTrie[int] = FilterTrie()
-        for number, topic_filter in enumerate(Column.of_arrow(coded.dictionary)):
+        for number, topic_filter in enumerate(TopicColumn.of_arrow(coded.dictionary)):
             self._trie[topic_filter] = number
 
     def __len__(self) -> int:
         return self._count
 
-    def matching(self, topics: pa.Array) -> tuple[Lists, Ints]:
-        """For each different topic its entries, and for each row which topic it has."""
+    def matching(self, topics: pa.Array) -> tuple[GroupedValues, Ints]:
+        """Return the matching filters of each distinct topic, and the topic number of each row."""
         coded = topics.dictionary_encode()
         names = coded.dictionary
         topic_of = coded.indices.fill_null(len(names)).to_numpy().astype(np.int64)
@@ -166,21 +166,25 @@ class _Entries:
             pc.greater(pc.binary_length(names), TOPIC_BYTES_MAX),
         )
         valid = np.flatnonzero(~is_none.to_numpy(zero_copy_only=False))
-        matched, numbers = self._trie.match_column(Column.of_arrow(names.take(pa.array(valid))))
+        matched, numbers = self._trie.match_column(
+            TopicColumn.of_arrow(names.take(pa.array(valid)))
+        )
         counts[valid] = matched
-        # Numbers of filters that never go are the order in which they came. A number may be there
-        # twice where hashes of prefixes collide.
-        found = Lists.of(counts, numbers.astype(np.int64))
-        return _without_twins(found), topic_of
+        # No filter is ever removed, so filters are numbered in the order in which they came. A
+        # number may occur twice if hashes of prefixes collide.
+        found = GroupedValues.of(counts, numbers.astype(np.int64))
+        return _without_duplicates(found), topic_of
 
 
-def _without_twins(lists: Lists) -> Lists:
+def _without_duplicates(lists: GroupedValues) -> GroupedValues:
     owners = np.repeat(np.arange(len(lists.counts)), lists.counts)
     keys = owners << 32 | lists.values
     unique = np.unique(keys)
     if len(unique) == len(keys):
         return lists
-    return Lists.of(np.bincount(unique >> 32, minlength=len(lists.counts)), unique & 0xFFFF_FFFF)
+    return GroupedValues.of(
+        np.bincount(unique >> 32, minlength=len(lists.counts)), unique & 0xFFFF_FFFF
+    )
 
 
 class _SpaceBoxes:
@@ -191,7 +195,7 @@ class _SpaceBoxes:
         space: Space,
         boxes: pa.Table,
         chosen: Bools,
-        entries: _Entries,
+        entries: _FilterTrie,
         owners: Ints,
         indexed_min: int,
     ) -> None:
@@ -203,31 +207,31 @@ class _SpaceBoxes:
         self._lows = matrix(boxes["lows"].take(wanted), dimensions)
         self._highs = matrix(boxes["highs"].take(wanted), dimensions)
         self._open = np.isneginf(self._lows) & np.isposinf(self._highs)
-        self._texts = TextRules(whole(boxes["texts"].take(wanted)))
+        self._texts = TextConditions(whole(boxes["texts"].take(wanted)))
         of_boxes = entries.of_rows[rows]
         counts = np.bincount(of_boxes, minlength=len(entries))
-        self._wanting = counts > 0
-        self._few = Lists(of_boxes, counts[of_boxes] < indexed_min, len(entries))
+        self._has_boxes = counts > 0
+        self._few = GroupedValues(of_boxes, counts[of_boxes] < indexed_min, len(entries))
         self._is_indexed = counts >= indexed_min
-        self._indexed: dict[int, _Indexed] = {}
+        self._indexed: dict[int, _FilterIndex] = {}
         low = [one.low for one in space.dimensions]
         high = [one.high for one in space.dimensions]
-        many = Lists(of_boxes, counts[of_boxes] >= indexed_min, len(entries))
+        many = GroupedValues(of_boxes, counts[of_boxes] >= indexed_min, len(entries))
         for entry in np.flatnonzero(self._is_indexed).tolist():
             own = many.values[many.starts[entry] :][: many.counts[entry]]
             index = BoxIndex(low, high)
             slots = index.insert(self._lows[own], self._highs[own])
             box_at = np.zeros(int(slots.max()) + 1, np.int64)
             box_at[slots] = own
-            self._indexed[entry] = _Indexed(index, box_at, self._owners[box_at])
+            self._indexed[entry] = _FilterIndex(index, box_at, self._owners[box_at])
 
     def matching(self, messages: pa.RecordBatch, rows: Ints, entries: Ints) -> list[Ints]:
-        """Of these rows and the entries that their topics match: rows and owners as numbers."""
-        wanted = self._wanting[entries]
+        """Return the matches among these pairs of rows and filters, as row << 32 | owner."""
+        wanted = self._has_boxes[entries]
         rows, entries = rows[wanted], entries[wanted]
         if not len(rows):
             return []
-        points, is_bad = points_of(messages["attributes"], self._names)
+        points, is_bad = point_matrix(messages["attributes"], self._names)
         if is_bad.any():
             kept = ~is_bad[rows]
             rows, entries = rows[kept], entries[kept]
@@ -245,7 +249,7 @@ class _SpaceBoxes:
     def _in_few(
         self, messages: pa.RecordBatch, points: Floats, rows: Ints, entries: Ints
     ) -> Iterator[Ints]:
-        """All boxes of these entries, so many at once as fit."""
+        """Compare all boxes of filters without an index, in slices of bounded size."""
         has = self._few.counts[entries] > 0
         rows, entries = rows[has], entries[has]
         ends = np.cumsum(self._few.counts[entries])
@@ -282,8 +286,8 @@ class _SpaceBoxes:
                 yield np.repeat(own << 32, matched) | owner_at[slots]
 
 
-class _Indexed(NamedTuple):
-    """The boxes of one filter; of each slot its box, and whose that is."""
+class _FilterIndex(NamedTuple):
+    """The index of one filter's boxes. By slot of the index: its box, and the owner of the box."""
 
     boxes: BoxIndex
     box_at: Ints

@@ -1,11 +1,12 @@
-"""Subscriptions as boxes: what a table of filters and where-clauses means, row by row. No Spark.
+"""Convert subscriptions (filters and where-clauses) to rows of boxes. No Spark.
 
-A subscription without a clause is one row without borders. One with a clause is a row for each
-of its boxes, with the number of its space and the borders in the space's order. What a broker
-would refuse at SUBSCRIBE is refused here with the same words, and names the subscription.
+A subscription without a clause becomes one row without borders. A subscription with a clause
+becomes a row for each of its boxes, with the number of its space and the borders in the order of
+the space's dimensions. A subscription that a broker would refuse is refused here with the same
+words, and the error names it.
 
-A shared subscription counts by the filter behind its group: which member gets a message is for
-brokers to decide.
+A shared subscription counts with the filter behind its group. Brokers choose the member that gets a
+message.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,19 +14,19 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
-from dovetail.attributes.clauses import check_request
+from dovetail.attributes.clauses import check_requested_filter
 from dovetail.attributes.space import Box, Space
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.errors import ClientError, DovetailError
 from dovetail.topics.names import split_shared
 
 NO_SPACE = -1
 _READ_MAX = 1 << 16
-"""Of clauses that were read, so many are remembered: large sets have the same ones again."""
+"""Parsed clauses to remember: large sets have many equal clauses."""
 
 
-class RefusedError(DovetailError):
-    """A subscription that cannot be."""
+class SubscriptionRefusedError(DovetailError):
+    """A subscription that a broker would refuse."""
 
 
 def boxes_schema(id_type: pa.DataType) -> pa.Schema:
@@ -48,21 +49,24 @@ BOXES_DDL = (
 )
 
 
-class Reader:
-    """Filters and clauses to boxes, in these spaces."""
+class BoxReader:
+    """Converts filters and clauses to boxes of these spaces."""
 
     def __init__(self, spaces: Sequence[Space]) -> None:
-        self._spaces = Spaces(spaces)
+        self._spaces = SpaceRegistry(spaces)
         self._number_of = {space.name: number for number, space in enumerate(spaces)}
         self._read: dict[tuple[str, str | None], tuple[str, int, tuple[Box, ...]]] = {}
 
     def read(self, topic_filter: str, where: str | None) -> tuple[str, int, tuple[Box, ...]]:
-        """The plain filter, the space's number and the boxes; a ClientError says what is wrong."""
+        """Return the plain filter, the space's number and the boxes.
+
+        A ClientError says what is wrong with the subscription.
+        """
         known = self._read.get((topic_filter, where))
         if known is not None:
             return known
-        check_request(topic_filter)
-        plain, text = self._spaces.read(topic_filter, where)
+        check_requested_filter(topic_filter)
+        plain, text = self._spaces.parse_subscription(topic_filter, where)
         shared = split_shared(plain)
         inner = plain if shared is None else shared.filter
         meaning: tuple[str, int, tuple[Box, ...]] = inner, NO_SPACE, ()
@@ -75,7 +79,7 @@ class Reader:
         return meaning
 
     def boxes(self, subscriptions: pa.RecordBatch) -> pa.RecordBatch:
-        """Columns `number`, `id`, `filter` and `where` to rows of boxes."""
+        """Convert rows with `number`, `id`, `filter` and `where` to rows of boxes."""
         rows: list[int] = []
         filters: list[str] = []
         numbers: list[int] = []
@@ -86,11 +90,13 @@ class Reader:
         for row, (topic_filter, where) in enumerate(given):
             try:
                 if topic_filter is None:
-                    raise RefusedError("it has no topic filter.")
+                    raise SubscriptionRefusedError("it has no topic filter.")
                 inner, space, found = self.read(topic_filter, where)
-            except (ClientError, RefusedError) as error:
+            except (ClientError, SubscriptionRefusedError) as error:
                 named = subscriptions["id"][row].as_py()
-                raise RefusedError(f"subscription {named!r} cannot be used: {error}") from None
+                raise SubscriptionRefusedError(
+                    f"subscription {named!r} cannot be used: {error}"
+                ) from None
             for box in found or (None,):
                 rows.append(row)
                 filters.append(inner)
@@ -113,13 +119,13 @@ class Reader:
 def read_batches(
     batches: Iterable[pa.RecordBatch], *, spaces: Sequence[Space]
 ) -> Iterator[pa.RecordBatch]:
-    reader = Reader(spaces)
+    reader = BoxReader(spaces)
     for batch in batches:
         yield reader.boxes(batch)
 
 
 def boxes_of(subscriptions: pa.Table, spaces: Sequence[Space]) -> pa.Table:
-    """The same of a whole table with `id`, `filter` and `where`."""
+    """Convert a whole table with `id`, `filter` and `where`."""
     numbered = subscriptions.append_column("number", pa.array(range(len(subscriptions))))
     schema = boxes_schema(subscriptions.schema.field("id").type)
     return pa.Table.from_batches(

@@ -1,4 +1,4 @@
-"""Matching in bulk: DataFrames of messages and of subscriptions to a DataFrame of who gets what.
+"""Match in bulk: a DataFrame of messages and one of subscriptions to a DataFrame of deliveries.
 
     from dovetail.pipeline.match.bulk import match
     match(messages, subscriptions, spaces=spaces_of("dovetail.toml"))
@@ -6,19 +6,20 @@
 messages        `id`, `topic`, `attributes` (map of string to double), maybe `texts` (map of string
                 to string); other columns are left alone
 subscriptions   `id`, `filter`, and maybe `where`, which may be null
-result          `message` and `subscriptions`, an array of ids: a row for each message, also for
-                those that nobody wants; or `message` and `subscription`, a row for each pair
+result          `message` and `subscriptions`, an array of ids: a row for each message, also where
+                no subscription matches; or `message` and `subscription`, a row for each pair
 
-Subscriptions are read when `match` is called, messages when the result is used. Nothing here needs
-more than DataFrames have, so it is the same under classic Spark and Spark Connect. What a task
-needs to know travels inside its function; workers keep it from task to task.
+`match` reads subscriptions when it is called, and messages when the result is used. This module
+uses nothing but DataFrames, so it works the same under classic Spark and Spark Connect. The
+function of a task carries the boxes that the task needs; workers keep their index from task to
+task.
 """
 
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,20 +29,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, DoubleType, MapType, NumericType, StringType
 
+from dovetail.archive.arrow_stream import pack, unpack
 from dovetail.attributes.declaration import declared_spaces
 from dovetail.attributes.space import Space
 from dovetail.errors import ConfigError
-from dovetail.pipeline.match.batch_matcher import Matcher, arrays, pairs
-from dovetail.pipeline.match.boxes import BOXES_DDL, RefusedError, read_batches
-from dovetail.pipeline.match.spread import match_spread
+from dovetail.pipeline.match.batch_matcher import BatchMatcher, match_arrays, match_pairs
+from dovetail.pipeline.match.boxes import BOXES_DDL, SubscriptionRefusedError, read_batches
+from dovetail.pipeline.match.distributed_match import match_spread
+from dovetail.pipeline.match.index_cache import IndexCache
 from dovetail.settings import load_settings
 
 BOXES_SHIPPED_MAX = 500_000
-"""A set of subscriptions with at most so many boxes goes to every worker."""
+"""A set of subscriptions with at most this many boxes goes to every worker."""
 
 _TASKS_USUAL = "spark.sql.shuffle.partitions"
-_MATCHERS_KEPT = 2
-"""By a worker process. A second one is for a query that begins while another is ending."""
+
+_matchers: IndexCache[BatchMatcher] = IndexCache(2)
+"""In a worker process. The second one is for a query that begins while another one ends."""
 
 
 def spaces_of(config: str | Path) -> tuple[Space, ...]:
@@ -60,8 +64,8 @@ def match(
 ) -> DataFrame:
     """Which subscriptions each message matches.
 
-    More boxes than `boxes_shipped_max` are cut into about so many `tasks`, which are as many as
-    `spark.sql.shuffle.partitions` if nothing is said.
+    More boxes than `boxes_shipped_max` are cut into about `tasks` tasks. The default is
+    `spark.sql.shuffle.partitions`.
     """
     return prepare(
         messages,
@@ -73,11 +77,12 @@ def match(
     ).found
 
 
-class Prepared(NamedTuple):
-    """What is found when it is asked for; and in how many tasks, where that was planned."""
+class MatchResult(NamedTuple):
+    """The matches, which Spark computes when they are used."""
 
     found: DataFrame
     tasks: int | None
+    """How many tasks they take; None if that was not planned."""
 
 
 def prepare(
@@ -88,25 +93,25 @@ def prepare(
     as_pairs: bool,
     boxes_shipped_max: int = BOXES_SHIPPED_MAX,
     tasks: int | None = None,
-) -> Prepared:
-    """The same, for who shows how far it is."""
+) -> MatchResult:
+    """Like `match`, and return the number of tasks as well, for a progress bar."""
     known = tuple(spaces)
-    # What messages lack is said before subscriptions are read.
-    wanted = known_messages(messages, known)
+    # Check the columns of messages before the subscriptions are read.
+    wanted = message_columns(messages, known)
     boxes = read_boxes(subscriptions, spaces=known, boxes_shipped_max=boxes_shipped_max)
     return match_boxes(wanted, boxes, as_pairs=as_pairs, tasks=tasks)
 
 
-class Boxes(NamedTuple):
-    """Subscriptions that have been read, to be matched with as often as one likes."""
+class SubscriptionBoxes(NamedTuple):
+    """Subscriptions that have been read as boxes, for any number of matches."""
 
     frame: DataFrame
-    """Of boxes (boxes.py)."""
-    here: pa.Table
-    """All of them; of a set that is cut, those without borders."""
+    """The boxes (boxes.py)."""
+    local: pa.Table
+    """All boxes, in this process. If the set is cut: those without borders."""
     spaces: tuple[Space, ...]
     packed: bytes | None
-    """`here`, for the way to workers. None: the set is so large that it is cut."""
+    """`local`, packed for workers. None: the set is so large that it is cut."""
 
 
 def read_boxes(
@@ -114,93 +119,79 @@ def read_boxes(
     *,
     spaces: Iterable[Space],
     boxes_shipped_max: int = BOXES_SHIPPED_MAX,
-) -> Boxes:
-    """A RefusedError names the first subscription that cannot be."""
+) -> SubscriptionBoxes:
+    """Read subscriptions. A SubscriptionRefusedError names the first invalid one."""
     known = tuple(spaces)
-    frame = known_boxes(subscriptions, known)
-    with refusals():
-        here = frame.limit(boxes_shipped_max + 1).toArrow()
-        if len(here) > boxes_shipped_max and known:
-            return Boxes(frame, frame.where("space < 0").toArrow(), known, None)
-        if len(here) > boxes_shipped_max:
-            here = frame.toArrow()
-    return Boxes(frame, here, known, packed(here))
+    frame = subscription_boxes(subscriptions, known)
+    with subscription_errors():
+        local = frame.limit(boxes_shipped_max + 1).toArrow()
+        if len(local) > boxes_shipped_max and known:
+            return SubscriptionBoxes(frame, frame.where("space < 0").toArrow(), known, None)
+        if len(local) > boxes_shipped_max:
+            local = frame.toArrow()
+    return SubscriptionBoxes(frame, local, known, pack(local))
 
 
 def match_boxes(
-    messages: DataFrame, boxes: Boxes, *, as_pairs: bool, tasks: int | None = None
-) -> Prepared:
-    """With subscriptions that have been read."""
-    wanted = known_messages(messages, boxes.spaces)
+    messages: DataFrame, boxes: SubscriptionBoxes, *, as_pairs: bool, tasks: int | None = None
+) -> MatchResult:
+    """Match messages with subscriptions that have been read."""
+    wanted = message_columns(messages, boxes.spaces)
     result = _result(wanted, boxes.frame, as_pairs)
     if boxes.packed is None:
-        with refusals():
+        with subscription_errors():
             found, planned = match_spread(
                 wanted,
                 boxes.frame,
                 boxes.spaces,
                 tasks=tasks or int(messages.sparkSession.conf.get(_TASKS_USUAL) or 1),
-                plain=boxes.here,
+                plain=boxes.local,
                 as_pairs=as_pairs,
                 result=result,
             )
-        return Prepared(found, planned)
-    shipped = Shipped(boxes.packed, boxes.spaces)
+        return MatchResult(found, planned)
+    shipped = PackedBoxes(boxes.packed, boxes.spaces)
     do = partial(match_batches, shipped=shipped, as_pairs=as_pairs)
-    return Prepared(wanted.mapInArrow(do, result), None)
+    return MatchResult(wanted.mapInArrow(do, result), None)
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
-    """What a worker has against a subscription comes out as it was said there."""
+def subscription_errors() -> Iterator[None]:
+    """Raise a worker's SubscriptionRefusedError here, with its own words."""
     try:
         yield
     except PySparkException as error:
-        _, name, said = str(error).partition(f"{RefusedError.__name__}: ")
+        _, name, said = str(error).partition(f"{SubscriptionRefusedError.__name__}: ")
         if not name:
             raise
-        # Spark Connect has Java's trace behind it.
-        raise RefusedError(re.split(r"\n\s*SQLSTATE|\n\nJVM", said)[0].rstrip()) from error
+        # Spark Connect appends Java's trace.
+        raise SubscriptionRefusedError(
+            re.split(r"\n\s*SQLSTATE|\n\nJVM", said)[0].rstrip()
+        ) from error
 
 
-class Shipped(NamedTuple):
-    """Boxes on their way to a worker."""
+class PackedBoxes(NamedTuple):
+    """Boxes as a task carries them to a worker."""
 
     boxes: bytes
     spaces: tuple[Space, ...]
 
 
 def match_batches(
-    batches: Iterable[pa.RecordBatch], *, shipped: Shipped, as_pairs: bool
+    batches: Iterable[pa.RecordBatch], *, shipped: PackedBoxes, as_pairs: bool
 ) -> Iterator[pa.RecordBatch]:
-    """What a task does."""
+    """Match the messages of one task."""
     digest = hashlib.blake2b(shipped.boxes, digest_size=16).digest()
-    matcher = _kept_matcher(digest, _Held(shipped))
-    answer = pairs if as_pairs else arrays
+    matcher = _matchers.get(
+        (digest, shipped.spaces), lambda: BatchMatcher(unpack(shipped.boxes), shipped.spaces)
+    )
+    answer = match_pairs if as_pairs else match_arrays
     for batch in batches:
         yield from answer(matcher, batch, matcher.ids.type)
 
 
-class _Held:
-    """Boxes that a cache does not look at: their digest is what it goes by."""
-
-    def __init__(self, shipped: Shipped) -> None:
-        self.shipped = shipped
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Held) and self.shipped.spaces == other.shipped.spaces
-
-    def __hash__(self) -> int:
-        return 0
-
-
-@lru_cache(_MATCHERS_KEPT)
-def _kept_matcher(_digest: bytes, held: _Held) -> Matcher:
-    return Matcher(unpacked(held.shipped.boxes), held.shipped.spaces)
-
-
-def known_boxes(subscriptions: DataFrame, spaces: Sequence[Space]) -> DataFrame:
-    """Subscriptions as boxes (boxes.py)."""
+def subscription_boxes(subscriptions: DataFrame, spaces: Sequence[Space]) -> DataFrame:
+    """Return the rows of boxes (boxes.py) of these subscriptions."""
     _need(subscriptions, "subscriptions", "id", None)
     _need(subscriptions, "subscriptions", "filter", StringType())
     where = sql.lit(None).cast("string").alias("where")
@@ -214,8 +205,8 @@ def known_boxes(subscriptions: DataFrame, spaces: Sequence[Space]) -> DataFrame:
     return numbered.mapInArrow(partial(read_batches, spaces=spaces), ddl)
 
 
-def known_messages(messages: DataFrame, spaces: Sequence[Space]) -> DataFrame:
-    """The columns that are looked at."""
+def message_columns(messages: DataFrame, spaces: Sequence[Space]) -> DataFrame:
+    """Return the columns of messages that matching reads."""
     _need(messages, "messages", "id", None)
     _need(messages, "messages", "topic", StringType())
     columns = [sql.col("id"), sql.col("topic")]
@@ -232,7 +223,7 @@ def known_messages(messages: DataFrame, spaces: Sequence[Space]) -> DataFrame:
 
 
 def _need(frame: DataFrame, noun: str, name: str, wanted: DataType | None) -> DataType:
-    """The type of a column, or a ConfigError that says what is wrong with it."""
+    """Return the type of a column. A ConfigError says what is wrong with it."""
     if name not in frame.columns:
         there = ", ".join(frame.columns) or "none"
         raise ConfigError(
@@ -250,7 +241,7 @@ def _need(frame: DataFrame, noun: str, name: str, wanted: DataType | None) -> Da
 
 
 def _fits(given: DataType, wanted: DataType) -> bool:
-    """Apart from what may be null, and from kinds of numbers."""
+    """Compare types, whatever may be null and whatever kind of number it is."""
     if isinstance(given, MapType) and isinstance(wanted, MapType):
         return _fits(given.keyType, wanted.keyType) and _fits(given.valueType, wanted.valueType)
     if isinstance(wanted, DoubleType):
@@ -264,16 +255,3 @@ def _result(messages: DataFrame, boxes: DataFrame, as_pairs: bool) -> str:
     if as_pairs:
         return f"message {message}, subscription {subscription}"
     return f"message {message}, subscriptions array<{subscription}>"
-
-
-def packed(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
-
-
-def unpacked(packed: bytes) -> pa.Table:
-    return pa.ipc.open_stream(packed).read_all()

@@ -1,9 +1,8 @@
-"""`match` from options to files: tables are read, matched, and the answer appears whole.
+"""`dovetail match`: read tables, match them, and write a result that appears whole.
 
-What can be refused is refused before Spark starts. What is there already is never replaced: local
-results are written beside their place and moved there at the end (pipeline/spark/output_folder.py);
-elsewhere Spark's own writer does as much as the storage can, and marks a whole result with a file
-`_SUCCESS`.
+Wrong options are refused before Spark starts. An existing result is never replaced. A local result
+is written to a hidden folder and renamed at the end (pipeline/spark/output_folder.py). Elsewhere
+Spark's own writer does what the storage allows, and marks a complete result with a file `_SUCCESS`.
 """
 
 import os
@@ -34,14 +33,13 @@ from dovetail.pipeline.spark.table_files import (
 from dovetail.process import terminal
 
 TASKS_PER_CORE = 4
-"""Where a table comes in fewer parts than there are cores, it is dealt out again into so many."""
-
+"""A table with fewer partitions than there are cores is repartitioned into this many."""
 
 TASKS_CUT_PER_CORE = 16
-"""Where a large set of subscriptions is cut."""
+"""Tasks per core if a large set of subscriptions is cut."""
 
 
-class Counts(NamedTuple):
+class MatchCounts(NamedTuple):
     """Rows in and rows out."""
 
     messages: int
@@ -59,7 +57,7 @@ def match_files(
     config: Path | None = None,
     master: str | None = None,
 ) -> None:
-    """Who would have got which message, from files to files."""
+    """Write which subscriptions match each message, from files to files."""
     if master is not None:
         check_master(master)
     spaces = () if config is None else spaces_of(config)
@@ -78,7 +76,7 @@ def match_files(
             given = given.repartition(tasks)
         console.print("Reading subscriptions")
         wanted = read_subscriptions(spark, subscriptions)
-        # Not on the way: a large set is not read to its end at first.
+        # Counted separately: matching does not read a large set to its end at first.
         wanted_count = wanted.count()
         prepared = prepare(
             _counted(given, seen["messages"]),
@@ -96,7 +94,7 @@ def match_files(
         rows = seen["out"].get["rows"]
         if isinstance(target, Path):
             check_all_there(target, rows, out)
-        counts = Counts(
+        counts = MatchCounts(
             seen["messages"].get["rows"],
             wanted_count,
             rows,
@@ -108,7 +106,7 @@ def match_files(
 def _write(
     spark: SparkSession, found: DataFrame, target: str | Path, tasks: int, console: Console
 ) -> None:
-    # The folder for a local result is there, and empty.
+    # The folder for a local result exists already, and is empty.
     mode = "append" if isinstance(target, Path) else "errorifexists"
     where = local(target) if isinstance(target, Path) else target
     with show_progress(spark, "Matching", tasks, console):
@@ -116,7 +114,7 @@ def _write(
 
 
 def check_all_there(folder: Path, rows: int, out: str) -> None:
-    """Workers and servers that do not share this machine's disk write to their own."""
+    """Raise an error if rows are missing here: workers without this disk wrote to their own."""
     there = sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
     if there != rows:
         raise DovetailError(
@@ -132,7 +130,7 @@ def _counted(frame: DataFrame, seen: Observation) -> DataFrame:
 
 @contextmanager
 def _result(out: str) -> Iterator[str | Path]:
-    """Where to write to, which becomes `out` if all goes well."""
+    """Yield where to write. It becomes `out` if the block succeeds."""
     if "://" in out:
         yield out
         return
@@ -146,7 +144,7 @@ def _result(out: str) -> Iterator[str | Path]:
         yield folder
 
 
-def summary(counts: Counts, seconds: float, out: str) -> str:
+def summary(counts: MatchCounts, seconds: float, out: str) -> str:
     where = out if "://" in out else Path(out).absolute()
     return "\n".join(
         [

@@ -2,14 +2,14 @@
 
 Read in this order:
 
-    job.py          options to files: the edge
+    job.py          options to files
     statistics.py   count messages and subscriptions on Spark: DataFrame to DataFrame
-    counts.py       these counts, bounded, as Python objects
+    counts.py       collect these counts from Spark as Python objects of bounded size
     planner.py      counts to a plan
     dimensions.py   which dimensions to search
     placement.py    places for matchers
     borders.py      cut one dimension evenly
-    load.py         what matchers would have to do
+    load.py         estimate the load of matchers
     queue_model.py  at which rate a queue grows
     cost.py         what a point costs a matcher on this machine
     document.py     the plan as JSON

@@ -1,14 +1,13 @@
-"""Where to cut one dimension, so that the busiest of its segments has as little work as can be.
+"""Cut one dimension so that the busiest of its segments has as little work as possible. No Spark.
 
-No Spark. A dimension is a row of fine *cells*, between edges. A segment is some cells beside each
-other, and its work is
+A dimension is a row of fine *cells* between edges. A segment is a range of cells, and its work is
 
     seconds of its points  +  box_seconds x its points x the boxes that overlap it
 
-which is what a matcher spends on what it is asked along this dimension (load.py). Of two
-segments, one within the other, the inner one never has more work. So the least bound that so many
-segments can keep is found by halving: for a bound, each segment is as long as it may be. Within
-that bound the segments are then made as even as they go.
+A matcher spends that on questions along this dimension (load.py). A segment within another one
+never has more work. So bisection finds the least bound that the segments can keep: for a given
+bound, each segment is made as long as possible. Within the least bound, segments are then made as
+even as possible.
 """
 
 from dataclasses import dataclass
@@ -23,18 +22,19 @@ _HALVINGS = 60
 
 
 @dataclass(frozen=True)
-class Cells:
-    """One dimension: what there is in each cell. `edges` has one more, and rises."""
+class DimensionCells:
+    """The points and boxes in each cell of one dimension."""
 
     edges: Floats
+    """Ascending; one more than there are cells."""
     points: Floats
-    """That are asked along this dimension."""
+    """Points that are asked along this dimension."""
     seconds: Floats
-    """Of these, apart from what boxes cost."""
+    """The cost of these points, without the cost of boxes."""
     begins: Floats
     """Boxes whose range begins in the cell."""
     ends: Floats
-    """Boxes of which it is the last cell."""
+    """Boxes whose range ends in the cell."""
     box_seconds: float = 0.0
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class Cells:
 
     @cached_property
     def _sums(self) -> tuple[list[float], list[float], list[float], list[float]]:
-        """Of all cells before each."""
+        """Sums over all cells before each cell."""
         points, seconds, begins, ends = (
             np.concatenate(([0.0], np.cumsum(one))).tolist()
             for one in (self.points, self.seconds, self.begins, self.ends)
@@ -50,14 +50,17 @@ class Cells:
         return points, seconds, begins, ends
 
     def work(self, first: int, last: int) -> float:
-        """Of the cells from `first` on and before `last`."""
+        """Return the work of the cells from `first` on and before `last`."""
         points, seconds, begins, ends = self._sums
         count = points[last] - points[first]
         boxes = begins[last] - ends[first]
         return seconds[last] - seconds[first] + self.box_seconds * count * boxes
 
     def longest(self, first: int, bound: float) -> int:
-        """Where a segment ends that begins there and keeps the bound; `first` if none does."""
+        """Return the end of the longest segment from `first` that keeps the bound.
+
+        `first` if no segment does.
+        """
         low, high = first, len(self)
         while low < high:
             middle = (low + high + 1) // 2
@@ -68,7 +71,7 @@ class Cells:
         return low
 
     def segments_within(self, bound: float, most: int) -> int:
-        """How many keep the bound; one more than `most` if those do not."""
+        """Return how many segments keep the bound, or `most` + 1 if `most` are not enough."""
         count = first = 0
         while first < len(self) and count <= most:
             count += 1
@@ -79,8 +82,8 @@ class Cells:
         return count
 
 
-def least_bound(cells: Cells, segments: int) -> float:
-    """The least that the busiest of so many segments can have."""
+def least_bound(cells: DimensionCells, segments: int) -> float:
+    """Return the least work that the busiest of this many segments can have."""
     low = max((cells.work(place, place + 1) for place in range(len(cells))), default=0.0)
     high = cells.work(0, len(cells))
     if cells.segments_within(low, segments) <= segments:
@@ -96,11 +99,11 @@ def least_bound(cells: Cells, segments: int) -> float:
     return high
 
 
-def cut(cells: Cells, segments: int) -> list[int]:
-    """Where each segment begins, as cells; the first is 0. There are at least as many cells."""
+def cut_evenly(cells: DimensionCells, segments: int) -> list[int]:
+    """Return the first cell of each segment, beginning with 0. Needs at least as many cells."""
     assert len(cells) >= segments
     bound = least_bound(cells, segments)
-    # Segments that the rest needs, from each cell on.
+    # The number of segments needed from each cell on.
     needed = [0] * (len(cells) + 1)
     for first in range(len(cells) - 1, -1, -1):
         needed[first] = 1 + needed[max(cells.longest(first, bound), first + 1)]
@@ -117,8 +120,8 @@ def cut(cells: Cells, segments: int) -> list[int]:
     return begins
 
 
-def _nearest(cells: Cells, first: int, share: float) -> int:
-    """The end at which a segment's work is nearest to this."""
+def _nearest(cells: DimensionCells, first: int, share: float) -> int:
+    """Return the end at which a segment's work is nearest to `share`."""
     under = max(cells.longest(first, share), first + 1)
     over = min(under + 1, len(cells))
     is_nearer = cells.work(first, over) - share < share - cells.work(first, under)
@@ -126,7 +129,7 @@ def _nearest(cells: Cells, first: int, share: float) -> int:
 
 
 def edges_of(values: Floats, low: float, high: float, cells: int) -> Floats:
-    """Edges such that cells have about as many values each; a value that is frequent has its own.
+    """Return edges of cells with about equally many values. A frequent value gets its own cell.
 
     Values beyond the bounds are in the first and the last cell.
     """
@@ -143,15 +146,15 @@ def edges_of(values: Floats, low: float, high: float, cells: int) -> Floats:
 
 
 def cell_of(edges: Floats, values: Floats) -> npt.NDArray[np.int64]:
-    """Of each value; those beyond the edges are in the first and the last."""
+    """Return each value's cell. Values beyond the edges are in the first and the last cell."""
     return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
 
 
 def begins_and_ends(edges: Floats, lows: Floats, highs: Floats) -> tuple[Floats, Floats]:
-    """Of boxes, by cell: as `Cells` has them."""
+    """Count the begins and the ends of boxes by cell, as `DimensionCells` has them."""
     count = len(edges) - 1
     begins = np.bincount(cell_of(edges, lows), minlength=count)
-    # One that ends at an edge does not reach the cell that begins there.
+    # A box that ends at an edge does not reach the cell that begins there.
     last = np.clip(np.searchsorted(edges, highs, side="left") - 1, 0, count - 1)
     ends = np.bincount(last, minlength=count)
     return begins.astype(np.float64), ends.astype(np.float64)

@@ -1,7 +1,6 @@
 """Charts of a plan, as SVG text (pipeline/report/line_chart.py).
 
-Along a dimension: where values and boxes lie, and where segments begin. Of matchers: how much each
-has to do.
+One shows values, boxes and segment borders along a dimension, the other one the work of matchers.
 """
 
 from collections.abc import Sequence
@@ -18,21 +17,21 @@ from dovetail.pipeline.report.line_chart import (
     RIGHT,
     TOP,
     WIDTH,
-    Area,
     Axis,
+    PlotArea,
     value_axis,
 )
 
 BINS = 96
 SHOWN_SHARE = 0.998
-"""Of the publications: a chart goes over the values where these are."""
+"""A chart covers the values of this share of the publications."""
 
 POINTS, BOXES, EVEN, PLANNED = 2, 1, 0, 3
 """Styles of the page."""
 
 
 def dimension_chart(one: DimensionFigures) -> str:
-    """Publications and boxes by value; what even and planned borders cut out of them."""
+    """Draw publications and boxes by value, with even and planned borders."""
     low, high = _shown(one)
     points, boxes = _binned(one, low, high)
     middle = (np.linspace(low, high, BINS + 1)[:-1] + (high - low) / BINS / 2).tolist()
@@ -40,7 +39,7 @@ def dimension_chart(one: DimensionFigures) -> str:
     ticks = tuple(
         tick for tick in (step * number for number in range(-400, 401)) if low <= tick <= high
     )
-    area = Area(Axis(low, high, ticks, log=False), Axis(0.0, 1.0, (0.0, 0.5, 1.0), log=False))
+    area = PlotArea(Axis(low, high, ticks, log=False), Axis(0.0, 1.0, (0.0, 0.5, 1.0), log=False))
     title = f"Publications and boxes along {one.name}"
     parts = area.begin(title, one.name, "of the most")
     base, half = HEIGHT - BOTTOM, TOP + (HEIGHT - BOTTOM - TOP) / 8
@@ -55,7 +54,7 @@ def dimension_chart(one: DimensionFigures) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def _line(area: Area, value: float, top: float, base: float, style: int, note: str) -> str:
+def _line(area: PlotArea, value: float, top: float, base: float, style: int, note: str) -> str:
     at = f"{area.x(value):.1f}"
     return (
         f'<line class="place series-{style + 1}" x1="{at}" x2="{at}" y1="{top:.1f}" '
@@ -64,7 +63,7 @@ def _line(area: Area, value: float, top: float, base: float, style: int, note: s
 
 
 def _shown(one: DimensionFigures) -> tuple[float, float]:
-    """The values that nearly all publications have."""
+    """Return the range of values that nearly all publications have."""
     edges = [*(cell[0] for cell in one.cells), one.high]
     sums = np.concatenate(([0.0], np.cumsum([cell[1] for cell in one.cells])))
     if not sums[-1]:
@@ -78,7 +77,7 @@ def _shown(one: DimensionFigures) -> tuple[float, float]:
 
 
 def _binned(one: DimensionFigures, low: float, high: float) -> tuple[list[float], list[float]]:
-    """Shares of the largest, in bins of the same width."""
+    """Return publications and boxes in bins of equal width, as shares of the largest bin."""
     edges = np.array([*(cell[0] for cell in one.cells), one.high])
     sums = np.concatenate(([0.0], np.cumsum([cell[1] for cell in one.cells])))
     borders = np.linspace(low, high, BINS + 1)
@@ -95,9 +94,9 @@ def _by_largest(values: Floats) -> list[float]:
 
 
 def shares_chart(title: str, shares: Sequence[tuple[str, int, Sequence[float]]]) -> str:
-    """Bars: what each matcher has to do, by an even share; the busiest first."""
+    """Draw bars of the work of each matcher, relative to an even share; the busiest first."""
     most = max((max(own) * len(own) for _, _, own in shares if own), default=1.0)
-    area = Area(Axis(0.0, 1.0, (), log=False), value_axis([0.0, most]))
+    area = PlotArea(Axis(0.0, 1.0, (), log=False), value_axis([0.0, most]))
     parts = area.begin(title, "matchers, the busiest first", "work, by an even share")
     base, count = HEIGHT - BOTTOM, max(len(own) for _, _, own in shares)
     slot = (WIDTH - LEFT - RIGHT) / max(count, 1)

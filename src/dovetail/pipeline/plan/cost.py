@@ -1,10 +1,10 @@
-"""What a point costs a matcher's core here: measured with the real one, in this process. No Spark.
+"""Measure what a point costs a matcher's core, with the real matcher in this process. No Spark.
 
-A matcher without its connections is fed the sample's boxes, and asked about its points, as frames:
-what comes in is decoded, matched and encoded as in the service. Times are those of the processor,
-the least of some rounds. Of questions with few and with many points follows what a question costs,
-and what a point; of points that are in no box, with all boxes and with half of them, what a box
-that is held costs, and what a match.
+A matcher without connections gets the sample's boxes, and questions about the sample's points, as
+frames. It decodes, matches and encodes them as in the service. Times are processor times, the least
+of several rounds. Questions with few and with many points give the cost of a question and of a
+point. Points in no box, with all boxes and with half of them, give the cost of a box. Points in
+boxes give the cost of a match.
 """
 
 import time
@@ -12,44 +12,44 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.matcher.answers import Answering
+from dovetail.matcher.answers import MatcherAnswers
 from dovetail.matcher.layout import Layout
-from dovetail.matcher.matcher_messages import AskedBody, FeedBody, Subject, encode
-from dovetail.pipeline.plan.load import Costs, Floats, Sample
+from dovetail.matcher.matcher_messages import BrokerVersion, FeedStep, MatcherQuestion, encode
+from dovetail.pipeline.plan.load import Floats, PointCosts, SpaceSample
 
 QUESTION_POINTS = 16
-"""Publications that are asked about together, of which follows what a question adds to each. At low
-rates they are fewer and cost more, when there is time; at high rates they are more."""
+"""Publications in one question, which share its cost. At low rates a question has fewer points,
+which cost more while there is time to spare; at high rates it has more."""
 
 _POINTS = 512
 _ROUNDS = 5
 _SMALL = 1
 
 
-class Measured(NamedTuple):
-    """In seconds of a core."""
+class MeasuredCosts(NamedTuple):
+    """Measured costs, in seconds of a core."""
 
     question_seconds: float
     point_seconds: float
     box_seconds: float
     match_seconds: float
     boxes: int
-    """With which it was measured."""
+    """The number of boxes in the measurement."""
 
     @property
-    def costs(self) -> Costs:
+    def costs(self) -> PointCosts:
         fixed = self.point_seconds + self.question_seconds / QUESTION_POINTS
-        return Costs(fixed, self.box_seconds, self.match_seconds)
+        return PointCosts(fixed, self.box_seconds, self.match_seconds)
 
 
-def measure(sample: Sample) -> Measured:
-    """With the sample's boxes and points."""
+def measure(sample: SpaceSample) -> MeasuredCosts:
+    """Measure the costs with the sample's boxes and points."""
     layout = sample.layout
     points = _some(sample.points)
     far = np.array([[bound.high + 1.0 for bound in layout.dimensions]] * _POINTS)
     half = len(sample.lows) // 2
-    with_all = _Asked(layout, sample.lows, sample.highs)
-    with_half = _Asked(layout, sample.lows[:half], sample.highs[:half])
+    with_all = _MeasuredMatcher(layout, sample.lows, sample.highs)
+    with_half = _MeasuredMatcher(layout, sample.lows[:half], sample.highs[:half])
     one = with_all.seconds(far[:_SMALL])
     many = with_all.seconds(far)
     point = (many - one) / (_POINTS - _SMALL)
@@ -60,29 +60,29 @@ def measure(sample: Sample) -> Measured:
     matched = (with_all.seconds(points) - question) / _POINTS
     match = max(matched - point, 0.0) / matches if matches else 0.0
     fixed = max(point - box * len(sample.lows), 0.0)
-    return Measured(question, fixed, box, match, len(sample.lows))
+    return MeasuredCosts(question, fixed, box, match, len(sample.lows))
 
 
 def _some(points: Floats) -> Floats:
-    """So many, again and again if there are fewer."""
+    """Return `_POINTS` points; repeat them if there are fewer."""
     if not len(points):
         return np.zeros((_POINTS, points.shape[1]))
     return np.resize(points[:_POINTS], (_POINTS, points.shape[1]))
 
 
-class _Asked:
-    """A matcher with these boxes."""
+class _MeasuredMatcher:
+    """A matcher that holds these boxes, and answers questions."""
 
     def __init__(self, layout: Layout, lows: Floats, highs: Floats) -> None:
-        self._answering = Answering({layout.id: layout}, 0.0)
+        self._answering = MatcherAnswers({layout.id: layout}, 0.0)
         self._layout = layout
         held = np.flatnonzero(layout.kinds(lows, highs)) if len(lows) else np.zeros(0, np.int64)
         edges = np.stack((lows[held], highs[held]), axis=1)
         everything = [[(-np.inf, np.inf)]] * layout.searchable
-        # Straight into what it holds: as one step it would be too long for a frame.
+        # Bypass the frames: all boxes in one step would be too long for a frame.
         self._answering.spaces[layout.id].take(
             "broker",
-            FeedBody(
+            FeedStep(
                 layout.id, 0, 0, 0, 0, everything,
                 np.arange(len(held)).astype("<u4").tobytes(), edges.astype("<f8").tobytes(), b"",
             ),
@@ -90,9 +90,11 @@ class _Asked:
         self._kinds = [*range(1, 1 << layout.searchable)][:1_024]
 
     def seconds(self, points: Floats) -> float:
-        subjects = [Subject("broker", 0, 0)]
+        subjects = [BrokerVersion("broker", 0, 0)]
         body = encode(
-            AskedBody(1, self._layout.id, 0, self._kinds, subjects, points.astype("<f8").tobytes())
+            MatcherQuestion(
+                1, self._layout.id, 0, self._kinds, subjects, points.astype("<f8").tobytes()
+            )
         )
         self._once(body)
         return min(self._once(body) for _ in range(_ROUNDS))
@@ -101,8 +103,8 @@ class _Asked:
         repeats = 8
         began = time.thread_time()
         for _ in range(repeats):
-            self._answering.asked("broker", body, 0.0)
+            self._answering.receive_question("broker", body, 0.0)
             job = self._answering.next_job(0.0)
             assert job is not None
-            self._answering.answers(job)
+            self._answering.answer(job)
         return (time.thread_time() - began) / repeats

@@ -1,7 +1,7 @@
-"""Everything that a plan needs of messages and subscriptions, brought here from Spark.
+"""Collect from Spark all that a plan needs to know of messages and subscriptions.
 
-Samples of points and boxes come first, as cells are cut by them; then all points and boxes are
-counted by cell. What comes here is bounded, however much there is.
+Samples of points and boxes come first, because they determine the cells. Then all points and boxes
+are counted by cell. The results are of bounded size, however large the archive is.
 """
 
 from collections.abc import Sequence
@@ -15,43 +15,43 @@ from pyspark.sql import functions as sql
 from dovetail.attributes.space import Space
 from dovetail.matcher.layout import Layout, layout_of
 from dovetail.pipeline.match.arrow_arrays import Floats, matrix
-from dovetail.pipeline.match.bulk import known_boxes, known_messages, refusals
+from dovetail.pipeline.match.bulk import message_columns, subscription_boxes, subscription_errors
 from dovetail.pipeline.plan import statistics as stats
 from dovetail.pipeline.plan.borders import edges_of
 from dovetail.pipeline.plan.document import HotTopic, Level, SketchFigures, TopicFigures
-from dovetail.pipeline.plan.load import Sample
+from dovetail.pipeline.plan.load import SpaceSample
 from dovetail.pipeline.plan.placement import CELLS
-from dovetail.pipeline.plan.planner import Counted, SpaceCounted, counts_of, sketch_figures
+from dovetail.pipeline.plan.planner import DimensionCounts, SpaceCounts, cell_arrays, sketch_figures
 
 POINTS_SAMPLED = 10_000
 BOXES_SAMPLED = 20_000
-"""Of each space."""
+"""Sample sizes, for each space."""
 
 HOT_TOPICS = 20
 BROKERS_SHOWN_MAX = 64
 
 
-class Everything(NamedTuple):
+class ArchiveCounts(NamedTuple):
     messages: int
     subscriptions: int
     topics: TopicFigures
     sketches: tuple[SketchFigures, ...]
-    spaces: tuple[SpaceCounted, ...]
+    spaces: tuple[SpaceCounts, ...]
 
 
-def count(messages: DataFrame, subscriptions: DataFrame, spaces: Sequence[Space]) -> Everything:
+def count(messages: DataFrame, subscriptions: DataFrame, spaces: Sequence[Space]) -> ArchiveCounts:
     total, topics = _topics(messages)
-    with refusals():
+    with subscription_errors():
         wanted, sketches = _sketches(subscriptions, spaces)
         counted = _spaces(messages, subscriptions, spaces) if spaces else ()
-    return Everything(total, wanted, topics, sketches, counted)
+    return ArchiveCounts(total, wanted, topics, sketches, counted)
 
 
 # Topics and filters -------------------------------------------------------------------------------
 
 
 def _topics(messages: DataFrame) -> tuple[int, TopicFigures]:
-    # Counted twice rather than kept: what is kept has as many parts as a shuffle makes.
+    # Counted twice instead of cached: a cached table has as many partitions as a shuffle.
     counted = stats.topics(messages)
     levels = stats.levels(counted).toArrow().to_pylist()
     hot = counted.orderBy(sql.desc("messages"), "topic").limit(HOT_TOPICS).toArrow().to_pylist()
@@ -71,7 +71,7 @@ def _topics(messages: DataFrame) -> tuple[int, TopicFigures]:
 def _sketches(
     subscriptions: DataFrame, spaces: Sequence[Space]
 ) -> tuple[int, tuple[SketchFigures, ...]]:
-    """How many subscriptions there are. If one broker had all, and of each where it is known."""
+    """Return the number of subscriptions, and sketches: of all together, and of each broker."""
     elements = {
         row["broker"]: row["elements"]
         for row in stats.by_broker(
@@ -104,10 +104,10 @@ def _sketches(
 
 def _spaces(
     messages: DataFrame, subscriptions: DataFrame, spaces: Sequence[Space]
-) -> tuple[SpaceCounted, ...]:
+) -> tuple[SpaceCounts, ...]:
     layouts = [layout_of(space) for space in spaces]
-    points = stats.points(known_messages(messages, spaces), spaces)
-    boxes = known_boxes(subscriptions, spaces).where("space >= 0").persist()
+    points = stats.points(message_columns(messages, spaces), spaces)
+    boxes = subscription_boxes(subscriptions, spaces).where("space >= 0").persist()
     try:
         points_in = _by_space(points, len(spaces))
         boxes_in = _by_space(boxes, len(spaces))
@@ -123,7 +123,7 @@ def _spaces(
     finally:
         boxes.unpersist()
     return tuple(
-        SpaceCounted(
+        SpaceCounts(
             sample,
             points_in[number],
             boxes_in[number],
@@ -151,14 +151,14 @@ def _sampled(frame: DataFrame, counts: Sequence[int], wanted: int) -> DataFrame:
 
 def _sample(
     number: int, layout: Layout, points: pa.Table, boxes: pa.Table, boxes_in: int
-) -> Sample:
+) -> SpaceSample:
     width = len(layout.dimensions)
     taken = np.flatnonzero(points["space"].to_numpy() == number)
-    # As they came they may be sorted by something: dealt out in any order, they are as at any time.
+    # Rows may come sorted by something. Shuffled, the first few represent all of them.
     taken = np.random.default_rng(0).permutation(taken)
     values = matrix(points["values"].take(pa.array(taken)), width)
     held = pa.array(np.flatnonzero(boxes["space"].to_numpy() == number))
-    return Sample(
+    return SpaceSample(
         layout,
         values,
         matrix(boxes["lows"].take(held), width),
@@ -167,7 +167,7 @@ def _sample(
     )
 
 
-def _edges(sample: Sample) -> tuple[Floats, ...]:
+def _edges(sample: SpaceSample) -> tuple[Floats, ...]:
     return tuple(
         edges_of(column[~np.isnan(column)], bound.low, bound.high, CELLS)
         for column, bound in zip(sample.points.T, sample.layout.dimensions, strict=True)
@@ -182,8 +182,8 @@ def _of(rows: Sequence[dict[str, int]], space: int, dimension: int) -> dict[int,
 
 def _counted(
     edges: Floats, values: dict[int, dict[str, int]], ranges: dict[int, dict[str, int]]
-) -> Counted:
-    points, begins, ends = counts_of(
+) -> DimensionCounts:
+    points, begins, ends = cell_arrays(
         edges,
         {cell: row["points"] for cell, row in values.items()},
         {cell: (row["begins"], row["ends"]) for cell, row in ranges.items()},
@@ -196,7 +196,7 @@ def _counted(
             ("above", stats.ABOVE),
         )
     }
-    return Counted(
+    return DimensionCounts(
         edges,
         points,
         begins,

@@ -1,7 +1,7 @@
-"""A plan as it is written down: what was counted, what follows, and places for a cluster to adopt.
+"""The JSON document of a plan: counts, estimates, and places for a cluster to adopt.
 
-`SCHEMA` rises with every change after which older readers would misunderstand it. Numbers are as
-they were computed; sentences are for people.
+`SCHEMA` rises with each change that older readers would misunderstand. Numbers are not rounded;
+sentences are for people.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from dovetail.api.reports import PlanOrder, SpacePlaces
+from dovetail.api.reports import PlanRequest, SpacePlaces
 from dovetail.errors import ConfigError
 
 SCHEMA = "dovetail-plan/1"
@@ -17,7 +17,7 @@ _BYTES_MAX = 64 << 20
 
 
 class SketchSize(Struct, frozen=True):
-    """For so many false positives a look-up."""
+    """The size of a sketch for a false positive rate."""
 
     false_positive_rate: float
     bits: int
@@ -25,15 +25,15 @@ class SketchSize(Struct, frozen=True):
 
 
 class SketchFigures(Struct, frozen=True):
-    """Of one broker's subscriptions, as other brokers have it."""
+    """The sketch of one broker's subscriptions."""
 
     broker: str
-    """Empty: if one had all of them."""
+    """Empty: of one broker with all subscriptions."""
     filters: int
     elements: int
-    """That the sketch holds: filters share beginnings."""
+    """Elements in the sketch. Filters with a common prefix share elements."""
     sizes: tuple[SketchSize, ...]
-    """The first is what brokers make of it by themselves."""
+    """The first is the size that brokers choose."""
 
 
 class HotTopic(Struct, frozen=True):
@@ -43,7 +43,7 @@ class HotTopic(Struct, frozen=True):
 
 
 class Level(Struct, frozen=True):
-    """Topics with so many levels."""
+    """The topics with this number of levels."""
 
     levels: int
     topics: int
@@ -65,23 +65,23 @@ class CostFigures(Struct, frozen=True):
     match_seconds: float
     boxes: int
     question_points: int
-    """Publications that are asked about together, as was assumed."""
+    """The assumed number of publications in a question."""
 
 
 class LoadFigures(Struct, frozen=True):
-    """Estimated, for some borders."""
+    """The estimated load of matchers with given borders."""
 
     capacity: float | None
-    """Publications of this space a second at which the busiest matcher has no time left; None: any,
-    as nothing costs anything."""
+    """Publications of this space a second at which the busiest matcher is fully busy. None: there
+    is no work, so any rate is possible."""
     unevenness: float
-    """What the busiest has to do, by the mean."""
+    """The work of the busiest matcher, divided by the mean."""
     questions: float
-    """For each publication."""
+    """Questions for each publication."""
     copies: float
-    """Of a box."""
+    """Copies of each box."""
     shares: tuple[float, ...]
-    """Of all work, by matcher."""
+    """By matcher: its share of all work."""
 
 
 class DimensionFigures(Struct, frozen=True):
@@ -90,29 +90,30 @@ class DimensionFigures(Struct, frozen=True):
     high: float
     is_searchable: bool
     missing_share: float
-    """Of publications: they have no value there."""
+    """Share of the publications without a value in this dimension."""
     outside_share: float
-    """Beyond the bounds."""
+    """Share of the publications with a value beyond the bounds."""
     narrow_share: float
-    """Of boxes: matchers can hold them along this dimension."""
+    """Share of the boxes that are narrow here: matchers can hold them along this dimension."""
     open_share: float
-    """Of boxes: any value will do."""
+    """Share of the boxes that allow any value here."""
     width_median: float
-    """Of the boxes that are not open, as a share of the bounds."""
+    """Median width of the boxes that are not open, as a share of the bounds."""
     skew: float
-    """Publications in the fullest of as many even segments as there are matchers, by the mean."""
+    """Publications in the fullest of as many even segments as there are matchers, divided by the
+    mean."""
     cells: tuple[tuple[float, int, int], ...]
-    """Of the whole archive: where a cell begins, publications in it, boxes that overlap it."""
+    """For each cell, over the whole archive: its lower edge, publications, overlapping boxes."""
     even_borders: tuple[float, ...]
     planned_borders: tuple[float, ...]
 
 
 class SetFigures(Struct, frozen=True):
-    """If these dimensions were searchable, with borders planned for them."""
+    """Estimates for a set of searchable dimensions, with borders planned for it."""
 
     dimensions: tuple[str, ...]
     wide_share: float
-    """Of boxes that no matcher could hold."""
+    """Share of the boxes that no matcher could hold."""
     capacity: float | None
     even_capacity: float | None
     questions: float
@@ -122,13 +123,13 @@ class SetFigures(Struct, frozen=True):
 class SpaceFigures(Struct, frozen=True):
     space: str
     layout: str
-    """The definition that was planned, as matchers name it: another one refuses the plan."""
+    """The planned definition's identifier. Matchers with another definition refuse the plan."""
     messages: int
     share: float
-    """Of all messages."""
+    """Share of all messages."""
     boxes: int
     wide_boxes: int
-    """That are narrow on no searchable dimension."""
+    """Boxes that are narrow on no searchable dimension."""
     sampled_points: int
     sampled_boxes: int
     dimensions: tuple[DimensionFigures, ...]
@@ -137,21 +138,21 @@ class SpaceFigures(Struct, frozen=True):
     why: str
     even: LoadFigures
     now: LoadFigures | None
-    """In the places that matchers have now, where a node was asked."""
+    """With the matchers' current places, if a node was asked."""
     planned: LoadFigures
     places: tuple[tuple[float, ...], ...]
-    """One for each matcher: where its segments begin, for each searchable dimension."""
+    """For each matcher: where its segments begin, in each searchable dimension."""
 
 
 class NeedFigures(Struct, frozen=True):
-    """Matchers for a rate."""
+    """The number of matchers for a rate."""
 
     rate: float
-    """Messages a second, spread as in the archive."""
+    """Messages a second, distributed as in the archive."""
     busy_share_max: float
-    """Of its time that the busiest shall work at most."""
+    """The busiest matcher shall work at most this share of its time."""
     matchers: int | None
-    """None: more than were tried."""
+    """None: more than `tried_max`."""
     even_matchers: int | None
     tried_max: int
 
@@ -169,8 +170,8 @@ class PlanDocument(Struct, frozen=True):
     topics: TopicFigures
 
 
-def order_of(document: PlanDocument) -> PlanOrder:
-    """For a cluster."""
+def order_of(document: PlanDocument) -> PlanRequest:
+    """Return the order with which a cluster adopts the plan."""
     planned = [
         SpacePlaces(one.space, one.layout, [[*place] for place in one.places])
         for one in document.spaces
@@ -181,7 +182,7 @@ def order_of(document: PlanDocument) -> PlanOrder:
             "the plan has no places: there is no space that matchers share.",
             hint="--config names the file that declares the spaces.",
         )
-    return PlanOrder(planned)
+    return PlanRequest(planned)
 
 
 def to_json(document: PlanDocument) -> bytes:
@@ -189,7 +190,7 @@ def to_json(document: PlanDocument) -> bytes:
 
 
 def read_document(path: Path) -> PlanDocument:
-    """A plan that was written down before."""
+    """Read the document of a plan."""
     try:
         if path.stat().st_size > _BYTES_MAX:
             raise ConfigError(f"{path} is too long for a plan.")

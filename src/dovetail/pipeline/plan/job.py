@@ -1,8 +1,8 @@
-"""`plan` from options to files.
+"""`dovetail plan`: from options to a page and a JSON file.
 
-What can be refused is refused before Spark starts: options, and a number of matchers that the
-cluster does not have that is to adopt it. The page and the JSON file beside it appear whole; what
-is there already is replaced, as a plan is made again and again.
+Wrong options are refused before Spark starts, and so is a number of matchers that differs from the
+cluster that shall adopt the plan. The page and the JSON file appear whole. Existing files are
+replaced, because plans are made repeatedly.
 """
 
 import os
@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dovetail import __version__
-from dovetail.api.reports import ClusterReport, PlanOrder
+from dovetail.api.reports import ClusterReport, PlanRequest
 from dovetail.attributes.scheme import Scheme
 from dovetail.attributes.space import Space
 from dovetail.errors import ConfigError
 from dovetail.pipeline.match.bulk import spaces_of
-from dovetail.pipeline.plan.cost import QUESTION_POINTS, Measured, measure
-from dovetail.pipeline.plan.counts import Everything, count
+from dovetail.pipeline.plan.cost import QUESTION_POINTS, MeasuredCosts, measure
+from dovetail.pipeline.plan.counts import ArchiveCounts, count
 from dovetail.pipeline.plan.document import (
     SCHEMA,
     CostFigures,
@@ -26,9 +26,9 @@ from dovetail.pipeline.plan.document import (
     order_of,
     to_json,
 )
-from dovetail.pipeline.plan.load import Costs
+from dovetail.pipeline.plan.load import PointCosts
 from dovetail.pipeline.plan.planner import (
-    SpaceCounted,
+    SpaceCounts,
     matchers_in,
     need_figures,
     places_now,
@@ -48,7 +48,7 @@ from dovetail.pipeline.spark.table_files import (
 from dovetail.process import terminal
 
 MATCHERS = 4
-"""Where nothing is said, and no cluster is asked."""
+"""The default number of matchers if no cluster is asked."""
 
 
 def plan_files(
@@ -62,10 +62,11 @@ def plan_files(
     cluster: ClusterReport | None = None,
     is_applied: bool = False,
     master: str | None = None,
-) -> PlanOrder | None:
-    """Without `subscriptions` they are those of the archive that `messages` is.
+) -> PlanRequest | None:
+    """Make a plan. Without `subscriptions`, use those of the archive `messages`.
 
-    `cluster`: as it is now. What comes back is for it, if the plan `is_applied`.
+    `cluster` is the current state of the cluster. If the plan `is_applied`, return the order for
+    it.
     """
     if master is not None:
         check_master(master)
@@ -83,10 +84,10 @@ def plan_files(
         with show_progress(spark, "Counting messages and subscriptions", None, console):
             given = read_messages(spark, messages)
             counted = count(given, read_subscriptions(spark, wanted), spaces)
-    # What it costs to match is measured first, and then there is a step for each space.
+    # One step measures the cost of matching, then there is one for each space.
     title, steps = f"Planning for {planned_for} matchers", len(spaces) + 1
     with show_steps(title, steps, console) as step:
-        document = make(counted, spaces, planned_for, rate, cluster, step)
+        document = make_plan(counted, spaces, planned_for, rate, cluster, step)
     beside = out.with_suffix(".json")
     _write_whole(out, report(document).encode())
     _write_whole(beside, to_json(document))
@@ -109,15 +110,15 @@ def _matchers(given: int | None, cluster: ClusterReport | None, *, must_fit: boo
     return given or there or MATCHERS
 
 
-def make(
-    counted: Everything,
+def make_plan(
+    counted: ArchiveCounts,
     spaces: Sequence[Space],
     matchers: int,
     rate: float | None,
     cluster: ClusterReport | None,
     step: Callable[[], None],
 ) -> PlanDocument:
-    """Where every matcher has all of a space, or a stream serves it, there is nothing to share."""
+    """Plan all spaces, except those that a stream serves or that each matcher has as a whole."""
     shared = [
         own
         for own, space in zip(counted.spaces, spaces, strict=True)
@@ -130,7 +131,7 @@ def make(
         need = need_figures(shares, rate, measured.costs)
     step()
 
-    def figures(own: SpaceCounted, costs: Costs) -> SpaceFigures:
+    def figures(own: SpaceCounts, costs: PointCosts) -> SpaceFigures:
         now = None if cluster is None else places_now(cluster, own.sample.layout)
         found = space_figures(own, counted.messages, matchers, costs, now)
         step()
@@ -160,11 +161,11 @@ def _write_whole(path: Path, data: bytes) -> None:
             unfinished.unlink(missing_ok=True)
 
 
-def _largest(spaces: Sequence[SpaceCounted]) -> SpaceCounted:
+def _largest(spaces: Sequence[SpaceCounts]) -> SpaceCounts:
     return max(spaces, key=lambda own: own.messages)
 
 
-def _costs(measured: Measured) -> CostFigures:
+def _costs(measured: MeasuredCosts) -> CostFigures:
     return CostFigures(*measured, question_points=QUESTION_POINTS)
 
 

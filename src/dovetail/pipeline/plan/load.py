@@ -1,12 +1,12 @@
-"""What matchers would have to do with these places: points are dealt out as brokers do it.
+"""Estimate the load of matchers in given places, by distributing points as brokers do. No Spark.
 
-No Spark. Who is a point's candidate is the service's own table (matcher/segment_tables.py); dealing
-out is queue_model.py, at the highest rate that matchers can take: there work is where the adaptive
-policy has it when it matters.
+The service's own tables name the candidates of a point (matcher/segment_tables.py). queue_model.py
+distributes points at the highest rate that the matchers can take: then the work is where the
+adaptive policy puts it when it matters.
 
-What a point costs a matcher, in seconds of its core, is a fixed part, and some for each box that it
-holds (along whichever dimension: a matcher has one index of all) and for each match. The figures
-are measured (cost.py).
+A point costs a matcher a fixed time, plus a time for each box that it holds and for each match, in
+seconds of its core. A matcher has one index, so boxes count whichever dimension they are held
+along. The costs are measured (cost.py).
 """
 
 from collections.abc import Sequence
@@ -23,26 +23,26 @@ from dovetail.attributes.partition import Tokens
 from dovetail.attributes.scheme import Scheme
 from dovetail.matcher.layout import Layout
 from dovetail.matcher.segment_tables import Placement
-from dovetail.pipeline.plan.queue_model import Dealing
+from dovetail.pipeline.plan.queue_model import QueueModel
 
 Floats = npt.NDArray[np.float64]
 Kinds = npt.NDArray[np.uint16]
 
 
-class Costs(NamedTuple):
-    """Of one point, in seconds of a matcher's core."""
+class PointCosts(NamedTuple):
+    """The costs of one point, in seconds of a matcher's core."""
 
     point_seconds: float = 1.2e-5
     box_seconds: float = 1.1e-10
     match_seconds: float = 2e-9
     is_by_dimension: bool = False
-    """Only boxes that are held along the dimension that is asked along cost something, as with
-    BlueDove's matchers, which have an index for each."""
+    """Count only boxes that are held along the question's dimension, as in BlueDove's matchers,
+    which have an index for each dimension."""
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Of one space: some points, and some of the boxes."""
+class SpaceSample:
+    """A sample of one space: some of its points, and some of its boxes."""
 
     layout: Layout
     points: Floats
@@ -50,7 +50,7 @@ class Sample:
     lows: Floats
     highs: Floats
     box_scale: float = 1.0
-    """Boxes that each of these stands for."""
+    """The number of boxes that each of these stands for."""
 
     @cached_property
     def kinds(self) -> Kinds:
@@ -58,12 +58,12 @@ class Sample:
 
     @cached_property
     def asked_kinds(self) -> frozenset[int]:
-        """Kinds that matchers answer for."""
+        """The kinds of boxes that matchers hold."""
         return frozenset(np.unique(self.kinds).tolist()) - {0}
 
     @cached_property
     def matches(self) -> Floats:
-        """Boxes that each point is likely to be in."""
+        """The estimated number of boxes that each point is in."""
         bounds = self.layout.dimensions
         index = BoxIndex([one.low for one in bounds], [one.high for one in bounds])
         if len(self.lows):
@@ -71,50 +71,50 @@ class Sample:
         ends, _ = index.match(np.array(self.points))
         return np.diff(ends) * self.box_scale
 
-    def of(self, columns: Sequence[int]) -> "Sample":
-        """If these dimensions were the searchable ones."""
+    def of(self, columns: Sequence[int]) -> "SpaceSample":
+        """Return the sample with these dimensions as the searchable ones."""
         return replace(self, layout=replace(self.layout, columns=tuple(columns)))
 
-    def some(self, points: int, boxes: int | None = None) -> "Sample":
-        """The first of them."""
+    def some(self, points: int, boxes: int | None = None) -> "SpaceSample":
+        """Return a smaller sample, of the first points and boxes."""
         lows, highs = self.lows[:boxes], self.highs[:boxes]
         scale = self.box_scale * len(self.lows) / max(len(lows), 1)
         return replace(self, points=self.points[:points], lows=lows, highs=highs, box_scale=scale)
 
 
-class Load(NamedTuple):
-    """What came out."""
+class MatcherLoad(NamedTuple):
+    """The estimated load of all matchers of a space."""
 
     seconds: Floats
-    """Of each matcher, in the order of the places."""
+    """Work of each matcher, in the order of the places."""
     asked: npt.NDArray[np.bool_]
-    """Along which dimensions each point was asked."""
+    """By point and dimension: was the point asked along it?"""
     spent: Floats
-    """Seconds that each point cost, each time it was asked about."""
+    """Seconds that each question about a point cost, without boxes."""
     boxes: Floats
-    """That each matcher holds."""
+    """Boxes that each matcher holds."""
     along: Floats
-    """Seconds of each matcher along each dimension."""
+    """Work of each matcher along each dimension, in seconds."""
     points: int
     capacity: float
-    """Publications a second, above which somebody's queue grows."""
+    """Publications a second above which the queue of a matcher grows."""
     is_exact: bool
-    """That follows from the sample alone: no point has a choice of matchers."""
+    """The capacity follows from the sample alone: no point has a choice of matchers."""
 
     @property
     def unevenness(self) -> float:
-        """The busiest matcher's share, by an even one."""
+        """The work of the busiest matcher, divided by the mean."""
         mean = float(self.seconds.mean())
         return float(self.seconds.max()) / mean if mean else 1.0
 
     @property
     def questions(self) -> float:
-        """For each publication."""
+        """Questions for each publication."""
         return float(self.asked.sum()) / max(self.points, 1)
 
 
-def load_of(sample: Sample, places: Sequence[Tokens], costs: Costs) -> Load:
-    """Of matchers in these places."""
+def estimate_load(sample: SpaceSample, places: Sequence[Tokens], costs: PointCosts) -> MatcherLoad:
+    """Estimate the load of matchers in these places."""
     layout = sample.layout
     names = [f"{number:06d}" for number in range(len(places))]
     placement = Placement(layout, dict(zip(names, places, strict=True)))
@@ -131,14 +131,14 @@ def load_of(sample: Sample, places: Sequence[Tokens], costs: Costs) -> Load:
         each = each * sample.box_scale
     each = costs.box_seconds * each
     kinds = sample.asked_kinds if layout.scheme is Scheme.MPARTITION else frozenset({1})
-    best = Dealing(candidates, kinds, spent, each).best_rate()
-    asked, along = best.dealt.asked, best.dealt.along
+    best = QueueModel(candidates, kinds, spent, each).best_rate()
+    asked, along = best.run.asked, best.run.along
     seconds = along.sum(axis=1)
-    return Load(seconds, asked, spent, boxes, along, len(values), best.rate, best.is_exact)
+    return MatcherLoad(seconds, asked, spent, boxes, along, len(values), best.rate, best.is_exact)
 
 
-def copies(sample: Sample, places: Sequence[Tokens]) -> float:
-    """Of a box that matchers hold, on average."""
+def copies(sample: SpaceSample, places: Sequence[Tokens]) -> float:
+    """Return the mean number of copies of a box among matchers."""
     names = [f"{number:06d}" for number in range(len(places))]
     placement = Placement(sample.layout, dict(zip(names, places, strict=True)))
     boxes = int(np.count_nonzero(sample.kinds))
@@ -146,8 +146,8 @@ def copies(sample: Sample, places: Sequence[Tokens]) -> float:
     return held / boxes if boxes else 0.0
 
 
-def _held(sample: Sample, placement: Placement) -> list[Kinds]:
-    """At each matcher, along which dimensions it holds each box of the sample."""
+def _held(sample: SpaceSample, placement: Placement) -> list[Kinds]:
+    """Return, for each matcher, the dimensions along which it holds each box of the sample."""
     return [
         sample.layout.along(sample.lows, sample.highs, sample.kinds, placement.cover(name))
         for name in placement.names

@@ -1,17 +1,17 @@
-"""Places for the matchers of a space, so that the busiest has as little to do as can be. No Spark.
+"""Plan places for the matchers of a space, so that the busiest has as little work as possible.
 
     points and boxes of a sample  ->  cells of each dimension  ->  borders  ->  places  ->  loads
 
-1. Each searchable dimension is cut on its own, by how much is asked along it (borders.py).
-2. A place is a segment of each dimension. Which go together is free: in order, as where matchers
-   began together; shifted against each other, so that what lies in the middle of all dimensions
-   has several candidates; or the busiest of one with the least busy of the others.
-3. Points are dealt out over these places as brokers would (load.py). How much is asked
-   along each dimension, and where, comes out, and with that it is cut again, some times.
+1. Each searchable dimension is cut separately, by the questions along it (borders.py).
+2. A place has a segment of each dimension, in any combination. Three are tried: in order, as if the
+   matchers had started together; shifted, so that a point in the middle of all dimensions has
+   several candidates; and the busiest of one dimension with the least busy of the others.
+3. Points are distributed over these places as brokers would (load.py). The resulting questions
+   along each dimension are the input of the next round.
 
-What takes the highest rate is the plan, and even borders stay unless that is clearly more. Where
-points have a choice of matchers, even ones often do as well, and the estimate may be wrong by
-`GAIN_MIN_CHOICE`; who moves for less may lose by it.
+The places with the highest capacity are the plan. Even borders stay unless the gain is clear. If
+points have a choice of matchers, even borders are often as good, and the estimate may be wrong by
+`GAIN_MIN_CHOICE`, so a smaller gain may be a loss. No Spark.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,34 +21,42 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.attributes.partition import Tokens, even_tokens
-from dovetail.pipeline.plan.borders import Cells, begins_and_ends, cell_of, cut, edges_of
-from dovetail.pipeline.plan.load import Costs, Floats, Load, Sample, load_of
+from dovetail.pipeline.plan.borders import (
+    DimensionCells,
+    begins_and_ends,
+    cell_of,
+    cut_evenly,
+    edges_of,
+)
+from dovetail.pipeline.plan.load import Floats, MatcherLoad, PointCosts, SpaceSample, estimate_load
 
 CELLS = 1_024
-"""Of a dimension: borders lie between them."""
+"""Cells of a dimension. Borders lie between cells."""
 
 ROUNDS = 4
-"""Of cutting and dealing out."""
+"""Rounds of cutting and distributing."""
 
 GAIN_MIN, GAIN_MIN_CHOICE = 0.05, 0.25
-"""What other borders have to add to what matchers take with even ones; and where points have a
-choice."""
+"""The share by which planned borders must raise the capacity of even ones; the second value
+applies if points have a choice of matchers."""
 
 
-class Planned(NamedTuple):
+class PlannedPlaces(NamedTuple):
     places: list[Tokens]
-    load: Load
+    load: MatcherLoad
 
 
-def even_places(sample: Sample, matchers: int) -> list[Tokens]:
+def even_places(sample: SpaceSample, matchers: int) -> list[Tokens]:
     names = [f"{number:06d}" for number in range(matchers)]
     return [*even_tokens(names, sample.layout.bounds).values()]
 
 
-def plan(sample: Sample, matchers: int, costs: Costs, rounds: int = ROUNDS) -> Planned:
-    """The best places that were found."""
+def plan_places(
+    sample: SpaceSample, matchers: int, costs: PointCosts, rounds: int = ROUNDS
+) -> PlannedPlaces:
+    """Return the best places that were found."""
     places = even_places(sample, matchers)
-    even = best = Planned(places, load_of(sample, places, costs))
+    even = best = PlannedPlaces(places, estimate_load(sample, places, costs))
     if matchers == 1 or not len(sample.points):
         return best
     edges = [_edges(sample, dimension, matchers) for dimension in range(sample.layout.searchable)]
@@ -59,10 +67,11 @@ def plan(sample: Sample, matchers: int, costs: Costs, rounds: int = ROUNDS) -> P
             for dimension in range(sample.layout.searchable)
         ]
         tried = [
-            Planned(places, load_of(sample, places, costs)) for places in _paired(segments, best)
+            PlannedPlaces(places, estimate_load(sample, places, costs))
+            for places in _paired(segments, best)
         ]
-        found = max(tried, key=_taken)
-        best = max(best, found, key=_taken)
+        found = max(tried, key=_rank)
+        best = max(best, found, key=_rank)
         if np.array_equal(found.load.asked, asked):
             break
         asked = found.load.asked
@@ -70,26 +79,26 @@ def plan(sample: Sample, matchers: int, costs: Costs, rounds: int = ROUNDS) -> P
     return best if best.load.capacity > (1 + wanted) * even.load.capacity else even
 
 
-def _taken(one: Planned) -> tuple[float, float]:
-    """What matchers take; of the same, who spend less on it."""
+def _rank(one: PlannedPlaces) -> tuple[float, float]:
+    """Rank places by capacity, and then by less work in total."""
     return one.load.capacity, -float(one.load.seconds.sum())
 
 
-def _edges(sample: Sample, dimension: int, matchers: int) -> Floats:
+def _edges(sample: SpaceSample, dimension: int, matchers: int) -> Floats:
     bound = sample.layout.bounds[dimension]
     values = sample.layout.values(sample.points)[:, dimension]
     return edges_of(values[~np.isnan(values)], bound.low, bound.high, max(CELLS, 4 * matchers))
 
 
 def _borders(
-    sample: Sample,
+    sample: SpaceSample,
     dimension: int,
     edges: Floats,
     asked: npt.NDArray[np.bool_],
     matchers: int,
-    costs: Costs,
+    costs: PointCosts,
 ) -> list[float]:
-    """Where the segments of a dimension begin, with what is asked along it."""
+    """Return where the segments of a dimension begin, for these questions along it."""
     values = sample.layout.values(sample.points)[:, dimension]
     counted = asked & ~np.isnan(values)
     if not counted.any():
@@ -102,7 +111,7 @@ def _borders(
         edges, sample.lows[is_narrow, column], sample.highs[is_narrow, column]
     )
     count = len(edges) - 1
-    made = Cells(
+    made = DimensionCells(
         edges,
         np.bincount(cells, minlength=count).astype(np.float64),
         np.bincount(cells, spent, count).astype(np.float64),
@@ -110,11 +119,11 @@ def _borders(
         ends,
         costs.box_seconds * sample.box_scale,
     )
-    return [float(edges[place]) for place in cut(made, matchers)]
+    return [float(edges[place]) for place in cut_evenly(made, matchers)]
 
 
-def _paired(segments: Sequence[Sequence[float]], best: Planned) -> Iterator[list[Tokens]]:
-    """Places of these segments."""
+def _paired(segments: Sequence[Sequence[float]], best: PlannedPlaces) -> Iterator[list[Tokens]]:
+    """Yield combinations of these segments as places."""
     matchers, dimensions = len(segments[0]), len(segments)
     yield [*zip(*segments, strict=True)]
     if dimensions == 1:
@@ -124,7 +133,7 @@ def _paired(segments: Sequence[Sequence[float]], best: Planned) -> Iterator[list
             tuple(own[(place + shift * number) % matchers] for number, own in enumerate(segments))
             for place in range(matchers)
         ]
-    # The busiest of one dimension with the least busy of those before.
+    # Combine the busiest segments of earlier dimensions with the least busy of the next one.
     total = best.load.along[:, 0].copy()
     columns = [[*segments[0]]]
     for number in range(1, dimensions):

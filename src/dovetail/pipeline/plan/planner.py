@@ -1,8 +1,7 @@
-"""From what was counted to the plan as it is written down. No Spark.
+"""Turn counts into the figures of a plan. No Spark.
 
-For each space: what its dimensions are like, which of them to search, and places for the matchers,
-with what the busiest has to do in even places, in those that there are, and in the planned ones.
-For all: sketches, and how many matchers a rate needs.
+For each space: its dimensions, which of them to search, places for the matchers, and the load with
+even, current and planned places. For all spaces: sketches, and the number of matchers for a rate.
 """
 
 import math
@@ -16,7 +15,7 @@ from dovetail.attributes.partition import Tokens
 from dovetail.broker.peering.limits import SKETCH_ELEMENTS_START, SKETCH_GROWTH, SKETCH_PEER_RATE
 from dovetail.limits import MATCHERS_ADD_ABOVE
 from dovetail.matcher.layout import Layout
-from dovetail.pipeline.plan.dimensions import Judged, recommend, why
+from dovetail.pipeline.plan.dimensions import DimensionSet, recommend, why
 from dovetail.pipeline.plan.document import (
     DimensionFigures,
     LoadFigures,
@@ -26,25 +25,33 @@ from dovetail.pipeline.plan.document import (
     SketchSize,
     SpaceFigures,
 )
-from dovetail.pipeline.plan.load import Costs, Floats, Load, Sample, copies, load_of
-from dovetail.pipeline.plan.placement import Planned, even_places, plan
+from dovetail.pipeline.plan.load import (
+    Floats,
+    MatcherLoad,
+    PointCosts,
+    SpaceSample,
+    copies,
+    estimate_load,
+)
+from dovetail.pipeline.plan.placement import PlannedPlaces, even_places, plan_places
 from dovetail.topics.sketches.lines import LinesSketch
 
 RATES = (0.01, 0.001, 0.0001)
-"""Of false positives, for which sizes of sketches are told."""
+"""False positive rates for which a plan lists sizes of sketches."""
 
 MATCHERS_TRIED_MAX = 256
-"""When it is asked how many a rate needs."""
+"""The largest number of matchers that is tried for a rate."""
 
 NOBODY = "Nobody has subscribed there with a where-clause: matchers have nothing to do."
+"""Explains a plan without boxes."""
 
 NEED_POINTS, NEED_BOXES = 1_500, 2_000
-"""Of the sample, that this is judged by."""
+"""The part of the sample that is used to find the number of matchers for a rate."""
 
 
 @dataclass(frozen=True)
-class Counted:
-    """One dimension of a space, by the whole archive and all subscriptions."""
+class DimensionCounts:
+    """Counts along one dimension of a space, over the whole archive and all subscriptions."""
 
     edges: Floats
     points: Floats
@@ -58,12 +65,12 @@ class Counted:
 
     @property
     def overlapping(self) -> Floats:
-        """Boxes, by cell."""
+        """Boxes that overlap each cell."""
         before = np.concatenate(([0.0], np.cumsum(self.ends)[:-1]))
         return np.cumsum(self.begins) - before
 
     def skew(self, segments: int) -> float:
-        """Points in the fullest of so many even segments, by the mean."""
+        """Return the points in the fullest of this many even segments, divided by the mean."""
         low, high = self.edges[0], self.edges[-1]
         borders = np.linspace(low, high, segments + 1)
         sums = np.concatenate(([0.0], np.cumsum(self.points)))
@@ -73,27 +80,27 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class SpaceCounted:
-    sample: Sample
+class SpaceCounts:
+    sample: SpaceSample
     messages: int
     boxes: int
-    dimensions: Sequence[Counted]
+    dimensions: Sequence[DimensionCounts]
 
 
 def space_figures(
-    counted: SpaceCounted,
+    counted: SpaceCounts,
     total: int,
     matchers: int,
-    costs: Costs,
+    costs: PointCosts,
     now: Sequence[Tokens] | None = None,
 ) -> SpaceFigures:
-    """`total`: of all messages. `now`: places that matchers have."""
+    """Plan a space. `total`: the number of all messages. `now`: the current places of matchers."""
     sample, layout = counted.sample, counted.sample.layout
     names = [layout.names[column] for column in range(len(layout.dimensions))]
-    planned = plan(sample, matchers, costs)
+    planned = plan_places(sample, matchers, costs)
     even = even_places(sample, matchers)
-    best, judged = recommend(sample, matchers, costs)
-    present = next(one for one in judged if one.columns == layout.columns)
+    best, evaluated = recommend(sample, matchers, costs)
+    present = next(one for one in evaluated if one.columns == layout.columns)
     wide = float(np.mean(sample.kinds == 0)) if len(sample.kinds) else 0.0
     return SpaceFigures(
         space=layout.name,
@@ -107,18 +114,20 @@ def space_figures(
         dimensions=tuple(
             _dimension(counted, column, matchers, planned) for column in range(len(names))
         ),
-        sets=tuple(_set(one, names) for one in judged),
+        sets=tuple(_set(one, names) for one in evaluated),
         recommended=tuple(names[column] for column in best.columns),
-        why=why(best, present, names, matchers) + _idle(sample, names) if counted.boxes else NOBODY,
-        even=_load(sample, even, load_of(sample, even, costs)),
-        now=None if not now else _load(sample, now, load_of(sample, now, costs)),
+        why=why(best, present, names, matchers) + _unused_dimensions(sample, names)
+        if counted.boxes
+        else NOBODY,
+        even=_load(sample, even, estimate_load(sample, even, costs)),
+        now=None if not now else _load(sample, now, estimate_load(sample, now, costs)),
         planned=_load(sample, planned.places, planned.load),
         places=tuple(planned.places),
     )
 
 
-def _idle(sample: Sample, names: Sequence[str]) -> str:
-    """What is searchable, and serves no box."""
+def _unused_dimensions(sample: SpaceSample, names: Sequence[str]) -> str:
+    """Name the searchable dimensions on which no box is narrow."""
     used = int(np.bitwise_or.reduce(sample.kinds)) if len(sample.kinds) else 0
     idle = [
         names[column] for place, column in enumerate(sample.layout.columns) if not used >> place & 1
@@ -127,7 +136,7 @@ def _idle(sample: Sample, names: Sequence[str]) -> str:
 
 
 def _dimension(
-    counted: SpaceCounted, column: int, matchers: int, planned: Planned
+    counted: SpaceCounts, column: int, matchers: int, planned: PlannedPlaces
 ) -> DimensionFigures:
     layout, own = counted.sample.layout, counted.dimensions[column]
     bound = layout.dimensions[column]
@@ -165,7 +174,7 @@ def _dimension(
     )
 
 
-def _load(sample: Sample, places: Sequence[Tokens], load: Load) -> LoadFigures:
+def _load(sample: SpaceSample, places: Sequence[Tokens], load: MatcherLoad) -> LoadFigures:
     total = float(load.seconds.sum())
     return LoadFigures(
         _finite(load.capacity),
@@ -176,7 +185,7 @@ def _load(sample: Sample, places: Sequence[Tokens], load: Load) -> LoadFigures:
     )
 
 
-def _set(one: Judged, names: Sequence[str]) -> SetFigures:
+def _set(one: DimensionSet, names: Sequence[str]) -> SetFigures:
     return SetFigures(
         tuple(names[column] for column in one.columns),
         one.wide_share,
@@ -194,19 +203,24 @@ def _finite(value: float) -> float | None:
 # Matchers for a rate ------------------------------------------------------------------------------
 
 
-def need_figures(spaces: Sequence[tuple[Sample, float]], rate: float, costs: Costs) -> NeedFigures:
-    """`spaces`: with the share of all messages that each has."""
+def need_figures(
+    spaces: Sequence[tuple[SpaceSample, float]], rate: float, costs: PointCosts
+) -> NeedFigures:
+    """Find how many matchers a rate needs. `spaces` has each space's share of all messages."""
     thin = [(sample.some(NEED_POINTS, NEED_BOXES), share) for sample, share in spaces]
 
     def planned(matchers: int) -> float:
         return _total(
-            [(plan(one, matchers, costs, rounds=1).load.capacity, share) for one, share in thin]
+            [
+                (plan_places(one, matchers, costs, rounds=1).load.capacity, share)
+                for one, share in thin
+            ]
         )
 
     def even(matchers: int) -> float:
         return _total(
             [
-                (load_of(one, even_places(one, matchers), costs).capacity, share)
+                (estimate_load(one, even_places(one, matchers), costs).capacity, share)
                 for one, share in thin
             ]
         )
@@ -222,7 +236,7 @@ def need_figures(spaces: Sequence[tuple[Sample, float]], rate: float, costs: Cos
 
 
 def _total(spaces: Sequence[tuple[float, float]]) -> float:
-    """Messages of all spaces a second, if the busiest of each were the same matcher."""
+    """Return the capacity for all spaces, if the busiest matcher of each were the same one."""
     seconds = sum(share / capacity for capacity, share in spaces)
     return 1 / seconds if seconds else math.inf
 
@@ -265,7 +279,7 @@ def _size(elements: int, rate: float) -> SketchSize:
 
 
 def places_now(report: ClusterReport, layout: Layout) -> list[Tokens]:
-    """Of the matchers that serve; empty if they have another definition of the space."""
+    """Return the matchers' current places; none if they have another definition of the space."""
     found = []
     for entry in report.nodes:
         matcher = None if entry.report is None else entry.report.matcher
@@ -276,7 +290,7 @@ def places_now(report: ClusterReport, layout: Layout) -> list[Tokens]:
         if names != [layout.name_of(place) for place in range(layout.searchable)]:
             return []
         if any(part.segment is None for part in parts):
-            continue  # another one has its place, and it will find a new one
+            continue  # another matcher has its place, and it will choose a new one
         found.append(
             tuple(
                 bound.low if part.segment is None or part.segment.low is None else part.segment.low
@@ -292,10 +306,10 @@ def matchers_in(report: ClusterReport) -> int:
     )
 
 
-def counts_of(
+def cell_arrays(
     edges: Floats, points: Mapping[int, int], ranges: Mapping[int, tuple[int, int]]
 ) -> tuple[Floats, Floats, Floats]:
-    """Rows by cell to arrays of all cells."""
+    """Return counts by cell as arrays over all cells."""
     size = len(edges) - 1
     found = np.zeros(size), np.zeros(size), np.zeros(size)
     for cell, count in points.items():

@@ -1,14 +1,14 @@
-"""Points dealt out over matchers as brokers do it, and the rate at which somebody's queue grows.
+"""Model the queues of matchers: distribute points as brokers do, and find the highest stable rate.
 
-No Spark, and no clock but the points': so many come in a second. Candidates and choices are the
-service's own (matcher/candidate_choice.py). What a broker knows of a matcher is its queue along
-each dimension, and how fast it is there (attributes/policies.py); that the matcher's time is shared
-among its queues, it does not see. So points are sent where the queue of that dimension is done
-first, and a matcher that is quick along several dimensions gets more than it can take. Places are
-judged with that: dealing out work to whoever has least of it would call places good that are not.
+The only clock is the rate at which points come. Candidates and choices are the service's own
+(matcher/candidate_choice.py). A broker knows a matcher's queue along each dimension, and its speed
+there (attributes/policies.py). It does not see that the matcher shares its time among its queues.
+So it sends a point where the queue of that dimension is done first, and a matcher that is fast
+along several dimensions gets more than it can take. The model includes that. A model that gave each
+point to the least busy matcher would rate bad places as good.
 
-Where no point has a choice, the rate follows from the busiest matcher's work. Otherwise rates are
-tried, between one at which a queue grows and one at which none does.
+If no point has a choice, the rate follows from the busiest matcher's work. Otherwise the rate is
+searched between one at which a queue grows and one at which none does. No Spark.
 """
 
 import math
@@ -24,58 +24,58 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 CHUNK = 32
-"""Points that are dealt out by the same knowledge of queues, as between two reports."""
+"""Points that are distributed with the same knowledge of queues, as between two reports."""
 
 POINTS_TRIED_MAX = 4_000
-"""For each rate that is tried."""
+"""Points for each rate that is tried."""
 
 GROWTH_MAX = 0.03
-"""Seconds of work a second, by which a queue may grow; as in sim/saturation.py."""
+"""Seconds of work a second by which a queue may grow; as in sim/saturation.py."""
 
 PRECISION = 0.02
-"""By which the two rates are apart at the end."""
+"""The search ends when the two rates differ by less than this share."""
 
 _STEP = 1.25
 _NOTHING = 1e-12
 
 
-class Dealt(NamedTuple):
-    """At one rate."""
+class QueueRun(NamedTuple):
+    """The result of distributing points at one rate."""
 
     along: Floats
     """Seconds of work that each matcher got along each dimension."""
     asked: npt.NDArray[np.bool_]
-    """Along which dimensions each point was asked."""
+    """By point and dimension: was the point asked along it?"""
     growth: float
-    """Of the queue that grows most: seconds of work a second."""
+    """Growth of the fastest-growing queue, in seconds of work a second."""
 
 
-class Best(NamedTuple):
-    """The highest rate at which no queue grows, and what all points come to there."""
+class BestRate(NamedTuple):
+    """The highest rate at which no queue grows, and the run with all points at that rate."""
 
     rate: float
-    dealt: Dealt
+    run: QueueRun
     is_exact: bool
-    """No point had a choice. Otherwise what brokers know, and when, decides some of it."""
+    """No point had a choice. Otherwise the rate also depends on what brokers know, and when."""
 
 
 @dataclass(frozen=True)
-class Dealing:
-    """Points and matchers that do not change."""
+class QueueModel:
+    """Fixed points and matchers, which can be run at any rate."""
 
     candidates: Ints
     """By point and dimension: the matcher, or -1."""
     kinds: frozenset[int]
     spent: Floats
-    """Seconds that each point costs, whoever is asked."""
+    """Seconds that each point costs at any matcher, without boxes."""
     held: Floats
     """Seconds that boxes add to each point, by matcher and dimension."""
 
-    def best_rate(self) -> Best:
-        piled = self.at(math.inf)
-        capacity = self._by_busiest(piled)
-        if not math.isfinite(capacity) or np.array_equal(piled.asked, self.at(0.0).asked):
-            return Best(capacity, piled, is_exact=True)
+    def best_rate(self) -> BestRate:
+        at_once = self.at(math.inf)
+        capacity = self._by_busiest(at_once)
+        if not math.isfinite(capacity) or np.array_equal(at_once.asked, self.at(0.0).asked):
+            return BestRate(capacity, at_once, is_exact=True)
         low, high, rate = 0.0, math.inf, capacity
         while not low or high / low > 1 + PRECISION:
             if self.at(rate, POINTS_TRIED_MAX).growth > GROWTH_MAX:
@@ -83,14 +83,14 @@ class Dealing:
             else:
                 low = rate
             rate = _between(low, high)
-        return Best(low, self.at(low), is_exact=False)
+        return BestRate(low, self.at(low), is_exact=False)
 
-    def _by_busiest(self, dealt: Dealt) -> float:
-        busiest = float(dealt.along.sum(axis=1).max(initial=0.0))
+    def _by_busiest(self, run: QueueRun) -> float:
+        busiest = float(run.along.sum(axis=1).max(initial=0.0))
         return len(self.candidates) / busiest if busiest else math.inf
 
-    def at(self, rate: float, points_max: int | None = None) -> Dealt:
-        """So many points a second; 0: each finds nobody at work; infinity: all come at once."""
+    def at(self, rate: float, points_max: int | None = None) -> QueueRun:
+        """Run at this many points a second. 0: queues are always empty; infinity: all at once."""
         chosen, spent = self.candidates[:points_max], self.spent[:points_max]
         matchers, dimensions = self.held.shape
         columns = np.arange(dimensions)
@@ -110,11 +110,11 @@ class Dealing:
             _work_off(queues, len(own) / rate if rate else math.inf)
             waiting.append(queues.sum(axis=1))
         seconds = len(chosen) / rate if rate else math.inf
-        return Dealt(along, asked, _growth(waiting, seconds) if waiting else 0.0)
+        return QueueRun(along, asked, _growth(waiting, seconds) if waiting else 0.0)
 
 
 def _work_off(queues: Floats, seconds: float) -> None:
-    """Each matcher shares its time among its queues, as long as they have something."""
+    """Let each matcher work for this time, shared equally among its queues that have work."""
     if math.isinf(seconds):
         queues[:] = 0.0
         return
@@ -129,7 +129,10 @@ def _work_off(queues: Floats, seconds: float) -> None:
 
 
 def _growth(waiting: list[Floats], seconds: float) -> float:
-    """From each third to the next, after a quarter that does not count."""
+    """Return the growth of the fastest-growing queue, ignoring the first quarter of the run.
+
+    A queue grows only if its mean rises from each third of the rest to the next.
+    """
     counted = np.array(waiting)[len(waiting) // 4 :]
     if len(counted) < 3 or not math.isfinite(seconds) or not seconds:
         return 0.0

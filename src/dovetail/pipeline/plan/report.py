@@ -1,4 +1,4 @@
-"""A plan as one HTML page, of the document that stands beside it as JSON. Text out."""
+"""Render a plan's document as one HTML page."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -35,12 +35,12 @@ def report(plan: PlanDocument) -> str:
 
 
 def _lead(plan: PlanDocument) -> str:
-    told = [
+    sentences = [
         f"{as_text(one.space)}: with planned borders {plan.matchers} matchers take "
         f"{_times(one.planned.capacity, one.even.capacity)} what they take with even ones."
         for one in plan.spaces
     ]
-    return " ".join(told) or "No space was given, so nothing is planned for matchers."
+    return " ".join(sentences) or "No space was given, so nothing is planned for matchers."
 
 
 def _times(planned: float | None, even: float | None) -> str:

@@ -1,13 +1,13 @@
-"""What a plan is made of, counted on Spark: DataFrames in, DataFrames out.
+"""Count messages and subscriptions for a plan on Spark: DataFrames to DataFrames.
 
-messages -> points      `space` and `values`: those that a space governs, and can be compared
-points   -> values      how many are in each cell of each dimension, are missing or beyond it
-boxes    -> ranges      how many begin and end in each cell, are narrow there, or open
-messages -> topics      how often each was published to
+messages -> points      `space` and `values` of messages in a space that are comparable
+points   -> values      points by cell of each dimension, including missing values and outliers
+boxes    -> ranges      boxes that begin or end in each cell, are narrow there, or open
+messages -> topics      messages by topic
 topics   -> levels      topics and messages by number of levels
-subscriptions -> elements   what of a broker's filters is in its sketch, hashed
+subscriptions -> elements   the hashed elements of each broker's sketch
 
-Cells are between edges, which travel inside the functions that Spark ships.
+The functions that Spark ships carry the edges of the cells.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,19 +21,19 @@ from pyspark.sql import functions as sql
 from dovetail.attributes.space import Space
 from dovetail.broker.router import with_clauses
 from dovetail.matcher.layout import Layout
-from dovetail.pipeline.match.arrow_arrays import Floats, matrix, points_of
-from dovetail.pipeline.match.boxes import Reader
-from dovetail.pipeline.match.cut import space_of_messages
+from dovetail.pipeline.match.arrow_arrays import Floats, matrix, point_matrix
+from dovetail.pipeline.match.boxes import BoxReader
+from dovetail.pipeline.match.task_plan import space_of_messages
 from dovetail.pipeline.plan.borders import begins_and_ends, cell_of
 from dovetail.topics.sketches.lines import LinesSketch
-from dovetail.topics.topic_column import Column as Topics
+from dovetail.topics.topic_column import TopicColumn as Topics
 
 MISSING, BELOW, ABOVE = -1, -2, -3
-"""Cells of values that are none, or beyond the bounds; the latter are in the edge cells too."""
+"""Pseudo-cells that count missing values and outliers. Outliers are in the edge cells as well."""
 
 Batches = Iterable[pa.RecordBatch]
 Edges = tuple[tuple[Floats, ...], ...]
-"""Of each space and each of its dimensions, searchable or not."""
+"""The edges of cells, by space and by dimension, searchable or not."""
 
 _VALUES = "space int, dimension int, cell int, points long"
 _RANGES = "space int, dimension int, cell int, begins long, ends long, narrow long, open long"
@@ -51,7 +51,7 @@ def _points(batches: Batches, *, spaces: tuple[Space, ...]) -> Iterator[pa.Recor
         for number, space in enumerate(spaces):
             rows = np.flatnonzero(of_rows == number)
             names = pa.array([one.name for one in space.dimensions])
-            values, is_bad = points_of(batch["attributes"].take(pa.array(rows)), names)
+            values, is_bad = point_matrix(batch["attributes"].take(pa.array(rows)), names)
             values = values[~is_bad]
             if len(values):
                 flat = pa.array(values.ravel())
@@ -103,7 +103,7 @@ def _rows(space: int, dimension: int, counts: dict[int, int]) -> pa.RecordBatch:
 
 
 def ranges(boxes: DataFrame, layouts: Sequence[Layout], edges: Edges) -> DataFrame:
-    """Of boxes as match/boxes.py has them. `narrow` and `open` are all in the first cell."""
+    """Count boxes (match/boxes.py) by cell. The first cell has all of `narrow` and `open`."""
     counted = boxes.where("space >= 0").select("space", "lows", "highs")
     counted = counted.mapInArrow(partial(_ranges, layouts=tuple(layouts), edges=edges), _RANGES)
     columns = ("begins", "ends", "narrow", "open")
@@ -148,18 +148,18 @@ def _ranges(
 
 
 def everywhere_searchable(layout: Layout) -> Layout:
-    """The same space if all its dimensions were."""
+    """Return the layout with all its dimensions searchable."""
     columns = tuple(range(len(layout.dimensions)))
     return Layout(layout.name, layout.dimensions, columns, names=layout.names)
 
 
 def topics(messages: DataFrame) -> DataFrame:
-    """`topic` and `messages`."""
+    """Return rows of `topic` and `messages`."""
     return messages.groupBy("topic").agg(sql.count(sql.lit(1)).alias("messages"))
 
 
 def levels(of_topics: DataFrame) -> DataFrame:
-    """`levels`, `topics` and `messages`; levels are null where the topic is."""
+    """Return rows of `levels`, `topics` and `messages`. A null topic has null levels."""
     counted = sql.when(sql.col("topic").isNotNull(), sql.size(sql.split("topic", "/")))
     return of_topics.groupBy(counted.alias("levels")).agg(
         sql.count(sql.lit(1)).alias("topics"), sql.sum("messages").alias("messages")
@@ -167,7 +167,7 @@ def levels(of_topics: DataFrame) -> DataFrame:
 
 
 def with_broker(subscriptions: DataFrame) -> DataFrame:
-    """`filter`, `where` and `broker`, which is empty where it is not known."""
+    """Return rows of `filter`, `where` and `broker`; an unknown broker is empty."""
     there = subscriptions.columns
     where = sql.col("where") if "where" in there else sql.lit(None)
     broker = sql.col("broker") if "broker" in there else sql.lit(None)
@@ -179,19 +179,19 @@ def with_broker(subscriptions: DataFrame) -> DataFrame:
 
 
 def elements(subscriptions: DataFrame, spaces: Sequence[Space]) -> DataFrame:
-    """`broker` and `element`, maybe several times."""
+    """Return rows of `broker` and `element`, possibly repeated."""
     return with_broker(subscriptions).mapInArrow(
         partial(_elements, spaces=tuple(spaces)), "broker string, element long"
     )
 
 
 def by_broker(frame: DataFrame, *wanted: Column) -> DataFrame:
-    """Of each, and of all together, whose broker is null."""
+    """Aggregate by broker, and over all brokers in a row whose broker is null."""
     return frame.rollup("broker").agg(*wanted)
 
 
 def _elements(batches: Batches, *, spaces: tuple[Space, ...]) -> Iterator[pa.RecordBatch]:
-    reader = Reader(spaces)
+    reader = BoxReader(spaces)
     for batch in batches:
         by_broker: dict[str, set[bytes]] = {}
         rows = zip(

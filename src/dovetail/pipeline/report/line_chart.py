@@ -33,7 +33,7 @@ class Series:
 class Axis:
     """A scale from values to the interval 0..1, with its ticks.
 
-    A logarithmic one that has to begin with 0 is of the values and `shift`.
+    A logarithmic axis that has to begin with 0 adds `shift` to all values.
     """
 
     low: float
@@ -50,7 +50,7 @@ class Axis:
 
 
 def value_axis(values: Sequence[float]) -> Axis:
-    """For values of 0 and more: linear from 0, or logarithmic from 1."""
+    """Return an axis for values of at least 0: linear from 0, or logarithmic from 1."""
     smallest, largest = min(values), max(values)
     if smallest >= 1 and largest >= LOG_RATIO_MIN * smallest:
         decades = math.floor(math.log10(largest))
@@ -68,7 +68,7 @@ def _round_step(rough: float) -> float:
 
 
 def decade_axis(values: Sequence[float]) -> Axis:
-    """For values above 0: logarithmic, from the decade of the smallest."""
+    """Return a logarithmic axis for values above 0, from the decade of the smallest."""
     first, last = (math.floor(math.log10(value)) for value in (min(values), max(values)))
     steps = (1, 2, 5) if last - first < 2 else (1,)
     high = _round_step(1.2 * max(values))
@@ -77,14 +77,14 @@ def decade_axis(values: Sequence[float]) -> Axis:
 
 
 def count_axis(values: Sequence[float]) -> Axis:
-    """For counts from 0 on over several decades: 0, then decades."""
+    """Return an axis for counts over several decades: 0, then decades."""
     powers = range(math.floor(math.log10(max(*values, 1))) + 1)
     return Axis(0.0, max(*values, 1), (0.0, *(10.0**power for power in powers)), log=True, shift=1)
 
 
 @dataclass(frozen=True)
-class Area:
-    """Where values lie in the drawing."""
+class PlotArea:
+    """The area of a chart between its axes: maps values to coordinates, and draws."""
 
     x_axis: Axis
     y_axis: Axis
@@ -136,8 +136,8 @@ class Area:
 def line_chart(
     title: str, x_label: str, y_label: str, x_values: Sequence[float], series: Sequence[Series]
 ) -> str:
-    """A chart for a page that defines the colours; `title` is for those who cannot see it."""
-    area = Area(
+    """Draw a line chart. The page defines the colours; screen readers read `title`."""
+    area = PlotArea(
         Axis(min(x_values), max(x_values), tuple(x_values), log=False),
         value_axis([value for line in series for value in line.values]),
     )
@@ -152,8 +152,8 @@ def line_chart(
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A place on a curve's x axis that has a name, and the value that it has by itself."""
+class NamedPoint:
+    """A labelled position on the x axis of a curve, with a value of its own."""
 
     name: str
     where: float
@@ -167,10 +167,10 @@ def sweep_chart(
     y_label: str,
     x_values: Sequence[float],
     curve: Series,
-    marks: Sequence[Mark],
+    marks: Sequence[NamedPoint],
 ) -> str:
-    """One curve over counts of several decades, and named places along it."""
-    area = Area(
+    """Draw one curve over counts of several decades, with labelled points along it."""
+    area = PlotArea(
         count_axis([*x_values, *(mark.where for mark in marks)]),
         decade_axis([*curve.values, *(mark.value for mark in marks)]),
     )
@@ -213,7 +213,7 @@ def marker(kind: str, x: float, y: float) -> str:
 
 
 def legend_key(index: int) -> str:
-    """The little picture beside a series' name."""
+    """Draw the key of a series for a legend."""
     shape = marker(MARKERS[index % len(MARKERS)], 20, 10)
     return (
         '<svg class="key" viewBox="0 0 40 20" aria-hidden="true">'
@@ -223,5 +223,5 @@ def legend_key(index: int) -> str:
 
 
 def number(value: float) -> str:
-    """As short as it goes: 6,000 and 0.25 and 5."""
+    """Return a short form: 6,000 or 0.25 or 5."""
     return f"{value:,.0f}" if value == int(value) else f"{value:g}"

@@ -1,7 +1,7 @@
-"""The frame of a report: one HTML page that needs nothing else.
+"""The frame of a report: one self-contained HTML page, as text.
 
-Text in, text out. The page carries its styles, follows the reader's theme, works without scripts,
-and names nothing of the machine that made it.
+The page contains its styles, follows the reader's theme, works without scripts, and reveals nothing
+about the machine that made it.
 """
 
 from collections.abc import Mapping
@@ -108,7 +108,7 @@ def page(title: str, body: str) -> str:
 
 
 def head(title: str, lead: str, about: str, facts: Mapping[str, str]) -> str:
-    """Headline, what came out, what was run."""
+    """Return the headline, the main result, and facts about the run."""
     entries = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
         for name, value in facts.items()
@@ -120,6 +120,6 @@ def head(title: str, lead: str, about: str, facts: Mapping[str, str]) -> str:
 
 
 def as_text(plain: str) -> str:
-    """Escaped, with the signs that a keyboard lacks."""
+    """Return escaped text, with typographic quotes and minus signs."""
     text = escape(plain).replace("&#x27;#&#x27;", "<code>#</code>").replace("&#x27;", "&rsquo;")
     return f"&minus;{text[1:]}" if text.startswith("-") else text

@@ -9,6 +9,6 @@ Read in this order:
     clause_shipment.py  clauses of all brokers, shipped to tasks
     task.py             one task: rows of one publishing broker
     clause_matcher.py   which clauses each row satisfies (pure)
-    handover.py         deliver the result to brokers, in order
-    state_file.py       what the stream remembers beside Spark's checkpoint
+    delivery_sender.py  deliver the matches to brokers, in order
+    state_file.py       what the stream stores beside Spark's checkpoint
 """

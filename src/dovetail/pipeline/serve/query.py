@@ -1,17 +1,16 @@
-"""A stream that serves spaces in the place of live matchers: `serve(spark, url, checkpoint)`.
+"""Start a stream that serves spaces instead of live matchers: `serve(spark, url, checkpoint)`.
 
     from dovetail.pipeline.serve.query import serve
     query = serve(spark, "http://127.0.0.1:8080", "/srv/checkpoint")
     query.awaitTermination()
 
-Which spaces (`engine = "spark"`), clauses and brokers there are, brokers say. The source
-`dovetail` decides which rows a micro-batch has, and its checkpoint keeps that. The batch is one job
-of one stage: a task reads the rows of one publishing broker, finds who wants them, and hands them
-over in their order (task.py). Nothing is shuffled. The driver's part is in
-driver.py.
+The brokers name the spaces (`engine = "spark"`), the clauses and the other brokers. The source
+`dovetail` chooses the rows of a micro-batch, and its checkpoint stores the choice. The batch is one
+job of one stage: a task reads the rows of one publishing broker, matches them, and delivers the
+matches in order (task.py). Nothing is shuffled. driver.py has the driver's part.
 
-A query keeps the settings that its session had when it started: those for quick batches are made
-for that moment, and the session is as it was.
+A query keeps the settings that its session has when it starts. So the settings for small batches
+are made for that moment only, and the session gets its own back.
 """
 
 import json
@@ -33,29 +32,29 @@ from dovetail.api.http_client import Login
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.pipeline import register
 from dovetail.pipeline.limits import SERVE_BATCH_ROWS_MAX, SERVE_BEAT_SECONDS, SERVE_WAIT_SECONDS
-from dovetail.pipeline.serve.broker_client import HttpBrokers
-from dovetail.pipeline.serve.clause_shipment import Part
+from dovetail.pipeline.serve.broker_client import HttpBrokerClient
+from dovetail.pipeline.serve.clause_shipment import ClauseTable
 from dovetail.pipeline.serve.cluster_view import Timing
-from dovetail.pipeline.serve.driver import Engine, Told
+from dovetail.pipeline.serve.driver import ReportRow, ServingDriver
 from dovetail.pipeline.serve.state_file import load
-from dovetail.pipeline.serve.task import TOLD_DDL, Job, Range, serve_ranges
-from dovetail.pipeline.source.archives import Cluster
+from dovetail.pipeline.serve.task import REPORT_DDL, RowRange, TaskSpec, serve_ranges
+from dovetail.pipeline.source.archives import ClusterArchive
 from dovetail.pipeline.source.checkpoint import last_batch, offsets_of_batch
 from dovetail.pipeline.source.data_source import FORMAT
 from dovetail.pipeline.source.offsets import Offsets
 from dovetail.pipeline.stream.queries import BatchStream
-from dovetail.pipeline.stream.tally import Done
+from dovetail.pipeline.stream.tally import BatchResult
 
 log = logging.getLogger("dovetail.stream")
 
 QUERY_NAME = "serve"
 
-_QUICK = {
+_SMALL_BATCH_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt in one stage
     "spark.sql.codegen.wholeStage": "false",  # compiling takes longer than a small batch
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # Offsets are on this machine's disk, and are compared with nothing. The usual way of writing
-    # them has Hadoop start twenty processes a batch (readlink), where it lacks its native code.
+    # Offsets are on this machine's disk and need no checksum. Without its native code, Hadoop's
+    # usual file manager starts twenty processes (readlink) for each batch.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
     "checkpointing.FileSystemBasedCheckpointFileManager",
@@ -71,12 +70,13 @@ def serve(
     batch_rows_max: int = SERVE_BATCH_ROWS_MAX,
     wait_seconds: float = SERVE_WAIT_SECONDS,
 ) -> StreamingQuery:
-    """Start it. `url`: of any node, or of several with commas; `login`: an administrator's.
+    """Start the stream.
 
-    `checkpoint` is a folder of this machine. `wait_seconds`: for a broker that is away, before the
-    others go on without it.
+    `url` is the HTTP address of any node, or of several with commas; `login` is an
+    administrator's. `checkpoint` is a folder of this machine. `wait_seconds`: how long a batch
+    waits for a broker that is away.
     """
-    return serving(
+    return serving_stream(
         spark,
         url,
         checkpoint,
@@ -86,7 +86,7 @@ def serve(
     ).start()
 
 
-def serving(
+def serving_stream(
     spark: SparkSession,
     url: str,
     checkpoint: str | Path,
@@ -96,7 +96,7 @@ def serving(
     wait_seconds: float = SERVE_WAIT_SECONDS,
     is_available_now: bool = False,
 ) -> "ServingStream":
-    """The same before it starts, for who runs it beside others."""
+    """Return the stream without starting it, to run it together with others."""
     if is_remote():
         raise ConfigError(
             "a space is served by a session with a driver of its own, and not by Spark Connect.",
@@ -106,20 +106,20 @@ def serving(
     urls = tuple(one.strip().rstrip("/") for one in url.split(",") if one.strip())
     if not urls:
         raise ConfigError("it takes the HTTP address of a node: http://127.0.0.1:8080")
-    place = Cluster(urls, login)
+    row_source = ClusterArchive(urls, login)
     register(spark)
-    work = SparkWork(spark, place)
-    engine = Engine(
-        HttpBrokers(urls, login),
-        place,
-        work,
+    runner = SparkTaskRunner(spark, row_source)
+    driver = ServingDriver(
+        HttpBrokerClient(urls, login),
+        row_source,
+        runner,
         load(folder),
         folder,
         Timing(wait_seconds),
     )
-    engine.doubtful_batch = last_batch(folder)
-    engine.reached = _reached(folder)
-    start = engine.begin()
+    driver.doubtful_batch = last_batch(folder)
+    driver.reached = _committed_offsets(folder)
+    start = driver.begin()
     options = {
         "url": ",".join(urls),
         "startingOffsets": json.dumps(start),
@@ -128,16 +128,16 @@ def serving(
     if login is not None:
         options |= {"user": login[0], "password": login[1]}
     rows = spark.readStream.format(FORMAT).options(**options).load()
-    return ServingStream(engine, work, rows, folder, None if is_available_now else 0.0)
+    return ServingStream(driver, runner, rows, folder, None if is_available_now else 0.0)
 
 
 class ServingStream(BatchStream):
-    """A query whose driver asks brokers between batches, too."""
+    """A query whose driver also asks brokers between batches."""
 
     def __init__(
         self,
-        engine: Engine,
-        work: "SparkWork",
+        driver: ServingDriver,
+        runner: "SparkTaskRunner",
         rows: DataFrame,
         checkpoint: Path,
         interval_seconds: float | None,
@@ -145,25 +145,25 @@ class ServingStream(BatchStream):
         super().__init__(
             QUERY_NAME, rows, self._serve, checkpoint=checkpoint, interval_seconds=interval_seconds
         )
-        self._engine = engine
-        self._work = work
+        self._driver = driver
+        self._runner = runner
         self._folder = checkpoint
 
     def start(self) -> StreamingQuery:
-        with _settings(self._rows.sparkSession, _QUICK):
+        with _settings(self._rows.sparkSession, _SMALL_BATCH_SETTINGS):
             query = super().start()
         threading.Thread(
-            target=_beat, args=(self._engine, query), name="dovetail-beat", daemon=True
+            target=_poll_until_ended, args=(self._driver, query), name="dovetail-poll", daemon=True
         ).start()
         return query
 
-    def _serve(self, rows: DataFrame, number: int) -> Done:
-        before = self._engine.counts
-        self._work.session = rows.sparkSession
-        self._engine.serve(number, offsets_of_batch(self._folder, number))
-        counts = self._engine.counts
+    def _serve(self, rows: DataFrame, number: int) -> BatchResult:
+        before = self._driver.counts
+        self._runner.session = rows.sparkSession
+        self._driver.serve(number, offsets_of_batch(self._folder, number))
+        counts = self._driver.counts
         deliveries = counts.deliveries - before.deliveries
-        return Done(counts.rows - before.rows, deliveries, deliveries)
+        return BatchResult(counts.rows - before.rows, deliveries, deliveries)
 
 
 @contextmanager
@@ -191,8 +191,8 @@ def _local(checkpoint: str | Path) -> Path:
     return Path(text).resolve()
 
 
-def _reached(checkpoint: Path) -> Offsets:
-    """What batches that are over have come to."""
+def _committed_offsets(checkpoint: Path) -> Offsets:
+    """Return the offsets up to which batches are committed."""
     last = last_batch(checkpoint)
     if last is None:
         return {}
@@ -201,44 +201,46 @@ def _reached(checkpoint: Path) -> Offsets:
     return offsets.end if is_over else offsets.start
 
 
-def _beat(engine: Engine, query: StreamingQuery) -> None:
-    """As long as the query lives."""
-    # It ends with an error, or Spark does: whoever waits for the query hears of that.
+def _poll_until_ended(driver: ServingDriver, query: StreamingQuery) -> None:
+    """Let the driver ask brokers while the query runs."""
+    # If the query or Spark fails, whoever waits for the query gets the error.
     with suppress(PySparkException, Py4JError, OSError):
         while not query.awaitTermination(SERVE_BEAT_SECONDS):
             try:
-                engine.beat()
+                driver.poll()
             except DovetailError as error:
                 log.warning("%s", error.message)
 
 
-class SparkWork:
-    """Tasks on Spark."""
+class SparkTaskRunner:
+    """Runs tasks on Spark."""
 
-    def __init__(self, session: SparkSession, place: Cluster) -> None:
+    def __init__(self, session: SparkSession, row_source: ClusterArchive) -> None:
         self.session = session
-        """That of the last batch, which has the query's settings."""
-        self._place = place
-        self._base: Broadcast[Part] | None = None
+        """The session of the last batch, which has the query's settings."""
+        self._row_source = row_source
+        self._base: Broadcast[ClauseTable] | None = None
         self._digest = b""
 
-    def run(self, start: Offsets, end: Offsets, job: Job) -> Iterable[Told]:
+    def run(self, start: Offsets, end: Offsets, spec: TaskSpec) -> Iterable[ReportRow]:
         ranges = [
-            Range(name, start.get(name, 0), last)
+            RowRange(name, start.get(name, 0), last)
             for name, last in end.items()
             if last > start.get(name, 0)
         ]
-        do = partial(serve_ranges, ranges=ranges, place=self._place, job=self._shipped(job))
+        do = partial(
+            serve_ranges, ranges=ranges, row_source=self._row_source, spec=self._shipped(spec)
+        )
         count = len(ranges)
-        found = self.session.range(0, count, 1, max(count, 1)).mapInArrow(do, TOLD_DDL).collect()
+        found = self.session.range(0, count, 1, max(count, 1)).mapInArrow(do, REPORT_DDL).collect()
         return [(row[0], row[1], row[2], row[3]) for row in found]
 
-    def _shipped(self, job: Job) -> Job:
-        """What changes seldom travels once."""
-        base = job.shipment.base
+    def _shipped(self, spec: TaskSpec) -> TaskSpec:
+        """Broadcast the base, which rarely changes, and take it out of the spec."""
+        base = spec.shipment.base
         if self._base is None or self._digest != base.digest:
             if self._base is not None:
                 self._base.unpersist()
             self._base = self.session.sparkContext.broadcast(base)
             self._digest = base.digest
-        return job.with_broadcast(self._base)
+        return spec.with_broadcast(self._base)

@@ -1,9 +1,9 @@
-"""What a serving stream remembers beside Spark's checkpoint, in one file there.
+"""The state of a serving stream that Spark's checkpoint lacks, in one file beside it.
 
-The engine's name is the history that brokers go by: with its checkpoint a stream goes on under the
-name that it had. The rest is what Spark does not know: which rows others had served before, how far
-lists had been followed when the last batch began, and which brokers are owed rows that they were
-not there for.
+Brokers identify a stream's history by the name of its engine. A stream that continues from its
+checkpoint keeps that name. The state also has the rows that earlier streams had served, the
+version of each list when the last batch began, and the rows that are pending for brokers that were
+away.
 """
 
 import os
@@ -20,20 +20,20 @@ _VERSION = 1
 
 
 class State(msgspec.Struct):
-    """See the module."""
+    """The content of the file, as JSON."""
 
     engine: str
     version: int = _VERSION
     floors: dict[str, Offsets] = {}
-    """By space: rows of each broker up to here were served before this history began."""
+    """By space and broker: the offset that was served before this history began."""
     marks: dict[str, dict[str, tuple[int, int]]] = {}
     """By space and broker: life and version of its list when the last batch began."""
     owed: dict[str, Offsets] = {}
-    """By broker: it has got its share up to these offsets only."""
+    """By broker: the offsets that it has received, if rows above them are pending for it."""
 
 
 def load(checkpoint: Path) -> State:
-    """A new history where there is none."""
+    """Read the state; return a new one if there is none."""
     file = checkpoint / FILE
     try:
         state = msgspec.json.decode(file.read_bytes(), type=State)
@@ -52,7 +52,7 @@ def load(checkpoint: Path) -> State:
 
 
 def save(checkpoint: Path, state: State) -> None:
-    """Whole or not at all."""
+    """Replace the file atomically."""
     file = checkpoint / FILE
     beside = file.with_name(f".{FILE}.new")
     try:

@@ -1,10 +1,10 @@
-"""A task of a serving stream: rows of one publishing broker, to the brokers of who wants them.
+"""A task of a serving stream: reads rows of one publishing broker, and delivers the matches.
 
-    rows, read over HTTP -> floors -> Wanting: who wants each -> Handing: to their brokers
+    rows, read over HTTP -> floors -> ClauseMatcher -> DeliverySender -> the brokers of the clients
 
-Rows come right from their broker, and not through Spark: that is shorter by two copies, and a task
-need not fail because a broker is away. Spark would do it again; it says instead what was not read,
-and who is behind.
+A task reads rows directly from their broker and not through Spark. That saves two copies, and the
+task need not fail when a broker is away, which would make Spark repeat it. Instead it reports rows
+that it could not read, and brokers that are behind.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,16 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import Broadcast, TaskContext
 
-from dovetail.api.engine import Matched
+from dovetail.api.engine import EngineMatch
 from dovetail.api.http_client import NoAnswerError
 from dovetail.attributes.space import Space
-from dovetail.attributes.space_registry import Spaces
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.errors import DovetailError
-from dovetail.pipeline.serve.broker_client import Brokers, Target
-from dovetail.pipeline.serve.clause_matcher import Wanting
-from dovetail.pipeline.serve.clause_shipment import Part, Shipment
-from dovetail.pipeline.serve.handover import Handing, Moves
-from dovetail.pipeline.source.archives import Place
+from dovetail.pipeline.serve.broker_client import BrokerClient, DeliveryTarget
+from dovetail.pipeline.serve.clause_matcher import ClauseMatcher
+from dovetail.pipeline.serve.clause_shipment import ClauseShipment, ClauseTable
+from dovetail.pipeline.serve.delivery_sender import ClauseLocator, DeliverySender
+from dovetail.pipeline.source.archives import RowSource
 
 COLUMNS = (
     "broker",
@@ -40,10 +40,10 @@ COLUMNS = (
     "texts",
     "stream",
 )
-"""Of the archive, that a task needs."""
+"""The columns of the archive that a task reads."""
 
-TOLD_DDL = "kind string, name string, publisher string, number bigint"
-_TOLD = pa.schema(
+REPORT_DDL = "kind string, name string, publisher string, number bigint"
+_REPORT = pa.schema(
     [
         ("kind", pa.string()),
         ("name", pa.string()),
@@ -53,47 +53,49 @@ _TOLD = pa.schema(
 )
 
 BEHIND = "behind"
-"""A broker has not got its share of a publisher's rows from a sequence on."""
+"""A broker has not received its matches of a publisher's rows from a sequence on."""
 UNREAD = "unread"
 """A publisher's rows could not be read."""
 SPACE = "space"
-"""Rows of a space that is not served; empty: of no space that is known."""
+"""There were rows of a space that is not served. An empty name: the space is unknown."""
 ROWS = "rows"
+"""The number of rows that were served."""
 DELIVERIES = "deliveries"
-"""How many."""
+"""The number of deliveries that were made."""
 
 _TOPICS_KEPT = 1 << 16
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a task needs to know."""
+class TaskSpec:
+    """All that a task needs besides its rows."""
 
     engine: str
-    brokers: Brokers
+    brokers: BrokerClient
     spaces: tuple[Space, ...]
-    shipment: Shipment
-    """Without its base where that is a broadcast."""
+    shipment: ClauseShipment
+    """Its base is empty if `base` is a broadcast."""
     served: frozenset[str]
-    """Spaces whose lists are in the shipment; rows of others are told of."""
+    """Spaces whose lists are in the shipment. The task reports rows of other spaces."""
     wait_seconds: float
-    base: "Broadcast[Part] | None" = None
-    floors: Mapping[Target, int] = field(default_factory=dict)
-    """By space and publisher: rows up to here were served by an earlier stream."""
+    base: "Broadcast[ClauseTable] | None" = None
+    floors: Mapping[DeliveryTarget, int] = field(default_factory=dict)
+    """By space and publisher: the sequence up to which an earlier stream has served the rows."""
     behind: frozenset[tuple[str, str]] = frozenset()
-    """Owner and publisher: of whose rows it gets nothing now."""
+    """Pairs of owner and publisher: the owner gets none of the publisher's rows now."""
     only_owner: str | None = None
+    """If set, deliver to this broker only."""
     only_spaces: frozenset[str] | None = None
-    """Nothing for others."""
-    doubtful: Mapping[Target, frozenset[int]] = field(default_factory=dict)
-    """Ids that came to a broker while rows were handed over that are handed over again."""
+    """If set, deliver matches of these spaces only."""
+    doubtful: Mapping[DeliveryTarget, frozenset[int]] = field(default_factory=dict)
+    """Ids that moved to a broker during a batch that is repeated now."""
 
-    def with_broadcast(self, base: "Broadcast[Part]") -> "Job":
-        empty = replace(self.shipment, base=Part(b"", (), ()))
+    def with_broadcast(self, base: "Broadcast[ClauseTable]") -> "TaskSpec":
+        empty = replace(self.shipment, base=ClauseTable(b"", (), ()))
         return replace(self, shipment=empty, base=base)
 
 
-class Range(NamedTuple):
+class RowRange(NamedTuple):
     """Rows of one publishing broker."""
 
     publisher: str
@@ -102,128 +104,136 @@ class Range(NamedTuple):
 
 
 def serve_ranges(
-    batches: Iterable[pa.RecordBatch], *, ranges: Sequence[Range], place: Place, job: Job
+    batches: Iterable[pa.RecordBatch],
+    *,
+    ranges: Sequence[RowRange],
+    row_source: RowSource,
+    spec: TaskSpec,
 ) -> Iterator[pa.RecordBatch]:
-    """What a task does. Rows of Spark's have the `id` of a range."""
+    """Serve ranges of rows. The `id` of a Spark row is a position in `ranges`."""
     context = TaskContext.get()
-    is_again = context is not None and context.attemptNumber() > 0
+    is_retry = context is not None and context.attemptNumber() > 0
     for batch in batches:
         for number in batch["id"].to_pylist():
-            yield serve_range(ranges[number], place, job, is_again=is_again)
+            yield serve_rows(ranges[number], row_source, spec, is_retry=is_retry)
 
 
-def serve_range(one: Range, place: Place, job: Job, *, is_again: bool = False) -> pa.RecordBatch:
-    rows = place.rows(one.publisher, one.after, one.upto, job.wait_seconds)
+def serve_rows(
+    one: RowRange, row_source: RowSource, spec: TaskSpec, *, is_retry: bool = False
+) -> pa.RecordBatch:
+    rows = row_source.rows(one.publisher, one.after, one.upto, spec.wait_seconds)
     due = (some.filter(pc.is_valid(some["stream"])).select(COLUMNS) for some in rows)
     try:
-        return Task(job, is_again=is_again).run(due)
-    except UnreadError:
-        return _told([(UNREAD, "", one.publisher, 0)])
+        return ServeTask(spec, is_retry=is_retry).run(due)
+    except RowsUnavailableError:
+        return _report_batch([(UNREAD, "", one.publisher, 0)])
 
 
-class UnreadError(DovetailError):
-    """Rows could not be read, as their broker is away."""
+class RowsUnavailableError(DovetailError):
+    """Rows could not be read because their broker is away."""
 
 
-class Task:
-    """One attempt at it."""
+class ServeTask:
+    """One attempt at a task."""
 
-    def __init__(self, job: Job, *, is_again: bool = False) -> None:
-        self._job = job
-        shipment = job.shipment
-        base = shipment.base if job.base is None else job.base.value
-        self._wanting = Wanting(shipment, base, job.spaces)
-        self._handing = Handing(
-            job.brokers,
-            job.engine,
-            Moves(job.brokers, shipment.marks, shipment.spares),
-            wait_seconds=job.wait_seconds,
-            is_again=is_again,
+    def __init__(self, spec: TaskSpec, *, is_retry: bool = False) -> None:
+        self._spec = spec
+        shipment = spec.shipment
+        base = shipment.base if spec.base is None else spec.base.value
+        self._matcher = ClauseMatcher(shipment, base, spec.spaces)
+        self._sender = DeliverySender(
+            spec.brokers,
+            spec.engine,
+            ClauseLocator(spec.brokers, shipment.versions, shipment.group_targets),
+            wait_seconds=spec.wait_seconds,
+            is_retry=is_retry,
         )
-        self._targets = [target if self._is_wanted(target) else None for target in shipment.targets]
+        self._targets = [
+            target if self._is_selected(target) else None for target in shipment.targets
+        ]
         self._governing = lru_cache(_TOPICS_KEPT)(self._space_name)
-        self._spaces = Spaces(job.spaces)
-        self._strange: set[str] = set()
+        self._spaces = SpaceRegistry(spec.spaces)
+        self._unserved: set[str] = set()
         self._rows = 0
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-        """What it tells, in the columns of TOLD_DDL."""
+        """Serve these rows, and return a report with the columns of REPORT_DDL."""
         rows = iter(batches)
         while True:
             try:
                 batch = next(rows, None)
             except NoAnswerError as error:
-                raise UnreadError(error.message) from error
+                raise RowsUnavailableError(error.message) from error
             if batch is None:
                 break
             self._serve(batch)
-        self._handing.finish()
+        self._sender.finish()
         return self._report()
 
-    def _is_wanted(self, target: Target) -> bool:
-        owner, spaces = self._job.only_owner, self._job.only_spaces
+    def _is_selected(self, target: DeliveryTarget) -> bool:
+        owner, spaces = self._spec.only_owner, self._spec.only_spaces
         return (owner is None or target.broker == owner) and (
             spaces is None or target.space in spaces
         )
 
     def _space_name(self, topic: str) -> str:
-        space = self._spaces.governing(topic.encode())
+        space = self._spaces.space_of_topic(topic.encode())
         return "" if space is None else space.name
 
     def _serve(self, batch: pa.RecordBatch) -> None:
         coded = batch["topic"].dictionary_encode()
         names = [self._governing(topic) for topic in coded.dictionary.to_pylist()]
-        self._strange.update(name for name in names if name not in self._job.served)
+        self._unserved.update(name for name in names if name not in self._spec.served)
         spaces = pa.array(names, pa.string()).take(coded.indices)
         batch = batch.filter(pa.array(self._is_due(batch, spaces)))
         self._rows += len(batch)
         publications = _publications(batch)
-        for wanted in self._wanting.match(batch):
+        for wanted in self._matcher.match(batch):
             target, matched = self._targets[wanted.target], publications[wanted.row]
-            if target is not None and (target.broker, matched.broker) not in self._job.behind:
-                self._hand(target, matched, wanted.ids)
+            if target is not None and (target.broker, matched.broker) not in self._spec.behind:
+                self._add(target, matched, wanted.ids)
 
     def _is_due(self, batch: pa.RecordBatch, spaces: pa.Array) -> np.ndarray[Any, Any]:
-        """Which rows are above their floors."""
+        """Return which rows are above their floors."""
         sequences = batch["sequence"].to_numpy()
         due = np.ones(len(batch), np.bool_)
         for publisher in pc.unique(batch["broker"]).to_pylist():
             own = pc.equal(batch["broker"], publisher).to_numpy(zero_copy_only=False)
-            for target, floor in self._job.floors.items():
+            for target, floor in self._spec.floors.items():
                 if target.broker == publisher and floor:
                     within = pc.equal(spaces, target.space).to_numpy(zero_copy_only=False)
                     due &= ~(own & within) | (sequences > floor)
         return due
 
-    def _hand(self, target: Target, matched: Matched, ids: list[int]) -> None:
-        doubtful = self._job.doubtful.get(target, frozenset())
+    def _add(self, target: DeliveryTarget, matched: EngineMatch, ids: list[int]) -> None:
+        doubtful = self._spec.doubtful.get(target, frozenset())
         sure = [number for number in ids if number not in doubtful] if doubtful else ids
         if sure:
-            self._handing.add(target, msgspec.structs.replace(matched, ids=sure))
+            self._sender.add(target, msgspec.structs.replace(matched, ids=sure))
         if len(sure) < len(ids):
             moved = [number for number in ids if number in doubtful]
-            self._handing.add(target, msgspec.structs.replace(matched, ids=moved), is_moved=True)
+            self._sender.add(target, msgspec.structs.replace(matched, ids=moved), is_moved=True)
 
     def _report(self) -> pa.RecordBatch:
-        told: list[tuple[str, str, str, int]] = [
+        reports: list[tuple[str, str, str, int]] = [
             (BEHIND, owner, publisher, sequence)
-            for (owner, publisher), sequence in self._handing.behind.items()
+            for (owner, publisher), sequence in self._sender.behind.items()
         ]
-        told += [(SPACE, name, "", 0) for name in sorted(self._strange)]
-        told += [(ROWS, "", "", self._rows), (DELIVERIES, "", "", self._handing.deliveries)]
-        return _told(told)
+        reports += [(SPACE, name, "", 0) for name in sorted(self._unserved)]
+        reports += [(ROWS, "", "", self._rows), (DELIVERIES, "", "", self._sender.deliveries)]
+        return _report_batch(reports)
 
 
-def _told(told: Sequence[tuple[str, str, str, int]]) -> pa.RecordBatch:
-    columns = zip(*told, strict=True)
+def _report_batch(reports: Sequence[tuple[str, str, str, int]]) -> pa.RecordBatch:
+    columns = zip(*reports, strict=True)
     return pa.RecordBatch.from_arrays(
-        [pa.array(column, one.type) for column, one in zip(columns, _TOLD, strict=True)],
-        schema=_TOLD,
+        [pa.array(column, one.type) for column, one in zip(columns, _REPORT, strict=True)],
+        schema=_REPORT,
     )
 
 
-def _publications(batch: pa.RecordBatch) -> list[Matched]:
-    """Rows as brokers take them, for nobody yet."""
+def _publications(batch: pa.RecordBatch) -> list[EngineMatch]:
+    """Return rows as matches without ids."""
     streams = batch["stream"]
     columns: list[list[Any]] = [
         batch["broker"].to_pylist(),
@@ -240,4 +250,4 @@ def _publications(batch: pa.RecordBatch) -> list[Matched]:
         pc.struct_field(streams, "client").to_pylist(),
         [[] for _ in range(len(batch))],
     ]
-    return [Matched(*row) for row in zip(*columns, strict=True)]
+    return [EngineMatch(*row) for row in zip(*columns, strict=True)]

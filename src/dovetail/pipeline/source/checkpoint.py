@@ -1,9 +1,9 @@
-"""What Spark's checkpoint says of a batch: from which offsets to which it goes.
+"""The offsets of a batch, read from Spark's checkpoint.
 
-Spark writes `offsets/N` before batch N runs, so it is there whenever the batch is, and stays when
-the batch is done again after a kill: `{"broker": sequence}` for each source, a line each, behind a
-line with the version and one of Spark's own. `commits/N` is there when the batch is over. Spark
-keeps the last hundred. Nothing here is written.
+Spark writes the file `offsets/N` before batch N runs, and the file stays when the batch is repeated
+after a kill. It has a line with the version, one of Spark's own, and then `{"broker": sequence}`
+for each source. `commits/N` appears when the batch is done. Spark keeps the last hundred. This
+module only reads.
 """
 
 import json
@@ -14,7 +14,7 @@ from dovetail.errors import DovetailError
 from dovetail.pipeline.source.offsets import Offsets
 
 _NONE = "-"
-"""What stands for a source that has no offset yet."""
+"""Stands for a source without an offset yet."""
 
 
 class BatchOffsets(NamedTuple):
@@ -25,7 +25,7 @@ class BatchOffsets(NamedTuple):
 
 
 def offsets_of_batch(checkpoint: Path, batch: int, source: int = 0) -> BatchOffsets:
-    """Of a batch that runs, or has run. `source`: where a query has several."""
+    """Return the offsets of a batch that runs or has run, for source number `source`."""
     end = _read(checkpoint, batch, source)
     if end is None:
         raise DovetailError(f"{checkpoint} knows no batch {batch}.")
@@ -33,7 +33,7 @@ def offsets_of_batch(checkpoint: Path, batch: int, source: int = 0) -> BatchOffs
 
 
 def last_batch(checkpoint: Path) -> int | None:
-    """The one that was begun last."""
+    """Return the number of the batch that was begun last."""
     folder = checkpoint / "offsets"
     if not folder.is_dir():
         return None

@@ -1,17 +1,17 @@
-"""`df.writeStream.format("dovetail")`: rows are published, each at least once. And `df.write`.
+"""`df.writeStream.format("dovetail")` and `df.write`: publish rows, each at least once.
 
     changes.writeStream.format("dovetail").option("url", "mqtt://127.0.0.1:1883")...
 
 | column | |
 |---|---|
-| `topic` | string; or the option `topic` has one for all |
+| `topic` | string; the option `topic` replaces the column |
 | `payload` | string or binary |
-| `qos`, `retain` | a number and a boolean; or the options have them for all: 1 and false |
+| `qos`, `retain` | number and boolean; default: the options of the same names, or 1 and false |
 | `attributes` | map of string to numbers or strings: user properties, as where-clauses read them |
 | `properties` | map of string to string, or array of name and value: user properties as they are |
 
-A task is done when the server has acknowledged all of its rows, in their order (client/sender.py).
-One that fails is done again, and what it had published comes twice: at least once.
+A task ends when the server has acknowledged all of its rows, in order (client/sender.py). Spark
+repeats a task that fails, and then its rows may arrive twice.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -38,21 +38,21 @@ from pyspark.sql.types import (
 )
 
 from dovetail.client.endpoint import ConnectionOptions
-from dovetail.client.sender import Outgoing, Sender
+from dovetail.client.sender import MqttMessage, Sender
 from dovetail.errors import ClientError, ConfigError
 from dovetail.pipeline.limits import STREAM_SEND_WAIT_SECONDS
-from dovetail.pipeline.source.options import flag, known, number
+from dovetail.pipeline.source.options import boolean, canonical_options, number
 from dovetail.topics.names import check_name
 
 WRITER_OPTIONS = {
     "url": "mqtt://host:1883, or mqtts://host:8883",
-    "topic": "for rows that have no column of this name",
-    "qos": "the same; 1 if nothing is said",
-    "retain": "the same; false if nothing is said",
-    "user": "who publishes",
-    "password": "its password",
-    "waitSeconds": "for a server that is away",
-    "checkpointLocation": "Spark's own",
+    "topic": "default for rows without this column",
+    "qos": "default for rows without this column; 1 if not given",
+    "retain": "default for rows without this column; false if not given",
+    "user": "the user that publishes",
+    "password": "the user's password",
+    "waitSeconds": "how long to wait for a server that is away",
+    "checkpointLocation": "an option of Spark itself",
 }
 
 _SCHEMES = {"mqtt": False, "mqtts": True}
@@ -60,7 +60,7 @@ _SCHEMES = {"mqtt": False, "mqtts": True}
 
 @dataclass(frozen=True)
 class WriterOptions:
-    """As they were given."""
+    """The options of the sink."""
 
     connection: ConnectionOptions
     topic: str | None = None
@@ -70,24 +70,24 @@ class WriterOptions:
 
 
 def writer_options(given: Mapping[str, str]) -> WriterOptions:
-    """A ConfigError if they cannot be meant."""
-    options = known(given, WRITER_OPTIONS)
+    """Read the options. A ConfigError says what is wrong with them."""
+    options = canonical_options(given, WRITER_OPTIONS)
     qos = number(options, "qos", 1, low=0)
     if qos > 2:
         raise ConfigError(f"qos is 0, 1 or 2, and not {qos}.")
     if "topic" in options:
         _check_topic(options["topic"])
     return WriterOptions(
-        connection_of(options.get("url", ""), options.get("user"), options.get("password")),
+        connection_options(options.get("url", ""), options.get("user"), options.get("password")),
         topic=options.get("topic"),
         qos=qos,
-        retain=flag(options, "retain", default=False),
+        retain=boolean(options, "retain", default=False),
         wait_seconds=number(options, "waitSeconds", int(STREAM_SEND_WAIT_SECONDS), low=0),
     )
 
 
-def connection_of(url: str, user: str | None, password: str | None) -> ConnectionOptions:
-    """Of an address such as mqtt://host:1883."""
+def connection_options(url: str, user: str | None, password: str | None) -> ConnectionOptions:
+    """Return the connection options for an address such as mqtt://host:1883."""
     parts = urlsplit(url)
     try:
         port = parts.port
@@ -110,14 +110,14 @@ def connection_of(url: str, user: str | None, password: str | None) -> Connectio
 
 
 @dataclass
-class Published(WriterCommitMessage):
-    """What a task has done."""
+class PublishCommit(WriterCommitMessage):
+    """A task's report to Spark."""
 
     rows: int
 
 
-class _Publishing:
-    """What both writers do in a task."""
+class _RowPublisher:
+    """Publishes the rows of a task."""
 
     def __init__(self, options: WriterOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -132,24 +132,24 @@ class _Publishing:
         try:
             for batch in iterator:
                 for row in batch.to_pylist():
-                    sender.send(message_of(row, options))
+                    sender.send(publication_of(row, options))
                     rows += 1
             sender.finish()
         finally:
             sender.close()
-        return Published(rows)
+        return PublishCommit(rows)
 
 
-class StreamWriter(_Publishing, DataSourceStreamArrowWriter):
+class StreamWriter(_RowPublisher, DataSourceStreamArrowWriter):
     """For streams."""
 
 
-class TableWriter(_Publishing, DataSourceArrowWriter):
+class TableWriter(_RowPublisher, DataSourceArrowWriter):
     """For tables."""
 
 
-def message_of(row: Mapping[str, Any], options: WriterOptions) -> Outgoing:
-    """A ConfigError names what is wrong with a row."""
+def publication_of(row: Mapping[str, Any], options: WriterOptions) -> MqttMessage:
+    """Return the publication of a row. A ConfigError says what is wrong with the row."""
     topic = row.get("topic", options.topic)
     if topic is None:
         raise ConfigError("a row has no topic.")
@@ -165,7 +165,7 @@ def message_of(row: Mapping[str, Any], options: WriterOptions) -> Outgoing:
     for one in row.get("properties") or ():
         name, value = one.values() if isinstance(one, dict) else one
         pairs.append((str(name), str(value)))
-    return Outgoing(
+    return MqttMessage(
         topic,
         payload.encode() if isinstance(payload, str) else payload,
         options.qos if qos is None else int(qos),
@@ -175,7 +175,7 @@ def message_of(row: Mapping[str, Any], options: WriterOptions) -> Outgoing:
 
 
 def _text(value: object) -> str:
-    """A number as a clause reads it."""
+    """Return a value as text that where-clauses can read."""
     return repr(value) if isinstance(value, float) else str(value)
 
 
@@ -187,7 +187,7 @@ def _check_topic(topic: str) -> None:
 
 
 def check_columns(schema: StructType, options: WriterOptions) -> None:
-    """A ConfigError if rows cannot be published."""
+    """Raise a ConfigError if rows with these columns cannot be published."""
     found = {field.name: field.dataType for field in schema.fields}
     if "topic" not in found and options.topic is None:
         raise ConfigError(

@@ -1,15 +1,15 @@
-"""`spark.readStream.format("dovetail")`: what brokers archive, as a stream or as a table.
+"""`spark.readStream.format("dovetail")` and `spark.read`: archived rows, as a stream or a table.
 
     from dovetail.pipeline import register
     register(spark)
     rows = spark.readStream.format("dovetail").option("url", "http://127.0.0.1:8080").load()
 
-Columns are those of archive/columns.py. An offset is `{"broker": sequence}`, so what a
-batch has read is known from its checkpoint; `offsets_of_batch` in checkpoint.py reads it.
+The columns are those of archive/columns.py. An offset is `{"broker": sequence}`, so the checkpoint
+tells which rows a batch has read; `offsets_of_batch` in checkpoint.py reads it.
 
-Spark makes a reader of the options in a process of its own, which plans (offsets.py), and calls
-`read` in tasks with nothing but what a partition carries. Rows are counted there: a task that does
-not get each of its rows once fails, and is not passed over. What writes is in data_sink.py.
+Spark creates a reader in a process of its own, which plans (offsets.py). In a task, `read` knows
+nothing but its partition. It counts its rows: a task that does not get each row once fails instead
+of skipping rows. data_sink.py has the writers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,18 +31,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dovetail.archive.sequences import rows_in
+from dovetail.archive.sequences import count_rows
 from dovetail.errors import DovetailError
-from dovetail.pipeline.source.archives import Waiting
+from dovetail.pipeline.source.archives import AvailableRows
 from dovetail.pipeline.source.data_sink import StreamWriter, TableWriter, writer_options
 from dovetail.pipeline.source.offsets import (
     Offsets,
-    Task,
-    check_losses,
+    ReadTask,
+    check_data_loss,
+    data_loss,
     first_offsets,
-    lost,
     next_offsets,
-    tasks_of,
+    read_tasks,
 )
 from dovetail.pipeline.source.options import ReaderOptions, reader_options
 from dovetail.topics.names import matches
@@ -55,11 +55,11 @@ ROWS_DDL = (
     "properties array<struct<name:string,value:string>>, "
     "stream struct<client:string,expires:timestamp,properties:binary>"
 )
-"""Those of archive/columns.py, in Spark's words."""
+"""The columns of archive/columns.py as Spark types."""
 
 
 class DovetailSource(DataSource):
-    """Made by Spark, of the options."""
+    """The entry point that Spark calls with the options."""
 
     @classmethod
     def name(cls) -> str:
@@ -81,35 +81,36 @@ class DovetailSource(DataSource):
         return TableWriter(writer_options(self.options), schema, overwrite)
 
 
-class Partition(InputPartition):
-    """What a task needs to know."""
+class ReadPartition(InputPartition):
+    """The rows of one task, as Spark hands them over."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ReadTask) -> None:
         super().__init__(task)
         self.task = task
 
 
-class _Rows:
-    """What both readers do in a task."""
+class _TaskReader:
+    """Reads the rows of a task."""
 
     def __init__(self, options: ReaderOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Partition):
+        if isinstance(partition, ReadPartition):
             yield from read_task(partition.task, self._options, self._schema)
 
     def _partitions(
-        self, start: Mapping[str, int], end: Mapping[str, int], found: Mapping[str, Waiting]
+        self, start: Mapping[str, int], end: Mapping[str, int], found: Mapping[str, AvailableRows]
     ) -> list[InputPartition]:
         return [
-            Partition(task) for task in tasks_of(start, end, found, self._options.task_rows_max)
+            ReadPartition(task)
+            for task in read_tasks(start, end, found, self._options.task_rows_max)
         ]
 
 
-class StreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in the driver's process for Python, as long as its query."""
+class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of a stream, in a Python process beside the driver."""
 
     def __init__(self, options: ReaderOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -118,17 +119,19 @@ class StreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offsets:  # noqa: N802
         start = self._options.start
-        return first_offsets(self._options.place.look({}) if start == "latest" else {}, start)
+        return first_offsets(
+            self._options.row_source.available_rows({}) if start == "latest" else {}, start
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        found = self._options.place.look({})
+        found = self._options.row_source.available_rows({})
         self._target = {name: one.runs[-1][1] for name, one in found.items() if one.runs}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._options.batch_rows_max)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> Offsets:  # noqa: N802
-        found = self._looked(start)
+        found = self._available_rows(start)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         self._latest = next_offsets(start, found, None)
         return next_offsets(start, found, rows_max, self._target)
@@ -137,38 +140,40 @@ class StreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return self._partitions(start, end, self._looked(start))
+        return self._partitions(start, end, self._available_rows(start))
 
-    def _looked(self, start: Mapping[str, int]) -> dict[str, Waiting]:
-        found = self._options.place.look(start)
+    def _available_rows(self, start: Mapping[str, int]) -> dict[str, AvailableRows]:
+        found = self._options.row_source.available_rows(start)
         if self._options.fails_on_loss:
-            check_losses(start, found)
+            check_data_loss(start, found)
         return found
 
 
-class TableReader(_Rows, DataSourceReader):
-    """What is there when it is asked for."""
+class TableReader(_TaskReader, DataSourceReader):
+    """Reads the rows that there are when Spark plans the table."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        found = self._options.place.look({})
+        found = self._options.row_source.available_rows({})
         start = first_offsets(found, self._options.start)
         return self._partitions(start, next_offsets(start, found, None), found)
 
 
-def read_task(task: Task, options: ReaderOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_task(
+    task: ReadTask, options: ReaderOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
     wanted: Any = to_arrow_schema(schema, timezone="UTC")
     rows = 0
     for first, last in task.runs:
-        for batch in options.place.rows(task.broker, first - 1, last, options.wait_seconds):
+        for batch in options.row_source.rows(task.broker, first - 1, last, options.wait_seconds):
             rows += len(batch)
             kept = _on_topics(batch, options.topics)
             if len(kept):
                 yield pa.RecordBatch.from_arrays(
                     [kept[field.name].cast(field.type) for field in wanted], schema=wanted
                 )
-    expected = rows_in(task.runs)
+    expected = count_rows(task.runs)
     if task.is_sure and rows < expected and options.fails_on_loss:
-        raise lost(task.broker, task.runs[0][0] - 1, None)
+        raise data_loss(task.broker, task.runs[0][0] - 1, None)
     if rows > expected:
         raise DovetailError(
             f"{task.broker} gave {rows:,} rows, and {expected:,} were there to be read.",

@@ -1,7 +1,7 @@
-"""Options of `spark.readStream.format("dovetail")`, read and checked in one place.
+"""The options of `spark.readStream.format("dovetail")`, read and checked.
 
-Names are Spark's style, in any case; what is not known is refused, so that a slip of the pen does
-not pass for a default.
+Names are in Spark's style, and upper or lower case does not matter. An unknown option is refused,
+so that a typing error does not silently become a default.
 """
 
 import json
@@ -15,31 +15,31 @@ from dovetail.pipeline.limits import (
     STREAM_TASK_ROWS_MAX,
     STREAM_WAIT_SECONDS,
 )
-from dovetail.pipeline.source.archives import Cluster, Folder, Place
+from dovetail.pipeline.source.archives import ArchiveFolder, ClusterArchive, RowSource
 from dovetail.topics.names import check_filter
 
 Start = Literal["earliest", "latest"] | dict[str, int]
-"""Where a stream begins; or an offset for each broker, and earliest for others."""
+"""Where a stream begins. A dict has the offsets of some brokers; others start at the earliest."""
 
 READER_OPTIONS = {
     "url": "HTTP addresses of nodes of a running cluster, with commas: one is enough",
     "path": "or the folder of an archive, as .load(path) or .option('path', ...) has it",
     "topics": "filters of topics, with commas; all without it",
     "startingOffsets": 'earliest (the default), latest, or JSON: {"broker": sequence}',
-    "maxRowsPerBatch": "of one batch of a stream",
-    "maxRowsPerTask": "of one task",
-    "failOnDataLoss": "false: go on where rows that were not read are gone; true by default",
-    "waitSeconds": "for a broker that goes away while its rows are being read",
-    "user": "an administrator of the brokers, where they have any",
-    "password": "its password",
+    "maxRowsPerBatch": "rows of one batch of a stream",
+    "maxRowsPerTask": "rows of one task",
+    "failOnDataLoss": "false: skip unread rows that have vanished; default: true",
+    "waitSeconds": "how long to wait for a broker that goes away while its rows are read",
+    "user": "an administrator of the brokers, if they have any",
+    "password": "the administrator's password",
 }
 
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """As they were given."""
+    """The options of a reader."""
 
-    place: Place
+    row_source: RowSource
     topics: tuple[str, ...] = ()
     start: Start = "earliest"
     batch_rows_max: int = STREAM_BATCH_ROWS_MAX
@@ -49,21 +49,21 @@ class ReaderOptions:
 
 
 def reader_options(given: Mapping[str, str]) -> ReaderOptions:
-    """A ConfigError if they cannot be meant."""
-    options = known(given, READER_OPTIONS)
+    """Read the options. A ConfigError says what is wrong with them."""
+    options = canonical_options(given, READER_OPTIONS)
     return ReaderOptions(
-        place=_place(options),
+        row_source=_row_source(options),
         topics=_topics(options.get("topics", "")),
         start=_start(options.get("startingOffsets", "earliest")),
         batch_rows_max=number(options, "maxRowsPerBatch", STREAM_BATCH_ROWS_MAX),
         task_rows_max=number(options, "maxRowsPerTask", STREAM_TASK_ROWS_MAX),
-        fails_on_loss=flag(options, "failOnDataLoss", default=True),
+        fails_on_loss=boolean(options, "failOnDataLoss", default=True),
         wait_seconds=number(options, "waitSeconds", int(STREAM_WAIT_SECONDS), low=0),
     )
 
 
-def known(given: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """By the names that they are documented under."""
+def canonical_options(given: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Return options by their documented names. A ConfigError names an unknown one."""
     by_lower = {name.lower(): name for name in names}
     found = {}
     for name, value in given.items():
@@ -75,7 +75,7 @@ def known(given: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _place(options: Mapping[str, str]) -> Place:
+def _row_source(options: Mapping[str, str]) -> RowSource:
     url, path = options.get("url", ""), options.get("path", "")
     if bool(url) == bool(path):
         raise ConfigError(
@@ -87,11 +87,11 @@ def _place(options: Mapping[str, str]) -> Place:
             raise ConfigError(
                 f"{path} is no folder of this machine.", hint="An archive is read where it lies."
             )
-        return Folder(path.removeprefix("file://"))
+        return ArchiveFolder(path.removeprefix("file://"))
     user = options.get("user")
     login = None if user is None else (user, options.get("password", ""))
     urls = [one.strip().rstrip("/") for one in url.split(",")]
-    return Cluster(tuple(one for one in urls if one), login)
+    return ClusterArchive(tuple(one for one in urls if one), login)
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ def number(options: Mapping[str, str], name: str, default: int, low: int = 1) ->
     return int(text)
 
 
-def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = options.get(name, str(default)).strip().lower()
     if text not in {"true", "false"}:
         raise ConfigError(f"{name} is true or false, and not {text}.")

@@ -1,7 +1,7 @@
-"""Spark Connect: a session on a server that runs elsewhere, and stays when the session ends.
+"""Spark Connect: a session on a server that runs elsewhere and outlives the session.
 
-An address is `sc://host:port`, with parameters behind it (`/;token=...;use_ssl=true`). A server
-that does not answer is a sentence after seconds; Spark's client would try for ten minutes.
+An address is `sc://host:port`, optionally with parameters (`/;token=...;use_ssl=true`). If the
+server does not answer, an error says so after seconds; Spark's client would try for ten minutes.
 Needs the extra `connect`.
 """
 
@@ -19,14 +19,14 @@ SCHEME = "sc://"
 _MODE = "SPARK_CONNECT_MODE_ENABLED"
 
 READY_SECONDS = 5
-"""For a server to answer at the beginning."""
+"""Time for a server to answer at the start."""
 
 RETRIES_MAX, BACKOFF_MS_MAX = 8, 5_000
-"""While it works: some 25 seconds for a server to come back."""
+"""While it works, a server has about 25 seconds to come back."""
 
 
 def check_server(address: str) -> None:
-    """Refuse an address that cannot be one, and a server that does not answer."""
+    """Refuse an invalid address, and a server that does not answer."""
     try:
         import grpc
         from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -56,8 +56,8 @@ def check_server(address: str) -> None:
 
 
 @contextlib.contextmanager
-def connected(address: str) -> Iterator[SparkSession]:
-    """A session on a server. Meanwhile PySpark's functions are for Connect, in all the process."""
+def remote_session(address: str) -> Iterator[SparkSession]:
+    """Open a session on a server. Until it ends, PySpark uses Connect in the whole process."""
     check_server(address)
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as Remote

@@ -1,9 +1,9 @@
-"""What went wrong with Spark, as a sentence.
+"""Explain Spark's errors in plain words.
 
-Spark wraps an error in others, adds codes and names of classes, and the reason is often innermost.
-So the whole chain is looked at: kinds that users meet have sentences of their own, and of others
-the outermost message is shown in plain words. The chain itself stays below the `DovetailError`,
-where --debug shows it.
+Spark wraps errors in others and adds codes and class names, and the reason is often innermost. So
+`explain` searches the whole chain. Common errors have messages here; for others it shows the
+outermost message without codes. The chain stays attached to the `DovetailError`, where --debug
+shows it.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _ENDS = (
     (
         ("No space left on device", "Disk quota exceeded"),
         "there is no space left on the disk that Spark writes to.",
-        "Free some space, or name another folder with --out; what lies between is in TMPDIR.",
+        "Free some space, or name another folder with --out; temporary files are in TMPDIR.",
     ),
     (
         ("Python worker exited unexpectedly", "Python worker failed to"),
@@ -41,28 +41,28 @@ _ENDS = (
         "Is it a Spark master that --master names, and is it still running? " + TRACE,
     ),
 )
-"""Signs, what they mean, and what to do."""
+"""Texts that identify an error, its meaning, and what to do."""
 _REASONS = {
     "record parsing: _corrupt_record": "a line in it is not a JSON object.",
     "record parsing: [null]": "`attributes` or `texts` is not JSON, or of other types.",
     "[UNABLE_TO_INFER_SCHEMA]": "it is empty, or of another kind than its name says.",
 }
 _OWN = re.compile(r"^(?:.*: )?dovetail(?:\.\w+)+Error: (.+)(?:\n([A-Z`].+))?", re.MULTILINE)
-"""What code of ours said in another process, and its hint, at the end of a traceback."""
+"""An error of Dovetail in another process, and its hint, at the end of a traceback."""
 _CAUSED = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 
 
 @contextlib.contextmanager
 def spark_errors() -> Iterator[None]:
-    """Errors of Spark come out as a sentence."""
+    """Raise errors of Spark as a DovetailError."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise explained(error) from error
+        raise explain(error) from error
 
 
-def explained(error: Exception, otherwise: str = "Spark failed") -> DovetailError:
-    """What to tell of an error of Spark; `otherwise` is how it begins where nothing is known."""
+def explain(error: Exception, otherwise: str = "Spark failed") -> DovetailError:
+    """Return an error of Spark in plain words. An unknown error begins with `otherwise`."""
     chain = _chain(error)
     whole = "\n".join(chain)
     if own := _OWN.search(whole):
@@ -75,7 +75,7 @@ def explained(error: Exception, otherwise: str = "Spark failed") -> DovetailErro
             return DovetailError(sentence, hint=hint)
     file = _FILE.search(whole)
     if file is not None:
-        # What stands behind the name, or the cause that says most.
+        # The text after the name, or the longest cause.
         said = _plain(whole[file.end() :].partition("\n")[0])
         said = said or max(map(_plain, chain[1:]), key=len, default="") or "it is damaged"
         return DovetailError(f"{file[1]} cannot be read: {said}", hint=TRACE)
@@ -84,9 +84,9 @@ def explained(error: Exception, otherwise: str = "Spark failed") -> DovetailErro
 
 
 def first_line(error: Exception) -> str:
-    """What is said outermost, without codes and names of classes."""
+    """Return the outermost message, without codes and class names."""
     if isinstance(error, PythonException):
-        # A worker's traceback, between dashes; what was raised stands last.
+        # A worker's traceback, between dashes. The error is on the last line.
         text = str(error).strip()
         lines = [line for line in text.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)]
         return lines[-1] if lines else text.splitlines()[-1]
@@ -101,7 +101,7 @@ def _plain(text: str) -> str:
 
 
 def _chain(error: Exception) -> list[str]:
-    """What each says, the outermost first."""
+    """Return the messages of an error and its causes, the outermost first."""
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if java is None:
         # Over Spark Connect Java's trace is text.

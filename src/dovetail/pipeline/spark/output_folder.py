@@ -1,9 +1,9 @@
-"""Where results go: a folder that appears whole or not at all.
+"""An output folder that appears whole or not at all.
 
-A run writes into a hidden sibling of its folder, and renames it into place when everything is
-written and flushed. The sibling is locked for as long as its run lives, so the next run knows
-which siblings were left behind and clears them away. Only a folder that is missing, empty, or an
-earlier result of the same kind is ever replaced.
+A run writes into a hidden sibling of its folder, and renames it when everything is written and
+synced. The sibling is locked while its run lives, so the next run can tell which siblings were left
+behind, and deletes them. Only a folder that is missing, empty, or an earlier result of the same
+kind is replaced.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ REPLACED = "replaced"
 
 @contextlib.contextmanager
 def result_folder(out: Path, is_result: Callable[[Path], bool]) -> Iterator[Path]:
-    """A folder to write into, which becomes `out` if the block ends well.
+    """Yield a folder to write into. It becomes `out` if the block succeeds.
 
-    `is_result` says whether a folder that is there already may be replaced.
+    `is_result` tells whether an existing folder may be replaced.
     """
     with write_errors(out):
         out = out.resolve()
@@ -68,7 +68,7 @@ def _check_replaceable(out: Path, is_result: Callable[[Path], bool]) -> None:
 
 
 def _clear_leftovers(out: Path) -> None:
-    """Siblings of runs that were killed. A lock that somebody holds means a run that lives."""
+    """Delete siblings of killed runs. The sibling of a live run is locked."""
     for left in _siblings(out, UNFINISHED):
         lock = os.open(left, os.O_RDONLY)
         try:
@@ -82,7 +82,7 @@ def _clear_leftovers(out: Path) -> None:
         finally:
             os.close(lock)
     for left in _siblings(out, REPLACED):
-        # Killed between the two renames: the earlier result is whole, and comes back.
+        # A run was killed between its two renames: restore the earlier result.
         if out.exists():
             shutil.rmtree(left, ignore_errors=True)
         else:
@@ -106,7 +106,7 @@ def _put_in_place(unfinished: Path, out: Path) -> None:
 
 
 def _flush(folder: Path) -> None:
-    """A full disk may only be noticed here."""
+    """Sync all files. A full disk may show only here."""
     for path in (*folder.iterdir(), folder):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -125,7 +125,7 @@ def _siblings(out: Path, state: str) -> list[Path]:
 
 
 def _umask() -> int:
-    """`mkdtemp` makes folders for the owner only; a result is for whom the user lets read."""
+    """Return the umask. `mkdtemp` ignores it, but a result gets the user's usual permissions."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -133,7 +133,7 @@ def _umask() -> int:
 
 @contextlib.contextmanager
 def write_errors(out: Path, option: str = "--out") -> Iterator[None]:
-    """What the system says against writing comes out as a sentence."""
+    """Raise errors of the file system as a DovetailError."""
     try:
         yield
     except OSError as error:

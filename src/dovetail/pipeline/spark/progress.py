@@ -1,9 +1,9 @@
-"""How far a run is: a bar with the time left, or plain lines when nobody watches a terminal.
+"""Show the progress of a run: a bar with the time left on a terminal, or plain lines elsewhere.
 
-A thread asks Spark's status tracker a few times a second; the job itself knows nothing of it. What
-is counted is the tasks of the stage that does the work, known by their number. The stages around it
-only move rows: they are short, and Spark may skip them. Of several jobs in a row all tasks are
-counted that are known so far. Work that needs no Spark says itself how far it is (`show_steps`).
+A thread asks Spark's status tracker a few times a second; the job is not involved. It counts the
+tasks of the stage that does the work, and recognizes that stage by its number of tasks. The stages
+around it only move rows: they are short, and Spark may skip them. For several jobs in a row it
+counts all tasks known so far. Work without Spark reports its own progress (`show_steps`).
 """
 
 import contextlib
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.25
 LINE_SECONDS = 5.0
-"""Between plain lines: often enough to see life, seldom enough for a log."""
+"""Interval of plain lines: short enough to show that the job runs, long enough for a log."""
 
 IDLE_SECONDS = 15.0
-"""A cluster that has started no task by then has probably no room for any."""
+"""A cluster that has started no task by then probably has no free worker."""
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Tasks that have ended, that are running, and that there are."""
+class TaskCounts:
+    """The numbers of tasks that are done, that run, and in total."""
 
     done: int
     running: int
     total: int
 
 
-def count_tasks(tracker: StatusTracker, group: str, total: int | None) -> Tally:
-    """Over the stages with this number of tasks, or all, of every job of the group."""
+def count_tasks(tracker: StatusTracker, group: str, total: int | None) -> TaskCounts:
+    """Count tasks over all jobs of a group: of stages with `total` tasks, or of all stages."""
     jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
     numbers = {stage for job in jobs if job is not None for stage in job.stageIds}
     stages = (tracker.getStageInfo(stage) for stage in numbers)
@@ -52,7 +52,7 @@ def count_tasks(tracker: StatusTracker, group: str, total: int | None) -> Tally:
     working = there if total is None else [one for one in there if one.numTasks == total]
     if total is None:
         total = max(sum(stage.numTasks for stage in working), 1)
-    return Tally(
+    return TaskCounts(
         min(sum(stage.numCompletedTasks for stage in working), total),
         sum(stage.numActiveTasks for stage in working),
         total,
@@ -67,13 +67,13 @@ def seconds_left(done: int, total: int, elapsed_seconds: float) -> float | None:
 def show_progress(
     spark: SparkSession, title: str, tasks: int | None, console: Console | None = None
 ) -> Iterator[None]:
-    """Show how the jobs started inside the block get on; the working stage has so many tasks.
+    """Show the progress of the jobs started inside the block.
 
-    None: there are several jobs, and all of their tasks count.
+    The stage that does the work has this many tasks. None: count all tasks of all jobs.
     """
     console = console or terminal.console(stderr=True)
     if is_remote():
-        with _told_by_server(spark, title, tasks, console):
+        with _show_server_progress(spark, title, tasks, console):
             yield
         return
     context = spark.sparkContext
@@ -97,23 +97,23 @@ def show_progress(
 
 
 @contextlib.contextmanager
-def _told_by_server(
+def _show_server_progress(
     spark: SparkSession, title: str, tasks: int | None, console: Console
 ) -> Iterator[None]:
-    """A Spark Connect server says by itself how far it is, and the client hands it on."""
+    """Show the progress that a Spark Connect server reports to its client."""
     started = time.monotonic()
     display = _bar if console.is_terminal else _lines
     with display(console, title, tasks) as show:
 
-        def told(*, stages: Iterable[Any] | None, inflight_tasks: int, **_: object) -> None:
+        def on_progress(*, stages: Iterable[Any] | None, inflight_tasks: int, **_: object) -> None:
             there = [*(stages or ())]
-            # In how many parts a table comes is not always known before.
+            # The number of partitions of a table is not always known in advance.
             working = [stage for stage in there if stage.num_tasks == tasks] or there
             done = sum(stage.num_completed_tasks for stage in working)
             total = sum(stage.num_tasks for stage in working)
-            show(Tally(done, inflight_tasks, total or tasks or 1), time.monotonic() - started)
+            show(TaskCounts(done, inflight_tasks, total or tasks or 1), time.monotonic() - started)
 
-        handler = cast("ProgressHandler", told)
+        handler = cast("ProgressHandler", on_progress)
         spark.registerProgressHandler(handler)
         try:
             yield
@@ -125,7 +125,7 @@ def _told_by_server(
 def show_steps(
     title: str, steps: int, console: Console | None = None
 ) -> Iterator[Callable[[], None]]:
-    """For work of our own: the block calls what it is given after each step."""
+    """Show the progress of work without Spark. Yield a function to call after each step."""
     console = console or terminal.console(stderr=True)
     started = time.monotonic()
     done = 0
@@ -134,17 +134,17 @@ def show_steps(
         def step() -> None:
             nonlocal done
             done += 1
-            show(Tally(done, 0, steps), time.monotonic() - started)
+            show(TaskCounts(done, 0, steps), time.monotonic() - started)
 
         yield step
 
 
-Show = Callable[[Tally, float], None]
+Show = Callable[[TaskCounts, float], None]
 
 
-def _watch(count: Callable[[], Tally], show: Show, ended: threading.Event) -> None:
+def _watch(count: Callable[[], TaskCounts], show: Show, ended: threading.Event) -> None:
     started = time.monotonic()
-    # Spark may be gone before this thread is: that is for the main thread to report.
+    # Spark may end before this thread: the main thread reports that.
     with contextlib.suppress(Py4JError, OSError):
         while not ended.wait(POLL_SECONDS):
             show(count(), time.monotonic() - started)
@@ -162,7 +162,7 @@ def _bar(console: Console, title: str, tasks: int | None) -> Iterator[Show]:
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task(title, total=tasks, note="")
 
-        def show(tally: Tally, elapsed_seconds: float) -> None:
+        def show(tally: TaskCounts, elapsed_seconds: float) -> None:
             note = _note(tally, elapsed_seconds)
             progress.update(bar, completed=tally.done, total=tally.total, note=note)
 
@@ -173,7 +173,7 @@ def _bar(console: Console, title: str, tasks: int | None) -> Iterator[Show]:
 def _lines(console: Console, title: str, _tasks: int | None) -> Iterator[Show]:
     shown_seconds = 0.0
 
-    def show(tally: Tally, elapsed_seconds: float) -> None:
+    def show(tally: TaskCounts, elapsed_seconds: float) -> None:
         nonlocal shown_seconds
         if elapsed_seconds - shown_seconds < LINE_SECONDS:
             return
@@ -183,8 +183,8 @@ def _lines(console: Console, title: str, _tasks: int | None) -> Iterator[Show]:
     yield show
 
 
-def line(title: str, tally: Tally, elapsed_seconds: float) -> str:
-    """One plain line."""
+def line(title: str, tally: TaskCounts, elapsed_seconds: float) -> str:
+    """Return a plain line of progress."""
     left = seconds_left(tally.done, tally.total, elapsed_seconds)
     share = tally.done * 100 // tally.total
     parts = [f"{title}: {share} % ({tally.done} of {tally.total} tasks)"]
@@ -195,7 +195,7 @@ def line(title: str, tally: Tally, elapsed_seconds: float) -> str:
     return ", ".join(parts)
 
 
-def _note(tally: Tally, elapsed_seconds: float) -> str:
+def _note(tally: TaskCounts, elapsed_seconds: float) -> str:
     if tally.done or tally.running or elapsed_seconds < IDLE_SECONDS:
         return ""
     return "waiting for the cluster to give this job a worker"

@@ -1,7 +1,7 @@
-"""Where a job runs: its page, its cores, and in how many parts its tables come.
+"""The resources of a session: its web page, its cores, and the partitions of its tables.
 
-Classic Spark is asked itself. Over Spark Connect there are only DataFrames: what is not known
-there is counted with one, or left to the server.
+Classic Spark answers directly. Over Spark Connect there are only DataFrames, so these numbers are
+counted with one, or left to the server.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +13,7 @@ _CORES_COUNTED_MAX = 1_000
 
 
 def announce(spark: SparkSession, console: Console) -> None:
-    """Say where the run can be watched."""
+    """Print the address of Spark's page for this run."""
     if is_remote():
         console.print("Spark's page for this run: the one of the Connect server")
     elif spark.sparkContext.uiWebUrl:
@@ -21,16 +21,16 @@ def announce(spark: SparkSession, console: Console) -> None:
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at once, as far as Spark tells."""
+    """Return how many tasks run at once, as far as Spark tells."""
     if not is_remote():
         return spark.sparkContext.defaultParallelism
-    # A range has a part for each, unless it has fewer numbers.
+    # A range has a partition for each core, unless it has fewer numbers.
     numbers = spark.range(_CORES_COUNTED_MAX).select(sql.spark_partition_id().alias("part"))
     return max(numbers.distinct().count(), 1)
 
 
 def parts_of(frame: DataFrame) -> int:
-    """In how many parts a table comes; over Connect, of how many files it is at least."""
+    """Return the number of partitions of a table; over Connect, the number of its files."""
     if not is_remote():
         return frame.rdd.getNumPartitions()
     return len(frame.inputFiles())

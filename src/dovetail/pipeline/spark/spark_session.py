@@ -1,9 +1,9 @@
-"""The Spark session: started, kept quiet, and ended with its Java process.
+"""Start a Spark session, keep it quiet, and end it with its Java process.
 
-What Spark and its workers print goes to a log in a scratch folder that lives as long as the
-session, never to the user's terminal. On this machine (a master of `local[...]`) everything
-listens on the loopback address only. What goes wrong with Spark leaves here as a
-`DovetailError` (failures.py). A session on a Spark Connect server needs no Java (connect.py).
+The output of Spark and its workers goes to a log in a scratch folder that lives as long as the
+session, never to the user's terminal. On this machine (a master of `local[...]`) everything listens
+on the loopback address only. Errors of Spark are raised as a `DovetailError` (failures.py). A
+session on a Spark Connect server needs no Java (connect.py).
 """
 
 import contextlib
@@ -42,13 +42,13 @@ DRIVER_MEMORY = "1g"
 """The driver only plans and collects results; the arrays are in the Python workers."""
 
 LOCAL_PARTITIONS = 32
-"""Of a shuffle on this machine: Spark's usual 200 cost more than the work of most tables here."""
+"""Partitions of a shuffle on this machine. Spark's default of 200 costs more than most tables."""
 
 CONNECT_TIMEOUT_SECONDS = 5
-"""For a try at a standalone master. Spark itself would go on trying for a minute."""
+"""For an attempt to reach a standalone master. Spark itself would try for a minute."""
 
 JAVA_GONE_SECONDS = 1
-"""After an error, to see whether it was because Java is ending, although it still answers."""
+"""Wait after an error, to see whether Java is ending although it still answers."""
 
 JAVA_EXIT_SECONDS = 10
 """A Java process that has not ended by then is killed."""
@@ -57,7 +57,7 @@ _LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?")
 _OTHER = re.compile(r"yarn|k8s://.+|local-cluster\[\d+,\d+,\d+\]")
 _STANDALONE = re.compile(r"spark://([^/?#\s]+)")
 
-# Warnings are worth having in the log when something fails; nobody else sees them.
+# Warnings go to the log only; they help when something fails.
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.log.ref = log
@@ -74,7 +74,7 @@ def is_local(master: str) -> bool:
 
 
 def check_master(master: str) -> None:
-    """Refuse what Spark could not use, before Java is started."""
+    """Refuse a master that Spark could not use, before Java starts."""
     standalone = _STANDALONE.fullmatch(master)
     if standalone is not None:
         _check_reachable(master, standalone[1].split(","))
@@ -109,10 +109,10 @@ def _check_reachable(master: str, addresses: list[str]) -> None:
 
 @contextlib.contextmanager
 def open_session(master: str | None = None) -> Iterator[SparkSession]:
-    """A session on the given master; its Java process ends with the block."""
+    """Open a session on this master. Its Java process ends with the block."""
     master = master or MASTER_DEFAULT
     if master.startswith(connect.SCHEME):
-        with spark_errors(), connect.connected(master) as session:
+        with spark_errors(), connect.remote_session(master) as session:
             yield session
         return
     check_master(master)
@@ -138,7 +138,7 @@ def open_session(master: str | None = None) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _own_interrupt_handler() -> Iterator[None]:
-    """Spark puts a handler for SIGINT in place of the one that is there."""
+    """Restore the handler for SIGINT, which Spark replaces."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -149,9 +149,9 @@ def _own_interrupt_handler() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_bridge() -> Iterator[None]:
-    """Py4J logs a traceback for each call that it could not finish; it is raised as well.
+    """Silence log lines about errors that are raised as well.
 
-    So does PySpark, as JSON, for what is wrong with a query.
+    Py4J logs a traceback for each failed call, and PySpark logs JSON for each error in a query.
     """
     root, own = logging.getLogger(), logging.getLogger("py4j")
     level = own.level
@@ -177,10 +177,10 @@ def _quiet_bridge() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watched(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ctrl-C ends the Java process at once; and an error says so if Java has ended by itself.
+    """End the Java process at once on Ctrl-C, and raise a clear error if Java ends by itself.
 
-    Spark's own handler cancels the jobs and then waits for an answer that may take as long as
-    the work would have. Without Java all sorts of errors are raised, and mean only that.
+    Spark's own handler cancels the jobs and waits for an answer, perhaps as long as for the whole
+    work. Without Java, calls fail with many kinds of errors, which all mean the same.
     """
     interrupted = False
 
@@ -213,7 +213,7 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def _java_answers() -> bool:
     try:
         return bool(SparkContext._jvm.System.nanoTime())  # type: ignore[union-attr]  # noqa: SLF001
-    except Exception:  # noqa: BLE001 (without Java all sorts of errors are raised)
+    except Exception:  # noqa: BLE001 (without Java, calls fail with many kinds of errors)
         return False
 
 
@@ -248,10 +248,10 @@ def _start(master: str, scratch: Path) -> tuple[subprocess.Popen[bytes], SparkCo
 
 @contextlib.contextmanager
 def _no_orphan() -> Iterator[None]:
-    """A Java whose start is interrupted is killed.
+    """Kill a Java process whose start is interrupted.
 
-    PySpark hands the process out only when it is up. Left alone it would never end: it fails to
-    write its address to a file that is gone by then, and waits for ever.
+    PySpark returns the process only when it is up. Left alone, it would never end: it fails to
+    write its address to a file that is already deleted, and waits for ever.
     """
     launched: list[subprocess.Popen[bytes]] = []
 
@@ -299,10 +299,10 @@ def _settings(master: str, scratch: Path) -> Mapping[str, str]:
 
 @contextlib.contextmanager
 def _environment(master: str, java_home: Path) -> Iterator[None]:
-    """What Spark takes from the environment, for as long as the session lasts."""
+    """Set the environment variables that Spark reads, while the session lasts."""
     before = dict(os.environ)
     os.environ["JAVA_HOME"] = str(java_home)
-    # The Spark that PySpark brings along: another release would not understand it.
+    # Use the Spark inside PySpark: another release would not understand it.
     os.environ.pop("SPARK_HOME", None)
     if is_local(master):
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK
@@ -317,9 +317,9 @@ def _environment(master: str, java_home: Path) -> Iterator[None]:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End Spark and its Java, and let PySpark forget it, so that a session can follow.
+    """End Spark and its Java process, and reset PySpark, so that another session can follow.
 
-    After an interrupt or a crash Java is gone already, and every call to it fails.
+    After an interrupt or a crash, Java has ended already, and every call to it fails.
     """
     gateway = SparkContext._gateway  # noqa: SLF001
     for stop in (_stop_session, _stop_context, gateway.shutdown if gateway else None):
@@ -355,7 +355,7 @@ def _stop_context() -> None:
 
 
 def _complaint(log: Path) -> str:
-    """What Java said; what Spark's shell scripts make of that comes after it."""
+    """Return Java's first messages. Those of Spark's shell scripts come after them."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
     said = [line for line in lines if line and not re.search(r"\bWARN(ING)?\b", line)]
     return "; ".join(said[:2]) or "Java ended at once"

@@ -1,8 +1,8 @@
-"""Tables of messages and subscriptions from files: Parquet, JSON lines or CSV, by their names.
+"""Read tables of messages and subscriptions from files: Parquet, JSON lines or CSV.
 
-The ending decides; of a folder, that of its first file. JSON and CSV have no maps, so what is one
-in the table is an object in JSON, and such an object as text in CSV. A line that cannot be read
-ends the job: nothing is left out silently.
+The file name's ending decides the format; for a folder, that of its first file. JSON and CSV have
+no maps: a map is an object in JSON, and such an object as text in CSV. An invalid line ends the
+job: nothing is skipped silently.
 """
 
 import re
@@ -17,7 +17,7 @@ from pyspark.sql import functions as sql
 
 from dovetail.archive.files import files_of, subscriptions_of
 from dovetail.errors import ConfigError
-from dovetail.pipeline.spark.failures import explained
+from dovetail.pipeline.spark.failures import explain
 
 _FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 _FORMATS |= {".csv": "csv"}
@@ -28,14 +28,14 @@ _PATTERN = re.compile(r"[\\{}\[\]*?]")
 
 
 def check_path(path: str) -> None:
-    """A ConfigError if there is nothing to read, as far as that can be seen from here."""
+    """Raise a ConfigError if there is nothing to read, as far as this process can see."""
     if "://" not in path and not Path(path).exists():
         raise ConfigError(f"there is no file or folder {path}.")
     _format(path)
 
 
 def check_messages(path: str) -> None:
-    """The same of what messages are in: an archive may have none yet."""
+    """Check a path of messages. An archive may have none yet."""
     check_path(path)
     if _is_folder(path) and subscriptions_of(path) and not files_of(path):
         raise ConfigError(
@@ -45,7 +45,7 @@ def check_messages(path: str) -> None:
 
 
 def read_messages(spark: SparkSession, path: str) -> DataFrame:
-    """A broker's archive has no `id`: there it is the broker and the sequence, as in `b1-17`."""
+    """Read messages. In an archive, the `id` is the broker and the sequence, as in `b1-17`."""
     read = _read(spark, path, _MAPS)
     if "id" not in read.columns and {"broker", "sequence"} <= {*read.columns}:
         read = read.withColumn("id", sql.concat_ws("-", "broker", "sequence"))
@@ -53,7 +53,10 @@ def read_messages(spark: SparkSession, path: str) -> DataFrame:
 
 
 def read_subscriptions(spark: SparkSession, path: str) -> DataFrame:
-    """Of an archive those that its brokers wrote last; one that is moving may be at two of them."""
+    """Read subscriptions; from an archive, those that its brokers wrote last.
+
+    During a session move, two brokers may list the same subscription; it counts once.
+    """
     if files := subscriptions_of(path) if _is_folder(path) else []:
         with _unreadable(path):
             return spark.read.parquet(*map(_one, files)).dropDuplicates(["id"])
@@ -70,13 +73,13 @@ def _unreadable(path: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise explained(error, f"{path} cannot be read") from error
+        raise explain(error, f"{path} cannot be read") from error
 
 
 def _read_as(spark: SparkSession, path: str, form: str, maps: Mapping[str, str]) -> DataFrame:
     where = path if "://" in path else _one(Path(path))
     if form == "parquet":
-        # In an archive a file may be there whose rows another one has, too.
+        # In an archive, compaction may have merged a file's rows into another file.
         archived = files_of(path) if _is_folder(path) else []
         return spark.read.parquet(*([*map(_one, archived)] or [where]))
     if form == "json":
@@ -90,22 +93,22 @@ def _read_as(spark: SparkSession, path: str, form: str, maps: Mapping[str, str])
 
 
 def _is_folder(path: str) -> bool:
-    """On this machine."""
+    """Is this a folder of this machine?"""
     return "://" not in path and Path(path).is_dir()
 
 
 def local(path: Path) -> str:
-    """As Spark wants it: with its scheme, and not encoded as addresses are."""
+    """Return a path as Spark expects it: with a scheme, and not URL-encoded."""
     return f"file://{path.absolute()}"
 
 
 def _one(path: Path) -> str:
-    """The same, where Spark would take some characters for a pattern of several paths."""
+    """Like `local`, with characters escaped that Spark would take for a pattern."""
     return _PATTERN.sub(r"\\\g<0>", local(path))
 
 
 def _read_json(spark: SparkSession, path: str, where: str, maps: Mapping[str, str]) -> DataFrame:
-    """Objects would be taken for structs, so the file is read for its columns first."""
+    """Read JSON. Spark takes objects for structs, so the columns are inferred first."""
     seen = spark.read.options(**_FAIL).json(where).schema
     columns = [
         f"`{field.name.replace('`', '``')}` {maps.get(field.name) or field.dataType.simpleString()}"
@@ -117,7 +120,7 @@ def _read_json(spark: SparkSession, path: str, where: str, maps: Mapping[str, st
 
 
 def _format(path: str) -> str:
-    """By the ending, or by that of the first file in the folder."""
+    """Return the format by the ending, or by that of the first file in the folder."""
     found = _by_ending(path)
     if found is None and _is_folder(path):
         names = sorted(
@@ -128,7 +131,7 @@ def _format(path: str) -> str:
         found = next((form for form in map(_by_ending, names) if form is not None), None)
     if found is None:
         raise ConfigError(
-            f"what is in {path} cannot be told by its name.",
+            f"the format of {path} cannot be told by its name.",
             hint="It takes .parquet, .json, .jsonl or .csv, or a folder with such files.",
         )
     return found

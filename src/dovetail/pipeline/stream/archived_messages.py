@@ -1,15 +1,15 @@
-"""Archived rows as messages that `match` takes, counted on their way."""
+"""Turns archived rows into messages for `match`, and counts them on the way."""
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sql
 
-from dovetail.pipeline.stream.tally import Done
+from dovetail.pipeline.stream.tally import BatchResult
 
 
-def messages_of(rows: DataFrame, *columns: str) -> DataFrame:
-    """The id of each has all that is to be known of it afterwards: no join has to find it again.
+def as_messages(rows: DataFrame, *columns: str) -> DataFrame:
+    """Return rows as messages. The id of a message has all that outputs need, so none has to join.
 
-    Besides these columns that is `message`, as in `b1-17`, `time` and `topic`.
+    The id is a struct of `message` (as in `b1-17`), `time`, `topic` and these columns.
     """
     message = sql.concat_ws("-", "broker", "sequence").alias("message")
     return rows.select(
@@ -23,6 +23,8 @@ def observed(messages: DataFrame, seen: Observation) -> DataFrame:
     )
 
 
-def done_of(given: Observation, out: Observation) -> Done:
-    """When both have gone by."""
-    return Done(given.get["rows"], out.get["rows"], out.get["pairs"] or 0, given.get.get("newest"))
+def batch_result(given: Observation, out: Observation) -> BatchResult:
+    """Return the result of a batch, once both observations have their counts."""
+    return BatchResult(
+        given.get["rows"], out.get["rows"], out.get["pairs"] or 0, given.get.get("newest")
+    )

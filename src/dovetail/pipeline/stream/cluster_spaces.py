@@ -1,17 +1,20 @@
-"""The spaces of a running cluster, as its brokers report them: no file has to say them again."""
+"""The spaces of a running cluster, as its brokers report them, so that no file has to."""
 
 from dovetail.api.http_client import fetch_as
 from dovetail.api.reports import SpaceReport, SpacesReport
-from dovetail.attributes.scheme import Scheme, Sharing
+from dovetail.attributes.scheme import Scheme, SpaceSharing
 from dovetail.attributes.space import Dimension, Space
 from dovetail.errors import DovetailError
-from dovetail.pipeline.source.archives import Cluster
+from dovetail.pipeline.source.archives import ClusterArchive
 
 
 class ClusterSpaces:
-    """Asked for again and again: a SIGHUP changes them. While nobody answers, they are as known."""
+    """Fetches the spaces at each call, as a SIGHUP may change them.
 
-    def __init__(self, cluster: Cluster) -> None:
+    While no node answers, it returns the last known spaces.
+    """
+
+    def __init__(self, cluster: ClusterArchive) -> None:
         self._cluster = cluster
         self._known: tuple[Space, ...] | None = None
 
@@ -44,6 +47,6 @@ def space_of(report: SpaceReport) -> Space:
         ),
         frozenset(report.texts),
         report.json_fields,
-        Sharing(Scheme(report.scheme), report.along, report.policy),
+        SpaceSharing(Scheme(report.scheme), report.along, report.policy),
         is_streamed=report.engine == "spark",
     )

@@ -1,8 +1,8 @@
-"""`dovetail stream` from options to queries: what is read, who wants it, and where matches go.
+"""`dovetail stream`, from options to queries: the source, the subscriptions and the outputs.
 
-What can be refused is refused before Spark starts, and what only Spark can say before anything is
-written. Each output is a query of its own, with its own checkpoint, and all run in one session: a
-server that is away holds up no table. Another kind of output is another entry in `_outputs`; what
+Wrong options are refused before Spark starts. Errors that only Spark can find are raised before
+anything is written. Each output is a query with its own checkpoint, and all run in one session: a
+server that is away delays no table. A new kind of output is an entry in `_outputs`. A query that
 does not match archived rows is another `Stream` beside them.
 """
 
@@ -29,20 +29,20 @@ from dovetail.pipeline.limits import (
 )
 from dovetail.pipeline.match.bulk import spaces_of
 from dovetail.pipeline.match.job import TASKS_CUT_PER_CORE
-from dovetail.pipeline.serve.query import QUERY_NAME, serving
-from dovetail.pipeline.source.archives import Cluster, Folder
+from dovetail.pipeline.serve.query import QUERY_NAME, serving_stream
+from dovetail.pipeline.source.archives import ArchiveFolder, ClusterArchive
 from dovetail.pipeline.source.data_source import FORMAT
 from dovetail.pipeline.source.options import ReaderOptions, reader_options
 from dovetail.pipeline.spark import connect
 from dovetail.pipeline.spark.resources import announce, cores_of
 from dovetail.pipeline.spark.spark_session import check_master, open_session
 from dovetail.pipeline.spark.table_files import check_path
-from dovetail.pipeline.stream.broker_subscriptions import BrokerTables
+from dovetail.pipeline.stream.broker_subscriptions import BrokerSubscriptions
+from dovetail.pipeline.stream.checkpoint_record import locked
 from dovetail.pipeline.stream.cluster_spaces import ClusterSpaces
-from dovetail.pipeline.stream.current_boxes import Subscriptions, Wanted
-from dovetail.pipeline.stream.identity import locked
-from dovetail.pipeline.stream.lag import Waiting, looking
-from dovetail.pipeline.stream.output import Output, Source
+from dovetail.pipeline.stream.current_boxes import CurrentBoxes, SubscriptionSource
+from dovetail.pipeline.stream.lag import LagMonitor, monitor_lag
+from dovetail.pipeline.stream.output import Output, StreamSource
 from dovetail.pipeline.stream.progress_line import Say, show_streams
 from dovetail.pipeline.stream.publish_output import PublishOutput
 from dovetail.pipeline.stream.queries import BatchStream, run
@@ -52,7 +52,7 @@ from dovetail.pipeline.stream.subscription_sources import (
     FileSubscriptions,
 )
 from dovetail.pipeline.stream.table_output import TableOutput
-from dovetail.pipeline.stream.tally import Tally
+from dovetail.pipeline.stream.tally import StreamTally
 from dovetail.process import terminal
 
 _SETTINGS = {
@@ -64,11 +64,11 @@ _SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """As the command line has them."""
+    """The options of the command line."""
 
     url: str | None = None
     source: str | None = None
-    """What checkpoints call it, where brokers may have other addresses next time."""
+    """The source's name in checkpoints, if brokers may have other addresses next time."""
     archive: str | None = None
     subscriptions: str | None = None
     config: Path | None = None
@@ -92,14 +92,14 @@ def stream(
     options: StreamOptions,
     *,
     console: Console | None = None,
-    begun: Callable[[SparkSession], None] | None = None,
+    on_start: Callable[[SparkSession], None] | None = None,
 ) -> None:
-    """Until it is ended, or has read all if that is what is asked for.
+    """Run until stopped; with `is_available_now`, until all available rows are read.
 
     `begun` is called when all queries run.
     """
     started = time.monotonic()
-    reader = _checked(options)
+    reader = _reader_options(options)
     spaces = None if options.config is None else spaces_of(options.config)
     outputs = _outputs(options)
     checkpoint = _checkpoint(options)
@@ -107,26 +107,26 @@ def stream(
     with locked(checkpoint):
         for output in outputs:
             output.check(checkpoint, _source(options))
-        waiting = Waiting(reader.place, {one.name: checkpoint / one.name for one in outputs})
+        lag = LagMonitor(reader.row_source, {one.name: checkpoint / one.name for one in outputs})
         with (
             open_session(options.master) as spark,
-            show_streams(console, waiting.rows) as (show, say),
-            looking(waiting, say),
+            show_streams(console, lag.rows) as (show, say),
+            monitor_lag(lag, say),
         ):
             for name, value in _SETTINGS.items():
                 spark.conf.set(name, value)
             register(spark)
             announce(spark, console)
-            if options.prefix is not None and isinstance(reader.place, Cluster):
-                _warn_of_rounds(options.prefix, reader.place, say)
+            if options.prefix is not None and isinstance(reader.row_source, ClusterArchive):
+                _warn_of_loops(options.prefix, reader.row_source, say)
             if outputs:
-                wanted = _wanted(spark, options, reader, spaces, say)
+                boxes = _current_boxes(spark, options, reader, spaces, say)
                 for output in outputs:
-                    output.begin(wanted)
+                    output.begin(boxes)
             streams = [_stream(spark, options, checkpoint, output) for output in outputs]
             if options.is_serving:
-                streams.append(_serving(spark, options, checkpoint))
-            run(streams, show, None if begun is None else partial(begun, spark))
+                streams.append(_serving_stream(spark, options, checkpoint))
+            run(streams, show, None if on_start is None else partial(on_start, spark))
     tallies = [one.tally for one in streams]
     terminal.say_text(summary(outputs, tallies, checkpoint, time.monotonic() - started))
 
@@ -134,8 +134,8 @@ def stream(
 # Before Spark starts ------------------------------------------------------------------------------
 
 
-def _checked(options: StreamOptions) -> ReaderOptions:
-    """How the source is read; a DovetailError if that cannot be meant, or nothing is there."""
+def _reader_options(options: StreamOptions) -> ReaderOptions:
+    """Return how to read the source. A DovetailError: wrong options, or there is no source."""
     if (options.url is None) == (options.archive is None):
         raise ConfigError(
             "it takes --url or --archive: where messages are read.",
@@ -151,10 +151,10 @@ def _checked(options: StreamOptions) -> ReaderOptions:
     if options.subscriptions is not None:
         check_path(options.subscriptions)
     reader = reader_options(_source_options(options))
-    if isinstance(reader.place, Folder):
-        reader.place.look({})
-    elif isinstance(reader.place, Cluster):
-        reader.place.members()
+    if isinstance(reader.row_source, ArchiveFolder):
+        reader.row_source.available_rows({})
+    elif isinstance(reader.row_source, ClusterArchive):
+        reader.row_source.members()
     return reader
 
 
@@ -192,10 +192,10 @@ def _checkpoint(options: StreamOptions) -> Path:
     return out.with_name(f"{out.name}.checkpoint")
 
 
-def _source(options: StreamOptions) -> Source:
+def _source(options: StreamOptions) -> StreamSource:
     if options.archive is not None:
-        return Source(str(Path(options.archive).absolute()), options.topics)
-    return Source(options.source or options.url or "", options.topics)
+        return StreamSource(str(Path(options.archive).absolute()), options.topics)
+    return StreamSource(options.source or options.url or "", options.topics)
 
 
 def _source_options(options: StreamOptions) -> dict[str, str]:
@@ -220,33 +220,33 @@ def _login(options: StreamOptions) -> dict[str, str]:
 # With Spark ---------------------------------------------------------------------------------------
 
 
-def _wanted(
+def _current_boxes(
     spark: SparkSession,
     options: StreamOptions,
     reader: ReaderOptions,
     spaces: tuple[Space, ...] | None,
     say: Say,
-) -> Wanted:
-    place = reader.place
-    source: Subscriptions
+) -> CurrentBoxes:
+    row_source = reader.row_source
+    source: SubscriptionSource
     if options.subscriptions is not None:
         source = FileSubscriptions(spark, options.subscriptions)
-    elif isinstance(place, Cluster):
-        source = ClusterSubscriptions(spark, BrokerTables(place, say))
+    elif isinstance(row_source, ClusterArchive):
+        source = ClusterSubscriptions(spark, BrokerSubscriptions(row_source, say))
     else:
         source = ArchiveSubscriptions(spark, options.archive or "")
     known: Callable[[], tuple[Space, ...]] = lambda: spaces or ()  # noqa: E731
-    if spaces is None and isinstance(place, Cluster):
-        known = ClusterSpaces(place)
-    return Wanted(source, known, say, TASKS_CUT_PER_CORE * cores_of(spark))
+    if spaces is None and isinstance(row_source, ClusterArchive):
+        known = ClusterSpaces(row_source)
+    return CurrentBoxes(source, known, say, TASKS_CUT_PER_CORE * cores_of(spark))
 
 
-def _warn_of_rounds(prefix: str, cluster: Cluster, say: Say) -> None:
+def _warn_of_loops(prefix: str, cluster: ClusterArchive, say: Say) -> None:
     query = {"topic": f"{prefix}/1"}
     try:
         report = fetch_as(cluster.login, cluster.urls[0], "/route", RouteReport, query)
     except NoAnswerError:
-        return  # another one has answered, and nothing hangs on it
+        return  # this is only a warning, so it may be skipped
     if report.is_archived:
         say(
             f"Brokers archive what is below {prefix}/, too: the stream reads what it has published "
@@ -269,8 +269,8 @@ def _stream(
     )
 
 
-def _serving(spark: SparkSession, options: StreamOptions, checkpoint: Path) -> BatchStream:
-    return serving(
+def _serving_stream(spark: SparkSession, options: StreamOptions, checkpoint: Path) -> BatchStream:
+    return serving_stream(
         spark,
         options.url or "",
         checkpoint / QUERY_NAME,
@@ -280,11 +280,13 @@ def _serving(spark: SparkSession, options: StreamOptions, checkpoint: Path) -> B
     )
 
 
-def summary(outputs: list[Output], tallies: list[Tally], checkpoint: Path, seconds: float) -> str:
+def summary(
+    outputs: list[Output], tallies: list[StreamTally], checkpoint: Path, seconds: float
+) -> str:
     lines = []
     for output, tally in zip_longest(outputs, tallies):
         lines.append(f"in      {tally.rows_in:,} messages, in batches: {tally.batches:,}")
-        if output is None:  # they are behind the others: spaces that are served
+        if output is None:  # the last stream serves spaces
             lines.append(f"out     {tally.rows_out:,} deliveries to clients of brokers")
         else:
             lines += output.summary(tally)

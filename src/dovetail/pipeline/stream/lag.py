@@ -1,7 +1,7 @@
-"""How many rows wait to be read, and which brokers are away: looked at beside the queries.
+"""Counts the rows that wait to be read, and reports brokers that are away, beside the queries.
 
-Spark's own reader looks in a process of its own, and says what it sees to Spark's log. So this
-looks as well, in a thread, every few seconds, from where each query has come to; it reads no row.
+Spark's reader runs in a process of its own and logs to Spark's log. So a thread here polls as well,
+every few seconds, from each query's offset. It reads no rows.
 """
 
 import contextlib
@@ -10,43 +10,43 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from dovetail.archive.sequences import rows_in
+from dovetail.archive.sequences import count_rows
 from dovetail.errors import DovetailError
 from dovetail.pipeline.limits import STREAM_LOOK_SECONDS
-from dovetail.pipeline.source.archives import Place, log
+from dovetail.pipeline.source.archives import RowSource, log
 from dovetail.pipeline.source.checkpoint import last_batch, offsets_of_batch
 
 
-class Waiting:
-    """By query, the rows that it has not begun with; nothing before the first look."""
+class LagMonitor:
+    """Counts waiting rows by query: `rows`, which is empty before the first refresh."""
 
-    def __init__(self, place: Place, checkpoints: Mapping[str, Path]) -> None:
+    def __init__(self, row_source: RowSource, checkpoints: Mapping[str, Path]) -> None:
         self.rows: dict[str, int] = {}
-        self._place = place
+        self._row_source = row_source
         self._checkpoints = checkpoints
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         for name, checkpoint in self._checkpoints.items():
             batch = last_batch(checkpoint)
             if batch is None:
-                continue  # where a new stream begins is for its reader to say
-            found = self._place.look(offsets_of_batch(checkpoint, batch).end)
-            self.rows[name] = sum(rows_in(one.runs) for one in found.values())
+                continue  # the reader chooses where a new stream begins
+            available = self._row_source.available_rows(offsets_of_batch(checkpoint, batch).end)
+            self.rows[name] = sum(count_rows(one.runs) for one in available.values())
 
 
 @contextlib.contextmanager
-def looking(waiting: Waiting, say: Callable[[str], None]) -> Iterator[None]:
-    """While the block runs. What the place has to tell goes to `say`."""
+def monitor_lag(monitor: LagMonitor, say: Callable[[str], None]) -> Iterator[None]:
+    """Refresh `monitor` while the block runs. Log lines of the row source go to `say`."""
     ended = threading.Event()
-    teller = _Teller(say)
+    teller = _CallbackHandler(say)
 
-    def look() -> None:
+    def refresh() -> None:
         while not ended.wait(STREAM_LOOK_SECONDS):
-            # What is wrong with the place ends the query, which says it.
+            # An error of the row source ends the query, which reports it.
             with contextlib.suppress(DovetailError, OSError):
-                waiting.look()
+                monitor.refresh()
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=refresh, daemon=True)
     log.addHandler(teller)
     log.propagate, before = False, log.propagate
     thread.start()
@@ -58,7 +58,7 @@ def looking(waiting: Waiting, say: Callable[[str], None]) -> Iterator[None]:
         log.propagate = before
 
 
-class _Teller(logging.Handler):
+class _CallbackHandler(logging.Handler):
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
         self._tell = say

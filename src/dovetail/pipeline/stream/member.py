@@ -1,8 +1,8 @@
 """The stream of `dovetail up --pipeline`: `python -m dovetail.pipeline.stream.member`.
 
-A process like a node of a fleet: told what it is by a line on its standard input, it stops when
-that ends or at SIGTERM, behind the batch under way, and answers in lines of JSON (fleet/child.py).
-How it gets on goes to the log.
+A process like a node of a fleet. Its standard input has one line with its settings. It stops after
+the running batch when that input ends, or at SIGTERM. It answers in lines of JSON (fleet/child.py),
+and logs its progress.
 """
 
 import io
@@ -32,7 +32,7 @@ _INPUT = 0
 
 
 class _LogLines(io.TextIOBase):
-    """What is printed, line by line to the log."""
+    """Sends printed text to the log, line by line."""
 
     def write(self, text: str) -> int:
         for line in text.splitlines():
@@ -42,22 +42,22 @@ class _LogLines(io.TextIOBase):
 
 
 def main() -> None:
-    # Whoever was told to stop says so once more to itself: Spark knows what to do at SIGINT.
+    # Spark handles SIGINT well, so SIGTERM does the same.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     answers, sys.stdout = sys.stdout, _LogLines()
     member = msgspec.json.decode(_line(), type=StreamMember)
     set_up_logging(member.log_level, member.name)
-    threading.Thread(target=_heed, daemon=True).start()
+    threading.Thread(target=_stop_when_input_ends, daemon=True).start()
 
     def say(what: dict[str, object]) -> None:
         terminal.say(json.dumps(what), stream=answers)
 
-    def begun(spark: SparkSession) -> None:
+    def on_start(spark: SparkSession) -> None:
         say({UP: [("Spark", spark.sparkContext.uiWebUrl), ("table", member.out)]})
 
     try:
         console = terminal.console(file=cast("IO[str]", _LogLines()), soft_wrap=True)
-        stream(options_of(member), console=console, begun=begun)
+        stream(options_of(member), console=console, on_start=on_start)
     except DovetailError as error:
         say({ERROR: str(error)})
         sys.exit(2)
@@ -66,11 +66,11 @@ def main() -> None:
 
 
 def _line() -> bytes:
-    """Without Python's buffer: a thread that waits at that is in the way of an end."""
-    told = b""
-    while not told.endswith(b"\n") and (more := os.read(_INPUT, 4_096)):
-        told += more
-    return told
+    """Read a line without Python's buffer: a thread that waits for that would block the exit."""
+    line = b""
+    while not line.endswith(b"\n") and (more := os.read(_INPUT, 4_096)):
+        line += more
+    return line
 
 
 def options_of(member: StreamMember) -> StreamOptions:
@@ -87,8 +87,8 @@ def options_of(member: StreamMember) -> StreamOptions:
     )
 
 
-def _heed() -> None:
-    """Who started us has our input's other end: it ends with them."""
+def _stop_when_input_ends() -> None:
+    """Stop when standard input ends, which it does when the parent process ends."""
     while os.read(_INPUT, 4_096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,35 +1,36 @@
-"""What an output of `dovetail stream` is: the one list of them is in job.py."""
+"""The protocol of an output of `dovetail stream`. The list of outputs is in job.py."""
 
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pyspark.sql import DataFrame
 
-from dovetail.pipeline.stream.current_boxes import Wanted
-from dovetail.pipeline.stream.tally import Done, Tally
+from dovetail.pipeline.stream.current_boxes import CurrentBoxes
+from dovetail.pipeline.stream.tally import BatchResult, StreamTally
 
 
-class Source(NamedTuple):
-    """What is read, in the words of the command line."""
+class StreamSource(NamedTuple):
+    """What a stream reads, as the command line names it."""
 
-    place: str
+    location: str
     topics: str
 
 
 class Output(Protocol):
-    """Takes batches of archived rows. It is a query of its own, with a checkpoint of its own."""
+    """Takes batches of archived rows. Each output is a query with a checkpoint of its own."""
 
     name: str
     interval_seconds: float
-    """Between batches, unless the user says otherwise."""
+    """The default interval between batches."""
 
-    def check(self, checkpoint: Path, source: Source) -> None:
-        """A ConfigError if this is another query than the checkpoint's. Nothing is written."""
+    def check(self, checkpoint: Path, source: StreamSource) -> None:
+        """Raise a ConfigError if the checkpoint is of another query. Write nothing."""
 
-    def begin(self, wanted: Wanted) -> None:
-        """From now on the checkpoint is of this query."""
+    def begin(self, boxes: CurrentBoxes) -> None:
+        """Tie the checkpoint to this query."""
 
-    def take(self, rows: DataFrame, number: int) -> Done: ...
+    def take(self, rows: DataFrame, number: int) -> BatchResult:
+        """Match the rows of a batch, and write the matches."""
 
-    def summary(self, tally: Tally) -> list[str]:
-        """What came out, and where it lies."""
+    def summary(self, tally: StreamTally) -> list[str]:
+        """Return lines that say what was written, and where."""

@@ -1,6 +1,6 @@
-"""How streams get on, for who watches: a line that is renewed, or plain lines where no terminal is.
+"""Shows the progress of streams: one updated line on a terminal, or plain lines elsewhere.
 
-A note (`say`) stays on the screen above it.
+Messages (`say`) stay on the screen above that line.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 def show_streams(
     console: Console, waiting: Mapping[str, int], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[tuple[Show, Say]]:
-    """`waiting`: by stream, the rows that are there to be read, as far as that is known."""
+    """`waiting`: the number of rows that wait to be read, by stream, as far as known."""
 
     def text_of(streams: Sequence[Stream]) -> str:
         return "; ".join(line(one.name, one.tally, waiting.get(one.name)) for one in streams)

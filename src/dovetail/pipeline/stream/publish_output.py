@@ -1,11 +1,11 @@
-"""Batches of matches into a cluster: a publication for each pair that matches, at least once.
+"""Publishes matches to a cluster: one publication for each matching pair, at least once.
 
     PREFIX/<id of the subscription>
 
-has the payload of the message, its user properties, its attributes, and two of ours: the topic
-that it was published on, and its id, by which a receiver knows one that comes twice. What has
-these is a publication of a stream, and is passed over here: so no stream goes round in circles,
-not even two that read each other's.
+A publication has the payload, user properties and attributes of the message. Two properties are
+added: the original topic, and the message's id, by which a receiver detects duplicates. Messages
+with these properties come from a stream and are skipped here. So streams never loop, not even two
+that read each other's publications.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,16 @@ from pyspark.sql import functions as sql
 from dovetail.errors import ClientError, ConfigError
 from dovetail.pipeline.limits import STREAM_PUBLISH_SECONDS
 from dovetail.pipeline.source.data_sink import writer_options
-from dovetail.pipeline.stream.archived_messages import done_of, messages_of, observed
-from dovetail.pipeline.stream.current_boxes import Wanted
-from dovetail.pipeline.stream.identity import Mark, Query, check_query, write_query
-from dovetail.pipeline.stream.output import Source
-from dovetail.pipeline.stream.tally import Done, Tally
+from dovetail.pipeline.stream.archived_messages import as_messages, batch_result, observed
+from dovetail.pipeline.stream.checkpoint_record import (
+    CheckpointRecord,
+    QueryIdentity,
+    check_query,
+    write_query,
+)
+from dovetail.pipeline.stream.current_boxes import CurrentBoxes
+from dovetail.pipeline.stream.output import StreamSource
+from dovetail.pipeline.stream.tally import BatchResult, StreamTally
 from dovetail.topics.names import check_name
 
 TOPIC_PROPERTY = "dovetail-topic"
@@ -29,7 +34,7 @@ MESSAGE_PROPERTY = "dovetail-message"
 
 
 class PublishOutput:
-    """An `Output`. `options` are those of the sink (pipeline/source/data_sink.py)."""
+    """The `Output` that publishes. `options` are those of the sink (source/data_sink.py)."""
 
     name = "publish"
     interval_seconds = STREAM_PUBLISH_SECONDS
@@ -43,49 +48,49 @@ class PublishOutput:
         self._options = dict(options)
         self._prefix = prefix
         self._checkpoint: Path | None = None
-        self._mark: Mark | None = None
-        self._wanted: Wanted | None = None
+        self._record: CheckpointRecord | None = None
+        self._boxes: CurrentBoxes | None = None
 
-    def check(self, checkpoint: Path, source: Source) -> None:
+    def check(self, checkpoint: Path, source: StreamSource) -> None:
         where = self._options["url"]
-        query = Query(source.place, source.topics, where, f"below {self._prefix}")
-        self._checkpoint, self._mark = checkpoint, check_query(checkpoint, self.name, query)
+        query = QueryIdentity(source.location, source.topics, where, f"below {self._prefix}")
+        self._checkpoint, self._record = checkpoint, check_query(checkpoint, self.name, query)
 
-    def begin(self, wanted: Wanted) -> None:
+    def begin(self, boxes: CurrentBoxes) -> None:
         assert self._checkpoint is not None
-        assert self._mark is not None
-        self._wanted = wanted
-        write_query(self._checkpoint, self.name, self._mark)
+        assert self._record is not None
+        self._boxes = boxes
+        write_query(self._checkpoint, self.name, self._record)
 
-    def take(self, rows: DataFrame, _number: int) -> Done:
-        assert self._wanted is not None
+    def take(self, rows: DataFrame, _number: int) -> BatchResult:
+        assert self._boxes is not None
         given, out = Observation("given"), Observation("out")
-        messages = messages_of(
+        messages = as_messages(
             rows.where(~is_of_a_stream()), "payload", "attributes", "texts", "properties"
         )
-        found = self._wanted.match(observed(messages, given), as_pairs=True)
+        found = self._boxes.match(observed(messages, given), as_pairs=True)
         count = sql.count(sql.lit(1))
         publications_of(found, self._prefix).observe(
             out, count.alias("rows"), count.alias("pairs")
         ).write.format("dovetail").options(**self._options).mode("append").save()
-        return done_of(given, out)
+        return batch_result(given, out)
 
-    def summary(self, tally: Tally) -> list[str]:
+    def summary(self, tally: StreamTally) -> list[str]:
         where = f"{self._options['url']}, topics below {self._prefix}/"
         return [f"out     {tally.rows_out:,} publications", f"output  {where}"]
 
 
 def is_of_a_stream() -> Column:
-    mark = sql.exists("properties", lambda one: one["name"] == TOPIC_PROPERTY)
-    return sql.coalesce(mark, sql.lit(False))
+    record = sql.exists("properties", lambda one: one["name"] == TOPIC_PROPERTY)
+    return sql.coalesce(record, sql.lit(False))
 
 
 def publications_of(found: DataFrame, prefix: str) -> DataFrame:
-    """Pairs of message and subscription as rows of the sink (pipeline/source/data_sink.py)."""
+    """Return matching pairs as rows for the sink (pipeline/source/data_sink.py)."""
     message = sql.col("message")
     properties = message["properties"]
     names = sql.transform(properties, lambda one: one["name"])
-    # Those that came as user properties go as they came.
+    # Attributes that came as user properties are in `properties` already.
     numbers, texts = (
         sql.map_filter(message[column], lambda name, _: ~sql.array_contains(names, name))
         for column in ("attributes", "texts")

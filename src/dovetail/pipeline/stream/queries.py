@@ -1,11 +1,11 @@
-"""Streaming queries, run together in one session until they end, one fails, or somebody ends them.
+"""Run streaming queries in one session, until they end, one fails, or somebody stops them.
 
-A query hands its batches, one after the other, to a function of ours, and that says what it did
-with one. Others can stand beside it: whatever starts a query and says how far it is (`Stream`).
+A `BatchStream` passes its batches in order to a function, which returns what it did. Anything else
+that starts a query and reports its progress can run beside it (`Stream`).
 
-To end, no further batch is begun, and the one under way is waited for until Spark has noted that it
-is done; so the next run begins behind it. One that is not done by then is done again there: what it
-does has to bear that (table_output.py, publish_output.py).
+To stop, a stream begins no further batch, and waits until Spark has committed the running one. So
+the next run begins after it. A batch that is not committed in time is repeated in the next run:
+outputs have to tolerate that (table_output.py, publish_output.py).
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from dovetail.errors import DovetailError
 from dovetail.pipeline.limits import STREAM_END_SECONDS
-from dovetail.pipeline.spark.failures import explained
+from dovetail.pipeline.spark.failures import explain
 from dovetail.pipeline.spark.table_files import local
-from dovetail.pipeline.stream.tally import Done, Tally
+from dovetail.pipeline.stream.tally import BatchResult, StreamTally
 
 WATCH_SECONDS = 0.25
 
@@ -34,35 +34,35 @@ class Stream(Protocol):
     """A streaming query, from before it starts to after it has ended."""
 
     name: str
-    tally: Tally
+    tally: StreamTally
     error: Exception | None
-    """What its own function ended with."""
+    """The error of its batch function."""
 
     def start(self) -> StreamingQuery: ...
 
     def finish(self, seconds: float) -> None:
-        """Begin no batch any more; return when none is under way, or after so long."""
+        """Begin no more batches. Return when none runs, or after this many seconds."""
 
 
-class _EndedError(Exception):
-    """No batch is begun any more."""
+class _StoppingError(Exception):
+    """The stream is stopping: no batch begins any more."""
 
 
 class BatchStream:
-    """Batches of a streaming DataFrame to a function."""
+    """Passes the batches of a streaming DataFrame to a function."""
 
     def __init__(
         self,
         name: str,
         rows: DataFrame,
-        take: Callable[[DataFrame, int], Done],
+        take: Callable[[DataFrame, int], BatchResult],
         *,
         checkpoint: Path,
         interval_seconds: float | None,
     ) -> None:
-        """`interval_seconds`: None reads what there is now, and ends."""
+        """`interval_seconds`: None means to read the available rows, and end."""
         self.name = name
-        self.tally = Tally()
+        self.tally = StreamTally()
         self.error: Exception | None = None
         self._rows = rows
         self._do = take
@@ -95,7 +95,7 @@ class BatchStream:
 
     def _take(self, rows: DataFrame, number: int) -> None:
         if self._is_ending:
-            raise _EndedError
+            raise _StoppingError
         self._batch = number
         began = time.time()
         try:
@@ -109,15 +109,15 @@ class BatchStream:
 def run(
     streams: Sequence[Stream],
     show: Callable[[Sequence[Stream]], None],
-    begun: Callable[[], None] | None = None,
+    on_start: Callable[[], None] | None = None,
 ) -> None:
-    """Until all have ended. A DovetailError if one failed; the others are ended before."""
+    """Run streams until all have ended. If one fails, stop the others and raise its error."""
     queries: list[StreamingQuery] = []
-    with _ending() as asked:
+    with _stop_signals() as asked:
         try:
             queries += [one.start() for one in streams]
-            if begun is not None:
-                begun()
+            if on_start is not None:
+                on_start()
             while any(query.isActive for query in queries) and not asked.wait(WATCH_SECONDS):
                 show(streams)
                 if any(query.exception() is not None for query in queries):
@@ -135,8 +135,8 @@ def run(
 
 
 @contextlib.contextmanager
-def _ending() -> Iterator[threading.Event]:
-    """Set by Ctrl-C or SIGTERM. A second time it is not waited for."""
+def _stop_signals() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C or SIGTERM sets. A second signal acts at once."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -169,7 +169,7 @@ def _end(streams: Sequence[Stream], queries: Sequence[StreamingQuery]) -> None:
     for thread in threads:
         thread.join()
     for query in queries:
-        # Whatever it says now, it is ended with its Java.
+        # Errors do not matter now: the query ends with its Java process.
         with contextlib.suppress(PySparkException, Py4JError):
             query.stop()
 
@@ -181,7 +181,7 @@ def _failure(stream: Stream, query: StreamingQuery) -> DovetailError | None:
     own = stream.error
     if isinstance(own, DovetailError):
         return own
-    told = own if isinstance(own, PySparkException | Py4JError) else error
-    failure = explained(told, f"the stream {stream.name} failed")
-    failure.__cause__ = told
+    cause = own if isinstance(own, PySparkException | Py4JError) else error
+    failure = explain(cause, f"the stream {stream.name} failed")
+    failure.__cause__ = cause
     return failure

@@ -1,6 +1,6 @@
-"""Where a stream's subscriptions are: in files, in an archive, or with the brokers of a cluster.
+"""Sources of a stream's subscriptions: files, an archive, or the brokers of a cluster.
 
-Files are known by their times and sizes, brokers' by their versions.
+The version of files is made of their times and sizes. Brokers send versions.
 """
 
 from collections.abc import Hashable, Iterable
@@ -12,19 +12,19 @@ from dovetail.archive.files import subscriptions_of
 from dovetail.archive.subscription_files import SCHEMA
 from dovetail.errors import ConfigError
 from dovetail.pipeline.spark.table_files import check_path, read_subscriptions
-from dovetail.pipeline.stream.broker_subscriptions import BrokerTables
+from dovetail.pipeline.stream.broker_subscriptions import BrokerSubscriptions
 
 
 class FileSubscriptions:
-    """Of a file or folder, as `match` takes them."""
+    """The subscriptions of a file or folder, as for `match`."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
         self._path = path
 
-    def look(self) -> Hashable:
+    def version(self) -> Hashable:
         if "://" in self._path:
-            return None  # read once: how it changes cannot be seen from here
+            return None  # read once: changes cannot be seen from here
         check_path(self._path)
         return stamps(_files(Path(self._path)))
 
@@ -33,13 +33,13 @@ class FileSubscriptions:
 
 
 class ArchiveSubscriptions:
-    """Those that brokers wrote beside what they archived; none, if they have not yet."""
+    """The subscriptions that brokers wrote beside their archive; none if they have not yet."""
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
         self._folder = folder
 
-    def look(self) -> Hashable:
+    def version(self) -> Hashable:
         return stamps(subscriptions_of(self._folder))
 
     def read(self) -> DataFrame:
@@ -49,21 +49,21 @@ class ArchiveSubscriptions:
 
 
 class ClusterSubscriptions:
-    """Those of all brokers, as they are now (broker_subscriptions.py)."""
+    """The current subscriptions of all brokers (broker_subscriptions.py)."""
 
-    def __init__(self, spark: SparkSession, brokers: BrokerTables) -> None:
+    def __init__(self, spark: SparkSession, brokers: BrokerSubscriptions) -> None:
         self._spark = spark
         self._brokers = brokers
 
-    def look(self) -> Hashable:
-        return self._brokers.look()
+    def version(self) -> Hashable:
+        return self._brokers.refresh()
 
     def read(self) -> DataFrame:
         return self._spark.createDataFrame(self._brokers.table())
 
 
 def stamps(files: Iterable[Path]) -> Hashable:
-    """What is other when one of them is."""
+    """Return a value that differs when one of these files has changed."""
     try:
         found = [(str(file), file.stat()) for file in files]
     except FileNotFoundError as error:
@@ -72,7 +72,7 @@ def stamps(files: Iterable[Path]) -> Hashable:
 
 
 def _files(path: Path) -> list[Path]:
-    """What `read_subscriptions` reads."""
+    """Return the files that `read_subscriptions` reads."""
     if not path.is_dir():
         return [path]
     return subscriptions_of(path) or sorted(

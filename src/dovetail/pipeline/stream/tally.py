@@ -1,25 +1,25 @@
-"""How far a stream is, in numbers and in a line. Pure.
+"""The progress of a stream, as numbers and as a line of text. Pure.
 
-Rows are those of this run: what an earlier one had done is not counted again.
+Only rows of this run count, not those of earlier runs.
 """
 
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 
-class Done(NamedTuple):
-    """What became of one batch."""
+class BatchResult(NamedTuple):
+    """The result of one batch."""
 
     rows_in: int
     rows_out: int
     pairs: int
-    """Of message and subscription."""
+    """Matching pairs of message and subscription."""
     newest: datetime | None = None
-    """When the last of its messages was published, in UTC."""
+    """When the last message of the batch was published, in UTC."""
 
 
-class Tally(NamedTuple):
-    """Of all batches."""
+class StreamTally(NamedTuple):
+    """Totals over all batches."""
 
     batches: int = 0
     rows_in: int = 0
@@ -31,8 +31,8 @@ class Tally(NamedTuple):
     rows_per_second: float = 0.0
     """In the last batch."""
 
-    def plus(self, done: Done, began: float, now: float) -> "Tally":
-        return Tally(
+    def plus(self, done: BatchResult, began: float, now: float) -> "StreamTally":
+        return StreamTally(
             self.batches + 1,
             self.rows_in + done.rows_in,
             self.rows_out + done.rows_out,
@@ -53,8 +53,8 @@ class Tally(NamedTuple):
         return max(self.done_at - newest.timestamp(), 0.0)
 
 
-def line(name: str, tally: Tally, waiting: int | None = None) -> str:
-    """`waiting`: rows that are there to be read."""
+def line(name: str, tally: StreamTally, waiting: int | None = None) -> str:
+    """Return a line of progress. `waiting`: the number of rows that wait to be read."""
     if not tally.batches:
         return f"{name}: {waiting:,} rows wait" if waiting else f"{name}: waiting for rows"
     behind = tally.behind_seconds

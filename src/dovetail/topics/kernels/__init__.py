@@ -3,7 +3,7 @@
 Hashes are tested against a plain-Python oracle, all that is built on them against `names.matches`.
 
     hashing.py   topics to hashes: a prefix's hash is extended level by level
-    elements.py  what a filter puts into a sketch
+    elements.py  the elements of a filter, which a sketch stores
     ledger.py    counts elements and sets bits
     bloom.py     searches in a plain Bloom filter: the paper's three methods
     lines.py     searches in our sketch: a node of the prefix tree is one cache line

@@ -1,13 +1,15 @@
-"""Many sketches searched at once: bit-sliced, one bit position of all of them in a word.
+"""Search many sketches at once: bit-sliced, one bit position of all sketches in a word.
 
 Lane p of slice b is bit b of sketch p. The search is the one in `lines`, with a set of lanes in
-place of a yes or no: a node's lanes are the sketches in which it exists, and a lane that has found
-its match takes no further part.
+place of a yes or no: a node's lanes are the sketches in which the node exists. A lane that has
+found its match leaves the search.
 
-Slices are 1 to 8 bytes wide, so that a few sketches do not take the memory of 64, and lie in
-an array of bytes, so that one kernel reads all widths: eight bytes, of which `used` leaves the
-lanes that are there. PADDING bytes follow the last slice.
+Slices are 1 to 8 bytes wide, so that a few sketches do not take the memory of 64. They lie in an
+array of bytes, so that one kernel reads all widths: it loads eight bytes and masks them with
+`used`, the lanes that are there. PADDING bytes follow the last slice.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -65,15 +67,15 @@ _SECOND_ENDS = U64(SECOND + ENDS)
 def _at(
     line_at: np.uint64, width: np.uint64, spots: np.uint64, code: np.uint64, word: np.uint64
 ) -> np.uint64:
-    """The address of a question's slice in a word of the line."""
+    """Return the address of a question's slice in a word of the line."""
     return line_at + (U64(64) * word + spot(spots, code, word)) * width
 
 
 @inlined
 def _lanes(line_at: np.uint64, width: np.uint64, spots: np.uint64, code: np.uint64) -> np.uint64:
-    """The sketches in which all eight bits are set. Four suffice to say none, mostly.
+    """Return the sketches in which all eight bits are set. Four mostly suffice to say none.
 
-    Lanes beyond the width are those of other slices; the caller's set has none of them.
+    Lanes beyond the width belong to other slices; the caller's set has none of them.
     """
     lanes = (
         load_u64(_at(line_at, width, spots, code, U64(0)))
@@ -92,189 +94,134 @@ def _lanes(line_at: np.uint64, width: np.uint64, spots: np.uint64, code: np.uint
     )
 
 
-@inlined
-def _line_at(
-    slices_at: np.uint64, width: np.uint64, node: np.uint64, lines: np.uint64
-) -> np.uint64:
-    return slices_at + scale(node, lines) * U64(LINE_BITS) * width
+class _BankSearch(NamedTuple):
+    """A bank, the bound of a search in it, and room for the levels and stacks of some topics."""
+
+    slices_at: np.uint64
+    width: np.uint64
+    lines: np.uint64
+    used: np.uint64
+    probes_max: np.uint64
+    levels: Words
+    stack: Words
+    stack_level: Words
+    stack_lanes: Words
 
 
 @inlined
-def _sealed(
-    slices_at: np.uint64,
-    width: np.uint64,
-    lines: np.uint64,
-    node: np.uint64,
-    lanes: np.uint64,
-) -> np.uint64:
-    """Of the lanes that say yes at a node, those that say so twice."""
+def _line_at(search: _BankSearch, node: np.uint64) -> np.uint64:
+    return search.slices_at + scale(node, search.lines) * U64(LINE_BITS) * search.width
+
+
+@inlined
+def _sealed(search: _BankSearch, node: np.uint64, lanes: np.uint64) -> np.uint64:
+    """Return the lanes, of those that say yes at a node, in which the node has a seal too."""
     if lanes == _ZERO:
         return lanes
     seal = seal_of(node)
-    return lanes & _lanes(_line_at(slices_at, width, seal, lines), width, spots_of(seal), _EXISTS)
+    return lanes & _lanes(_line_at(search, seal), search.width, spots_of(seal), _EXISTS)
 
 
 @inlined
 def _push(
-    slices_at: np.uint64,
-    width: np.uint64,
-    lines: np.uint64,
+    search: _BankSearch,
     node: np.uint64,
     level: np.uint64,
     lanes: np.uint64,
     depth: np.uint64,
-    stack: Words,
-    stack_level: Words,
-    stack_lanes: Words,
     top: np.uint64,
 ) -> np.uint64:
-    line_at = _line_at(slices_at, width, node, lines)
+    line_at = _line_at(search, node)
     spots = spots_of(node)
     code = _ENDS if level == depth else _EXISTS
     for i in range(LINE_WORDS):
-        prefetch(_at(line_at, width, spots, code, U64(i)))
-    stack[top] = node
-    stack_level[top] = level
-    stack_lanes[top] = lanes
+        prefetch(_at(line_at, search.width, spots, code, U64(i)))
+    search.stack[top] = node
+    search.stack_level[top] = level
+    search.stack_lanes[top] = lanes
     return top + _ONE
 
 
 @inlined
 def _run(
-    slices_at: np.uint64,
-    width: np.uint64,
-    lines: np.uint64,
-    levels: Words,
+    search: _BankSearch,
     at: np.uint64,
     depth: np.uint64,
-    stack: Words,
-    stack_level: Words,
-    stack_lanes: Words,
     top: np.uint64,
     probes: np.uint64,
     node: np.uint64,
     level: np.uint64,
     lanes: np.uint64,
     found: np.uint64,
-    probes_max: np.uint64,
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """As in `lines`. Past its bound, all lanes that still take part are found."""
-    while probes <= probes_max:
-        line_at = _line_at(slices_at, width, node, lines)
+    """Search as in `lines`. Past the bound, all lanes that are left count as found."""
+    while probes <= search.probes_max:
+        line_at = _line_at(search, node)
         spots = spots_of(node)
-        ended = lanes & _lanes(line_at, width, spots, _HAS_MULTI)
-        found |= _sealed(slices_at, width, lines, node, ended)
+        ended = lanes & _lanes(line_at, search.width, spots, _HAS_MULTI)
+        found |= _sealed(search, node, ended)
         lanes &= ~found
         if lanes == _ZERO:
             return found, top, probes
-        literal = child(node, levels[at + level])
+        literal = child(node, search.levels[at + level])
         node = child(node, SINGLE_LEVEL)
         level += _ONE
-        top = _push(
-            slices_at,
-            width,
-            lines,
-            literal,
-            level,
-            lanes,
-            depth,
-            stack,
-            stack_level,
-            stack_lanes,
-            top,
-        )
+        top = _push(search, literal, level, lanes, depth, top)
         if level == depth:
-            ended = lanes & _lanes(line_at, width, spots, _SECOND_ENDS)
-            return found | _sealed(slices_at, width, lines, node, ended), top, probes
-        lanes &= _lanes(line_at, width, spots, _HAS_SINGLE)
+            ended = lanes & _lanes(line_at, search.width, spots, _SECOND_ENDS)
+            return found | _sealed(search, node, ended), top, probes
+        lanes &= _lanes(line_at, search.width, spots, _HAS_SINGLE)
         if lanes == _ZERO:
             return found, top, probes
 
-        ended = lanes & _lanes(line_at, width, spots, _SECOND_HAS_MULTI)
-        found |= _sealed(slices_at, width, lines, node, ended)
+        ended = lanes & _lanes(line_at, search.width, spots, _SECOND_HAS_MULTI)
+        found |= _sealed(search, node, ended)
         lanes &= ~found
         if lanes == _ZERO:
             return found, top, probes
-        literal = child(node, levels[at + level])
+        literal = child(node, search.levels[at + level])
         node = child(node, SINGLE_LEVEL)
         level += _ONE
-        top = _push(
-            slices_at,
-            width,
-            lines,
-            literal,
-            level,
-            lanes,
-            depth,
-            stack,
-            stack_level,
-            stack_lanes,
-            top,
-        )
+        top = _push(search, literal, level, lanes, depth, top)
         if level < depth:
-            lanes &= _lanes(line_at, width, spots, _SECOND_HAS_SINGLE)
+            lanes &= _lanes(line_at, search.width, spots, _SECOND_HAS_SINGLE)
             if lanes == _ZERO:
                 return found, top, probes
         probes += _ONE
         if level == depth:
-            lanes &= _lanes(_line_at(slices_at, width, node, lines), width, spots_of(node), _ENDS)
-            return found | _sealed(slices_at, width, lines, node, lanes), top, probes
+            lanes &= _lanes(_line_at(search, node), search.width, spots_of(node), _ENDS)
+            return found | _sealed(search, node, lanes), top, probes
     return found | lanes, top, probes
 
 
 @inlined
 def _drain(
-    slices_at: np.uint64,
-    width: np.uint64,
-    lines: np.uint64,
-    levels: Words,
+    search: _BankSearch,
     at: np.uint64,
     depth: np.uint64,
-    stack: Words,
-    stack_level: Words,
-    stack_lanes: Words,
     top: np.uint64,
     probes: np.uint64,
-    probes_max: np.uint64,
-    used: np.uint64,
     found: np.uint64,
 ) -> np.uint64:
     while top > at:
         top -= _ONE
-        lanes = stack_lanes[top] & ~found
+        lanes = search.stack_lanes[top] & ~found
         if lanes == _ZERO:
             continue
-        if probes >= probes_max:
-            return used
-        node = stack[top]
-        level = stack_level[top]
+        if probes >= search.probes_max:
+            return search.used
+        node = search.stack[top]
+        level = search.stack_level[top]
         probes += _ONE
-        line_at = _line_at(slices_at, width, node, lines)
+        line_at = _line_at(search, node)
         spots = spots_of(node)
         if level == depth:
-            ended = lanes & _lanes(line_at, width, spots, _ENDS)
-            found |= _sealed(slices_at, width, lines, node, ended)
+            ended = lanes & _lanes(line_at, search.width, spots, _ENDS)
+            found |= _sealed(search, node, ended)
         else:
-            lanes &= _lanes(line_at, width, spots, _EXISTS)
+            lanes &= _lanes(line_at, search.width, spots, _EXISTS)
             if lanes != _ZERO:
-                found, top, probes = _run(
-                    slices_at,
-                    width,
-                    lines,
-                    levels,
-                    at,
-                    depth,
-                    stack,
-                    stack_level,
-                    stack_lanes,
-                    top,
-                    probes,
-                    node,
-                    level,
-                    lanes,
-                    found,
-                    probes_max,
-                )
+                found, top, probes = _run(search, at, depth, top, probes, node, level, lanes, found)
     return found
 
 
@@ -290,15 +237,22 @@ def search_bank(
     probes_max: int,
     found: Words,
 ) -> None:
-    """Which of the `used` lanes each topic may concern. Past `probes_max` lines: all of them."""
-    slices_at = address_of(slices)
+    """Find which of the `used` lanes may match each topic. Past `probes_max` lines: all of them."""
     rows = len(offsets) - 1
     room = levels_room(offsets)
     block = min(block_size(rows, room), BANK_BLOCK_TOPICS)
     levels = np.empty(block * room, np.uint64)
-    stack = np.empty(block * room, np.uint64)
-    stack_level = np.empty(block * room, np.uint64)
-    stack_lanes = np.empty(block * room, np.uint64)
+    search = _BankSearch(
+        address_of(slices),
+        width,
+        lines,
+        used,
+        U64(probes_max),
+        levels,
+        np.empty(block * room, np.uint64),
+        np.empty(block * room, np.uint64),
+        np.empty(block * room, np.uint64),
+    )
     depths = np.empty(block, np.uint64)
     tops = np.empty(block, np.uint64)
     probes = np.empty(block, np.uint64)
@@ -312,60 +266,20 @@ def search_bank(
                 literal = child(ROOT, levels[at])
                 found[first + i] = _ZERO
                 probes[i] = _ZERO
-                tops[i] = _push(
-                    slices_at,
-                    width,
-                    lines,
-                    literal,
-                    _ONE,
-                    used,
-                    depths[i],
-                    stack,
-                    stack_level,
-                    stack_lanes,
-                    at,
-                )
+                tops[i] = _push(search, literal, _ONE, used, depths[i], at)
             else:
                 found[first + i], tops[i], probes[i] = _run(
-                    slices_at,
-                    width,
-                    lines,
-                    levels,
-                    at,
-                    depths[i],
-                    stack,
-                    stack_level,
-                    stack_lanes,
-                    at,
-                    _ONE,
-                    ROOT,
-                    _ZERO,
-                    used,
-                    _ZERO,
-                    U64(probes_max),
+                    search, at, depths[i], at, _ONE, ROOT, _ZERO, used, _ZERO
                 )
         for i in range(count):
             found[first + i] = _drain(
-                slices_at,
-                width,
-                lines,
-                levels,
-                U64(i * room),
-                depths[i],
-                stack,
-                stack_level,
-                stack_lanes,
-                tops[i],
-                probes[i],
-                U64(probes_max),
-                used,
-                found[first + i],
+                search, U64(i * room), depths[i], tops[i], probes[i], found[first + i]
             )
 
 
 @kernel
 def put_words(slices: Slices, width: int, lane: int, words: Words) -> None:
-    """A sketch into its lane; no other lane is touched."""
+    """Write a sketch into its lane; no other lane changes."""
     bit = np.uint8(1 << (lane % 8))
     at = lane // 8
     for w in range(len(words)):
@@ -381,7 +295,7 @@ def put_words(slices: Slices, width: int, lane: int, words: Words) -> None:
 
 @kernel
 def take_words(slices: Slices, width: int, lane: int, words: Words) -> None:
-    """The sketch of a lane as words, or the first of them."""
+    """Read the sketch of a lane, or its first words, into `words`."""
     shift = np.uint8(lane % 8)
     at = lane // 8
     for w in range(len(words)):
@@ -399,7 +313,7 @@ def _slice_of(key: np.uint64, lines: np.uint64, word: np.uint64) -> np.uint64:
 
 
 @kernel
-def follow_lane(
+def apply_lane_delta(
     slices: Slices,
     width: int,
     lane: int,
@@ -408,7 +322,7 @@ def follow_lane(
     gone: Words,
     cleared: Words,
 ) -> None:
-    """As `follow` in `ledger`, for one lane."""
+    """Apply a delta to one lane, as `ledger.apply_delta` does to a sketch."""
     bit = np.uint8(1 << (lane % 8))
     place = U64(lane // 8)
     for k in range(len(gone)):

@@ -1,24 +1,26 @@
-"""Searches in a plain Bloom filter: naive (BF), with patterns (BFP), by prefixes (the paper's).
+"""Search a plain Bloom filter: naive (BF), with patterns (BFP), by prefixes (the paper's).
 
-All three share one way to a bit: k positions from one 64-bit key. A query is one element looked up,
-of up to k bit probes. A search that has asked `queries_max` (a node at a time) answers yes.
+All three derive k bit positions from one 64-bit key. A query looks up one element, with up to k bit
+probes. A search that has asked `queries_max` queries (a node at a time) answers yes.
 
-The positions are the high ends of the key times the powers of a constant, so that all of its 64
-bits have a say. Steps of one length from a first position on (Kirsch and Mitzenmacher) were here
-before: a length close to a simple fraction of the filter comes back to the same few bits, and two
-numbers below b are soon met by accident. The rate then cannot fall far below 1/b: planned for 1e-9
-a query, 6,000 filters had 2e-7.
+The positions are the high ends of the key times the powers of a constant, so all 64 bits of the key
+count. Steps of one length from a first position (Kirsch and Mitzenmacher) are worse: a length close
+to a simple fraction of the filter returns to the same few bits, and two numbers below b soon meet
+by accident. The rate then cannot fall far below 1/b: planned for 1e-9 a query, 6,000 filters had
+2e-7.
 
 The prefix search is the paper's Algorithm 1 without its faults (docs/wildcard-sketches.md): depth
-first, `#` before `+` before the literal, and a branch that fails is left for the next one. It is
-cut like the search in `lines`: a run follows the `+` children from a node and leaves the literal
-ones on a stack. That is the same order of queries, and lets a column's topics overlap.
+first, `#` before `+` before the literal; when a branch fails, the next one is tried. Like the
+search in `lines`, a run follows the `+` children from a node and leaves the literal ones on a
+stack. The order of queries is the same, and memory accesses of a column's topics overlap.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compilation import inlined, kernel, part
+from dovetail.compilation import inlined, inner_kernel, kernel
 from dovetail.topics.kernels.hashing import (
     MULTI_LEVEL,
     ROOT,
@@ -41,12 +43,12 @@ from dovetail.topics.kernels.hashing import (
 _ZERO = U64(0)
 _ONE = U64(1)
 _SPREAD = U64(0xD1342543DE82EF95)
-"""Of good spectrum (Steele and Vigna, Computationally easy, spectrally good multipliers)."""
+"""A multiplier of Steele and Vigna, Computationally easy, spectrally good multipliers."""
 
 
 @inlined
 def point_after(point: np.uint64) -> np.uint64:
-    """The way from one of a key's points to the next; the first is the key."""
+    """Return the point after this one. A key's first point is the key itself."""
     return point * _SPREAD
 
 
@@ -61,7 +63,7 @@ def contains(words: Words, bits: np.uint64, hashes: int, key: np.uint64) -> bool
     return True
 
 
-@part
+@inner_kernel
 def _ask_all(
     words: Words,
     bits: np.uint64,
@@ -71,7 +73,7 @@ def _ask_all(
     reserved: bool,
     queries_max: int,
 ) -> tuple[bool, int]:
-    """Every pattern that could match, those that match most topics first."""
+    """Ask for every pattern that could match, those that match most topics first."""
     queries = 0
     # `ends` is where '#' stands; at last, with ends == depth, patterns without '#'.
     for ends in range(depth + 1):
@@ -98,7 +100,7 @@ def _ask_all(
     return False, queries
 
 
-@part
+@inner_kernel
 def _ask_patterns(
     words: Words,
     bits: np.uint64,
@@ -111,7 +113,7 @@ def _ask_patterns(
     reserved: bool,
     queries_max: int,
 ) -> tuple[bool, int]:
-    """The patterns that are known to occur, and the topic itself.
+    """Ask for the patterns that are known to occur, and for the topic itself.
 
     Pattern i has '+' at pattern_levels[pattern_starts[i]:pattern_starts[i + 1]], ascending, and '#'
     at pattern_ends[i] (-1: none).
@@ -148,53 +150,61 @@ def _ask_patterns(
     return contains(words, bits, hashes, node ^ TERMINAL), queries + 1
 
 
+class _PrefixSearch(NamedTuple):
+    """A filter, the bound of a search in it, and room for the levels and stacks of some topics."""
+
+    words: Words
+    words_at: np.uint64
+    bits: np.uint64
+    hashes: int
+    queries_max: np.uint64
+    levels: Words
+    stack: Words
+    stack_level: Words
+
+
+@inlined
+def _has(search: _PrefixSearch, key: np.uint64) -> bool:
+    return contains(search.words, search.bits, search.hashes, key)
+
+
 @inlined
 def _push(
-    words_at: np.uint64,
-    bits: np.uint64,
+    search: _PrefixSearch,
     key: np.uint64,
     level: np.uint64,
-    stack: Words,
-    stack_level: Words,
     top: np.uint64,
 ) -> np.uint64:
-    prefetch(words_at + ((scale(key, bits) >> U64(6)) << U64(3)))
-    stack[top] = key
-    stack_level[top] = level
+    prefetch(search.words_at + ((scale(key, search.bits) >> U64(6)) << U64(3)))
+    search.stack[top] = key
+    search.stack_level[top] = level
     return top + _ONE
 
 
 @inlined
 def _run_prefix(
-    words: Words,
-    words_at: np.uint64,
-    bits: np.uint64,
-    hashes: int,
-    levels: Words,
+    search: _PrefixSearch,
     at: np.uint64,
     depth: np.uint64,
-    stack: Words,
-    stack_level: Words,
     top: np.uint64,
     queries: np.uint64,
-    queries_max: np.uint64,
     node: np.uint64,
     level: np.uint64,
 ) -> tuple[bool, np.uint64, np.uint64]:
-    """From a node that is there along its '+' children; literal children go on the stack."""
+    """Follow the '+' children of a node that exists; literal children go on the stack."""
     while True:
-        if queries >= queries_max:
+        if queries >= search.queries_max:
             return True, top, queries
         queries += _ONE
-        if contains(words, bits, hashes, child(node, MULTI_LEVEL) ^ TERMINAL):
+        if _has(search, child(node, MULTI_LEVEL) ^ TERMINAL):
             return True, top, queries
         mark = TERMINAL if level + _ONE == depth else _ZERO
-        literal = child(node, levels[at + level]) ^ mark
+        literal = child(node, search.levels[at + level]) ^ mark
         node = child(node, SINGLE_LEVEL) ^ mark
         level += _ONE
-        top = _push(words_at, bits, literal, level, stack, stack_level, top)
+        top = _push(search, literal, level, top)
         queries += _ONE
-        if not contains(words, bits, hashes, node):
+        if not _has(search, node):
             return False, top, queries
         if level == depth:
             return True, top, queries
@@ -202,80 +212,36 @@ def _run_prefix(
 
 @inlined
 def _start_prefix(
-    words: Words,
-    words_at: np.uint64,
-    bits: np.uint64,
-    hashes: int,
-    levels: Words,
+    search: _PrefixSearch,
     at: np.uint64,
     depth: np.uint64,
     reserved: bool,
-    stack: Words,
-    stack_level: Words,
-    queries_max: np.uint64,
 ) -> tuple[bool, np.uint64, np.uint64]:
     if reserved:  # no wildcard matches a first level that begins with '$'
-        key = child(ROOT, levels[at]) ^ (TERMINAL if depth == _ONE else _ZERO)
-        return False, _push(words_at, bits, key, _ONE, stack, stack_level, at), _ZERO
-    return _run_prefix(
-        words,
-        words_at,
-        bits,
-        hashes,
-        levels,
-        at,
-        depth,
-        stack,
-        stack_level,
-        at,
-        _ZERO,
-        queries_max,
-        ROOT,
-        _ZERO,
-    )
+        key = child(ROOT, search.levels[at]) ^ (TERMINAL if depth == _ONE else _ZERO)
+        return False, _push(search, key, _ONE, at), _ZERO
+    return _run_prefix(search, at, depth, at, _ZERO, ROOT, _ZERO)
 
 
 @inlined
 def _drain_prefix(
-    words: Words,
-    words_at: np.uint64,
-    bits: np.uint64,
-    hashes: int,
-    levels: Words,
+    search: _PrefixSearch,
     at: np.uint64,
     depth: np.uint64,
-    stack: Words,
-    stack_level: Words,
     top: np.uint64,
     queries: np.uint64,
-    queries_max: np.uint64,
 ) -> tuple[bool, np.uint64]:
     while top > at:
-        if queries >= queries_max:
+        if queries >= search.queries_max:
             return True, queries
         top -= _ONE
-        node = stack[top]
-        level = stack_level[top]
+        node = search.stack[top]
+        level = search.stack_level[top]
         queries += _ONE
-        if contains(words, bits, hashes, node):
+        if _has(search, node):
             if level == depth:
                 return True, queries
-            found, top, queries = _run_prefix(
-                words,
-                words_at,
-                bits,
-                hashes,
-                levels,
-                at,
-                depth,
-                stack,
-                stack_level,
-                top,
-                queries,
-                queries_max,
-                node,
-                level,
-            )
+            found, top, queries = _run_prefix(search, at, depth, top, queries, node, level)
             if found:
                 return True, queries
     return False, queries
@@ -348,14 +314,21 @@ def search_prefix(
     found: npt.NDArray[np.bool_],
     queries: Offsets,
 ) -> None:
-    """A block of topics in step: all start, then all are brought to their ends."""
-    words_at = address_of(words)
+    """Search a block of topics in step: first all start, then all are finished."""
     rows = len(offsets) - 1
     room = levels_room(offsets)
     block = block_size(rows, room)
     levels = np.empty(block * room, np.uint64)
-    stack = np.empty(block * room, np.uint64)
-    stack_level = np.empty(block * room, np.uint64)
+    search = _PrefixSearch(
+        words,
+        address_of(words),
+        bits,
+        hashes,
+        U64(queries_max),
+        levels,
+        np.empty(block * room, np.uint64),
+        np.empty(block * room, np.uint64),
+    )
     depths = np.empty(block, np.uint64)
     tops = np.empty(block, np.uint64)
     for first in range(0, rows, block):
@@ -365,31 +338,10 @@ def search_prefix(
             at = U64(i * room)
             depths[i] = hash_levels(data, start, stop, seed, levels, at)
             found[first + i], tops[i], queries[first + i] = _start_prefix(
-                words,
-                words_at,
-                bits,
-                hashes,
-                levels,
-                at,
-                depths[i],
-                is_reserved(data, start, stop),
-                stack,
-                stack_level,
-                U64(queries_max),
+                search, at, depths[i], is_reserved(data, start, stop)
             )
         for i in range(count):
             if not found[first + i]:
                 found[first + i], queries[first + i] = _drain_prefix(
-                    words,
-                    words_at,
-                    bits,
-                    hashes,
-                    levels,
-                    U64(i * room),
-                    depths[i],
-                    stack,
-                    stack_level,
-                    tops[i],
-                    U64(queries[first + i]),
-                    U64(queries_max),
+                    search, U64(i * room), depths[i], tops[i], U64(queries[first + i])
                 )

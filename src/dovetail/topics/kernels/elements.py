@@ -1,4 +1,4 @@
-"""What a filter puts into a sketch: its elements, each a 64-bit key.
+"""Compute the elements of a filter, which a sketch stores: each is a 64-bit key.
 
 An element's bits are a function of its key alone (see `ledger`), so a sketch can be counted, grown
 and rebuilt from keys without the filters. Two filters whose keys collide share bits, which costs a
@@ -9,16 +9,17 @@ BFP    the whole filter (its pattern is kept beside the bits)
 prefix every prefix; the last one, where the subscription ends, is marked TERMINAL
 lines  the same prefixes as questions that a search asks of a node, and a seal; see `lines`
 
-The filter `p/#` matches the topic `p` too. BF, prefix and lines therefore also mark `p` as an end:
-one element more, and no search asks a query more for it. BFP has the pattern `#` at p's depth.
+The filter `p/#` matches the topic `p` too. BF, prefix and lines therefore also mark `p` as an end.
+That is one element more, and no query more for any search. BFP has the pattern `#` at p's depth.
 
-A filter's last key is where it ends: no other filter has it, but for that mark.
+A filter's last key is where the filter ends. No other filter has this key, except through the mark
+above.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compilation import kernel, part
+from dovetail.compilation import inner_kernel, kernel
 from dovetail.topics.kernels.hashing import (
     HASH,
     MULTI_LEVEL,
@@ -48,7 +49,7 @@ from dovetail.topics.kernels.lines import (
 BF, BFP, PREFIX, LINES = 0, 1, 2, 3
 
 
-@part
+@inner_kernel
 def _whole(kinds: npt.NDArray[np.uint8], levels: Words, depth: int) -> np.uint64:
     node = ROOT
     for i in range(depth):
@@ -61,7 +62,7 @@ def _whole(kinds: npt.NDArray[np.uint8], levels: Words, depth: int) -> np.uint64
     return node ^ TERMINAL
 
 
-@part
+@inner_kernel
 def _prefixes(kinds: npt.NDArray[np.uint8], levels: Words, depth: int, out: Words) -> int:
     node = ROOT
     count = 0
@@ -80,7 +81,7 @@ def _prefixes(kinds: npt.NDArray[np.uint8], levels: Words, depth: int, out: Word
     return count
 
 
-@part
+@inner_kernel
 def _questions(kinds: npt.NDArray[np.uint8], levels: Words, depth: int, out: Words) -> int:
     node = ROOT
     first = ROOT  # of the line that the node lies in
@@ -129,7 +130,7 @@ def filter_elements(
     kinds: npt.NDArray[np.uint8],
     out: Words,
 ) -> int:
-    """The keys of one filter into `out` (room: levels + 2); returns how many."""
+    """Write the keys of one filter into `out` (room: levels + 2). Return how many."""
     depth = np.int64(hash_levels(data, start, stop, seed, levels, U64(0)))
     level_kinds(data, start, stop, kinds)
     if method == LINES:
@@ -146,7 +147,7 @@ def filter_elements(
 
 @kernel
 def column_elements(method: int, data: Bytes, offsets: Offsets, seed: np.uint64) -> Words:
-    """The keys of all filters of a column, in order, repeated as often as they occur."""
+    """Return the keys of all filters of a column, in order, repeated as often as they occur."""
     room = 0
     deepest = 1
     for row in range(len(offsets) - 1):

@@ -1,8 +1,9 @@
-"""Topics to hashes: each level is hashed once, and a prefix's hash extended level by level.
+"""Hash topics: each level is hashed once, and a prefix's hash is extended level by level.
 
 Separators are found 32 bytes at a time. The hash of a level is a chain of folded multiplications
 (the product of two 64-bit numbers, its halves xored), sixteen bytes at a time. It is fast and not
-cryptographic: who knows the seed can make levels that collide, which costs time, never a match.
+cryptographic. An attacker who knows the seed can make levels that collide: that costs time, never a
+match.
 
 No prefix string is ever built: `child(node, level)` is the hash of the prefix `node/level`.
 """
@@ -15,7 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from dovetail.compilation import inlined, instruction, kernel, part
+from dovetail.compilation import inlined, inner_kernel, instruction, kernel
 from dovetail.topics.limits import SEARCH_BLOCK_BYTES_MAX, SEARCH_BLOCK_TOPICS
 
 U64 = np.uint64
@@ -23,16 +24,16 @@ Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
-# Odd numbers of no meaning: digits of pi and e in the places where a pattern would hurt.
+# Odd numbers without a pattern: digits of pi and e.
 _BLOCK = U64(0x243F6A8885A308D3)
 _LENGTH = U64(0x13198A2E03707345)
 _STEP = U64(0xA4093822299F31D1)
 _TURN = U64(0x082EFA98EC4E6C89)
 _START = U64(0x452821E638D01377)
 
-# The root of the tree of prefixes, the two wildcard levels, and two marks of a subscription that
-# ends: the paper's, and that of our second look (lines.py). Marks are made of hashes rather than
-# appended to a string, as the paper does with '$': no topic can contain them.
+# The root of the tree of prefixes, the two wildcard levels, and two marks for the end of a
+# subscription: the paper's, and our seal (lines.py). The paper appends '$' to a string; these marks
+# are xored into hashes, so no topic can contain them.
 ROOT = U64(0xB7E151628AED2A6B)
 SINGLE_LEVEL = U64(0xBF7158809CF4F3C7)
 MULTI_LEVEL = U64(0x62E7160F38B4DA57)
@@ -40,9 +41,9 @@ TERMINAL = U64(0xA784D9045190CFEF)
 SEAL_LEVEL = U64(0x324E7738926CFBE5)
 
 STRIDE = 32
-"""Bytes that are looked through for separators at once."""
+"""Bytes that are searched for separators at once."""
 
-# What a filter's level is.
+# Kinds of a filter's level.
 LITERAL, PLUS, HASH = 0, 1, 2
 
 _ZERO = U64(0)
@@ -57,7 +58,7 @@ _I128 = ir.IntType(128)
 
 @instruction
 def fold_multiply(_context: Any, _left: Any, _right: Any) -> Any:  # noqa: ANN401
-    """The 128-bit product's high half xor its low half. Numba has no 128-bit integers."""
+    """Return the 128-bit product's high half xor its low half. Numba has no 128-bit integers."""
 
     def codegen(_ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         left, right = (builder.zext(argument, _I128) for argument in arguments)
@@ -70,7 +71,7 @@ def fold_multiply(_context: Any, _left: Any, _right: Any) -> Any:  # noqa: ANN40
 
 @instruction
 def load_u64(_context: Any, _address: Any) -> Any:  # noqa: ANN401
-    """Eight bytes from any address, the first lowest. The caller knows that they are there."""
+    """Load eight bytes, the first lowest. The caller knows that they are readable."""
 
     def codegen(_ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         value = builder.load(builder.inttoptr(arguments[0], _I64.as_pointer()))
@@ -82,7 +83,7 @@ def load_u64(_context: Any, _address: Any) -> Any:  # noqa: ANN401
 
 @instruction
 def slash_mask(_context: Any, _address: Any) -> Any:  # noqa: ANN401
-    """Which of 32 bytes are slashes: bit i for the byte at address + i. One compare on AVX2."""
+    """Find slashes in 32 bytes: bit i is for the byte at address + i. One compare on AVX2."""
 
     def codegen(_ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         vector = ir.VectorType(_I8, STRIDE)
@@ -97,7 +98,7 @@ def slash_mask(_context: Any, _address: Any) -> Any:  # noqa: ANN401
 
 @instruction
 def trailing_zeros(_context: Any, _value: Any) -> Any:  # noqa: ANN401
-    """How many low bits are 0; the value must not be 0."""
+    """Count the low bits that are 0; the value must not be 0."""
 
     def codegen(_ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -107,7 +108,7 @@ def trailing_zeros(_context: Any, _value: Any) -> Any:  # noqa: ANN401
 
 @instruction
 def prefetch(_context: Any, _address: Any) -> Any:  # noqa: ANN401
-    """Ask for the cache line at an address, and go on without waiting for it."""
+    """Request the cache line at an address without waiting for it."""
 
     def codegen(ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         pointer = _I8.as_pointer()
@@ -127,19 +128,19 @@ def address_of(array: npt.NDArray[Any]) -> np.uint64:
 
 @inlined
 def scale(value: np.uint64, count: np.uint64) -> np.uint64:
-    """A hash to one of `count` places, by multiplication of its high half instead of division."""
+    """Map a hash to 0..count - 1, by multiplying its high half instead of dividing."""
     return ((value >> U64(32)) * count) >> U64(32)
 
 
 @inlined
 def child(node: np.uint64, level: np.uint64) -> np.uint64:
-    """The hash of a prefix, one level longer."""
+    """Return the hash of a prefix that is one level longer."""
     return fold_multiply(node ^ level ^ _TURN, _STEP)
 
 
-@part
+@inner_kernel
 def split_levels(data: Bytes, start: int, stop: int, out: Words, at: np.uint64) -> np.uint64:
-    """Where each level of data[start:stop] ends, into out[at:]; returns how many there are."""
+    """Write where each level of data[start:stop] ends into out[at:]. Return how many there are."""
     base = address_of(data)
     count = U64(0)
     position = start
@@ -163,7 +164,7 @@ def split_levels(data: Bytes, start: int, stop: int, out: Words, at: np.uint64) 
 
 @inlined
 def _short(data: Bytes, base: np.uint64, start: np.uint64, length: np.uint64) -> np.uint64:
-    """Fewer than eight bytes as a number, the first lowest."""
+    """Return fewer than eight bytes as a number, the first lowest."""
     if start + U64(8) <= U64(len(data)):
         return load_u64(base + start) & ((_ONE << (length << U64(3))) - _ONE)
     word = _ZERO
@@ -176,10 +177,10 @@ def _short(data: Bytes, base: np.uint64, start: np.uint64, length: np.uint64) ->
 def hash_levels(
     data: Bytes, start: int, stop: int, seed: np.uint64, out: Words, at: np.uint64
 ) -> np.uint64:
-    """The hash of each level of data[start:stop], into out[at:]; returns how many there are.
+    """Write the hash of each level of data[start:stop] into out[at:]. Return how many there are.
 
-    `out` has room for as many levels as the topic can have. It holds where levels end before it
-    holds their hashes: finding all ends first keeps one level's hash from waiting for the last.
+    `out` has room for as many levels as the topic can have. It first holds where levels end, then
+    their hashes: with all ends known, the hash of a level does not wait for the one before it.
     """
     base = address_of(data)
     first = seed ^ _START
@@ -193,8 +194,8 @@ def hash_levels(
             word = _short(data, base, position, length)
             out[level] = fold_multiply(word ^ first, second ^ length)
         else:
-            # Sixteen bytes a step, and the last sixteen (or eight and eight) once more or anew:
-            # every byte counts, and none beyond the level is read.
+            # Sixteen bytes a step. The last sixteen (or eight and eight) may overlap bytes that
+            # are done: every byte counts, and none beyond the level is read.
             state = first
             front = base + position
             back = base + end
@@ -218,24 +219,24 @@ def count_levels(data: Bytes, start: int, stop: int) -> int:
     return levels
 
 
-@part
+@inner_kernel
 def levels_room(offsets: Offsets) -> int:
-    """Room for the levels of any topic of a column: bytes + 1, found without reading them."""
+    """Return room for the levels of any topic of a column: bytes + 1, without reading them."""
     room = 1
     for row in range(len(offsets) - 1):
         room = max(room, offsets[row + 1] - offsets[row] + 1)
     return room
 
 
-@part
+@inner_kernel
 def block_size(rows: int, room: int) -> int:
-    """How many topics are searched in step."""
+    """Return how many topics are searched in step."""
     return 1 if rows == 1 or room > SEARCH_BLOCK_BYTES_MAX else SEARCH_BLOCK_TOPICS
 
 
 @kernel
 def level_kinds(data: Bytes, start: int, stop: int, out: npt.NDArray[np.uint8]) -> None:
-    """LITERAL, PLUS or HASH for each level of a filter."""
+    """Write LITERAL, PLUS or HASH for each level of a filter."""
     level = 0
     begin = start
     for position in range(start, stop + 1):
@@ -252,5 +253,5 @@ def level_kinds(data: Bytes, start: int, stop: int, out: npt.NDArray[np.uint8]) 
 
 @inlined
 def is_reserved(data: Bytes, start: int, stop: int) -> bool:
-    """Does the topic begin with '$', so that a leading wildcard passes it by?"""
+    """Does the topic begin with '$', so that a leading wildcard does not match it?"""
     return stop > start and data[start] == _DOLLAR

@@ -1,21 +1,21 @@
-"""What a sketch's owner keeps beside the bits: how often each element is in, and each bit's users.
+"""Count the elements of a sketch and the users of each bit, on the side of its owner.
 
-An open-addressed table counts elements (a slot with count 0 is free), so the same filter twice, or
+An open-addressed table counts elements (a slot with count 0 is free). So the same filter twice, or
 a prefix that a million filters share, is one element to the bits. Each bit has a count of the
-elements that set it, so an element that leaves clears only the bits nobody else needs.
+elements that set it, so an element that leaves clears only the bits that no other element needs.
 
 Both counts are sticky at their top: a count that was ever full never comes down, and its bits stay
 set. That may leave a false positive behind, and cannot make a false negative.
 
-A peer that has the bits alone follows by keys. Of elements that came or went since it was last
-told, those that are in now have all their bits set; of those that are not, the bits that nobody
-needs any more are cleared. Neither the order of changes nor their repetition matters for that.
+A peer that has only the bits applies deltas of keys. Each element that came or went since the last
+delta is either in now, and all its bits are set, or it is not, and the bits that no other element
+needs are cleared. Neither the order of changes nor their repetition matters.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compilation import kernel, part
+from dovetail.compilation import inner_kernel, kernel
 from dovetail.topics.kernels.bloom import point_after
 from dovetail.topics.kernels.hashing import U64, Words, scale
 from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS, code_of, spot, spots_of
@@ -25,7 +25,7 @@ COUNT_TOP = np.uint32(0xFFFFFFFF)
 BIT_COUNT_TOP = np.uint8(0xFF)
 
 IN_LINES = 0
-"""As a number of hashes: bits are laid out in lines. Otherwise a plain Bloom filter has them."""
+"""The number of hashes that stands for a layout in lines. Others are plain Bloom filters."""
 
 Counts = npt.NDArray[np.uint32]
 BitCounts = npt.NDArray[np.uint8]
@@ -33,9 +33,9 @@ BitCounts = npt.NDArray[np.uint8]
 _ONE = U64(1)
 
 
-@part
+@inner_kernel
 def positions(key: np.uint64, bits: np.uint64, hashes: int, out: Words) -> int:
-    """The bits of an element; returns how many. A plain filter may name one twice."""
+    """Write the bits of an element into `out`. Return how many; a plain filter may repeat one."""
     if hashes == IN_LINES:
         start = scale(key, bits // U64(LINE_BITS)) * U64(LINE_BITS)
         spots = spots_of(key)
@@ -49,9 +49,9 @@ def positions(key: np.uint64, bits: np.uint64, hashes: int, out: Words) -> int:
     return hashes
 
 
-@part
+@inner_kernel
 def find(keys: Words, counts: Counts, key: np.uint64) -> np.uint64:
-    """The slot of a key, or the free one where it belongs."""
+    """Return the slot of a key, or the free slot where it belongs."""
     slots = U64(len(keys))
     slot = home_of(key, slots)
     while counts[slot] != 0 and keys[slot] != key:
@@ -59,7 +59,7 @@ def find(keys: Words, counts: Counts, key: np.uint64) -> np.uint64:
     return slot
 
 
-@part
+@inner_kernel
 def _remove(keys: Words, counts: Counts, hole: np.uint64) -> None:
     slots = U64(len(keys))
     slot = after(hole, slots)
@@ -90,7 +90,7 @@ def set_bits(
     key: np.uint64,
     scratch: Words,
 ) -> None:
-    """An element comes in."""
+    """Set the bits of an element that is new."""
     for i in range(positions(key, bits, hashes, scratch)):
         position = scratch[i]
         if bit_counts[position] == 0:
@@ -99,7 +99,7 @@ def set_bits(
             bit_counts[position] += np.uint8(1)
 
 
-@part
+@inner_kernel
 def _clear_bits(
     words: Words,
     bit_counts: BitCounts,
@@ -128,7 +128,7 @@ def add_elements(
     hashes: int,
     moved: Words,
 ) -> int:
-    """Returns how many elements are new; `moved` has them. The table has room."""
+    """Count elements in, and write the new ones into `moved`. Return how many. There is room."""
     scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
     fresh = 0
     for i in range(len(elements)):
@@ -159,7 +159,7 @@ def discard_elements(
     hashes: int,
     moved: Words,
 ) -> int:
-    """Returns how many elements left; `moved` has them. All were there."""
+    """Count elements out, and write those that left into `moved`. Return how many. All were in."""
     scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
     gone = 0
     for i in range(len(elements)):
@@ -185,7 +185,7 @@ def rebuild_bits(
     bits: np.uint64,
     hashes: int,
 ) -> None:
-    """All elements of a table into empty bits of another size."""
+    """Set the bits of all elements of a table in empty bits of another size."""
     scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
     for i in range(len(keys)):
         if counts[i] != 0:
@@ -193,7 +193,7 @@ def rebuild_bits(
 
 
 @kernel
-def sort_out(
+def classify_moved(
     moved: Words,
     keys: Words,
     counts: Counts,
@@ -204,9 +204,10 @@ def sort_out(
     gone: Words,
     cleared: Words,
 ) -> tuple[int, int]:
-    """Of elements that came or went: those that are in, and those that are not.
+    """Sort elements that came or went into those that are in now and those that are not.
 
-    Of the latter bit i of `cleared` says that their bit number i is 0; who has none is left out.
+    For an element that is gone, bit i of `cleared` says that its bit number i is 0. An element
+    without such a bit is left out.
     """
     scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
     here = 0
@@ -230,7 +231,7 @@ def sort_out(
 
 
 @kernel
-def follow(
+def apply_delta(
     words: Words,
     bits: np.uint64,
     hashes: int,
@@ -238,7 +239,7 @@ def follow(
     gone: Words,
     cleared: Words,
 ) -> None:
-    """The same into bits without counts. Clearing comes first: what is present wins."""
+    """Apply a delta to bits without counts. Clearing comes first: what is present wins."""
     scratch = np.empty(max(hashes, LINE_WORDS), np.uint64)
     for k in range(len(gone)):
         for i in range(positions(gone[k], bits, hashes, scratch)):

@@ -1,27 +1,27 @@
-"""Our sketch: what a search asks of a node of the prefix tree lies in one 64-byte cache line.
+"""Search our sketch: all questions to a node of the prefix tree lie in one 64-byte cache line.
 
-A search comes to a node (a prefix that exists) and asks: is there a `#` below it, a `+` below it,
-does a subscription end here? The paper asks a Bloom filter each of them, k scattered bits a time.
-Here the node's hash chooses a line of 512 bits, and each question is eight bits of that line, one
-in each of its eight words. A literal child is asked for in its own line (EXISTS), for a node may
-have a million of them; if it is there, the line is the one needed next.
+A search comes to a node (a prefix that exists) and asks: is there a `#` below it, is there a `+`
+below it, does a subscription end here? The paper asks a Bloom filter each of them, k scattered bits
+a time. Here the node's hash chooses a line of 512 bits, and each question is eight bits of that
+line, one in each of its eight words. A literal child has its own line (question EXISTS), because a
+node may have a million of them. If the child exists, that line is the one needed next.
 
-A node n and its child n/+ share a line, told apart by the question's code; n/+/+ starts a line of
-its own, which it shares with n/+/+/+. So a topic of ten levels that nobody subscribed to, with
-wildcards in the sketch at every level, costs six lines for the run of `+` from the root and ten for
-the literal children that are not there.
+A node n and its child n/+ share a line; the code of a question tells them apart. n/+/+ starts a
+line of its own, which it shares with n/+/+/+. So a topic of ten levels that nobody subscribed to,
+with wildcards in the sketch at every level, costs six lines for the run of `+` from the root and
+ten for the literal children that are not there.
 
-A yes that would end a search is looked at twice. Where a filter ends, be it `n` or `n/#`, there is
-a seal: one more element, in a line that n's hash, hashed once more, chooses. So a match costs a
-line more, and a false one needs two accidents: without seals a false `#` at a node that many topics
-pass would send all of them in vain.
+A yes that would end a search is checked twice. Where a filter ends, be it `n` or `n/#`, there is a
+seal: one more element, in a line that n's hash, hashed once more, chooses. So a match costs one
+line more, and a false positive needs two accidents. Without seals, a false `#` at a node that many
+topics pass would forward all of them needlessly.
 
 An element's key is the hash of the line's first node with its lowest three bits replaced by the
-code: the high half chooses the line, the lowest 24 bits the eight bits. A question is never a false
-no: it is asked of exactly the bits that `ledger` set.
+code. The high half chooses the line, the lowest 24 bits the eight bits. A question is never a false
+no: it reads exactly the bits that `ledger` set.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ from dovetail.topics.kernels.hashing import (
 LINE_BITS = 512
 LINE_WORDS = 8
 
-# The questions to a line's first node. Those to the second, its '+' child, are SECOND more.
+# Codes of the questions to a line's first node. For the second, its '+' child, add SECOND.
 EXISTS, HAS_MULTI, HAS_SINGLE, ENDS = 0, 1, 2, 3
 SECOND = 4
 
@@ -69,12 +69,12 @@ def _vector(values: list[int]) -> Any:  # noqa: ANN401
 
 
 def _question(code: int) -> Any:  # noqa: ANN401
-    """A compiled `ask(line_at, spots)`: are the eight bits of this question set?
+    """Return a compiled `ask(line_at, spots)`: are the eight bits of this question set?
 
-    Bit number i of a node, `(spots >> 6 i) & 63`, is looked for in word `i ^ code` of the line. So
-    the eight bits are made once a node, and a question is those bits with their words exchanged.
-    Written as vector code, because Numba leaves eight scalar shifts as they are: a question is two
-    loads, two exchanges and one test on AVX2, and all questions to a line share the rest.
+    Bit number i of a node, `(spots >> 6 i) & 63`, lies in word `i ^ code` of the line. So the eight
+    bits are computed once a node, and a question is those bits with their words exchanged. It is
+    vector code because Numba does not vectorise eight scalar shifts: a question is two loads, two
+    exchanges and one test on AVX2, and all questions to a line share the rest.
     """
     i32, i64 = ir.IntType(32), ir.IntType(64)
     undefined = ir.Constant(_VECTOR, ir.Undefined)
@@ -117,25 +117,25 @@ _second_ends = _question(SECOND + ENDS)
 
 @inlined
 def element(first: np.uint64, code: int) -> np.uint64:
-    """The key of a question to the line whose first node this is."""
+    """Return the key of a question to the line with this first node."""
     return (first & ~_CODE_MASK) | U64(code)
 
 
 @inlined
 def seal_of(node: np.uint64) -> np.uint64:
-    """Where the second look at the end of a filter goes."""
+    """Return the hash that chooses the line of a node's seal."""
     return child(node, SEAL_LEVEL)
 
 
 @inlined
 def spots_of(node: np.uint64) -> np.uint64:
-    """Eight 6-bit bit numbers; the same for a node and for the keys of its line."""
+    """Return eight 6-bit bit numbers: the same for a node and for the keys of its line."""
     return ((node & _TAG_MASK) * _SPREAD) >> U64(16)
 
 
 @inlined
 def spot(spots: np.uint64, code: np.uint64, word: np.uint64) -> np.uint64:
-    """The bit that a question has in a word of the line."""
+    """Return the bit number of a question in a word of the line."""
     return (spots >> (U64(6) * (word ^ code))) & U64(63)
 
 
@@ -144,147 +144,125 @@ def code_of(key: np.uint64) -> np.uint64:
     return key & _CODE_MASK
 
 
-@inlined
-def _line_at(words_at: np.uint64, node: np.uint64, lines: np.uint64) -> np.uint64:
-    return words_at + (scale(node, lines) << U64(6))
+class _LinesSearch(NamedTuple):
+    """A sketch, the bound of a search in it, and room for the levels and stacks of some topics."""
+
+    words_at: np.uint64
+    lines: np.uint64
+    probes_max: np.uint64
+    levels: Words
+    stack: Words
+    stack_level: Words
 
 
 @inlined
-def _is_sealed(words_at: np.uint64, lines: np.uint64, node: np.uint64) -> bool:
+def _line_at(search: _LinesSearch, node: np.uint64) -> np.uint64:
+    return search.words_at + (scale(node, search.lines) << U64(6))
+
+
+@inlined
+def _is_sealed(search: _LinesSearch, node: np.uint64) -> bool:
     seal = seal_of(node)
-    return _exists(_line_at(words_at, seal, lines), spots_of(seal))
+    return _exists(_line_at(search, seal), spots_of(seal))
 
 
 @inlined
 def _push(
-    words_at: np.uint64,
-    lines: np.uint64,
+    search: _LinesSearch,
     node: np.uint64,
     level: np.uint64,
-    stack: Words,
-    stack_level: Words,
     top: np.uint64,
 ) -> np.uint64:
-    prefetch(_line_at(words_at, node, lines))
-    stack[top] = node
-    stack_level[top] = level
+    prefetch(_line_at(search, node))
+    search.stack[top] = node
+    search.stack_level[top] = level
     return top + _ONE
 
 
 @inlined
 def _run(
-    words_at: np.uint64,
-    lines: np.uint64,
-    levels: Words,
+    search: _LinesSearch,
     at: np.uint64,
     depth: np.uint64,
-    stack: Words,
-    stack_level: Words,
     top: np.uint64,
     probes: np.uint64,
-    probes_max: np.uint64,
     node: np.uint64,
     level: np.uint64,
 ) -> tuple[bool, np.uint64, np.uint64]:
-    """From a node that is there along its '+' children; literal children go on the stack."""
-    while probes <= probes_max:
-        line_at = _line_at(words_at, node, lines)
+    """Follow the '+' children of a node that exists; literal children go on the stack."""
+    while probes <= search.probes_max:
+        line_at = _line_at(search, node)
         spots = spots_of(node)
         if _has_multi(line_at, spots):
             probes += _ONE
-            if _is_sealed(words_at, lines, node):
+            if _is_sealed(search, node):
                 return True, top, probes
-        literal = child(node, levels[at + level])
+        literal = child(node, search.levels[at + level])
         node = child(node, SINGLE_LEVEL)
         level += _ONE
-        top = _push(words_at, lines, literal, level, stack, stack_level, top)
+        top = _push(search, literal, level, top)
         if level == depth:
             if _second_ends(line_at, spots):
-                return _is_sealed(words_at, lines, node), top, probes + _ONE
+                return _is_sealed(search, node), top, probes + _ONE
             return False, top, probes
         if not _has_single(line_at, spots):
             return False, top, probes
 
         if _second_has_multi(line_at, spots):
             probes += _ONE
-            if _is_sealed(words_at, lines, node):
+            if _is_sealed(search, node):
                 return True, top, probes
-        literal = child(node, levels[at + level])
+        literal = child(node, search.levels[at + level])
         node = child(node, SINGLE_LEVEL)
         level += _ONE
-        top = _push(words_at, lines, literal, level, stack, stack_level, top)
+        top = _push(search, literal, level, top)
         if level < depth and not _second_has_single(line_at, spots):
             return False, top, probes
         probes += _ONE
         if level == depth:
-            if _ends(_line_at(words_at, node, lines), spots_of(node)):
-                return _is_sealed(words_at, lines, node), top, probes + _ONE
+            if _ends(_line_at(search, node), spots_of(node)):
+                return _is_sealed(search, node), top, probes + _ONE
             return False, top, probes
     return True, top, probes
 
 
 @inlined
 def _start(
-    words_at: np.uint64,
-    lines: np.uint64,
-    levels: Words,
+    search: _LinesSearch,
     at: np.uint64,
     depth: np.uint64,
     reserved: bool,
-    stack: Words,
-    stack_level: Words,
-    probes_max: np.uint64,
 ) -> tuple[bool, np.uint64, np.uint64]:
     if reserved:  # no wildcard matches a first level that begins with '$'
-        literal = child(ROOT, levels[at])
-        return False, _push(words_at, lines, literal, _ONE, stack, stack_level, at), _ZERO
-    return _run(
-        words_at, lines, levels, at, depth, stack, stack_level, at, _ONE, probes_max, ROOT, _ZERO
-    )
+        literal = child(ROOT, search.levels[at])
+        return False, _push(search, literal, _ONE, at), _ZERO
+    return _run(search, at, depth, at, _ONE, ROOT, _ZERO)
 
 
 @inlined
 def _drain(
-    words_at: np.uint64,
-    lines: np.uint64,
-    levels: Words,
+    search: _LinesSearch,
     at: np.uint64,
     depth: np.uint64,
-    stack: Words,
-    stack_level: Words,
     top: np.uint64,
     probes: np.uint64,
-    probes_max: np.uint64,
 ) -> tuple[bool, np.uint64]:
     while top > at:
-        if probes >= probes_max:
+        if probes >= search.probes_max:
             return True, probes
         top -= _ONE
-        node = stack[top]
-        level = stack_level[top]
+        node = search.stack[top]
+        level = search.stack_level[top]
         probes += _ONE
-        line_at = _line_at(words_at, node, lines)
+        line_at = _line_at(search, node)
         spots = spots_of(node)
         if level == depth:
             if _ends(line_at, spots):
                 probes += _ONE
-                if _is_sealed(words_at, lines, node):
+                if _is_sealed(search, node):
                     return True, probes
         elif _exists(line_at, spots):
-            found, top, probes = _run(
-                words_at,
-                lines,
-                levels,
-                at,
-                depth,
-                stack,
-                stack_level,
-                top,
-                probes,
-                probes_max,
-                node,
-                level,
-            )
+            found, top, probes = _run(search, at, depth, top, probes, node, level)
             if found:
                 return True, probes
     return False, probes
@@ -301,18 +279,23 @@ def search_lines(
     found: npt.NDArray[np.bool_],
     probes: Offsets,
 ) -> None:
-    """A block of topics in step: all start, then all are brought to their ends.
+    """Search a block of topics in step: first all start, then all are finished.
 
-    A start asks for the lines of the literal children it leaves on the stack, so that they are on
+    A start prefetches the lines of the literal children that it leaves on the stack. They are on
     their way from memory while the other topics start.
     """
-    words_at = address_of(words)
     rows = len(offsets) - 1
     room = levels_room(offsets)
     block = block_size(rows, room)
     levels = np.empty(block * room, np.uint64)
-    stack = np.empty(block * room, np.uint64)
-    stack_level = np.empty(block * room, np.uint64)
+    search = _LinesSearch(
+        address_of(words),
+        lines,
+        U64(probes_max),
+        levels,
+        np.empty(block * room, np.uint64),
+        np.empty(block * room, np.uint64),
+    )
     depths = np.empty(block, np.uint64)
     tops = np.empty(block, np.uint64)
     for first in range(0, rows, block):
@@ -322,29 +305,12 @@ def search_lines(
             at = U64(i * room)
             depths[i] = hash_levels(data, start, stop, seed, levels, at)
             found[first + i], tops[i], probes[first + i] = _start(
-                words_at,
-                lines,
-                levels,
-                at,
-                depths[i],
-                is_reserved(data, start, stop),
-                stack,
-                stack_level,
-                U64(probes_max),
+                search, at, depths[i], is_reserved(data, start, stop)
             )
         for i in range(count):
             if not found[first + i]:
                 found[first + i], probes[first + i] = _drain(
-                    words_at,
-                    lines,
-                    levels,
-                    U64(i * room),
-                    depths[i],
-                    stack,
-                    stack_level,
-                    tops[i],
-                    U64(probes[first + i]),
-                    U64(probes_max),
+                    search, U64(i * room), depths[i], tops[i], U64(probes[first + i])
                 )
 
 
@@ -359,6 +325,6 @@ def search_rows(
     found: npt.NDArray[np.bool_],
     probes: Offsets,
 ) -> None:
-    """The same in several sketches of one size, a row each."""
+    """Search several sketches of one size, a row each."""
     for row in range(len(rows)):
         search_lines(rows[row], lines, data, offsets, seed, probes_max, found[row], probes)

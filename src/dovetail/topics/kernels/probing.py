@@ -1,8 +1,7 @@
-"""Open addressing with linear probing, as the ledger and the trie share it.
+"""Open addressing with linear probing, for the ledger and the trie.
 
-A key's home is a slot; it stands there or in one of the next, with no free slot between. An entry
-that leaves would break that for those behind it, so they move up (`may_fill`) and no slot is ever
-marked as deleted.
+A key has a home slot. It stands there or in a slot after it, with no free slot between. When an
+entry leaves, entries behind it move up (`may_fill`), so no slot is ever marked as deleted.
 """
 
 import numpy as np

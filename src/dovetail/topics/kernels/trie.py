@@ -1,24 +1,27 @@
-"""The exact index: a tree of prefixes in one hash table, and every answer checked against the text.
+"""The exact index: a tree of prefixes in one hash table; every match is checked against the text.
 
-A node is found by its prefix's hash (`hashing.child`), so a tree of six million nodes is one array
+A node is found by its prefix's hash (`hashing.child`). So a tree of six million nodes is one array
 without a pointer, and the walk over it computes hashes as the sketches do. Two prefixes whose
 hashes collide share a node. A filter found there is compared with the topic byte for byte before it
-counts; it may be found twice, and the caller takes it once.
+counts. It may be found twice; the caller removes duplicates.
 
 A node says how many filters go through it (0: the slot is free), how many of them go on with `+`,
-and which filters end here or end here with `/#`: each a list through `following`, nearly always of
-one filter.
+and which filters end here or end here with `/#`. Each is a list through `following`, nearly always
+of one filter.
 
-A table that is full, or nearly empty, is not moved at once: nobody shall wait for millions of
-nodes. Then there are two, `nodes` and the `older` one, of which each change moves some. A node is
-in one of them; one that changes is moved first. The texts of filters move in the same way from one
-buffer to another; where a text begins says in which of the two it is.
+A table that is full, or nearly empty, is not moved at once: no caller shall wait for millions of
+nodes. For a while there are two tables, `nodes` and `older`, and each change moves some nodes. A
+node is in one of them; a node that changes is moved first. The texts of filters move in the same
+way between the buffers `first` and `second`. The start of a text says which buffer has it.
+
+Kernels take these six arrays one by one: to unpack a NamedTuple of them costs a microsecond a call,
+a third of a match, and to read arrays from it in the walk another fifth.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compilation import inlined, kernel, part
+from dovetail.compilation import inlined, inner_kernel, kernel
 from dovetail.topics.kernels.hashing import (
     HASH,
     PLUS,
@@ -45,18 +48,18 @@ Filters = npt.NDArray[np.int32]
 Spans = npt.NDArray[np.int64]
 
 MOVED = np.uint32(0xFFFFFFFF)
-"""In the place of a count in the older table: the node is in the other one, or was."""
+"""Instead of a count in the older table: the node has moved to the other one."""
 SECOND = np.int64(1 << 62)
-"""Added to where a text begins, if it is in the second buffer."""
+"""Added to the start of a text that is in the second buffer."""
 LONG = np.int32(-1)
-"""In the place of a count of matches: there may be more than shall be looked for at once."""
+"""Instead of a count of matches: the search needs more steps than it may take at once."""
 
 _SLASH, _PLUS, _HASH = 0x2F, 0x2B, 0x23
 
 
 @inlined
 def _find(nodes: Nodes, key: np.uint64) -> np.uint64:
-    """The slot of a node, or the free one where it belongs."""
+    """Return the slot of a node, or the free slot where it belongs."""
     slots = U64(len(nodes))
     slot = home_of(key, slots)
     while nodes[slot].through != 0 and nodes[slot].key != key:
@@ -65,8 +68,8 @@ def _find(nodes: Nodes, key: np.uint64) -> np.uint64:
 
 
 @inlined
-def _settled(nodes: Nodes, older: Nodes, key: np.uint64) -> np.uint64:
-    """The same for one that is to be changed: it is not in the older table any more."""
+def _find_to_change(nodes: Nodes, older: Nodes, key: np.uint64) -> np.uint64:
+    """Return the slot of a node that will change. A node in the older table moves first."""
     slot = _find(nodes, key)
     if nodes[slot].through == 0 and len(older) > 0:
         before = _find(older, key)
@@ -76,7 +79,7 @@ def _settled(nodes: Nodes, older: Nodes, key: np.uint64) -> np.uint64:
     return slot
 
 
-@part
+@inner_kernel
 def _remove(nodes: Nodes, hole: np.uint64) -> None:
     slots = U64(len(nodes))
     slot = after(hole, slots)
@@ -88,9 +91,9 @@ def _remove(nodes: Nodes, hole: np.uint64) -> None:
     nodes[hole].through = 0
 
 
-@part
-def _parts(wanted: Bytes, seed: np.uint64) -> tuple[Words, npt.NDArray[np.uint8]]:
-    """The hash and the kind of each level of a filter."""
+@inner_kernel
+def _levels_of(wanted: Bytes, seed: np.uint64) -> tuple[Words, npt.NDArray[np.uint8]]:
+    """Return the hash and the kind of each level of a filter."""
     start = np.int64(0)
     depth = count_levels(wanted, start, len(wanted))
     levels = np.empty(depth, np.uint64)
@@ -102,7 +105,7 @@ def _parts(wanted: Bytes, seed: np.uint64) -> tuple[Words, npt.NDArray[np.uint8]
 
 @kernel
 def move_nodes(older: Nodes, at: int, count: int, nodes: Nodes) -> int:
-    """Move those in so many slots of the older table; returns where to go on."""
+    """Move the nodes in `count` slots of the older table. Return where to go on."""
     end = min(at + count, len(older))
     for i in range(at, end):
         if older[i].through != 0 and older[i].through != MOVED:
@@ -113,7 +116,7 @@ def move_nodes(older: Nodes, at: int, count: int, nodes: Nodes) -> int:
 
 @kernel
 def count_used(spans: Spans, count: int) -> int:
-    """Of so many numbers, how many there are without those at the end that are free."""
+    """Return `count` without the free numbers at the end."""
     while count > 0 and spans[count - 1, 0] < 0:
         count -= 1
     return count
@@ -125,7 +128,7 @@ def move_texts(
 ) -> int:
     """Move the texts of filters number `at` to `stop` to one of the buffers, behind `end`.
 
-    Returns where they end.
+    Return where they end.
     """
     for number in range(at, stop):
         start = spans[number, 0]
@@ -155,7 +158,7 @@ def matches(
     if is_reserved(topic, given, size) and (filters[start] == _PLUS or filters[start] == _HASH):
         return False
     while True:
-        # Both stand at the beginning of a level.
+        # Both positions are at the start of a level.
         if at < stop and filters[at] == _HASH:
             return True
         if at < stop and filters[at] == _PLUS:
@@ -171,7 +174,7 @@ def matches(
             if given < size and topic[given] != _SLASH:
                 return False
         if given == size:
-            # The topic is at its end; so must the filter be, but for a last '/#'.
+            # The topic ends here. The filter must end too, or have only '/#' left.
             return at == stop or (stop - at == 2 and filters[at + 1] == _HASH)
         if at == stop:
             return False
@@ -197,7 +200,7 @@ def _is_filter(first: Bytes, second: Bytes, spans: Spans, number: int, wanted: B
     return _is_text(first, start, spans[number, 1], wanted)
 
 
-@part
+@inner_kernel
 def _locate(
     nodes: Nodes,
     older: Nodes,
@@ -238,8 +241,8 @@ def locate(
     wanted: Bytes,
     seed: np.uint64,
 ) -> int:
-    """The number of a filter, or NONE if it is not in."""
-    levels, kinds = _parts(wanted, seed)
+    """Return the number of a filter, or NONE if it is not in."""
+    levels, kinds = _levels_of(wanted, seed)
     return _locate(nodes, older, first, second, spans, following, wanted, levels, kinds)
 
 
@@ -256,11 +259,11 @@ def insert(
     number: int,
     text_start: int,
 ) -> tuple[int, int]:
-    """Put a filter in under this number, and its text here, if it is not in; there is room.
+    """Insert a filter under this number, with its text at `text_start`. There is room.
 
-    Returns its number, and how many nodes are new; if it was in, NONE.
+    Return its number, and how many nodes are new: NONE if the filter was in.
     """
-    levels, kinds = _parts(wanted, seed)
+    levels, kinds = _levels_of(wanted, seed)
     known = _locate(nodes, older, first, second, spans, following, wanted, levels, kinds)
     if known != NONE:
         return known, NONE
@@ -277,7 +280,7 @@ def insert(
     fresh = 0
     key = ROOT
     for i in range(depth + 1):
-        slot = _settled(nodes, older, key)
+        slot = _find_to_change(nodes, older, key)
         if nodes[slot].through == 0:
             nodes[slot].key = key
             nodes[slot].plus = 0
@@ -302,7 +305,7 @@ def insert(
 
 @inlined
 def _unlink(following: Filters, first: int, number: int) -> int:
-    """A list without one of its filters; returns its new first."""
+    """Remove a filter from a list. Return the list's new first filter."""
     if first == number:
         return following[number]
     before = first
@@ -323,8 +326,8 @@ def delete(
     wanted: Bytes,
     seed: np.uint64,
 ) -> tuple[int, int]:
-    """Take a filter out; returns its number, and how many nodes went. NONE if it was not in."""
-    levels, kinds = _parts(wanted, seed)
+    """Remove a filter. Return its number, NONE if it was not in, and how many nodes went."""
+    levels, kinds = _levels_of(wanted, seed)
     number = _locate(nodes, older, first, second, spans, following, wanted, levels, kinds)
     if number == NONE:
         return number, 0
@@ -332,7 +335,7 @@ def delete(
     gone = 0
     key = ROOT
     for i in range(depth + 1):
-        slot = _settled(nodes, older, key)
+        slot = _find_to_change(nodes, older, key)
         last = i == depth or kinds[i] == HASH
         if i == depth:
             nodes[slot].ends = _unlink(following, nodes[slot].ends, number)
@@ -384,7 +387,7 @@ def _collect(
     return count
 
 
-@part
+@inner_kernel
 def _walk(
     nodes: Nodes,
     older: Nodes,
@@ -404,12 +407,12 @@ def _walk(
     out: Filters,
     count: int,
 ) -> tuple[int, int, int]:
-    """Go on from what is on the stack, for so many nodes; filters that match go behind `count`.
+    """Continue from the stack for at most `steps_max` nodes; matches go into out[count:].
 
-    The walk goes on with `+` and leaves the literal child on the stack, so that is no deeper than
-    the topic; it visits only nodes that exist. Nodes are known by their keys, so the tree may
-    change between two calls: who is in from the first to the last is found.
-    Returns how much is on the stack, the count, and how many nodes were looked at.
+    The walk follows `+` and leaves the literal child on the stack, so the stack is no deeper than
+    the topic. It visits only nodes that exist. Nodes are known by their keys, so the tree may
+    change between two calls: a filter that is in from the first to the last is found.
+    Return the height of the stack, the count, and how many nodes were visited.
     """
     reserved = is_reserved(topics, start, stop)
     steps = 0
@@ -463,11 +466,11 @@ def match(
     out: Filters,
     counts: Filters,
 ) -> int:
-    """The filters that match each topic; returns how many, of which `out` holds as many as fit.
+    """Find the filters that match each topic. Return how many; `out` holds as many as fit.
 
-    Topics lie one behind the other, and `ends` says where each ends; `counts` becomes how many of
-    the filters in `out` are for each. For all together so many nodes are looked at, and some more;
-    what is not found out then is LONG.
+    Topics lie one behind the other, and `ends` says where each ends. `counts` becomes the number of
+    filters in `out` for each topic. About `steps_max` nodes are visited for all topics together;
+    the count of a topic that needs more is LONG.
     """
     room = 0
     start = np.int64(0)
@@ -502,7 +505,7 @@ def match(
 
 @kernel
 def begin(topic: Bytes, seed: np.uint64, levels: Words, stack: Words, stack_level: Spans) -> None:
-    """Prepare a search for one topic, which goes on with `go_on`."""
+    """Prepare a search for one topic. `go_on` continues it."""
     hash_levels(topic, np.int64(0), len(topic), seed, levels, U64(0))
     stack[0] = ROOT
     stack_level[0] = 0
@@ -524,7 +527,7 @@ def go_on(
     steps_max: int,
     out: Filters,
 ) -> tuple[int, int]:
-    """Look at so many nodes; returns how much is left on the stack, and how many filters match."""
+    """Visit `steps_max` nodes. Return the height of the stack, and how many filters match."""
     top, count, _ = _walk(
         nodes, older, first, second, spans, following, topic, np.int64(0), len(topic), levels,
         len(levels), stack, stack_level, top, steps_max, out, np.int64(0),

@@ -1,13 +1,13 @@
-"""What all sketches are: bits that stand for a set of filters, and a search never falsely no.
+"""The interface of all sketches: bits for a set of filters, and a search without false negatives.
 
-An owner's sketch counts: filters come and go (`add`, `discard`), and the bits follow. What peers
-hold is the bits alone, from `sketch_from_bytes`, `merge` or `copy`; it searches, and takes deltas
-from the owner. The version rises whenever elements come or go; `lineage` names the sketch whose
-versions they are, so that a delta can not be applied to the bits of another. A sketch without one
-(0) has no deltas. An owner that starts anew takes a new lineage.
+An owner's sketch counts its filters (`add`, `discard`) and keeps the bits up to date. A peer's copy
+has the bits alone, from `sketch_from_bytes`, `merge` or `copy`. It can be searched, and takes
+deltas from the owner. The version rises whenever elements come or go. `lineage` names the sketch
+that counts these versions, so that a delta cannot be applied to the bits of another. A sketch
+without a lineage (0) has no deltas. An owner that restarts takes a new lineage.
 
-A call is whole before another thread's begins (kernels keep the interpreter's lock), and that is
-all: a copy taken while another thread adds may lie between two versions.
+A call is whole before another thread's begins (kernels keep the interpreter's lock). Nothing more
+is promised: a copy made while another thread adds may lie between two versions.
 
 Pure: no clock, no sockets, no randomness. The seed of the hashes is an argument, the same for all
 sketches of a cluster.
@@ -24,7 +24,7 @@ from dovetail.topics.kernels import elements as element_kernels
 from dovetail.topics.kernels import ledger as ledger_kernels
 from dovetail.topics.limits import SEARCH_QUERIES_MAX, SKETCH_BITS_MAX, SKETCH_HASHES_MAX
 from dovetail.topics.sketches.ledger import Ledger
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
 Words = npt.NDArray[np.uint64]
 
@@ -33,7 +33,7 @@ _NUMBER_MAX = 2**64 - 1
 
 
 class Geometry(NamedTuple):
-    """How the bits are laid out. Only sketches of one geometry can be merged or compared."""
+    """The layout of the bits. Only sketches of one geometry can be merged or compared."""
 
     method: str
     bits: int
@@ -45,19 +45,19 @@ class Geometry(NamedTuple):
         return f"{self.method}, {self.bits:,} bits {layout}, seed {self.seed}"
 
 
-class Search(NamedTuple):
-    """Whether a filter may match, and what it cost: queries, or lines probed."""
+class SearchResult(NamedTuple):
+    """Whether a filter may match, and the cost of the search: queries, or lines probed."""
 
     found: bool
     queries: int
 
 
-class Delta(NamedTuple):
+class SketchDelta(NamedTuple):
     """The elements that came or went between two versions of one sketch.
 
-    All bits of `present` are set. Those of `gone` that nobody needs any more are not: bit i of
+    All bits of `present` are set. Bits of `gone` that no other element needs are cleared: bit i of
     `cleared` is for an element's bit number i (kernels/ledger.py). A delta that comes twice, or
-    begins before what is known, does no harm.
+    begins before the receiver's version, does no harm.
     """
 
     geometry: Geometry
@@ -72,7 +72,7 @@ class Delta(NamedTuple):
 
 
 class Sketch(ABC):
-    """Bits, and maybe the counts behind them."""
+    """Bits, and for the owner the counts behind them."""
 
     method: ClassVar[str]
     element_method: ClassVar[int]
@@ -110,12 +110,12 @@ class Sketch(ABC):
     @classmethod
     @abstractmethod
     def plan(cls, elements: int, false_positive_rate: float) -> tuple[int, int]:
-        """Bits and hashes for this rate, per query, with so many elements in."""
+        """Return bits and hashes for this rate per query with so many elements."""
 
     @classmethod
     @abstractmethod
     def check_layout(cls, bits: int, hashes: int) -> None:
-        """Refuse bits and hashes that are none of this method."""
+        """Raise a SketchError if this method cannot have these bits and hashes."""
 
     @classmethod
     def sized_for(
@@ -127,7 +127,7 @@ class Sketch(ABC):
         lineage: int = 0,
         queries_max: int = SEARCH_QUERIES_MAX,
     ) -> Self:
-        """An empty sketch with room for so many elements at this rate."""
+        """Return an empty sketch with room for so many elements at this rate."""
         bits, hashes = cls.plan(elements, false_positive_rate)
         return cls(bits, hashes, seed=seed, lineage=lineage, queries_max=queries_max)
 
@@ -137,12 +137,12 @@ class Sketch(ABC):
 
     @property
     def elements(self) -> int:
-        """How many different elements are in; of a union, at most so many."""
+        """Return the number of distinct elements; for a union, an upper bound."""
         return self._elements if self._ledger is None else self._ledger.elements
 
     @property
     def counting_bytes(self) -> int:
-        """What an owner's counts take beside the bits."""
+        """Return the bytes of an owner's counts."""
         return 0 if self._ledger is None else self._ledger.nbytes
 
     @property
@@ -153,19 +153,19 @@ class Sketch(ABC):
     # Filters come and go ------------------------------------------------------------
 
     def add(self, topic_filter: str | bytes) -> None:
-        """Put a valid filter in. The same filter twice has to be discarded twice."""
-        self.add_column(Column.of([topic_filter]))
+        """Add a valid filter. A filter that is added twice must be discarded twice."""
+        self.add_column(TopicColumn.of([topic_filter]))
 
-    def add_column(self, filters: Column) -> None:
+    def add_column(self, filters: TopicColumn) -> None:
         ledger = self._owned("added to")
         beside = self._count_extra(filters, 1)
         keys = self.elements_of(filters, self.geometry.seed)
         self.version += ledger.add(keys, self.words, self.version + 1) or beside
 
     def discard(self, topic_filter: str | bytes) -> None:
-        """Take a filter out that was put in; one that was not is refused, and nothing changes."""
+        """Remove a filter. A SketchError if it is not in; then nothing changes."""
         ledger = self._owned("discarded from")
-        filters = Column.of([topic_filter])
+        filters = TopicColumn.of([topic_filter])
         keys = self.elements_of(filters, self.geometry.seed)
         if not self._holds(ledger, filters[0], keys):
             raise SketchError(f"the filter {filters[0].decode()!r} is not in this sketch")
@@ -178,20 +178,20 @@ class Sketch(ABC):
             return count > 0
         if topic_filter.endswith(b"#"):
             return True
-        # The ends of p that were counted, less those that p/# put there.
-        below = Column.of([topic_filter + b"/#"])
+        # The counted ends of p, minus those that p/# added.
+        below = TopicColumn.of([topic_filter + b"/#"])
         return count > ledger.count(self.elements_of(below, self.geometry.seed)[-1])
 
     @classmethod
-    def elements_of(cls, filters: Column, seed: int) -> Words:
-        """The keys that filters put into a sketch, repeated as often as they occur."""
+    def elements_of(cls, filters: TopicColumn, seed: int) -> Words:
+        """Return the keys that filters add to a sketch, repeated as often as they occur."""
         keys: Words = element_kernels.column_elements(
             cls.element_method, filters.data, filters.offsets, np.uint64(seed)
         )
         return keys
 
     def resized(self, bits: int, hashes: int) -> Self:
-        """The same elements in another number of bits, for an owner that outgrew its plan."""
+        """Return the same elements in another number of bits, for an owner that needs more."""
         ledger = self._owned("resized from")
         grown = type(self)(
             bits,
@@ -207,13 +207,15 @@ class Sketch(ABC):
 
     # Search -------------------------------------------------------------------------
 
-    def search(self, topic: str | bytes) -> Search:
+    def search(self, topic: str | bytes) -> SearchResult:
         """May a filter in here match this (valid) topic name?"""
-        found, queries = self.search_column(Column.of([topic]))
-        return Search(bool(found[0]), int(queries[0]))
+        found, queries = self.search_column(TopicColumn.of([topic]))
+        return SearchResult(bool(found[0]), int(queries[0]))
 
-    def search_column(self, topics: Column) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """The same for each topic of a column."""
+    def search_column(
+        self, topics: TopicColumn
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """Return for each topic of a column whether a filter may match, and the queries."""
         found = np.zeros(len(topics), np.bool_)
         queries = np.zeros(len(topics), np.int64)
         self._search(topics, found, queries)
@@ -221,29 +223,29 @@ class Sketch(ABC):
 
     @abstractmethod
     def _search(
-        self, topics: Column, found: npt.NDArray[np.bool_], queries: npt.NDArray[np.int64]
+        self, topics: TopicColumn, found: npt.NDArray[np.bool_], queries: npt.NDArray[np.int64]
     ) -> None: ...
 
     # Measure ------------------------------------------------------------------------
 
     @property
     def fill(self) -> float:
-        """The share of bits that are set."""
+        """Return the share of bits that are set."""
         return int(np.bitwise_count(self.words).sum()) / self.bits
 
     @property
     @abstractmethod
     def false_positive_rate(self) -> float:
-        """The chance that a query for what is not there is answered yes, as the bits are now."""
+        """Return the chance that a query for a missing element answers yes, as the bits are now."""
 
     # Exchange -----------------------------------------------------------------------
 
     def copy(self) -> Self:
-        """What a peer holds: these bits, without the counts."""
+        """Return a peer's copy: these bits without the counts."""
         return self._peer_copy(self.words)
 
     def merge(self, other: Self) -> Self:
-        """The bits of both: finds what either finds. A union has no counts, and no lineage."""
+        """Return the union, which finds what either finds. It has no counts and no lineage."""
         self._check_geometry(other.geometry)
         union = self._peer_copy(self.words | other.words)
         union.lineage = 0
@@ -252,8 +254,8 @@ class Sketch(ABC):
         union._merge_extra(other)  # noqa: SLF001
         return union
 
-    def delta(self, since: int) -> Delta:
-        """What changed after version `since`; a SketchError if that is too long ago to be told."""
+    def delta(self, since: int) -> SketchDelta:
+        """Return the changes after version `since`. A SketchError if they are forgotten."""
         ledger = self._owned("asked for a delta")
         if not self.lineage:
             raise SketchError("a sketch without a lineage has no deltas")
@@ -264,10 +266,10 @@ class Sketch(ABC):
         changes = ledger.changes(self.words, since)
         if changes is None:
             raise SketchError(
-                f"what changed since version {since:,} is no longer known",
+                f"the changes since version {since:,} are no longer known",
                 hint="Send the whole sketch.",
             )
-        return Delta(
+        return SketchDelta(
             self.geometry,
             self.lineage,
             since,
@@ -277,8 +279,8 @@ class Sketch(ABC):
             self.extra(),
         )
 
-    def apply(self, delta: Delta) -> None:
-        """Bring a peer's copy from `delta.since`, or anything later, to `delta.version`."""
+    def apply(self, delta: SketchDelta) -> None:
+        """Bring a peer's copy from `delta.since`, or a later version, to `delta.version`."""
         if self._ledger is not None:
             raise SketchError("a delta is for a peer's copy; this sketch counts its own filters")
         self._check_geometry(delta.geometry)
@@ -291,9 +293,9 @@ class Sketch(ABC):
                 f"the delta begins at version {delta.since:,}; these bits are at {self.version:,}"
             )
         if delta.version <= self.version:
-            return  # older than what is here, or the same again
+            return  # old, or a repetition
         self.set_extra(delta.extra)
-        ledger_kernels.follow(
+        ledger_kernels.apply_delta(
             self.words,
             np.uint64(self.geometry.bits),
             self.geometry.hashes,
@@ -305,32 +307,32 @@ class Sketch(ABC):
         self._elements = delta.elements
 
     def restore(self, words: Words, version: int, elements: int, extra: bytes) -> None:
-        """Fill a peer's copy with what arrived."""
+        """Fill a peer's copy with a sketch that arrived."""
         self.set_extra(extra)
         self.words[:] = words
         self.version = version
         self._elements = elements
 
-    # What a method keeps beside its bits: BFP its patterns, the others nothing --------
+    # Data of a method beside its bits: BFP has patterns, the others nothing -----------
 
     def extra(self) -> bytes:
-        """As it travels."""
+        """Return the extra data as bytes."""
         return b""
 
     def set_extra(self, extra: bytes) -> None:
-        """Take what arrived, or refuse it and stay as before."""
+        """Replace the extra data. A SketchError if it is invalid; then nothing changes."""
         if extra:
             raise SketchError(f"a sketch of the {self.method} method holds nothing beside its bits")
 
-    def _count_extra(self, filters: Column, step: int) -> bool:  # noqa: ARG002
-        """Filters come (step 1) or go (-1): may that have changed it?"""
+    def _count_extra(self, filters: TopicColumn, step: int) -> bool:  # noqa: ARG002
+        """Count filters in (step 1) or out (-1). Return whether the extra data may have changed."""
         return False
 
     def _inherit_extra(self, other: Self) -> None:  # noqa: B027
-        """Take over an owner's, counts and all."""
+        """Copy an owner's extra data, with its counts."""
 
     def _merge_extra(self, other: Self) -> None:  # noqa: B027
-        """Add another's."""
+        """Add the extra data of another sketch."""
 
     # ----------------------------------------------------------------------------------
 
@@ -357,7 +359,7 @@ class Sketch(ABC):
 
 
 def aligned_words(count: int) -> Words:
-    """Zeros that begin at a cache line, in whole lines, so that no line is split in two."""
+    """Return zeros that begin at a cache line, so that no line of a sketch is split in two."""
     per_line = _CACHE_LINE_BYTES // 8
     padded = -(-count // per_line) * per_line
     words = np.zeros(padded + per_line, np.uint64)

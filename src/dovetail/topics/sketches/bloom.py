@@ -1,7 +1,7 @@
 """The three sketches of the wildcard paper, on one plain Bloom filter.
 
-`BfSketch` asks for every pattern a topic could match, `BfpSketch` for those that occur, and
-`PrefixSketch` walks the tree of prefixes. The first two are here for comparison. BFP is under a
+`BfSketch` asks for every pattern that a topic could match, `BfpSketch` for those that occur, and
+`PrefixSketch` walks the tree of prefixes. The first two are for comparison only. BFP is under a
 patent (US 9,886,513) and must never serve live traffic.
 """
 
@@ -18,7 +18,7 @@ from dovetail.topics.kernels import bloom as kernels
 from dovetail.topics.kernels import elements as element_kernels
 from dovetail.topics.limits import SKETCH_BITS_MAX, SKETCH_BITS_MIN, SKETCH_PATTERNS_MAX
 from dovetail.topics.sketches.base import Sketch
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
 Arrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 Pattern = tuple[tuple[int, ...], int]
@@ -28,7 +28,7 @@ _NO_WILDCARDS: Pattern = ((), -1)
 
 
 def bloom_size(elements: int, false_positive_rate: float) -> tuple[int, int]:
-    """Bits and hashes for this rate with so many elements in (wildcard paper II-B)."""
+    """Return bits and hashes for this rate with so many elements (wildcard paper II-B)."""
     check_plan(elements, false_positive_rate)
     bits = math.ceil(-math.log(false_positive_rate) / math.log(2) ** 2 * elements)
     bits = max(bits, SKETCH_BITS_MIN)
@@ -68,13 +68,13 @@ class _BloomSketch(Sketch):
 
 
 class BfSketch(_BloomSketch):
-    """BF in the paper: whole filters in, all 2^(levels + 1) - 1 patterns asked for."""
+    """BF in the paper: stores whole filters, asks for all 2^(levels + 1) - 1 patterns."""
 
     method = "bf"
     element_method = element_kernels.BF
 
     def _search(
-        self, topics: Column, found: npt.NDArray[np.bool_], queries: npt.NDArray[np.int64]
+        self, topics: TopicColumn, found: npt.NDArray[np.bool_], queries: npt.NDArray[np.int64]
     ) -> None:
         kernels.search_bf(
             *self._filter,
@@ -88,13 +88,13 @@ class BfSketch(_BloomSketch):
 
 
 class PrefixSketch(_BloomSketch):
-    """The paper's own: all prefixes in, searched like a tree."""
+    """The paper's own method: stores all prefixes, and searches them like a tree."""
 
     method = "prefix"
     element_method = element_kernels.PREFIX
 
     def _search(
-        self, topics: Column, found: npt.NDArray[np.bool_], queries: npt.NDArray[np.int64]
+        self, topics: TopicColumn, found: npt.NDArray[np.bool_], queries: npt.NDArray[np.int64]
     ) -> None:
         kernels.search_prefix(
             *self._filter,
@@ -108,7 +108,7 @@ class PrefixSketch(_BloomSketch):
 
 
 class BfpSketch(_BloomSketch):
-    """BFP in the paper: whole filters in, and beside them the patterns that occur."""
+    """BFP in the paper: stores whole filters, and beside them the patterns that occur."""
 
     method = "bfp"
     element_method = element_kernels.BFP
@@ -122,7 +122,7 @@ class BfpSketch(_BloomSketch):
         return frozenset(self._patterns)
 
     def _search(
-        self, topics: Column, found: npt.NDArray[np.bool_], queries: npt.NDArray[np.int64]
+        self, topics: TopicColumn, found: npt.NDArray[np.bool_], queries: npt.NDArray[np.int64]
     ) -> None:
         if self._arrays is None:
             self._arrays = _pattern_arrays(self.patterns)
@@ -147,7 +147,7 @@ class BfpSketch(_BloomSketch):
         self._patterns = Counter(_unpack_patterns(extra))
         self._arrays = None
 
-    def _count_extra(self, filters: Column, step: int) -> bool:
+    def _count_extra(self, filters: TopicColumn, step: int) -> bool:
         wildcards = False
         for topic_filter in filters:
             pattern = _pattern_of(topic_filter)
@@ -178,7 +178,7 @@ def _pattern_of(topic_filter: bytes) -> Pattern:
 
 
 def _pattern_arrays(patterns: frozenset[Pattern]) -> Arrays:
-    """For the kernel: those that match most topics first ('#' early, then many '+')."""
+    """Return patterns for the kernel, those that match most topics first: '#' early, many '+'."""
 
     def generality(pattern: Pattern) -> tuple[bool, int, int, tuple[int, ...]]:
         plus, ends = pattern

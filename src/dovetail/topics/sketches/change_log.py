@@ -1,7 +1,8 @@
-"""Which elements came or went, and when: what a delta is made of.
+"""A log of the elements that came or went, from which deltas are made.
 
-A key is noted with the version of the change, and stays until newer ones need its room. So the past
-has a floor: what changed after it is here, and who knows less than that needs the whole sketch.
+An entry is a key and the version of its change. It stays until newer entries need its room. The
+version `floor` is the oldest from which the log is complete; a peer below it needs the whole
+sketch.
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ Words = npt.NDArray[np.uint64]
 _ROOM_MIN = 64
 
 
-class Changes:
+class ChangeLog:
     """Keys in the order of their changes."""
 
     def __init__(self, floor: int = 0) -> None:
@@ -23,7 +24,7 @@ class Changes:
         self._versions = np.zeros(_ROOM_MIN, np.uint64)
         self._count = 0
 
-    def note(self, keys: Words, version: int) -> None:
+    def append(self, keys: Words, version: int) -> None:
         if len(keys) > SKETCH_CHANGES_MAX // 2:
             self.floor = version
             self._count = 0
@@ -37,14 +38,14 @@ class Changes:
         self._count = end
 
     def since(self, version: int) -> Words | None:
-        """Each key that changed after this version once; None if that is too long ago."""
+        """Return each key that changed after this version, once; None if it is below the floor."""
         if version < self.floor:
             return None
         first = int(np.searchsorted(self._versions[: self._count], version, side="right"))
         return np.unique(self._keys[first : self._count])
 
     def _forget(self, count: int) -> None:
-        """The oldest. Versions are whole: of the last one forgotten no key may be told of."""
+        """Remove the oldest entries. Their last version may be incomplete now: it is the floor."""
         self.floor = int(self._versions[count - 1])
         self._keys = self._keys[count : self._count].copy()
         self._versions = self._versions[count : self._count].copy()

@@ -1,15 +1,15 @@
-"""Deltas as bytes: a few numbers, and for each element where it lies.
+"""Encode deltas as bytes: a few numbers, and for each element its line.
 
     method, lines or bits; lineage, version, versions back; elements, how many came, how many went
-    lines   of each in turn: steps from line to line, three bytes that choose the bits in the line,
-            and for those that went a byte of which bits are empty now
+    lines   of both lists: steps from line to line, three bytes that choose the bits in the line;
+            for elements that went also a byte: which of their bits are empty now
     others  the keys, and masks of eight bytes
-    extra   what a method keeps beside its bits
+    extra   data of the method beside its bits
 
-Numbers are seven bits a byte, the lowest first. An element of ours is six bytes or fewer: with many
-in one delta the steps are short. A reader knows the geometry from the whole sketch that a delta
-continues, and refuses a delta to another one, or a place that is not there. Connections see to it
-that bytes arrive as they were sent; a delta has no checksum of its own.
+Numbers are seven bits a byte, the lowest first. An element of the lines method is six bytes or
+fewer: with many in one delta the steps are short. A reader knows the geometry from the whole sketch
+that a delta continues, and refuses a delta to another one, or a line that does not exist. A delta
+has no checksum of its own, because connections protect their bytes.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dovetail.errors import SketchError, SketchFormatError
 from dovetail.topics.kernels.ledger import IN_LINES
 from dovetail.topics.kernels.lines import LINE_BITS
-from dovetail.topics.sketches.base import Delta, Geometry
+from dovetail.topics.sketches.base import Geometry, SketchDelta
 from dovetail.topics.sketches.wire import CLASSES
 
 Words = npt.NDArray[np.uint64]
@@ -31,7 +31,7 @@ _STEP_BYTES_MAX = 4
 _KEY_BYTES = 8
 
 
-def delta_to_bytes(delta: Delta) -> bytes:
+def delta_to_bytes(delta: SketchDelta) -> bytes:
     numbers = (
         _size(delta.geometry),
         delta.lineage,
@@ -57,12 +57,12 @@ def delta_to_bytes(delta: Delta) -> bytes:
     return b"".join((*parts, delta.extra))
 
 
-def delta_from_bytes(data: bytes, geometry: Geometry) -> Delta:
-    """A delta to a sketch of this geometry.
+def delta_from_bytes(data: bytes, geometry: Geometry) -> SketchDelta:
+    """Return a delta to a sketch of this geometry.
 
-    A SketchError if it is to another one, a SketchFormatError if it is none.
+    A SketchError if it belongs to another geometry, a SketchFormatError if it is malformed.
     """
-    reader = _Reader(data)
+    reader = _DeltaReader(data)
     method, size = reader.take(1)[0], reader.number()
     if method not in CLASSES:
         raise SketchFormatError("the delta is of a method this program does not know")
@@ -81,7 +81,7 @@ def delta_from_bytes(data: bytes, geometry: Geometry) -> Delta:
             np.frombuffer(reader.take(_KEY_BYTES * count), "<u8").astype(np.uint64)
             for count in (came, went, went)
         )
-    return Delta(
+    return SketchDelta(
         geometry, lineage, version - back, version, elements, present, gone, cleared, reader.rest()
     )
 
@@ -100,7 +100,7 @@ def _number_to_bytes(number: int) -> bytes:
 
 
 def _places_to_bytes(keys: Words, lines: int) -> bytes:
-    """Keys are in order, and so are their lines."""
+    """Encode keys in ascending order, so their lines ascend too."""
     if not len(keys):
         return b""
     # As `scale` in kernels/hashing.py.
@@ -115,8 +115,8 @@ def _low_bytes(numbers: Words, width: int) -> bytes:
     return digits[:, :width].tobytes()
 
 
-class _Reader:
-    """Takes a delta apart from its front."""
+class _DeltaReader:
+    """Reads the fields of a delta from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -153,7 +153,7 @@ class _Reader:
         places = np.cumsum(self._numbers(count, width), dtype=np.uint64)
         if int(places[-1]) >= lines:
             raise SketchFormatError(f"the delta has line {int(places[-1]):,} of {lines:,}")
-        # The lowest key that has its place in this line.
+        # The lowest key in this line.
         halves = ((places << np.uint64(32)) + np.uint64(lines - 1)) // np.uint64(lines)
         return (halves << np.uint64(32)) | self._numbers(count, _TAG_BYTES)
 

@@ -1,8 +1,8 @@
-"""The owner's side of a sketch: what is in it, how often, which bits that makes, what changed.
+"""The owner's side of a sketch: counts of elements and bits, and the log of changes.
 
-Around the kernels of the same name, which have the rules of the counts. The table grows by half
-when it is 70 % full; elements are taken in portions, so that many repetitions of a few do not make
-it larger than the few need.
+The kernels of the same name have the rules of the counts. The table grows by half when it is 70 %
+full. Elements are added in portions, so that many repetitions of a few do not make the table larger
+than the few need.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dovetail.topics.kernels import ledger as kernels
 from dovetail.topics.kernels.ledger import BitCounts, Counts
-from dovetail.topics.sketches.change_log import Changes
+from dovetail.topics.sketches.change_log import ChangeLog
 
 Words = npt.NDArray[np.uint64]
 
@@ -28,14 +28,14 @@ class Ledger:
         self._counts = np.zeros(_SLOTS_MIN, np.uint32)
         self._bit_counts = np.zeros(bits, np.uint8)
         self.elements = 0
-        self._changes = Changes(version)
+        self._changes = ChangeLog(version)
 
     @property
     def nbytes(self) -> int:
         return self._keys.nbytes + self._counts.nbytes + self._bit_counts.nbytes
 
     def add(self, elements: Words, words: Words, version: int) -> bool:
-        """Whether there were new ones; they are noted under this version."""
+        """Count elements in, and log new ones under this version. Return whether there were any."""
         before = self.elements
         for start in range(0, len(elements), _PORTION):
             portion = elements[start : start + _PORTION]
@@ -43,27 +43,27 @@ class Ledger:
             moved = np.empty(len(portion), np.uint64)
             fresh = kernels.add_elements(portion, *self._arrays(words), *self._layout, moved)
             self.elements += fresh
-            self._changes.note(moved[:fresh], version)
+            self._changes.append(moved[:fresh], version)
         return self.elements > before
 
     def discard(self, elements: Words, words: Words, version: int) -> bool:
-        """Whether any left. The elements are in."""
+        """Count elements out, all of which are in. Return whether any left."""
         moved = np.empty(len(elements), np.uint64)
         gone = kernels.discard_elements(elements, *self._arrays(words), *self._layout, moved)
         self.elements -= gone
-        self._changes.note(moved[:gone], version)
+        self._changes.append(moved[:gone], version)
         return gone > 0
 
     def changes(self, words: Words, since: int) -> tuple[Words, Words, Words] | None:
-        """Elements that came, those that went, and which bits the latter left empty.
+        """Return elements that came, those that went, and which bits the latter left empty.
 
-        None if `since` is too long ago.
+        None if the log does not reach back to `since`.
         """
         moved = self._changes.since(since)
         if moved is None:
             return None
         present, gone, cleared = (np.empty(len(moved), np.uint64) for _ in range(3))
-        here, away = kernels.sort_out(
+        here, away = kernels.classify_moved(
             moved, self._keys, self._counts, words, *self._layout, present, gone, cleared
         )
         return present[:here], gone[:away], cleared[:away]
@@ -72,7 +72,7 @@ class Ledger:
         return int(kernels.count_of(self._keys, self._counts, element))
 
     def rebuilt(self, bits: int, hashes: int, words: Words, version: int) -> "Ledger":
-        """The same elements for other bits, which are empty. The past is not told of them."""
+        """Return the same elements for other bits, which are empty, with an empty log."""
         other = Ledger(bits, hashes, version=version)
         other._keys = self._keys.copy()
         other._counts = self._counts.copy()

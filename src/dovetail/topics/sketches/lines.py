@@ -1,4 +1,4 @@
-"""Our sketch: a node of the prefix tree is one cache line (kernels/lines.py has the theory)."""
+"""Our sketch: a node of the prefix tree is one cache line (kernels/lines.py explains it)."""
 
 import math
 from functools import lru_cache
@@ -14,11 +14,11 @@ from dovetail.topics.kernels.lines import LINE_BITS, LINE_WORDS
 from dovetail.topics.limits import SKETCH_BITS_MAX, SKETCH_BITS_MIN
 from dovetail.topics.sketches.base import Sketch
 from dovetail.topics.sketches.bloom import check_plan
-from dovetail.topics.topic_column import Column
+from dovetail.topics.topic_column import TopicColumn
 
 
 class LinesSketch(Sketch):
-    """Queries are lines probed: one cache line each."""
+    """The lines method. A query is one line probed: one cache line."""
 
     method = "lines"
     element_method = element_kernels.LINES
@@ -42,7 +42,7 @@ class LinesSketch(Sketch):
         return float(np.prod(ones / 64, axis=1).mean())
 
     def _search(
-        self, topics: Column, found: npt.NDArray[np.bool_], queries: npt.NDArray[np.int64]
+        self, topics: TopicColumn, found: npt.NDArray[np.bool_], queries: npt.NDArray[np.int64]
     ) -> None:
         kernels.search_lines(
             self.words,
@@ -57,7 +57,7 @@ class LinesSketch(Sketch):
 
 
 def lines_size(elements: int, false_positive_rate: float) -> int:
-    """Bits for this rate with so many elements in, in whole lines."""
+    """Return the bits for this rate with so many elements, in whole lines."""
     check_plan(elements, false_positive_rate)
     lines = math.ceil(elements / _line_load(false_positive_rate))
     lines = max(lines, SKETCH_BITS_MIN // LINE_BITS)
@@ -70,7 +70,7 @@ def lines_size(elements: int, false_positive_rate: float) -> int:
 
 @lru_cache(maxsize=64)
 def _line_load(false_positive_rate: float) -> float:
-    """Elements a line may hold on average, so that eight bits are all set with this chance."""
+    """Return the elements a line, on average, at which eight bits are all set with this chance."""
     low, high = 1e-6, 1e4
     for _ in range(100):
         middle = math.sqrt(low * high)
@@ -82,7 +82,7 @@ def _line_load(false_positive_rate: float) -> float:
 
 
 def _rate_at(load: float) -> float:
-    """The rate when lines hold a Poisson number of elements, each one bit of 64 in each word."""
+    """Return the rate for a Poisson number of elements a line, each one bit of 64 in each word."""
     rate = 0.0
     top = int(load + 12 * math.sqrt(load) + 40)
     for count in range(top + 1):

@@ -1,8 +1,8 @@
-"""Whole sketches as bytes: a versioned header, the bits, a checksum. Deltas are in delta_wire.py.
+"""Encode whole sketches: a versioned header, the bits, a checksum. Deltas are in delta_wire.py.
 
-A reader trusts nothing: sizes are checked before anything is allocated, the checksum before
-anything is believed, and what is refused is refused with what is wrong. Bits travel deflated when
-that makes them smaller: a sketch that has room left has more zeros than ones.
+A reader trusts nothing: it checks sizes before it allocates, and the checksum before it uses
+anything. An error says what is wrong. Bits are deflated when that makes them smaller: a sketch with
+room left has more zeros than ones.
 """
 
 import struct
@@ -53,7 +53,7 @@ class _Header(NamedTuple):
 
 
 def sketch_to_bytes(sketch: Sketch) -> bytes:
-    """The sketch as peers get it, without the owner's counts."""
+    """Return the sketch as peers get it, without the owner's counts."""
     body = sketch.words.astype("<u8", copy=False).tobytes()
     extra = sketch.extra()
     encoding, packed = _PLAIN, body
@@ -80,12 +80,12 @@ def sketch_to_bytes(sketch: Sketch) -> bytes:
 
 
 def looks_like_sketch(beginning: bytes) -> bool:
-    """Whether it is worth reading on."""
+    """Do these first bytes of a file belong to a sketch?"""
     return beginning.startswith(_MAGIC)
 
 
 def sketch_from_bytes(data: bytes) -> Sketch:
-    """A peer's copy, or a SketchFormatError."""
+    """Return a peer's copy, or raise a SketchFormatError."""
     header, body, extra = _unpack(data)
     words = (header.bits + 63) // 64
     if len(body) != 8 * words:
@@ -150,13 +150,13 @@ def _read_header(data: bytes) -> _Header:
 
 
 def _deflate(body: bytes) -> bytes:
-    """Bits have no words that repeat, only runs of zeros, and more zeros than ones."""
+    """Deflate bits: they have no words that repeat, only runs of zeros."""
     deflater = zlib.compressobj(1, strategy=zlib.Z_RLE)
     return deflater.compress(body) + deflater.flush()
 
 
 def _inflate(body: bytes, plain_bytes: int) -> bytes:
-    """Never more than what the header announced, whatever the bytes would swell to."""
+    """Inflate bits, but never to more bytes than the header announced."""
     inflater = zlib.decompressobj()
     try:
         plain = inflater.decompress(body, plain_bytes + 1)

@@ -1,4 +1,4 @@
-"""Sessions that come and go, item by item: what a peer may send, and what becomes of it."""
+"""Session moves, one control message at a time: valid and invalid ones, and their effect."""
 
 from collections.abc import Callable
 
@@ -7,45 +7,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.broker.auth.session_owner import Ownership
+from dovetail.broker.auth.session_owner import OwnershipRules
 from dovetail.broker.limits import HOLD_SECONDS_MAX
 from dovetail.broker.peering import peer_messages
+from dovetail.broker.peering.control_messages import (
+    CONTROL_TOPIC,
+    ControlMessage,
+    HandoverFilters,
+    HandoverHeader,
+    HandoverMessage,
+    HandoverReady,
+    RedirectEnd,
+    RerouteMarker,
+    RerouteRequest,
+    pack,
+    unpack,
+)
 from dovetail.broker.peering.limits import STAMP_MAX
-from dovetail.broker.peering.peer_messages import ClaimBody, ClaimedBody, decoded, encode
-from dovetail.broker.peering.roaming import reconcile
+from dovetail.broker.peering.peer_messages import ClaimReply, ClaimRequest, decoded, encode
+from dovetail.broker.peering.roaming import reconciliation
 from dovetail.broker.peering.roaming.claim import MOVED, MOVES, NEWER, NOTHING
-from dovetail.broker.peering.roaming.directory import Traces
+from dovetail.broker.peering.roaming.directory import SessionDirectory
 from dovetail.broker.peering.roaming.limits import (
     CLAIM_WAIT_SECONDS,
     MOVE_SECONDS_MAX,
-    SETTLE_AGAIN_SECONDS,
+    REROUTE_AGAIN_SECONDS,
 )
 from dovetail.broker.peering.roaming.redirect import NEVER_BEGUN
-from dovetail.broker.peering.sketch_exchange import Exchange
-from dovetail.broker.peering.stream_messages import (
-    ITEM_TOPIC,
-    End,
-    Entry,
-    Filters,
-    Header,
-    Item,
-    Note,
-    Ready,
-    Settle,
-    packed,
-    unpacked,
-)
+from dovetail.broker.peering.sketch_exchange import SketchExchange
 from dovetail.codec.packets import Connack, Publish, Will
 from dovetail.errors import ClientError, PeerError, ReasonCode
 from dovetail.limits import FORGET_SECONDS
 from dovetail.topics.sketches.lines import LinesSketch
 from dovetail.topics.sketches.wire import sketch_to_bytes
-from support.brokers.harness import KEPT, Client, World
+from support.brokers.harness import PERSISTENT, Client, World
 
 LATER = 1 << 61
 """A stamp of a connection that is after all others of a test, and before `LATEST`."""
 LATEST = LATER + 10
-TAKEOVER = Ownership(allows_takeover=True)
+TAKEOVER = OwnershipRules(allows_takeover=True)
 
 
 class Member(World):
@@ -53,9 +53,9 @@ class Member(World):
 
     def __init__(self, *args: object, **limits: object) -> None:
         self.sent: list[tuple[str, int, bytes]] = []
-        self.answers: list[ClaimedBody] = []
-        self.verdicts: list[Callable[[ClaimBody], ClaimedBody]] = []
-        """What the peers say to the next claims; nothing is there, if the test does not say."""
+        self.answers: list[ClaimReply] = []
+        self.verdicts: list[Callable[[ClaimRequest], ClaimReply]] = []
+        """The peers' answers to the next claims. By default they have nothing."""
         self.is_silent = False
         self.up = {"peer"}
         self.sequences = {"peer": 0, "other": 0}
@@ -73,9 +73,9 @@ class Member(World):
     def connect_peer(self, name: str) -> None:
         self.up.add(name)
         self.mesh.peer_is_up(name)
-        self.mesh.answered(name, peer_messages.HEARD, encode(peer_messages.Heard(0)))
+        self.mesh.answered(name, peer_messages.ACK, encode(peer_messages.StreamAck(0)))
         self.mesh.peer_is_live(name, False)  # who subscribes does not wait for it
-        resume = encode(peer_messages.Resume(len(name) * 100, False))
+        resume = encode(peer_messages.StreamResume(len(name) * 100, False))
         self.mesh.receive(name, peer_messages.RESUME, resume, lambda *_: None)
         self.mesh.peer_is_live(name, False)
 
@@ -91,16 +91,16 @@ class Member(World):
         self.sent = [frame for frame in self.sent if frame[1] != peer_messages.CLAIM]
         for peer, body in claims:
             claim = decoded(peer_messages.claim_decoder, body)
-            answer = ClaimedBody(claim.client_id, claim.stamp, NOTHING)
+            answer = ClaimReply(claim.client_id, claim.stamp, NOTHING)
             if self.verdicts:
                 answer = self.verdicts.pop(0)(claim)
             self.mesh.answered(peer, peer_messages.CLAIMED, encode(answer))
             super().settle()
 
-    def claimed(self, client_id: str, stamp: int = LATER, **fields: object) -> list[ClaimedBody]:
+    def claimed(self, client_id: str, stamp: int = LATER, **fields: object) -> list[ClaimReply]:
         """The client has connected at the peer; what it is answered."""
         terms = {"user": None, "is_clean": False} | fields
-        body = encode(ClaimBody(client_id, stamp, **terms))  # type: ignore[arg-type]
+        body = encode(ClaimRequest(client_id, stamp, **terms))  # type: ignore[arg-type]
         self.mesh.receive("peer", peer_messages.CLAIM, body, self._answered)
         self.settle()
         answers, self.answers = self.answers, []
@@ -110,26 +110,26 @@ class Member(World):
         if kind == peer_messages.CLAIMED:
             self.answers.append(decoded(peer_messages.claimed_decoder, body))
 
-    def take(self, *items: Item, origin: str = "peer") -> None:
-        for item in items:
-            self.take_raw(packed(item).payload, origin)
+    def take(self, *messages: ControlMessage, origin: str = "peer") -> None:
+        for message in messages:
+            self.take_raw(pack(message).payload, origin)
 
     def take_raw(self, payload: bytes, origin: str = "peer") -> None:
         self.sequences[origin] += 1
-        self._receive(origin, ITEM_TOPIC, payload)
+        self._receive(origin, CONTROL_TOPIC, payload)
 
     def publish_from(self, origin: str, topic: bytes, payload: bytes) -> None:
         self.sequences[origin] += 1
         self._receive(origin, topic, payload)
 
     def _receive(self, origin: str, topic: bytes, payload: bytes) -> None:
-        publication = peer_messages.Publication(
+        publication = peer_messages.ForwardedPublication(
             self.sequences[origin], topic, payload, 2, False, b"", None, "", 0
         )
         self.mesh.receive(origin, peer_messages.MESSAGE, encode(publication), lambda *_: None)
         self.settle()
 
-    def sent_items(self, to: str = "peer") -> list[Item]:
+    def sent_controls(self, to: str = "peer") -> list[ControlMessage]:
         """Since the last time; the peer says that it has them."""
         frames = [
             body for name, kind, body in self.sent if (name, kind) == (to, peer_messages.MESSAGE)
@@ -138,10 +138,10 @@ class Member(World):
         found = [decoded(peer_messages.publication_decoder, body) for body in frames]
         if found:
             self.mesh.answered(
-                to, peer_messages.HEARD, encode(peer_messages.Heard(found[-1].sequence))
+                to, peer_messages.ACK, encode(peer_messages.StreamAck(found[-1].sequence))
             )
             self.settle()
-        return [unpacked(one.payload) for one in found if one.topic == ITEM_TOPIC]
+        return [unpack(one.payload) for one in found if one.topic == CONTROL_TOPIC]
 
     def pass_time(self, seconds: float) -> None:
         super().pass_time(seconds)
@@ -151,10 +151,10 @@ class Member(World):
 
     @property
     def arriving(self) -> int:
-        return len(self.mesh.moving._detours.arriving)
+        return len(self.mesh.session_moves._redirects.arriving)
 
 
-def header(client_id: str = "c", stamp: int = LATER, **fields: object) -> Header:
+def header(client_id: str = "c", stamp: int = LATER, **fields: object) -> HandoverHeader:
     known = {
         "stamp_before": 5,
         "void_before": 0,
@@ -164,12 +164,14 @@ def header(client_id: str = "c", stamp: int = LATER, **fields: object) -> Header
         "incoming": [],
         "sources": ["here", "peer", "other"],
         "behind": [],
-        "is_news": False,
+        "is_loss_unconfirmed": False,
     }
-    return Header(client_id, stamp, **(known | fields))  # type: ignore[arg-type]
+    return HandoverHeader(client_id, stamp, **(known | fields))  # type: ignore[arg-type]
 
 
-def entry(payload: bytes, client_id: str = "c", stamp: int = LATER, **fields: object) -> Entry:
+def entry(
+    payload: bytes, client_id: str = "c", stamp: int = LATER, **fields: object
+) -> HandoverMessage:
     known: dict[str, object] = {
         "user": None,
         "topic": b"a",
@@ -185,15 +187,15 @@ def entry(payload: bytes, client_id: str = "c", stamp: int = LATER, **fields: ob
         "released": False,
         "identifiers": (),
     }
-    return Entry(client_id, stamp, **(known | fields))  # type: ignore[arg-type]
+    return HandoverMessage(client_id, stamp, **(known | fields))  # type: ignore[arg-type]
 
 
-def filters(*names: str, client_id: str = "c", stamp: int = LATER) -> Filters:
-    return Filters(client_id, stamp, [(name, 1, 0) for name in names])
+def filters(*names: str, client_id: str = "c", stamp: int = LATER) -> HandoverFilters:
+    return HandoverFilters(client_id, stamp, [(name, 1, 0) for name in names])
 
 
 def kept_client(member: Member, client_id: str = "c", **fields: object) -> Client:
-    client = member.client(client_id, **KEPT, **fields)
+    client = member.client(client_id, **PERSISTENT, **fields)
     client.subscribe("a", qos=1)
     return client
 
@@ -201,7 +203,7 @@ def kept_client(member: Member, client_id: str = "c", **fields: object) -> Clien
 def take_empty_sketch(member: Member, origin: str) -> None:
     """A broker says that it has nothing."""
     sketch = sketch_to_bytes(LinesSketch.sized_for(10, 0.01, seed=0, lineage=5))
-    whole = encode(peer_messages.Part(0, len(sketch), sketch))
+    whole = encode(peer_messages.SketchPart(0, len(sketch), sketch))
     member.mesh.receive(origin, peer_messages.WHOLE, whole, lambda *_: None)
 
 
@@ -220,53 +222,67 @@ def test_a_session_goes_whole_and_what_comes_for_it_follows() -> None:
     client.lose()
     member.client("p").publish("a", b"1", 1)
     assert [answer.verdict for answer in member.claimed("c")] == [MOVES]
-    first, second, third, last = member.sent_items()
-    assert isinstance(first, Header)
+    first, second, third, last = member.sent_controls()
+    assert isinstance(first, HandoverHeader)
     assert (first.stamp, first.sources) == (LATER, ["here", "peer"])
     assert second == filters("a")
-    assert third == Ready("c", LATER)
-    assert isinstance(last, Entry)
+    assert third == HandoverReady("c", LATER)
+    assert isinstance(last, HandoverMessage)
     assert last.payload == b"1"
     assert not member.broker.sessions.keys() - {"p"}
-    # Until we write our Note, and the peer its own, the ghost hands on.
+    # The ghost redirects until we write our marker, and the peer its own.
     member.client("q").publish("a", b"2", 1)
     member.publish_from("peer", b"a", b"3")
-    assert [item.payload for item in member.sent_items() if isinstance(item, Entry)] == [b"2", b"3"]
-    member.take(Settle("c", LATER, "peer", ["here"], False, None, False, 0, 0))
+    assert [
+        message.payload
+        for message in member.sent_controls()
+        if isinstance(message, HandoverMessage)
+    ] == [
+        b"2",
+        b"3",
+    ]
+    member.take(RerouteRequest("c", LATER, "peer", ["here"], False, None, False, 0, 0))
     # Nobody is waited for who is not said to live.
-    assert member.sent_items() == [Note("c", LATER, "peer", False, None), End("c", LATER)]
-    assert member.mesh.moving.ghosts
+    assert member.sent_controls() == [
+        RerouteMarker("c", LATER, "peer", False, None),
+        RedirectEnd("c", LATER),
+    ]
+    assert member.mesh.session_moves.ghosts
     member.client("r").publish("a", b"4", 1)
-    assert not any(isinstance(item, Entry) for item in member.sent_items())
-    member.take(Note("c", LATER, "peer", False, None))
-    assert member.sent_items() == []
-    assert member.mesh.moving.ghosts == {}
+    assert not any(isinstance(message, HandoverMessage) for message in member.sent_controls())
+    member.take(RerouteMarker("c", LATER, "peer", False, None))
+    assert member.sent_controls() == []
+    assert member.mesh.session_moves.ghosts == {}
     assert not any(row.client_id == "c" for row in member.disk.state().sessions.values())
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_a_note_about_the_way_to_here_leaves_the_way_from_here_open(crashes: bool) -> None:
+def test_a_marker_about_the_way_to_here_leaves_the_way_from_here_open(crashes: bool) -> None:
     """The client came back here, and went to the peer before it was let in."""
     member = Member()
     kept_client(member).lose()
     member.is_silent = True
-    client = Client(member, "c", **KEPT)
+    client = Client(member, "c", **PERSISTENT)
     client.open()
     client.send(client.connect_packet)
     assert client.take() == []  # it waits for what the peer says
-    stamp = member.mesh.moving._claims.newest("c", None)
+    stamp = member.mesh.session_moves._claimant.newest("c", None)
     assert member.broker.sessions["c"].stamp < stamp < LATER
     client.lose()
     if crashes:
         member = Member(member.disk, now=member.now)
     assert [answer.verdict for answer in member.claimed("c")] == [MOVES]
-    member.sent_items()
-    member.take(Note("c", stamp, "here", False, None))
+    member.sent_controls()
+    member.take(RerouteMarker("c", stamp, "here", False, None))
     member.publish_from("peer", b"a", b"1")
-    assert [item.payload for item in member.sent_items() if isinstance(item, Entry)] == [b"1"]
-    member.take(Note("c", LATER, "peer", False, None))
+    assert [
+        message.payload
+        for message in member.sent_controls()
+        if isinstance(message, HandoverMessage)
+    ] == [b"1"]
+    member.take(RerouteMarker("c", LATER, "peer", False, None))
     member.publish_from("peer", b"a", b"2")
-    assert not any(isinstance(item, Entry) for item in member.sent_items())
+    assert not any(isinstance(message, HandoverMessage) for message in member.sent_controls())
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -274,16 +290,16 @@ def test_a_session_on_its_way_is_found_here_until_it_is_there(crashes: bool) -> 
     """Or who asks while we are down would take it for none."""
     member = Member()
     kept_client(member).lose()
-    without = member.mesh.exchange.sketch.elements
+    without = member.mesh.sketch_exchange.sketch.elements
     assert [answer.verdict for answer in member.claimed("c")] == [MOVES]
     if crashes:
         member = Member(member.disk, now=member.now)
-    moving = member.mesh.moving
-    assert moving._traces._clients == {"c"}
-    assert member.mesh.exchange.sketch.elements == without
-    member.take(Note("c", LATER, "peer", False, None))
-    assert moving._traces._clients == set()
-    assert moving.ghosts  # for what we publish ourselves
+    session_moves = member.mesh.session_moves
+    assert session_moves._directory._clients == {"c"}
+    assert member.mesh.sketch_exchange.sketch.elements == without
+    member.take(RerouteMarker("c", LATER, "peer", False, None))
+    assert session_moves._directory._clients == set()
+    assert session_moves.ghosts  # for what we publish ourselves
 
 
 def test_who_asks_for_an_earlier_connection_is_told_so() -> None:
@@ -292,7 +308,7 @@ def test_who_asks_for_an_earlier_connection_is_told_so() -> None:
     (answer,) = member.claimed("c", stamp=1)
     assert (answer.verdict, answer.is_void) == (NEWER, False)
     assert answer.connection == member.broker.sessions["c"].stamp
-    assert member.sent_items() == []
+    assert member.sent_controls() == []
 
 
 @pytest.mark.parametrize("terms", [{"is_clean": True}, {"user": "somebody"}])
@@ -306,21 +322,21 @@ def test_a_clean_start_elsewhere_and_another_user_who_may_come_get_nothing(
     client.assert_ended(ReasonCode.SESSION_TAKEN_OVER)
     member.commit_all()
     assert [answer.verdict for answer in member.answers] == [NOTHING]
-    assert member.sent_items() == []
+    assert member.sent_controls() == []
     assert member.disk.state().sessions == {}
 
 
 def test_a_clock_that_jumps_before_a_start_ends_no_move() -> None:
-    """What others still send to the session comes by way of here, whatever the time is now."""
+    """Other brokers' messages still come through here, whatever the time is now."""
     member = Member()
     kept_client(member)
     member.claimed("c")
-    assert member.mesh.moving.ghosts
+    assert member.mesh.session_moves.ghosts
     again = Member(member.disk, now=member.now + 2 * FORGET_SECONDS)
     again.pass_time(1)
-    assert again.mesh.moving.ghosts
+    assert again.mesh.session_moves.ghosts
     again.pass_time(FORGET_SECONDS)
-    assert again.mesh.moving.ghosts == {}
+    assert again.mesh.session_moves.ghosts == {}
 
 
 def test_a_session_that_ended_before_is_off_the_disk_before_there_is_said_to_be_none() -> None:
@@ -353,17 +369,17 @@ def test_a_will_is_published_unless_its_delay_lets_the_client_come_back(
 def test_a_session_comes_and_its_client_goes_on() -> None:
     member = Member()
     member.connect_peer("other")
-    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, MOVES))
-    client = Client(member, "c", **KEPT)
+    member.verdicts.append(lambda claim: ClaimReply("c", claim.stamp, MOVES))
+    client = Client(member, "c", **PERSISTENT)
     client.open()
     client.send(client.connect_packet)
     assert client.take() == []  # it waits for its session
-    stamp = member.mesh.moving._claims.newest("c", None)
+    stamp = member.mesh.session_moves._claimant.newest("c", None)
     member.take(
         header(stamp=stamp, incoming=[9]),
         filters("a", "b/#", stamp=stamp),
         entry(b"under way", stamp=stamp, qos=2, packet_id=3),
-        Ready("c", stamp),
+        HandoverReady("c", stamp),
     )
     connack, first = client.take()
     assert isinstance(connack, Connack)
@@ -376,21 +392,21 @@ def test_a_session_comes_and_its_client_goes_on() -> None:
     member.publish_from("other", b"a", b"so does this")
     assert client.payloads() == [b"waited"]
     member.pass_time(0.3)  # our sketch is known, or that late
-    note = Note("c", stamp, "here", False, None)
-    assert note in member.sent_items()
+    marker = RerouteMarker("c", stamp, "here", False, None)
+    assert marker in member.sent_controls()
     member.client("p").publish("a", b"straight", 1)
     assert client.payloads() == []  # behind what is still arriving
-    member.take(entry(b"at last", stamp=stamp), End("c", stamp))
+    member.take(entry(b"at last", stamp=stamp), RedirectEnd("c", stamp))
     assert client.payloads() == [b"at last", b"straight"]
-    member.take(note)
-    member.take(note, origin="other")
-    assert member.broker.sessions["c"].detour is None
+    member.take(marker)
+    member.take(marker, origin="other")
+    assert member.broker.sessions["c"].redirect is None
     assert member.arriving == 0
 
 
 def arrived(member: Member) -> None:
     """A session whose client was on its way, and is not any more."""
-    member.take(header(), filters("a"), Ready("c", LATER))
+    member.take(header(), filters("a"), HandoverReady("c", LATER))
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -399,7 +415,7 @@ def test_what_is_still_arriving_is_not_waited_for_for_ever(crashes: bool) -> Non
     arrived(member)
     if crashes:
         member = Member(member.disk, now=member.now)
-    client = member.client("c", **KEPT)
+    client = member.client("c", **PERSISTENT)
     assert client.connack is not None
     assert client.connack.session_present
     member.pass_time(0.3)
@@ -413,25 +429,25 @@ def test_a_session_that_ends_while_it_arrives_leaves_nothing_behind() -> None:
     arrived(member)
     assert member.arriving == 1
     member.client("c", clean_start=True)
-    member.pass_time(SETTLE_AGAIN_SECONDS)
+    member.pass_time(REROUTE_AGAIN_SECONDS)
     assert member.arriving == 0
-    member.sent_items()
-    member.pass_time(SETTLE_AGAIN_SECONDS)
-    assert member.sent_items() == []
+    member.sent_controls()
+    member.pass_time(REROUTE_AGAIN_SECONDS)
+    assert member.sent_controls() == []
 
 
 def test_brokers_hear_that_a_session_has_ended_that_they_handed_over() -> None:
     member = Member()
     arrived(member)
-    client = member.client("c", **KEPT)
-    member.sent_items()
+    client = member.client("c", **PERSISTENT)
+    member.sent_controls()
     client.disconnect(session_expiry_seconds=0)
     (answer,) = member.claimed("c", LATEST)
     ended = answer.connection
     assert (answer.verdict, ended >= LATER) == (NOTHING, True)
     member.take(entry(b"comes too late"))
     assert "c" not in member.broker.sessions
-    assert Note("c", ended, "here", True, None) in member.sent_items()
+    assert RerouteMarker("c", ended, "here", True, None) in member.sent_controls()
     (answer,) = member.claimed("c", LATEST + 1)
     assert (answer.verdict, answer.connection) == (NOTHING, NEVER_BEGUN)
 
@@ -442,18 +458,20 @@ def test_nothing_is_handed_on_for_a_session_that_has_ended(crashes: bool) -> Non
     client = kept_client(member)
     client.subscribe("$share/g/a", qos=1)
     assert [answer.verdict for answer in member.claimed("c")] == [MOVES]
-    member.sent_items()
-    member.take(Note("c", LATER, "peer", True, None))
+    member.sent_controls()
+    member.take(RerouteMarker("c", LATER, "peer", True, None))
     if crashes:
         member = Member(member.disk, now=member.now)
-    assert member.mesh.moving.ghosts == {}
-    assert member.mesh.moving._traces._clients == set()
+    assert member.mesh.session_moves.ghosts == {}
+    assert member.mesh.session_moves._directory._clients == set()
     member.client("q").publish("a", b"for nobody", 1)
-    assert not any(isinstance(item, Entry) for item in member.sent_items())
+    assert not any(isinstance(message, HandoverMessage) for message in member.sent_controls())
 
 
 @pytest.mark.parametrize(
-    "terms", [{"clean_start": True}, {**KEPT, "user": "somebody"}], ids=["clean", "another user"]
+    "terms",
+    [{"clean_start": True}, {**PERSISTENT, "user": "somebody"}],
+    ids=["clean", "another user"],
 )
 def test_what_was_promised_to_one_is_not_for_another(terms: dict[str, object]) -> None:
     member = Member(ownership=TAKEOVER)
@@ -463,7 +481,7 @@ def test_what_was_promised_to_one_is_not_for_another(terms: dict[str, object]) -
     assert not client.connack.session_present
     dropped = member.shared.counters.publishes_dropped
     stamp = member.broker.sessions["c"].stamp
-    member.take(header(stamp_before=6, sources=[]), entry(b"secret"), Ready("c", LATER))
+    member.take(header(stamp_before=6, sources=[]), entry(b"secret"), HandoverReady("c", LATER))
     assert stamp == member.broker.sessions["c"].stamp
     assert payloads(client) == []
     assert member.shared.counters.publishes_dropped == dropped + 1
@@ -471,12 +489,12 @@ def test_what_was_promised_to_one_is_not_for_another(terms: dict[str, object]) -
 
 def test_what_waited_at_a_broker_comes_after_its_client_began_without() -> None:
     member = Member()
-    client = member.client("c", **KEPT)
+    client = member.client("c", **PERSISTENT)
     member.take(header(stamp=5, stamp_before=3), filters("a", stamp=5))
     member.take(
         entry(b"was under way", stamp=5, qos=2, packet_id=3),
         entry(b"the client has it", stamp=5, qos=2, packet_id=4, released=True),
-        Ready("c", 5),
+        HandoverReady("c", 5),
         entry(b"waited", stamp=5),
     )
     assert payloads(client) == [b"was under way", b"waited"]
@@ -504,8 +522,8 @@ def test_what_is_still_on_its_way_to_an_earlier_session_is_not_lost(crashes: boo
     client.lose()
     member.client("p").publish("a", b"waited here", 1)
     anew = member.broker.sessions["c"].stamp + 1
-    member.take(header(stamp=LATER, stamp_before=anew), filters("a"), Ready("c", LATER))
-    member.sent_items()
+    member.take(header(stamp=LATER, stamp_before=anew), filters("a"), HandoverReady("c", LATER))
+    member.sent_controls()
     assert member.broker.sessions["c"].stamp == anew
     if crashes:
         sequences = member.sequences
@@ -513,18 +531,20 @@ def test_what_is_still_on_its_way_to_an_earlier_session_is_not_lost(crashes: boo
         member.connect_peer("other")
         member.sequences = sequences
     member.publish_from("other", b"a", b"for the earlier session")
-    member.take(Note("c", anew, "peer", False, None), origin="other")
+    member.take(RerouteMarker("c", anew, "peer", False, None), origin="other")
     member.publish_from("other", b"a", b"by way of the peer")
-    sent = [item for item in member.sent_items() if isinstance(item, Entry)]
-    assert [(item.stamp, item.payload) for item in sent] == [(anew, b"for the earlier session")]
+    sent = [message for message in member.sent_controls() if isinstance(message, HandoverMessage)]
+    assert [(message.stamp, message.payload) for message in sent] == [
+        (anew, b"for the earlier session")
+    ]
     member.take(entry(b"for the earlier session"), entry(b"by way of the peer"))
-    member.take(Note("c", LATER, "here", False, None), origin="other")
+    member.take(RerouteMarker("c", LATER, "here", False, None), origin="other")
     member.publish_from("other", b"a", b"straight")
-    member.take(Note("c", LATER, "here", False, None), End("c", LATER))
+    member.take(RerouteMarker("c", LATER, "here", False, None), RedirectEnd("c", LATER))
     member.pass_time(HOLD_SECONDS_MAX)
-    assert member.mesh.moving.ghosts == {}
-    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, NOTHING))
-    back = member.client("c", **KEPT)
+    assert member.mesh.session_moves.ghosts == {}
+    member.verdicts.append(lambda claim: ClaimReply("c", claim.stamp, NOTHING))
+    back = member.client("c", **PERSISTENT)
     assert back.connack is not None
     assert back.connack.session_present
     assert sorted(payloads(back)) == [
@@ -538,77 +558,85 @@ def test_what_is_still_on_its_way_to_an_earlier_session_is_not_lost(crashes: boo
 @pytest.mark.parametrize("is_void", [False, True])
 def test_a_session_that_came_for_nobody_goes_where_its_client_is(is_void: bool) -> None:
     member = Member()
-    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, NEWER, LATEST, "", is_void))
+    member.verdicts.append(lambda claim: ClaimReply("c", claim.stamp, NEWER, LATEST, "", is_void))
     arrived(member)
     assert "c" not in member.broker.sessions
     member.pass_time(HOLD_SECONDS_MAX)  # for what comes by way of the peer
-    items = member.sent_items()
-    kinds = [type(item) for item in items if not isinstance(item, Settle | Note)]
-    assert kinds == ([] if is_void else [Header, Filters, Ready, End])
+    messages = member.sent_controls()
+    kinds = [
+        type(message)
+        for message in messages
+        if not isinstance(message, RerouteRequest | RerouteMarker)
+    ]
+    assert kinds == (
+        [] if is_void else [HandoverHeader, HandoverFilters, HandoverReady, RedirectEnd]
+    )
 
 
 # Brokers that are down, or not known --------------------------------------------------------------
 
 
 def test_a_broker_that_is_down_is_told_once_where_its_client_is() -> None:
-    """Of one that was never met nobody knows whose sessions it has."""
+    """Nobody knows the sessions of a broker that was never met."""
     member = Member()
     member.lose_peer("peer")
     for _ in range(5):
         kept_client(member).lose()
-    assert member.mesh.owed("peer").count == 2  # a Settle, and our own Note
+    assert member.mesh.outbox("peer").count == 2  # a reroute request, and our own marker
     member.client("c", clean_start=True).lose()
-    assert member.mesh.owed("peer").count == 4  # what it has is void now
+    assert member.mesh.outbox("peer").count == 4  # what it has is void now
 
 
-def test_who_is_down_is_not_asked_for_its_note_again_and_again() -> None:
+def test_a_broker_that_is_down_is_not_asked_for_its_marker_repeatedly() -> None:
     member = Member()
     member.mesh.peer_is_at("other", "")
     arrived(member)
-    settles = 0
+    requests = 0
     for _ in range(20):
-        member.pass_time(SETTLE_AGAIN_SECONDS)
-        settles += sum(isinstance(item, Settle) for item in member.sent_items())
-    assert settles > 10  # who is up is
-    assert member.mesh.owed("other").count <= 1
+        member.pass_time(REROUTE_AGAIN_SECONDS)
+        requests += sum(isinstance(message, RerouteRequest) for message in member.sent_controls())
+    assert requests > 10  # who is up is
+    assert member.mesh.outbox("other").count <= 1
 
 
 def test_names_that_nobody_has_heard_of_make_no_brokers() -> None:
     member = Member()
-    member.take(header(sources=["nobody"]), filters("a"), Ready("c", LATER))
-    member.take(Settle("d", LATER, "peer", ["nobody"], False, None, False, 0, 0))
-    member.pass_time(SETTLE_AGAIN_SECONDS)
+    member.take(header(sources=["nobody"]), filters("a"), HandoverReady("c", LATER))
+    member.take(RerouteRequest("d", LATER, "peer", ["nobody"], False, None, False, 0, 0))
+    member.pass_time(REROUTE_AGAIN_SECONDS)
     assert member.mesh.names() == ("peer",)
-    member.client("c", **KEPT)
+    member.client("c", **PERSISTENT)
     member.pass_time(FORGET_SECONDS)
     assert member.arriving == 0
 
 
-def test_settles_that_wait_for_a_sketch_are_kept_once_for_each_client(
+def test_reroute_requests_wait_once_for_each_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reconcile, "SETTLES_WAITING_MAX", 3)
+    monkeypatch.setattr(reconciliation, "REROUTES_WAITING_MAX", 3)
     member = Member()
-    exchange = member.mesh.exchange
+    exchange = member.mesh.sketch_exchange
     is_known = False
     monkeypatch.setattr(exchange, "routes_by", lambda *_: is_known)
     for version in (1, 2, 3):
         for client_id in "abcde":
-            item = Settle(client_id, 6, "other", ["peer"], False, None, False, 1, version)
-            member.take(item)
+            message = RerouteRequest(
+                client_id, 6, "other", ["peer"], False, None, False, 1, version
+            )
+            member.take(message)
     member.mesh.peer_is_at("other", "")
     member.pass_time(1)
-    assert member.sent_items() == []
+    assert member.sent_controls() == []
     is_known = True
     member.pass_time(1)
-    assert member.sent_items() == [Note(one, 6, "other", False, None) for one in "abc"]
-    member.take(Settle("a", 7, "other", [], False, None, False, 1, 1))
+    assert member.sent_controls() == [RerouteMarker(one, 6, "other", False, None) for one in "abc"]
+    member.take(RerouteRequest("a", 7, "other", [], False, None, False, 1, 1))
 
 
 def test_a_session_on_its_way_is_waited_for_and_then_the_client_is_turned_away() -> None:
     member = Member()
-    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, MOVES))
-    client = Client(member, "c", **KEPT)
+    member.verdicts.append(lambda claim: ClaimReply("c", claim.stamp, MOVES))
+    client = Client(member, "c", **PERSISTENT)
     client.open()
     client.send(client.connect_packet)
     member.pass_time(MOVE_SECONDS_MAX - 1)
@@ -620,40 +648,46 @@ def test_a_session_on_its_way_is_waited_for_and_then_the_client_is_turned_away()
     assert "c" not in member.broker.sessions
 
 
-def test_who_does_not_answer_counts_as_down() -> None:
+def test_a_broker_that_does_not_answer_counts_as_down() -> None:
     member = Member()
     member.is_silent = True
-    client = Client(member, "c", **KEPT)
+    client = Client(member, "c", **PERSISTENT)
     client.open()
     client.send(client.connect_packet)
     assert client.take() == []
     member.pass_time(CLAIM_WAIT_SECONDS)
     # Its sketch is not known: it may have a session, and is connected. It may only be slow.
     assert client.take() == []
-    assert not any(isinstance(item, Settle) for item in member.sent_items())
+    assert not any(isinstance(message, RerouteRequest) for message in member.sent_controls())
     member.pass_time(MOVE_SECONDS_MAX)
     # All who are there have it on their disks.
     assert client.take() == []
-    assert any(isinstance(item, Settle) for item in member.sent_items())
+    assert any(isinstance(message, RerouteRequest) for message in member.sent_controls())
     (connack,) = client.take()
     assert isinstance(connack, Connack)
     assert connack.reason == ReasonCode.SUCCESS
     assert not connack.session_present
 
 
-@pytest.mark.parametrize("suspects", [[], ["other"], ["nobody"]])
-def test_what_others_know_of_a_broker_that_is_down(suspects: list[str]) -> None:
+@pytest.mark.parametrize("possible_holders", [[], ["other"], ["nobody"]])
+def test_what_others_know_of_a_broker_that_is_down(possible_holders: list[str]) -> None:
     """Its sketch says no here, and may have been a later one there."""
     member = Member()
     member.mesh.peer_is_at("other", "")
     take_empty_sketch(member, "other")
-    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, NOTHING, suspects=suspects))
-    client = Client(member, "c", **KEPT)
+    member.verdicts.append(
+        lambda claim: ClaimReply("c", claim.stamp, NOTHING, possible_holders=possible_holders)
+    )
+    client = Client(member, "c", **PERSISTENT)
     client.open()
     client.send(client.connect_packet)
-    settles = [item for item in member.sent_items() if isinstance(item, Settle)]
+    requests = [
+        message for message in member.sent_controls() if isinstance(message, RerouteRequest)
+    ]
     member.settle()
-    assert [item.holders for item in settles] == ([["other"]] if suspects == ["other"] else [])
+    assert [message.holders for message in requests] == (
+        [["other"]] if possible_holders == ["other"] else []
+    )
     (connack,) = client.take()
     assert isinstance(connack, Connack)
     assert not connack.session_present
@@ -664,16 +698,16 @@ def test_what_is_said_of_a_broker_that_is_down() -> None:
     member = Member()
     member.mesh.peer_is_at("other", "")
     sent: list[tuple[int, bytes]] = []
-    there = Exchange(seed=0, lineage=5, send=_keep(sent), changed=lambda _: None)
+    there = SketchExchange(seed=0, lineage=5, send=_keep(sent), changed=lambda _: None)
     there.peer_is_up("here", True)
-    Traces(there).keep("c", True)
-    there.answered("here", *member.mesh.exchange.receive("other", *sent.pop()))
+    SessionDirectory(there).set_trace("c", True)
+    there.answered("here", *member.mesh.sketch_exchange.receive("other", *sent.pop()))
     there.flush()
-    member.mesh.exchange.receive("other", *sent.pop())
+    member.mesh.sketch_exchange.receive("other", *sent.pop())
     (answer,) = member.claimed("c")
-    assert (answer.verdict, answer.innocent, answer.suspects) == (NOTHING, [], ["other"])
+    assert (answer.verdict, answer.ruled_out, answer.possible_holders) == (NOTHING, [], ["other"])
     (answer,) = member.claimed("d")
-    assert (answer.verdict, answer.innocent, answer.suspects) == (NOTHING, ["other"], [])
+    assert (answer.verdict, answer.ruled_out, answer.possible_holders) == (NOTHING, ["other"], [])
 
 
 def _keep(sent: list[tuple[int, bytes]]) -> Callable[[str, int, bytes], bool]:
@@ -688,20 +722,22 @@ def test_who_is_cut_off_for_a_moment_is_asked_again() -> None:
     """Its answer, that the session moves, was lost with the connection."""
     member = Member()
     member.is_silent = True
-    client = Client(member, "c", **KEPT)
+    client = Client(member, "c", **PERSISTENT)
     client.open()
     client.send(client.connect_packet)
     member.lose_peer("peer")
     member.settle()
     assert client.take() == []  # it may only have been the connection
     member.is_silent = False
-    member.verdicts.append(lambda claim: ClaimedBody("c", claim.stamp, MOVED, 0, "here"))
+    member.verdicts.append(lambda claim: ClaimReply("c", claim.stamp, MOVED, 0, "here"))
     member.sent.clear()
     member.connect_peer("peer")
-    stamp = member.mesh.moving._claims.newest("c", None)
+    stamp = member.mesh.session_moves._claimant.newest("c", None)
     member.settle()
     assert client.take() == []
-    member.take(header(stamp=stamp, stamp_before=3), filters("a", stamp=stamp), Ready("c", stamp))
+    member.take(
+        header(stamp=stamp, stamp_before=3), filters("a", stamp=stamp), HandoverReady("c", stamp)
+    )
     (connack,) = client.take()
     assert isinstance(connack, Connack)
     assert connack.session_present
@@ -715,9 +751,9 @@ def test_a_handle_is_not_unknown_because_its_broker_was_lost_while_it_was_asked(
     take_empty_sketch(member, "other")
     member.is_silent = True
     ends: list[int | ClientError] = []
-    member.mesh.moving.claim("c", None, False, ends.append, begins=False)
-    stamp = member.mesh.moving._claims.newest("c", None)
-    nothing = encode(ClaimedBody("c", stamp, NOTHING))
+    member.mesh.session_moves.claim("c", None, False, ends.append, may_begin=False)
+    stamp = member.mesh.session_moves._claimant.newest("c", None)
+    nothing = encode(ClaimReply("c", stamp, NOTHING))
     member.mesh.answered("other", peer_messages.CLAIMED, nothing)
     assert ends == []
     member.lose_peer("peer")
@@ -725,8 +761,10 @@ def test_a_handle_is_not_unknown_because_its_broker_was_lost_while_it_was_asked(
     assert isinstance(end, ClientError)
     assert end.reason == ReasonCode.SERVER_BUSY
     # Asked about it, the other one knows no better: now the handle is not there.
-    member.mesh.moving.claim("c", None, False, ends.append, begins=False)
-    nothing = encode(ClaimedBody("c", member.mesh.moving._claims.newest("c", None), NOTHING))
+    member.mesh.session_moves.claim("c", None, False, ends.append, may_begin=False)
+    nothing = encode(
+        ClaimReply("c", member.mesh.session_moves._claimant.newest("c", None), NOTHING)
+    )
     member.mesh.answered("other", peer_messages.CLAIMED, nothing)
     assert isinstance(ends[-1], int)
 
@@ -734,7 +772,7 @@ def test_a_handle_is_not_unknown_because_its_broker_was_lost_while_it_was_asked(
 def test_who_is_cut_off_for_longer_counts_as_down() -> None:
     member = Member()
     member.is_silent = True
-    client = Client(member, "c", **KEPT)
+    client = Client(member, "c", **PERSISTENT)
     client.open()
     client.send(client.connect_packet)
     member.lose_peer("peer")
@@ -756,7 +794,7 @@ def test_half_a_session_whose_broker_went_down_does_not_count_as_one(crashes: bo
         member.sequences = sequences
     assert [answer.verdict for answer in member.claimed("c", 6)] == [MOVED]  # it is on its way here
     member.lose_peer("peer")
-    client = member.client("c", **KEPT)
+    client = member.client("c", **PERSISTENT)
     assert client.connack is not None
     assert not client.connack.session_present
     assert payloads(client) == [b"has come"]
@@ -765,7 +803,9 @@ def test_half_a_session_whose_broker_went_down_does_not_count_as_one(crashes: bo
         key[0] == member.broker.sessions["c"].number for key in subscription_rows(member)
     )
     member.connect_peer("peer")
-    member.take(filters("b", stamp=stamp), Ready("c", stamp), entry(b"the rest", stamp=stamp))
+    member.take(
+        filters("b", stamp=stamp), HandoverReady("c", stamp), entry(b"the rest", stamp=stamp)
+    )
     assert payloads(client) == [b"the rest"]
     assert not member.broker.sessions["c"].subscriptions
 
@@ -778,13 +818,13 @@ def subscription_rows(member: Member) -> list[tuple[int, str]]:
 def test_a_client_that_missed_that_it_began_anew_is_told_again(crashes: bool) -> None:
     member = Member()
     member.lose_peer("peer")
-    client = member.client("c", **KEPT)  # it may have a session there
+    client = member.client("c", **PERSISTENT)  # it may have a session there
     client.lose()
     if crashes:
         member = Member(member.disk, now=member.now)
         member.lose_peer("peer")
     for _ in range(2):
-        client = member.client("c", **KEPT)
+        client = member.client("c", **PERSISTENT)
         assert client.connack is not None
         assert not client.connack.session_present
         client.lose()
@@ -792,7 +832,7 @@ def test_a_client_that_missed_that_it_began_anew_is_told_again(crashes: bool) ->
     if crashes:
         member = Member(member.disk, now=member.now)
         member.lose_peer("peer")
-    client = member.client("c", **KEPT)
+    client = member.client("c", **PERSISTENT)
     assert client.connack is not None
     assert client.connack.session_present
 
@@ -801,7 +841,7 @@ def test_messages_that_came_before_their_session_have_rows_of_their_own() -> Non
     member = Member()
     member.is_silent = True
     member.take(entry(b"early"))
-    member.take(header(stamp=LATEST), filters("a", stamp=LATEST), Ready("c", LATEST))
+    member.take(header(stamp=LATEST), filters("a", stamp=LATEST), HandoverReady("c", LATEST))
     member.take(entry(b"waited", stamp=LATEST))
     again = Member(member.disk, now=member.now)
     queue = again.broker.sessions["c"].queue
@@ -812,15 +852,15 @@ def test_a_claim_ends_though_its_client_has_gone() -> None:
     member = Member()
     member.is_silent = True
     for number in range(10):
-        client = Client(member, f"c{number}", **KEPT)
+        client = Client(member, f"c{number}", **PERSISTENT)
         client.open()
         client.send(client.connect_packet)
         client.lose()
-    assert len(member.mesh.moving._claims._claims) == 10
+    assert len(member.mesh.session_moves._claimant._claims) == 10
     member.pass_time(CLAIM_WAIT_SECONDS)
     member.pass_time(MOVE_SECONDS_MAX)  # they may have had a session, and were slow
     member.pass_time(MOVE_SECONDS_MAX)  # for all to write that it begins anew
-    assert member.mesh.moving._claims._claims == {}
+    assert member.mesh.session_moves._claimant._claims == {}
 
 
 def test_a_broker_without_room_for_a_session_leaves_it_where_it_is() -> None:
@@ -836,10 +876,10 @@ def test_a_broker_without_room_for_a_session_leaves_it_where_it_is() -> None:
 # What must not be ---------------------------------------------------------------------------------
 
 
-def raw(item: Item, **fields: object) -> bytes:
-    """As it travels, with other fields than there may be."""
-    tag, *values = msgspec.msgpack.decode(packed(item).payload)
-    names = list(item.__struct_fields__)
+def raw(message: ControlMessage, **fields: object) -> bytes:
+    """Return an encoded message with invalid fields."""
+    tag, *values = msgspec.msgpack.decode(pack(message).payload)
+    names = list(message.__struct_fields__)
     for name, value in fields.items():
         values[names.index(name)] = value
     return msgspec.msgpack.encode([tag, *values])
@@ -848,9 +888,9 @@ def raw(item: Item, **fields: object) -> bytes:
 BROKEN = {
     "not msgpack": b"\xc1",
     "no such item": msgspec.msgpack.encode([99, "c", 1]),
-    "no client": raw(Ready("c", 1), client_id=""),
-    "a stamp of no clock": raw(Ready("c", 1), stamp=STAMP_MAX),
-    "a stamp before all": raw(Ready("c", 1), stamp=-2),
+    "no client": raw(HandoverReady("c", 1), client_id=""),
+    "a stamp of no clock": raw(HandoverReady("c", 1), stamp=STAMP_MAX),
+    "a stamp before all": raw(HandoverReady("c", 1), stamp=-2),
     "a stamp that no database takes": raw(header(), stamp_before=(1 << 64) - 1),
     "packet identifier 0": raw(header(), next_packet_id=0),
     "a packet identifier too high": raw(header(), incoming=[1, 65_536]),
@@ -869,7 +909,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("payload", BROKEN.values(), ids=BROKEN)
-def test_an_item_that_must_not_be_ends_the_connection(payload: bytes) -> None:
+def test_an_invalid_control_message_ends_the_connection(payload: bytes) -> None:
     with pytest.raises(PeerError):
         Member().take_raw(payload)
 
@@ -883,37 +923,37 @@ def test_what_a_broker_with_other_rules_let_in_is_dropped_alone() -> None:
         entry(b"", topic=b""),
         entry(b"", topic=b"\xff"),
         entry(b"fine"),
-        Ready("c", LATER),
+        HandoverReady("c", LATER),
     )
     session = member.broker.sessions["c"]
     assert list(session.subscriptions) == ["fine"]
-    assert payloads(member.client("c", **KEPT)) == [b"fine"]
+    assert payloads(member.client("c", **PERSISTENT)) == [b"fine"]
     assert member.shared.counters.publishes_dropped == 3
 
 
-def test_an_item_in_an_outbox_of_version_0_1_is_read() -> None:
+def test_a_control_message_in_an_outbox_of_version_0_1_is_read() -> None:
     """There what expires had a time of day."""
     old = entry(b"x", expires_at=2e6)
-    assert unpacked(msgspec.msgpack.encode(old)) == old
-    carrier = packed(old)
+    assert unpack(msgspec.msgpack.encode(old)) == old
+    carrier = pack(old)
     assert carrier.expires_at == 2e6
-    assert unpacked(carrier.payload) == entry(b"x")
-    assert unpacked(carrier.payload, 3e6) == entry(b"x", expires_at=3e6)
+    assert unpack(carrier.payload) == entry(b"x")
+    assert unpack(carrier.payload, 3e6) == entry(b"x", expires_at=3e6)
 
 
 def test_a_packet_identifier_comes_once() -> None:
     member = Member()
     member.take(header(), entry(b"1", qos=2, packet_id=3), entry(b"2", qos=2, packet_id=3))
-    member.take(Ready("c", LATER))
-    client = member.client("c", **KEPT)
+    member.take(HandoverReady("c", LATER))
+    client = member.client("c", **PERSISTENT)
     assert payloads(client) == [b"1", b"2"]
     assert len(member.broker.sessions["c"].inflight) == 2
 
 
 def test_a_clock_that_is_wrong_by_decades_is_outrun() -> None:
     member = Member()
-    member.take(Note("nobody", STAMP_MAX - (1 << 58), "peer", False, None))
-    member.client("c", **KEPT)
+    member.take(RerouteMarker("nobody", STAMP_MAX - (1 << 58), "peer", False, None))
+    member.client("c", **PERSISTENT)
     stamp = member.broker.sessions["c"].stamp
     assert STAMP_MAX - (1 << 58) < stamp < STAMP_MAX
 
@@ -929,7 +969,7 @@ _FILTERS = st.tuples(
 
 
 @st.composite
-def _entries(draw: st.DrawFn) -> Entry:
+def _entries(draw: st.DrawFn) -> HandoverMessage:
     qos = draw(st.sampled_from([1, 2]))
     packet_id = draw(_PACKET_IDS)
     return entry(
@@ -945,9 +985,9 @@ def _entries(draw: st.DrawFn) -> Entry:
     )
 
 
-_ITEMS: st.SearchStrategy[Item] = st.one_of(
+_ITEMS: st.SearchStrategy[ControlMessage] = st.one_of(
     st.builds(
-        Header,
+        HandoverHeader,
         _CLIENTS,
         _STAMPS,
         _STAMPS,
@@ -958,12 +998,12 @@ _ITEMS: st.SearchStrategy[Item] = st.one_of(
         st.lists(_PACKET_IDS.filter(bool), max_size=3),
         st.lists(_NAMES, max_size=3),
     ),
-    st.builds(Filters, _CLIENTS, _STAMPS, st.lists(_FILTERS, max_size=3)),
+    st.builds(HandoverFilters, _CLIENTS, _STAMPS, st.lists(_FILTERS, max_size=3)),
     _entries(),
-    st.builds(Ready, _CLIENTS, _STAMPS),
-    st.builds(End, _CLIENTS, _STAMPS),
+    st.builds(HandoverReady, _CLIENTS, _STAMPS),
+    st.builds(RedirectEnd, _CLIENTS, _STAMPS),
     st.builds(
-        Settle,
+        RerouteRequest,
         _CLIENTS,
         _STAMPS,
         st.sampled_from(["here", "peer", "other"]),
@@ -975,7 +1015,7 @@ _ITEMS: st.SearchStrategy[Item] = st.one_of(
         st.sampled_from([0, 9]),
     ),
     st.builds(
-        Note,
+        RerouteMarker,
         _CLIENTS,
         _STAMPS,
         st.sampled_from(["here", "peer", "other"]),
@@ -984,15 +1024,15 @@ _ITEMS: st.SearchStrategy[Item] = st.one_of(
     ),
 )
 _VERDICTS = st.builds(
-    ClaimedBody,
+    ClaimReply,
     _CLIENTS,
     _STAMPS,
     st.sampled_from([NOTHING, MOVES, MOVED, NEWER, 9]),
     _STAMPS,
     _NAMES,
     st.booleans(),
-    innocent=st.lists(_NAMES, max_size=2),
-    suspects=st.lists(_NAMES, max_size=2),
+    ruled_out=st.lists(_NAMES, max_size=2),
+    possible_holders=st.lists(_NAMES, max_size=2),
     reached=st.lists(_NAMES, max_size=2),
     contender=st.none() | _STAMPS,
 )
@@ -1002,8 +1042,10 @@ _STEPS = st.one_of(
 
 
 @given(st.lists(_STEPS, max_size=25))
-def test_items_in_any_order_do_no_harm(steps: list[Item | ClaimedBody | str]) -> None:
-    """Whatever a peer says, and when: nothing breaks, and a client that comes is served."""
+def test_control_messages_in_any_order_do_no_harm(
+    steps: list[ControlMessage | ClaimReply | str],
+) -> None:
+    """Nothing breaks, and a client is served, whatever a peer sends and when."""
     member = Member()
     clients: list[Client] = []
 
@@ -1012,7 +1054,7 @@ def test_items_in_any_order_do_no_harm(steps: list[Item | ClaimedBody | str]) ->
             clients.pop().lose()
 
     def connect() -> None:
-        client = Client(member, "c", **KEPT)
+        client = Client(member, "c", **PERSISTENT)
         client.open()
         client.send(client.connect_packet)
         clients.append(client)
@@ -1021,12 +1063,12 @@ def test_items_in_any_order_do_no_harm(steps: list[Item | ClaimedBody | str]) ->
         "connect": connect,
         "lose": lose,
         "claim": lambda: member.claimed("c", LATER + 5),
-        "time": lambda: member.pass_time(SETTLE_AGAIN_SECONDS),
+        "time": lambda: member.pass_time(REROUTE_AGAIN_SECONDS),
         "down": lambda: member.lose_peer("peer"),
         "up": lambda: member.connect_peer("peer"),
     }
     for step in steps:
-        if isinstance(step, ClaimedBody):
+        if isinstance(step, ClaimReply):
             member.mesh.answered("peer", peer_messages.CLAIMED, encode(step))
         elif isinstance(step, str):
             deeds[step]()
@@ -1037,7 +1079,7 @@ def test_items_in_any_order_do_no_harm(steps: list[Item | ClaimedBody | str]) ->
     for one in (member, again):
         one.lose_peer("peer")
         one.pass_time(HOLD_SECONDS_MAX)
-        late = Client(one, "late", **KEPT)
+        late = Client(one, "late", **PERSISTENT)
         late.open()
         late.send(late.connect_packet)
         for _ in range(3):

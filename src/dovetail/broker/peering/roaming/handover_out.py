@@ -1,6 +1,7 @@
-"""A client has connected to another broker: its session here ends and moves there. Pure.
+"""Hand-over out: a client has connected to another broker, so its session moves there. Pure.
 
-    Header, Filters..., Entry (in flight)..., Ready, Entry (queued)...
+    HandoverHeader, HandoverFilters..., HandoverMessage (in flight)..., HandoverReady,
+    HandoverMessage (queued)...
 
 Rules:
 
@@ -13,23 +14,23 @@ Rules:
 
 from collections.abc import Collection, Iterator
 
-from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, Outgoing
+from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, OutgoingMessage
 from dovetail.broker.outlet import Outlet
+from dovetail.broker.peering.control_messages import HandoverFilters, HandoverHeader, HandoverReady
 from dovetail.broker.peering.roaming.limits import FILTERS_ITEM_BYTES
-from dovetail.broker.peering.roaming.redirect import Detours, entry_item
-from dovetail.broker.peering.stream_messages import Filters, Header, Ready
+from dovetail.broker.peering.roaming.redirect import Redirects, handover_message
 from dovetail.broker.session import Session
-from dovetail.broker.session_lifetime import Lifetimes
+from dovetail.broker.session_lifetime import SessionLifetimes
 from dovetail.errors import ReasonCode
 
 
-class Departing:
-    """Hands sessions of one broker over to others."""
+class HandoverOut:
+    """Hands sessions of this broker over to others."""
 
-    def __init__(self, name: str, lifetimes: Lifetimes, detours: Detours) -> None:
+    def __init__(self, name: str, lifetimes: SessionLifetimes, redirects: Redirects) -> None:
         self._name = name
         self._lifetimes = lifetimes
-        self._detours = detours
+        self._redirects = redirects
 
     def give_way(
         self,
@@ -46,9 +47,9 @@ class Departing:
         `stamp` is that of its connection at `owner`. `sources` names the brokers whose publications
         do not go there yet; None stands for all.
         """
-        ownership = self._detours.shared.ownership
+        ownership = self._redirects.shared.ownership
         session = self._lifetimes.sessions.get(client_id)
-        if session is not None and not ownership.may_come(session.user, user):
+        if session is not None and not ownership.may_connect(session.user, user):
             return False
         may_resume = session is not None and ownership.may_resume(session.user, user)
         if session is not None and not may_resume and session.stamp > stamp:
@@ -70,13 +71,13 @@ class Departing:
         self, session: Session, owner: str, stamp: int, sources: set[str] | None = None
     ) -> None:
         """Put the whole session into the owner's outbox in one batch, and leave a ghost."""
-        detours = self._detours
+        redirects = self._redirects
         client_id = session.client_id
-        now = detours.shared.now
-        detour = detours.begin(session)
+        now = redirects.shared.now
+        redirect = redirects.begin(session)
         if sources is None:
-            sources = {"", *detours.members()}
-        header = Header(
+            sources = {"", *redirects.members()}
+        header = HandoverHeader(
             client_id,
             stamp,
             session.stamp,
@@ -86,25 +87,25 @@ class Departing:
             session.next_packet_id,
             sorted(session.incoming),
             sorted(source or self._name for source in sources),
-            sorted(detour.holders - {owner}) if detour.guard else [],
-            session.is_news,
+            sorted(redirect.holders - {owner}) if redirect.guard else [],
+            session.is_loss_unconfirmed,
         )
-        detours.put(owner, header)
+        redirects.put(owner, header)
         for filters in _chunks(session):
-            detours.put(owner, Filters(client_id, stamp, filters))
+            redirects.put(owner, HandoverFilters(client_id, stamp, filters))
         for entry in session.inflight.values():
-            detours.put(owner, entry_item(session, stamp, entry))
-        detours.put(owner, Ready(client_id, stamp))
-        held: list[Outgoing] = []
+            redirects.put(owner, handover_message(session, stamp, entry))
+        redirects.put(owner, HandoverReady(client_id, stamp))
+        held: list[OutgoingMessage] = []
         for entry in session.queue:
             expires_at = entry.message.expires_at
-            if detour.holds and entry.sequence >= ARRIVED_SEQUENCES:
+            if redirect.holds and entry.sequence >= ARRIVED_SEQUENCES:
                 held.append(entry)
             elif expires_at is None or expires_at > now:
-                detours.put(owner, entry_item(session, stamp, entry))
+                redirects.put(owner, handover_message(session, stamp, entry))
         self._leave_ghost(session, owner, stamp, sources, held)
 
-    def stand_back(self, session: Session, owner: str, stamp: int) -> list[Outgoing]:
+    def stand_back(self, session: Session, owner: str, stamp: int) -> list[OutgoingMessage]:
         """Make way for a later session that arrives from `owner`; return the queued messages.
 
         Messages that still come for the earlier session go through the owner, as if the client had
@@ -112,8 +113,8 @@ class Departing:
         """
         session.requeue()
         waited = list(session.queue)
-        self._detours.begin(session).holds = False
-        self._leave_ghost(session, owner, stamp, {"", *self._detours.members()}, [])
+        self._redirects.begin(session).holds = False
+        self._leave_ghost(session, owner, stamp, {"", *self._redirects.members()}, [])
         return waited
 
     def _leave_ghost(
@@ -122,29 +123,29 @@ class Departing:
         owner: str,
         stamp: int,
         sources: set[str],
-        held: Collection[Outgoing],
+        held: Collection[OutgoingMessage],
     ) -> None:
         """Turn the session into a ghost that holds back the messages `held`."""
-        detours = self._detours
-        detour = detours.begin(session)
-        # Notes that are about the way to here leave the way from here open.
-        session.stamp = max(session.stamp, detour.guard_stamp)
-        detour.since = detours.shared.now
-        detour.owner = owner
-        detour.moved_stamp = stamp
-        detour.open = sources
-        detour.has_ended = False
-        detours.arriving.discard(session)
-        if not detour.holds:
-            detours.holding.discard(session)
-        self._lifetimes.depart(session, held)
+        redirects = self._redirects
+        redirect = redirects.begin(session)
+        # Markers about the way to here leave the way from here open.
+        session.stamp = max(session.stamp, redirect.guard_stamp)
+        redirect.since = redirects.shared.now
+        redirect.owner = owner
+        redirect.moved_stamp = stamp
+        redirect.open = sources
+        redirect.has_ended = False
+        redirects.arriving.discard(session)
+        if not redirect.holds:
+            redirects.holding.discard(session)
+        self._lifetimes.hand_over(session, held)
         session.save()
-        detours.add_ghost(session)
-        detours.changed(session)
+        redirects.add_ghost(session)
+        redirects.changed(session)
 
 
 def _chunks(session: Session) -> Iterator[list[tuple[str, int, int]]]:
-    """Its subscriptions, some in each item."""
+    """Return its subscriptions in chunks, one for each control message."""
     chunk: list[tuple[str, int, int]] = []
     size = 0
     for topic_filter, subscription in session.subscriptions.items():

@@ -8,14 +8,14 @@ MOVE_SECONDS_MAX = 5.0
 """The longest time for a session to arrive from a broker that has promised it."""
 
 INQUIRE_AGAIN_SECONDS = 1.0
-"""A broker whose client has not come asks again after this time where its session is, until that is
-settled."""
+"""A broker with a session whose client has not come asks again after this time where the client is,
+until the session is settled there."""
 
 INQUIRIES_MAX = 5
-"""Inquiries after which the question counts as settled."""
+"""Inquiries after which the session goes to the client's broker in any case."""
 
-TOLD_CLIENTS_MAX = 100_000
-"""Clients that began a new session without a broker that is down. The others remember so many for
+NOTICES_PER_BROKER_MAX = 100_000
+"""Clients that began a new session without a broker that is down. This broker remembers so many for
 each such broker, to tell it when it returns."""
 
 GHOSTS_PER_CLIENT_MAX = 2
@@ -28,15 +28,14 @@ ROUND_SECONDS = 1.0
 ROUND_SESSIONS = 1_000
 """Moving sessions that are checked in one turn, so that no turn is long."""
 
-SETTLE_AGAIN_SECONDS = 5.0
+REROUTE_AGAIN_SECONDS = 5.0
 """After this time a broker asks the others again to send directly to a session's new broker."""
 
-SETTLES_WAITING_MAX = 100_000
-"""Sessions at other brokers for whose sketches this broker waits. A broker that finds no room here
-asks again."""
+REROUTES_WAITING_MAX = 100_000
+"""Reroute requests that wait for a sketch. A broker whose request finds no room asks again."""
 
 FRESH_SESSION_SECONDS = 300
 """A session that began only to hold messages from other brokers waits this long for its client."""
 
 FILTERS_ITEM_BYTES = 32_768
-"""Bytes of a session's filters in one hand-over frame, approximately."""
+"""Bytes of a session's filters in one control message, approximately."""

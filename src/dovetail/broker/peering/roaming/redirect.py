@@ -10,9 +10,9 @@ Rules:
 - A guard names brokers. While a session guards against a broker it takes nothing directly from it:
   that broker's publications come through the last broker, once and in order.
 - A ghost is a session without a client; it has its subscriptions only. It redirects publications of
-  the brokers for which it is open, and messages for which a group picked it. When it is open for
-  no broker it says End. It is deleted when it guards against no broker either, and always after a
-  day.
+  the brokers for which it is open, and messages for which a group picked it. When it is open for no
+  broker it ends the redirect. It is deleted when it guards against no broker either, and always
+  after a day.
 - The ghost of a session that was still arriving holds back direct messages, as the session did,
   until everything has come through the last broker.
 - A client has at most GHOSTS_PER_CLIENT_MAX ghosts. There are more while a broker is down, because
@@ -21,11 +21,11 @@ Rules:
 - Until the new broker has confirmed the session, other brokers find it here: our sketch keeps its
   trace (directory.py).
 - A session may move on before it has arrived. Then its ghost has a guard, too.
-- A session may end before all brokers have written their Notes. Then it is over at the brokers that
-  it came from, too: a clean Note tells them, and their ghosts stop redirecting. Until they have
-  the Note we remember the end (`ended`), for brokers that still expect the session here.
+- A session may end before all brokers have written their markers. Then it is over at the brokers
+  that it came from, too: a clean marker tells them, and their ghosts stop redirecting. Until they
+  have the marker we remember the end (`ended`), for brokers that still expect the session here.
 - Two users may have sessions under one client identifier, if they began on both sides of a cut
-  (broker/auth/session_owner.py). A Note about one of them does not concern the other.
+  (broker/auth/session_owner.py). A marker about one of them does not concern the other.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,21 +33,24 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 from msgspec import Struct
 
-from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, Outgoing
+from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, OutgoingMessage
+from dovetail.broker.peering.control_messages import (
+    HandoverMessage,
+    MoveMessage,
+    RedirectEnd,
+    RerouteMarker,
+    pack,
+)
 from dovetail.broker.peering.roaming.limits import GHOSTS_PER_CLIENT_MAX
-from dovetail.broker.peering.stream_messages import End, Entry, Move, Note, packed
-from dovetail.broker.peering.tickets import Ticket
+from dovetail.broker.peering.tickets import Post, Ticket
 from dovetail.broker.session import Session
-from dovetail.broker.session_lifetime import Lifetimes
-from dovetail.broker.shared_state import GROUP_SOURCE, Shared
+from dovetail.broker.session_lifetime import SessionLifetimes
+from dovetail.broker.shared_state import GROUP_SOURCE, SharedState
 from dovetail.limits import FORGET_SECONDS
 from dovetail.messages import Message
 
 NEVER_BEGUN = -1
 """The stamp of a session that is here before its client was ever let in."""
-
-Post = Callable[[str, Message, bool, "Ticket | None"], None]
-"""Puts an item into a peer's outbox. With the flag, whether or not there is room."""
 
 
 class _Row(Struct, array_like=True):
@@ -71,11 +74,11 @@ def has_moved_on(row: bytes) -> bool:
     return bool(row) and bool(msgspec.msgpack.decode(row, type=_Row).owner)
 
 
-class Detour:
+class Redirect:
     """The redirect of one session."""
 
-    def __init__(self, detours: "Detours", since: float) -> None:
-        self._detours = detours
+    def __init__(self, redirects: "Redirects", since: float) -> None:
+        self._redirects = redirects
         self.since = since
         # Of one that arrives:
         self.guard: set[str] = set()
@@ -85,7 +88,7 @@ class Detour:
         self.holders: set[str] = set()
         """The last brokers. More than one if the cluster was cut, or if it has moved fast."""
         self.ending: set[str] = set()
-        """Those of them that have not said End."""
+        """Those of them that have not ended their redirect."""
         self.last_holder = ""
         """The client's last broker: the client remembers what was in flight there."""
         self.last_stamp = 0
@@ -98,8 +101,8 @@ class Detour:
         """Are direct messages held back behind those still arriving?"""
         self.hold_until = 0.0
         self.next_arrival = 1
-        self.settled_at = 0.0
-        """When we last asked the brokers in the guard for their Notes."""
+        self.requested_at = 0.0
+        """When we last asked the brokers in the guard for their markers."""
         # Of a ghost:
         self.owner = ""
         """Where the session went."""
@@ -108,9 +111,9 @@ class Detour:
         self.open: set[str] = set()
         """Brokers whose publications still go there through this broker."""
         self.asked_at = 0.0
-        """When we last asked them for their Notes."""
+        """When we last asked them for their markers."""
         self.has_ended = False
-        self._written = b""
+        self._encoded = b""
         """Its row as it was last encoded."""
 
     def takes(
@@ -122,17 +125,17 @@ class Detour:
         identifiers: tuple[int, ...],
     ) -> bool:
         """Return whether the session here takes a message. A ghost redirects it."""
-        source = self._detours.shared.source
+        source = self._redirects.shared.source
         if source in self.guard:
             return False
         if not self.owner:
             return True
         if source in self.open or source == GROUP_SOURCE:
             if self.holds:
-                session.arrive_late(message, qos, retain, identifiers)
+                session.offer_late(message, qos, retain, identifiers)
             else:
-                entry = Outgoing(message, qos, retain, identifiers, 0)
-                self._detours.hand_on(session, entry)
+                entry = OutgoingMessage(message, qos, retain, identifiers, 0)
+                self._redirects.hand_on(session, entry)
         return False
 
     @property
@@ -147,11 +150,11 @@ class Detour:
     @property
     def has_changed(self) -> bool:
         """Has it changed since its row was last encoded?"""
-        return self._written != self._row()
+        return self._encoded != self._row()
 
     def row(self) -> bytes:
-        self._written = self._row()
-        return self._written
+        self._encoded = self._row()
+        return self._encoded
 
     def _row(self) -> bytes:
         return msgspec.msgpack.encode(
@@ -183,14 +186,14 @@ class Detour:
         self.is_fresh = row.is_fresh
 
 
-class Detours:
+class Redirects:
     """The redirects of all sessions of one broker."""
 
     def __init__(
         self,
         name: str,
-        shared: Shared,
-        lifetimes: Lifetimes,
+        shared: SharedState,
+        lifetimes: SessionLifetimes,
         *,
         post: Post,
         members: Callable[[], Iterable[str]],
@@ -213,17 +216,17 @@ class Detours:
         self._lifetimes = lifetimes
         self._post = post
         self._is_live = is_live
-        self._trace = trace
-        lifetimes.kept = self._kept
+        self._set_own_trace = trace
+        lifetimes.persistence_changed = self._set_trace
         lifetimes.ended = self._end
 
-    def begin(self, session: Session) -> Detour:
+    def begin(self, session: Session) -> Redirect:
         """Return the session's redirect; a new one if it has none."""
-        detour = session.detour
-        if detour is None:
-            detour = session.detour = Detour(self, self.shared.now)
-        assert isinstance(detour, Detour)
-        return detour
+        redirect = session.redirect
+        if redirect is None:
+            redirect = session.redirect = Redirect(self, self.shared.now)
+        assert isinstance(redirect, Redirect)
+        return redirect
 
     # After a start --------------------------------------------------------------------------------
 
@@ -233,14 +236,14 @@ class Detours:
             return False
         read = msgspec.msgpack.decode(row, type=_Row)
         # The day is counted from this start on: the clock may have jumped since the last one.
-        detour = session.detour = Detour(self, self.shared.now)
-        detour.restore(read)
-        if not detour.owner:
+        redirect = session.redirect = Redirect(self, self.shared.now)
+        redirect.restore(read)
+        if not redirect.owner:
             self.arriving.add(session)
             return False
         ghosts = self.ghosts.setdefault(session.client_id, [])
         ghosts.append(session)
-        ghosts.sort(key=lambda ghost: detour_of(ghost).moved_stamp)
+        ghosts.sort(key=lambda ghost: redirect_of(ghost).moved_stamp)
         return True
 
     def restored(self) -> None:
@@ -251,10 +254,10 @@ class Detours:
                 for entry in (*session.inflight.values(), *session.queue)
                 if entry.sequence < ARRIVED_SEQUENCES
             ]
-            detour_of(session).next_arrival = max(arrived, default=0) + 1
+            redirect_of(session).next_arrival = max(arrived, default=0) + 1
             session.next_sequence = max(session.next_sequence, ARRIVED_SEQUENCES)
         for client_id in self.ghosts:
-            self._trace_again(client_id)
+            self._update_trace(client_id)
         for ghost in self.all_ghosts():
             self._hand_on_held(ghost)  # by the last life
 
@@ -265,53 +268,55 @@ class Detours:
         session = self._lifetimes.sessions.get(client_id)
         if session is None or session.user != user:
             return NEVER_BEGUN
-        if session.detour is None:
+        if session.redirect is None:
             return session.stamp
-        return max(session.stamp, detour_of(session).guard_stamp)
+        return max(session.stamp, redirect_of(session).guard_stamp)
 
     def following(self, client_id: str, stamp: int) -> Session | None:
         """Return the session that follows this connection here, even if it has moved on since."""
-        for session in self._with_detours(client_id):
-            detour = detour_of(session)
-            if detour.guard_stamp == stamp and not detour.is_fresh:
+        for session in self._with_redirects(client_id):
+            redirect = redirect_of(session)
+            if redirect.guard_stamp == stamp and not redirect.is_fresh:
                 return session
         return None
 
     def arriving_with(self, client_id: str, stamp: int) -> Session | None:
         """Return the session that is arriving for this connection."""
         session = self._lifetimes.sessions.get(client_id)
-        if session is None or session.detour is None:
+        if session is None or session.redirect is None:
             return None
-        detour = detour_of(session)
-        return session if detour.guard_stamp == stamp and not detour.is_fresh else None
+        redirect = redirect_of(session)
+        return session if redirect.guard_stamp == stamp and not redirect.is_fresh else None
 
     def is_unready(self, client_id: str) -> bool:
         """Return whether a part of the client's session has not arrived yet."""
         session = self._lifetimes.sessions.get(client_id)
         return (
-            session is not None and session.detour is not None and bool(detour_of(session).unready)
+            session is not None
+            and session.redirect is not None
+            and bool(redirect_of(session).unready)
         )
 
     def begin_anew(self, session: Session) -> None:
         """Begin the session anew. Of the rest, which is late, only messages will count."""
-        detour = detour_of(session)
-        detour.is_fresh = True
-        detour.unready.clear()
+        redirect = redirect_of(session)
+        redirect.is_fresh = True
+        redirect.unready.clear()
         session.requeue()
         session.stamp = NEVER_BEGUN
         session.save()
 
     def ghost_after(self, client_id: str, user: str | None, stamp: int) -> Session | None:
-        """Return the session that has moved on from here since; so no item goes in circles."""
+        """Return the session that has moved on from here since; so no message goes in circles."""
         for ghost in reversed(self._ghosts_of(client_id, user)):
-            if detour_of(ghost).moved_stamp > stamp:
+            if redirect_of(ghost).moved_stamp > stamp:
                 return ghost
         return None
 
     def ghost_with(self, client_id: str, stamp: int) -> Session | None:
         """Return the session that arrived for this connection and has moved on."""
         for ghost in self.ghosts.get(client_id, ()):
-            if detour_of(ghost).guard_stamp == stamp:
+            if redirect_of(ghost).guard_stamp == stamp:
                 return ghost
         return None
 
@@ -320,26 +325,26 @@ class Detours:
         ghosts = self._ghosts_of(client_id, user)
         if not ghosts:
             return None
-        last = detour_of(ghosts[-1])
+        last = redirect_of(ghosts[-1])
         return (last.owner, last.moved_stamp) if last.is_on_its_way else None
 
     def owners(self, client_id: str) -> set[str | None]:
         """Return the users with a session of this identifier here, or on its way from here."""
         ghosts = self.ghosts.get(client_id, ())
-        users = {ghost.user for ghost in ghosts if detour_of(ghost).is_on_its_way}
+        users = {ghost.user for ghost in ghosts if redirect_of(ghost).is_on_its_way}
         return users | self._lifetimes.owners(client_id)
 
     def of_client(self, client_id: str, user: str | None) -> list[Session]:
         """Return all sessions of the client that have a redirect."""
-        return [session for session in self._with_detours(client_id) if session.user == user]
+        return [session for session in self._with_redirects(client_id) if session.user == user]
 
     def _ghosts_of(self, client_id: str, user: str | None) -> list[Session]:
         return [ghost for ghost in self.ghosts.get(client_id, ()) if ghost.user == user]
 
-    def _with_detours(self, client_id: str) -> list[Session]:
+    def _with_redirects(self, client_id: str) -> list[Session]:
         sessions = list(self.ghosts.get(client_id, ()))
         session = self._lifetimes.sessions.get(client_id)
-        if session is not None and session.detour is not None:
+        if session is not None and session.redirect is not None:
             sessions.append(session)
         return sessions
 
@@ -349,59 +354,61 @@ class Detours:
 
     # Traces ---------------------------------------------------------------------------------------
 
-    def _kept(self, client_id: str, is_kept: bool) -> None:
+    def _set_trace(self, client_id: str, is_kept: bool) -> None:
         """Set the client's trace. A session on its way from here still counts as here."""
         ghosts = self.ghosts.get(client_id, ())
-        self._trace(client_id, is_kept or any(detour_of(ghost).is_on_its_way for ghost in ghosts))
+        self._set_own_trace(
+            client_id, is_kept or any(redirect_of(ghost).is_on_its_way for ghost in ghosts)
+        )
 
-    def _trace_again(self, client_id: str) -> None:
+    def _update_trace(self, client_id: str) -> None:
         session = self._lifetimes.sessions.get(client_id)
-        self._kept(client_id, session is not None and session.persistent)
+        self._set_trace(client_id, session is not None and session.persistent)
 
-    # Items ----------------------------------------------------------------------------------------
+    # Control messages -----------------------------------------------------------------------------
 
-    def put(self, name: str, item: Move) -> None:
-        """Put an item into a broker's outbox, whether or not there is room."""
-        self._post(name, packed(item), True, None)
+    def put(self, name: str, message: MoveMessage) -> None:
+        """Put a control message into a broker's outbox, even if there is no room."""
+        self._post(name, pack(message), True, None)
 
-    def tell(self, names: Iterable[str], item: Move) -> None:
-        """Put an item into the outboxes of those brokers that are known here."""
+    def put_for_each(self, names: Iterable[str], message: MoveMessage) -> None:
+        """Put a control message into the outboxes of those brokers that are known here."""
         for name in self.known(names):
-            self.put(name, item)
+            self.put(name, message)
 
     def known(self, names: Iterable[str]) -> list[str]:
         """Return those names that are members here. A forgotten broker stays forgotten."""
         return sorted({*names} & {*self.members()})
 
-    def hand_on(self, ghost: Session, entry: Outgoing) -> None:
+    def hand_on(self, ghost: Session, entry: OutgoingMessage) -> None:
         """Redirect a message to the session's new broker, if its outbox has room."""
-        detour = detour_of(ghost)
-        item = entry_item(ghost, detour.moved_stamp, entry)
-        self._post(detour.owner, packed(item), False, None)
+        redirect = redirect_of(ghost)
+        message = handover_message(ghost, redirect.moved_stamp, entry)
+        self._post(redirect.owner, pack(message), False, None)
 
     # The end --------------------------------------------------------------------------------------
 
     def _end(self, session: Session) -> None:
         """Tell the brokers that an ended session came from that it has ended."""
-        if session.detour is None:
+        if session.redirect is None:
             return
         client_id, user = key = session.client_id, session.user
-        detour = detour_of(session)
-        stamp = max(session.stamp, detour.guard_stamp)
+        redirect = redirect_of(session)
+        stamp = max(session.stamp, redirect.guard_stamp)
         self.void(client_id, user, stamp)
-        if detour.is_fresh:
+        if redirect.is_fresh:
             return  # it did not come from them: they were down
-        note = Note(client_id, stamp, self._name, True, user)
+        marker = RerouteMarker(client_id, stamp, self._name, True, user)
         ticket = Ticket()
-        for name in self.known(detour.holders):
-            self._post(name, packed(note), True, ticket)
+        for name in self.known(redirect.holders):
+            self._post(name, pack(marker), True, ticket)
         self._ended[key] = stamp
 
-        def told(_taken: bool) -> None:
+        def informed(_taken: bool) -> None:
             if self._ended.get(key) == stamp:
                 del self._ended[key]
 
-        ticket.close(told)
+        ticket.close(informed)
 
     def last_end(self, client_id: str, user: str | None) -> int:
         """Return the stamp of the last session that came here and ended, until others know."""
@@ -419,77 +426,77 @@ class Detours:
         A ghost stays while others may say that its session is on its way here.
         """
         for ghost in self._ghosts_of(client_id, user):
-            detour = detour_of(ghost)
-            if detour.moved_stamp <= stamp:
+            redirect = redirect_of(ghost)
+            if redirect.moved_stamp <= stamp:
                 self._lifetimes.unsubscribe_all(ghost)
-                ghost.empty()
-                detour.open.clear()
-                detour.holds = False
-                detour.has_ended = True
+                ghost.clear_messages()
+                redirect.open.clear()
+                redirect.holds = False
+                redirect.has_ended = True
                 self.changed(ghost)
 
     # Step by step ---------------------------------------------------------------------------------
 
     def changed(self, session: Session) -> None:
         """Save a redirect that has changed, and end it if it is over."""
-        if session.detour is None:
+        if session.redirect is None:
             return
-        detour = detour_of(session)
-        if detour.owner:
+        redirect = redirect_of(session)
+        if redirect.owner:
             self.check_ghost(session)
-            self._trace_again(session.client_id)
-        elif detour.is_over and not (detour.is_fresh and session.stamp == NEVER_BEGUN):
-            session.detour = None
+            self._update_trace(session.client_id)
+        elif redirect.is_over and not (redirect.is_fresh and session.stamp == NEVER_BEGUN):
+            session.redirect = None
             self.arriving.discard(session)
-        if session.stored and (session.detour is None or detour.has_changed):
+        if session.stored and (session.redirect is None or redirect.has_changed):
             session.save()
 
     def check_ghost(self, ghost: Session) -> None:
-        """Say End when everything has come through here, and delete a ghost that is done."""
-        detour = detour_of(ghost)
-        waits_for = {name for name in detour.open if not name or self._is_live(name)}
-        if detour.holds:
+        """End the redirect when everything has come through here; delete a ghost that is done."""
+        redirect = redirect_of(ghost)
+        waits_for = {name for name in redirect.open if not name or self._is_live(name)}
+        if redirect.holds:
             return
-        if not waits_for and not detour.has_ended:
-            detour.has_ended = True
-            self.put(detour.owner, End(ghost.client_id, detour.moved_stamp))
-        if not detour.open and not detour.guard:
-            self.bury(ghost)
+        if not waits_for and not redirect.has_ended:
+            redirect.has_ended = True
+            self.put(redirect.owner, RedirectEnd(ghost.client_id, redirect.moved_stamp))
+        if not redirect.open and not redirect.guard:
+            self.clear(ghost)
 
     def add_ghost(self, ghost: Session) -> None:
         """Add the latest ghost of its client."""
         self.ghosts.setdefault(ghost.client_id, []).append(ghost)
         ghosts = self._ghosts_of(ghost.client_id, ghost.user)
         if len(ghosts) > GHOSTS_PER_CLIENT_MAX:
-            self._become_one(*ghosts[:2])
+            self._merge(*ghosts[:2])
 
-    def _become_one(self, older: Session, newer: Session) -> None:
+    def _merge(self, older: Session, newer: Session) -> None:
         """Merge two ghosts: the newer one takes what both would have."""
         self.release(older)
         if self.has_ended(older):
             return
-        before, detour = detour_of(older), detour_of(newer)
+        before, redirect = redirect_of(older), redirect_of(newer)
         if not before.has_ended:
-            self.put(before.owner, End(older.client_id, before.moved_stamp))
-        detour.guard -= before.open - before.guard
-        detour.open |= before.open
+            self.put(before.owner, RedirectEnd(older.client_id, before.moved_stamp))
+        redirect.guard -= before.open - before.guard
+        redirect.open |= before.open
         newer.save()
-        self.bury(older)
+        self.clear(older)
 
-    def bury(self, ghost: Session) -> None:
+    def clear(self, ghost: Session) -> None:
         self.holding.discard(ghost)
         ghosts = self.ghosts[ghost.client_id]
         ghosts.remove(ghost)
         if not ghosts:
             del self.ghosts[ghost.client_id]
-        self._lifetimes.bury(ghost)
+        self._lifetimes.clear(ghost)
 
     def release(self, session: Session) -> None:
         """Release direct messages: the rest has come, or is not waited for."""
-        detour = detour_of(session)
-        detour.holds = False
+        redirect = redirect_of(session)
+        redirect.holds = False
         self.holding.discard(session)
-        if detour.owner:
+        if redirect.owner:
             self._hand_on_held(session)
         self.changed(session)
         session.pump(self.shared.now)
@@ -497,7 +504,7 @@ class Detours:
     def _hand_on_held(self, ghost: Session) -> None:
         for entry in ghost.queue:
             self.hand_on(ghost, entry)
-        ghost.empty()
+        ghost.clear_messages()
 
     def has_ended(self, session: Session) -> bool:
         """Return whether a session is neither here nor a ghost any more."""
@@ -505,54 +512,54 @@ class Detours:
         is_here = self._lifetimes.sessions.get(client_id) is session
         return not is_here and session not in self.ghosts.get(client_id, ())
 
-    def look(self, session: Session, now: float) -> None:
+    def check(self, session: Session, now: float) -> None:
         """Check one session; called from time to time."""
-        if session.detour is None or self.has_ended(session):
+        if session.redirect is None or self.has_ended(session):
             self.arriving.discard(session)
             self.holding.discard(session)
             return
-        detour = detour_of(session)
-        if not detour.owner:
-            if detour.is_over:
+        redirect = redirect_of(session)
+        if not redirect.owner:
+            if redirect.is_over:
                 self.changed(session)
-        elif detour.since + FORGET_SECONDS <= now:
-            self.bury(session)
-            self._trace_again(session.client_id)
-        elif not detour.has_ended:
+        elif redirect.since + FORGET_SECONDS <= now:
+            self.clear(session)
+            self._update_trace(session.client_id)
+        elif not redirect.has_ended:
             self.check_ghost(session)
 
     def liveness_changed(self) -> None:
         """Check all ghosts: they do not wait for brokers that are not live."""
         for ghost in list(self.all_ghosts()):
-            if not detour_of(ghost).has_ended:
+            if not redirect_of(ghost).has_ended:
                 self.check_ghost(ghost)
 
     def forget(self, name: str) -> None:
         """Forget a broker that will not return."""
         for session in [*self.arriving, *self.all_ghosts()]:
-            detour = detour_of(session)
+            redirect = redirect_of(session)
             for names in (
-                detour.guard,
-                detour.holders,
-                detour.ending,
-                detour.unready,
-                detour.open,
+                redirect.guard,
+                redirect.holders,
+                redirect.ending,
+                redirect.unready,
+                redirect.open,
             ):
                 names.discard(name)
-            if detour.owner == name:
-                detour.open.clear()
-                detour.guard.clear()
+            if redirect.owner == name:
+                redirect.open.clear()
+                redirect.guard.clear()
             self.changed(session)
 
 
-def detour_of(session: Session) -> Detour:
-    assert isinstance(session.detour, Detour)
-    return session.detour
+def redirect_of(session: Session) -> Redirect:
+    assert isinstance(session.redirect, Redirect)
+    return session.redirect
 
 
-def entry_item(session: Session, stamp: int, entry: Outgoing) -> Entry:
+def handover_message(session: Session, stamp: int, entry: OutgoingMessage) -> HandoverMessage:
     message = entry.message
-    return Entry(
+    return HandoverMessage(
         session.client_id,
         stamp,
         session.user,
