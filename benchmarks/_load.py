@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 import _load_kernels as kernels
 import _load_wire as wire
+from _load_boxes import Boxes
 
 HOST = "127.0.0.1"
 STALL_SECONDS = 10.0
@@ -38,6 +39,11 @@ CONNECTIONS_AT_ONCE = 50
 FILTERS_AT_ONCE = 500
 HOLD_SECONDS_MAX = 60.0
 """For all filters that others hold. Some brokers keep a list, and never come to its end."""
+
+SENSOR_PROPERTIES = wire.user_properties(
+    [(b"lat", b"40.712"), (b"lon", b"-74.006"), (b"speed", b"12.5"), (b"heading", b"181")]
+)
+"""Four attributes, as a vehicle may publish them."""
 
 
 class LoadError(Exception):
@@ -67,6 +73,10 @@ class Traffic:
     subscriber_version: int = wire.MQTT_5
     persistent: bool = False
     """The subscribers' sessions outlive their connections."""
+    properties: bytes = b""
+    """Properties of every message, encoded as MQTT 5 has them."""
+    boxes: Boxes | None = None
+    """Where-clauses of subscribers, and points to publish in place of `properties`."""
 
     def topic(self, publisher: int, number: int) -> bytes:
         if self.unique_topics:
@@ -79,6 +89,10 @@ class Traffic:
             33 + place * 7 % 90 for place in range(kernels.FILLER_AT, self.payload_bytes)
         )
         return publisher.to_bytes(4, "little") + bytes(8) + filler
+
+    @property
+    def properties_in_turn(self) -> list[bytes]:
+        return [self.properties] if self.boxes is None else self.boxes.properties()
 
     def at_version(self, version_max: int) -> "Traffic":
         """Return this traffic for a broker that does not speak the newest version."""
@@ -125,9 +139,9 @@ class Client:
             )
         return body
 
-    def subscribe(self, filters: list[bytes], qos: int) -> None:
-        self._packet_id += 1
-        self.socket.sendall(wire.subscribe(self._packet_id, filters, qos, self.version))
+    def subscribe(self, filters: list[bytes], qos: int, where: str = "") -> None:
+        self._packet_id = self._packet_id % 65_535 + 1
+        self.socket.sendall(wire.subscribe(self._packet_id, filters, qos, self.version, where))
         body = self.expect(wire.SUBACK)
         wire.check_suback(body, self._packet_id, len(filters), self.version)
 
@@ -203,11 +217,21 @@ class Publisher(Client):
         self._buffers = buffers
         self._kept = b""
         payload = traffic.payload(number)
-        _, self._layout = wire.publish(traffic.topic(number, 0), payload, self.qos, version)
+        properties = traffic.properties_in_turn
+        _, self._layout = wire.publish(
+            traffic.topic(number, 0), payload, self.qos, version, properties[0]
+        )
         self.packet_bytes = size = self._layout.packet_bytes
-        slots = traffic.topics_each * max(1, SEND_BYTES // size // traffic.topics_each)
+        turn = max(traffic.topics_each, len(properties))  # one of them is 1
+        slots = turn * max(1, SEND_BYTES // size // turn)
         encoded = b"".join(
-            wire.publish(traffic.topic(number, slot), payload, self.qos, version)[0]
+            wire.publish(
+                traffic.topic(number, slot),
+                payload,
+                self.qos,
+                version,
+                properties[slot % len(properties)],
+            )[0]
             for slot in range(slots)
         )
         self._packets = np.frombuffer(bytearray(encoded), np.uint8)
@@ -284,7 +308,14 @@ class Subscriber(Client):
     """Checks every message and acknowledges it."""
 
     def __init__(
-        self, port: int, number: int, traffic: Traffic, run: int, buffers: Buffers
+        self,
+        port: int,
+        number: int,
+        traffic: Traffic,
+        run: int,
+        buffers: Buffers,
+        *,
+        knows_clauses: bool,
     ) -> None:
         version = traffic.subscriber_version
         persistent = traffic.persistent
@@ -305,10 +336,28 @@ class Subscriber(Client):
         ]
         self._topics = np.frombuffer(bytearray(b"".join(topics)), np.uint8)
         self._topic_bytes = len(topics[0])
+        blocks = [wire.properties_block(one, version) for one in traffic.properties_in_turn]
+        self._properties = np.frombuffer(bytearray(b"".join(blocks)), np.uint8)
         self._payload = np.frombuffer(bytearray(traffic.payload(0)), np.uint8)
         self.next_numbers = np.zeros(traffic.publishers, np.int64)
         self._states = np.zeros(PACKET_IDS, np.uint8)
-        self.subscribe(list(traffic.filters), self.qos)
+        self.first_number = 0
+        self._gaps = np.ones(len(blocks), np.int64)
+        if traffic.boxes is None or not knows_clauses:
+            self.subscribe(list(traffic.filters), self.qos)
+            return
+        for clause in traffic.boxes.clauses(number):
+            self.subscribe(list(traffic.filters), self.qos, clause)
+        slots = traffic.boxes.slots(number)
+        if not len(slots):
+            raise LoadError(f"{self.client_id} would get nothing: there are too few boxes")
+        self.first_number = int(slots[0])
+        self._gaps[slots] = np.diff(slots, append=slots[0] + len(blocks))
+
+    @property
+    def next_number(self) -> int:
+        """Of the first publisher: all messages before it have come, as far as they are for us."""
+        return int(self.next_numbers[0])
 
     def read(self) -> int:
         buffers = self._buffers
@@ -323,6 +372,8 @@ class Subscriber(Client):
             self._topic_bytes,
             self._topics_each,
             self._unique_topics,
+            self._properties,
+            self._gaps,
             self._payload,
             self.next_numbers,
             self._states,
@@ -367,7 +418,11 @@ class LockstepPublishers:
         for number in range(len(publishers)):
             payload = traffic.payload(number)
             packet, self._layout = wire.publish(
-                traffic.topic(number, 0), payload, 0, traffic.publisher_version
+                traffic.topic(number, 0),
+                payload,
+                0,
+                traffic.publisher_version,
+                traffic.properties,
             )
             packets.append(packet)
         self._packets = np.frombuffer(bytearray(b"".join(packets)), np.uint8)
@@ -400,8 +455,12 @@ class Load:
         numbers_from: int = 0,
         *,
         publishers_port: int | None = None,
+        knows_clauses: bool = False,
     ) -> None:
-        """Connect all clients, publishers at `publishers_port` if it is given."""
+        """`publishers_port`: they are at another broker of a cluster.
+
+        `knows_clauses`: does the broker understand where-clauses? Otherwise subscribers get all.
+        """
         Load._runs += 1
         run = Load._runs
         self.traffic = traffic
@@ -412,7 +471,10 @@ class Load:
         buffers = Buffers()
         try:
             for number in range(traffic.subscribers):
-                self.subscribers.append(Subscriber(port, number, traffic, run, buffers))
+                subscriber = Subscriber(
+                    port, number, traffic, run, buffers, knows_clauses=knows_clauses
+                )
+                self.subscribers.append(subscriber)
             for number in range(traffic.publishers):
                 self.publishers.append(
                     Publisher(publishers_port or port, number, traffic, run, buffers)
@@ -421,7 +483,7 @@ class Load:
             self.close()
             raise
         for subscriber in self.subscribers:
-            subscriber.next_numbers[:] = numbers_from
+            subscriber.next_numbers[:] = numbers_from + subscriber.first_number
         for publisher in self.publishers:
             publisher.begin_at(numbers_from)
         for client in self.clients:
@@ -507,7 +569,9 @@ class Load:
         return latencies
 
     def _ahead(self) -> int:
-        """Return how many messages the slowest subscriber still has to get."""
+        """Messages that the slowest subscriber has not got yet."""
+        if self.traffic.boxes is not None:
+            return self._published - min([one.next_number for one in self.subscribers])
         return self._published - min([subscriber.received for subscriber in self.subscribers])
 
     def _publish(self) -> bool:
@@ -547,7 +611,7 @@ class Load:
         return messages
 
     def _finished(self) -> bool:
-        if not all(publisher.finished for publisher in self.publishers) or self._ahead():
+        if not all(publisher.finished for publisher in self.publishers) or self._ahead() > 0:
             return False
         return all(
             not subscriber.unsent
@@ -608,14 +672,21 @@ def check_the_checks() -> None:
 
     Called before a benchmark, it also compiles the kernels.
     """
-    traffic = Traffic(topics_each=3)
+    for properties in (b"", SENSOR_PROPERTIES):
+        _check_the_checks(Traffic(topics_each=3, properties=properties))
+
+
+def _check_the_checks(traffic: Traffic) -> None:
+    properties = wire.properties_block(traffic.properties, wire.MQTT_5)
     topics = [traffic.topic(0, number) for number in range(3)]
     payload = traffic.payload(0)
 
     def packet(number: int, topic: bytes | None = None) -> bytes:
         head, tail = payload[: kernels.SEQUENCE_AT], payload[kernels.FILLER_AT :]
         numbered = head + number.to_bytes(8, "little") + tail
-        return wire.publish(topic or topics[number % 3], numbered, 0, wire.MQTT_5)[0]
+        return wire.publish(
+            topic or topics[number % 3], numbered, 0, wire.MQTT_5, traffic.properties
+        )[0]
 
     def fault(*packets: bytes, cut_at: int | None = None) -> int:
         data = np.frombuffer(b"".join(packets), np.uint8)
@@ -631,6 +702,8 @@ def check_the_checks() -> None:
                 len(topics[0]),
                 3,
                 False,
+                np.frombuffer(bytearray(properties), np.uint8),
+                np.ones(1, np.int64),
                 np.frombuffer(bytearray(payload), np.uint8),
                 next_numbers,
                 np.zeros(1, np.uint8),
@@ -646,6 +719,10 @@ def check_the_checks() -> None:
     good = [packet(number) for number in range(4)]
     altered = bytearray(good[1])
     altered[-1] ^= 1
+    if traffic.properties:
+        other = bytearray(good[1])
+        other[other.index(traffic.properties) + len(traffic.properties) - 1] ^= 1
+        assert fault(good[0], bytes(other)) == kernels.WRONG_PROPERTIES
     for cut_at in range(sum(map(len, good))):
         assert fault(*good, cut_at=cut_at) == kernels.FINE
     assert fault(good[0], good[2]) == kernels.WRONG_SEQUENCE
@@ -656,6 +733,6 @@ def check_the_checks() -> None:
     assert fault(good[0], bytes(altered)) == kernels.WRONG_PAYLOAD
     assert fault(good[0], wire.DISCONNECT_PACKET) == kernels.STRAY_PACKET
     assert fault(good[0], b"\x30\x01\x00") == kernels.WRONG_LENGTH
-    assert fault(good[0][:-1].replace(good[0][:2], bytes([0x30, good[0][1] - 1]), 1)) == (
-        kernels.WRONG_LENGTH
-    )
+    shorter = bytearray(good[0][:-1])
+    shorter[1] -= 1  # of a length of one byte, or the lower seven bits of two
+    assert fault(bytes(shorter)) == kernels.WRONG_LENGTH

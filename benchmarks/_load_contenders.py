@@ -24,6 +24,7 @@ from typing import Literal
 
 import _load_wire as wire
 from _load import HOST, Client, LoadError
+from _load_boxes import space_table
 from _ports import reserve
 
 ROOT = Path(__file__).parent.parent
@@ -35,7 +36,7 @@ URGENT = -15
 PROGRAM_FOLDERS = (*os.get_exec_path(), "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
 _PROCESSORS = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
-Purpose = Literal["throughput", "latency", "persistence"]
+Purpose = Literal["throughput", "latency", "persistence", "clauses"]
 Prepare = Callable[[int, Path, Purpose], list[str]]
 """From port, folder and purpose to the command that runs it in the foreground."""
 
@@ -50,6 +51,8 @@ class Contender:
     is_broker: bool = True
     """The relay is not a broker: it passes all data on to every subscriber."""
     only_for: Purpose | None = None
+    knows_clauses: bool = False
+    """Others get all that the subscribers of a scenario with where-clauses choose from."""
 
 
 def find_program(name: str) -> str | None:
@@ -72,6 +75,10 @@ def dovetail(*, default_settings: bool = False) -> Contender:
             )
             place = ["--data", str(folder / "data")]
             place += ["--config", str(configuration)]
+        if purpose == "clauses":
+            configuration = folder / "dovetail.toml"
+            configuration.write_text(space_table())
+            place += ["--config", str(configuration)]
         return [str(program), "up", *place, "--quiet"]
 
     missing = None
@@ -84,7 +91,7 @@ def dovetail(*, default_settings: bool = False) -> Contender:
         missing = "`dovetail up` is not there yet"
     if default_settings:
         return Contender("Dovetail as it comes", prepare, missing, only_for="latency")
-    return Contender("Dovetail", prepare, missing)
+    return Contender("Dovetail", prepare, missing, knows_clauses=True)
 
 
 def mosquitto() -> Contender:

@@ -8,7 +8,7 @@ A payload is publisher (4 bytes), sequence number (8 bytes), both little-endian,
 is the same in all. Arrays are flat, with positions in them: Numba counts references to every view.
 """
 
-# ruff: noqa: C901, PLR0911 (a packet is taken apart in one walk, as kernels are in src/)
+# ruff: noqa: C901, PLR0911, PLR0912 (a packet is taken apart in one walk, as kernels are in src/)
 
 from typing import Any
 
@@ -37,7 +37,7 @@ from a QoS 2 PUBLISH to its PUBREL."""
 FINE, STRAY_PACKET, WRONG_LENGTH, WRONG_PUBLISHER, WRONG_SEQUENCE, WRONG_TOPIC, WRONG_PAYLOAD = (
     range(7)
 )
-WRONG_IDENTIFIER, REFUSED = 7, 8
+WRONG_IDENTIFIER, REFUSED, WRONG_PROPERTIES = 7, 8, 9
 FAULTS = {
     STRAY_PACKET: "a packet that has no place here",
     WRONG_LENGTH: "a packet of the wrong length",
@@ -46,6 +46,7 @@ FAULTS = {
     WRONG_TOPIC: "a message with another topic than it was published to",
     WRONG_PAYLOAD: "a message with an altered payload",
     WRONG_IDENTIFIER: "a packet identifier that is not in this state",
+    WRONG_PROPERTIES: "a message with altered properties",
     REFUSED: "an acknowledgement with a reason code of failure",
 }
 
@@ -188,10 +189,16 @@ def check_message(
     topic_bytes: int,
     topics_each: int,
     unique_topics: bool,
+    properties: Bytes,
+    gaps: npt.NDArray[np.int64],
     payload: Bytes,
     next_numbers: npt.NDArray[np.int64],
 ) -> int:
-    """Return a fault, or FINE; with FINE the publisher's next number has advanced."""
+    """A fault, or FINE: then the publisher's next number has moved on.
+
+    `properties` are those of messages in turn, as many as there are `gaps`: how far it is from each
+    of them to the next message that the subscriber gets.
+    """
     topic = body + 2
     if stop < topic:
         return WRONG_LENGTH
@@ -200,12 +207,19 @@ def check_message(
         return WRONG_TOPIC
     if qos:
         after += 2
+    properties_bytes = 0
     if version == 5:
         if after >= stop:
             return WRONG_LENGTH
-        if data[after] > 127:
-            return WRONG_LENGTH  # there were no properties, so a broker adds few
-        after += 1 + data[after]
+        properties_bytes = properties.size // gaps.size
+        if properties_bytes > 1:
+            after += properties_bytes  # they are compared when the number is known
+            if after > stop:
+                return WRONG_LENGTH
+        elif data[after] > 127:
+            return WRONG_LENGTH  # no properties were sent, so no broker passes many on
+        else:
+            after += 1 + data[after]
     if stop - after != payload.size:
         return WRONG_LENGTH
 
@@ -216,6 +230,11 @@ def check_message(
     if number != next_numbers[publisher]:
         return WRONG_SEQUENCE
 
+    slot = number % gaps.size
+    if version == 5 and properties_bytes > 1:
+        first = after - properties_bytes
+        if not _same(data, first, properties, slot * properties_bytes, properties_bytes):
+            return WRONG_PROPERTIES
     expected = (publisher * topics_each + number % topics_each) * topic_bytes
     if unique_topics:
         put_unique_topic(topics, expected, number)
@@ -223,7 +242,7 @@ def check_message(
         return WRONG_TOPIC
     if not _same(data, after + FILLER_AT, payload, FILLER_AT, payload.size - FILLER_AT):
         return WRONG_PAYLOAD
-    next_numbers[publisher] += 1
+    next_numbers[publisher] += gaps[slot]
     return FINE
 
 
@@ -237,6 +256,8 @@ def take_messages(
     topic_bytes: int,
     topics_each: int,
     unique_topics: bool,
+    properties: Bytes,
+    gaps: npt.NDArray[np.int64],
     payload: Bytes,
     next_numbers: npt.NDArray[np.int64],
     states: Bytes,
@@ -263,6 +284,8 @@ def take_messages(
                 topic_bytes,
                 topics_each,
                 unique_topics,
+                properties,
+                gaps,
                 payload,
                 next_numbers,
             )

@@ -5,6 +5,7 @@ broker would share its mistakes. This module is for the time before and after th
 `_load_kernels` works during it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MQTT_3_1_1 = 4
@@ -59,8 +60,11 @@ def connect(client_id: str, version: int, *, session_expiry_seconds: int = 0) ->
     return _packet(CONNECT << 4, body + _text(client_id.encode()))
 
 
-def subscribe(packet_id: int, filters: list[bytes], qos: int, version: int) -> bytes:
-    body = packet_id.to_bytes(2, "big") + (b"\x00" if version == MQTT_5 else b"")
+def subscribe(
+    packet_id: int, filters: list[bytes], qos: int, version: int, where: str = ""
+) -> bytes:
+    properties = user_properties([(b"where", where.encode())]) if where else b""
+    body = packet_id.to_bytes(2, "big") + properties_block(properties, version)
     body += b"".join(_text(one) + bytes([qos]) for one in filters)
     return _packet(SUBSCRIBE << 4 | 2, body)
 
@@ -76,8 +80,19 @@ class Layout:
     payload_at: int
 
 
-def publish(topic: bytes, payload: bytes, qos: int, version: int) -> tuple[bytes, Layout]:
-    head = _text(topic) + (b"\x00\x00" if qos else b"") + (b"\x00" if version == MQTT_5 else b"")
+def user_properties(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
+    return b"".join(bytes([_USER_PROPERTY]) + _text(name) + _text(value) for name, value in pairs)
+
+
+def properties_block(properties: bytes, version: int) -> bytes:
+    """Properties as they stand in a packet, behind their length."""
+    return variable_length(len(properties)) + properties if version == MQTT_5 else b""
+
+
+def publish(
+    topic: bytes, payload: bytes, qos: int, version: int, properties: bytes = b""
+) -> tuple[bytes, Layout]:
+    head = _text(topic) + (b"\x00\x00" if qos else b"") + properties_block(properties, version)
     packet = _packet(PUBLISH << 4 | qos << 1, head + payload)
     topic_at = len(packet) - len(payload) - len(head) + 2
     return packet, Layout(

@@ -19,6 +19,7 @@ import numpy as np
 
 import _load_wire as wire
 from _load import (
+    SENSOR_PROPERTIES,
     Client,
     Load,
     LoadError,
@@ -27,6 +28,7 @@ from _load import (
     connect_and_leave,
     hold_subscriptions,
 )
+from _load_boxes import Boxes
 from _load_contenders import (
     Contender,
     Purpose,
@@ -46,8 +48,8 @@ CONNECTIONS = 2_000
 HELD_FILTERS, HOLDERS = 100_000, 10
 
 Sample = dict[str, float]
-"""The figures of one turn of one contender, by name."""
-RATE, CPU = "messages/s", "CPU s/million"
+"""What one turn of one contender measured, by the name of the figure."""
+RATE, CPU = "messages/s", "CPU µs each"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Scenario:
     """The limit of our figure / Mosquitto's, for each figure in `judged`. Without a limit the ratio
     is only shown."""
     at_most: float | None = None
+    cpu_at_most: float | None = None
+    """The same of the broker's processor time, which hardly depends on what else runs."""
     judged: tuple[str, ...] = (RATE,)
     measure: Callable[["Scenario", Server, float], Sample] | None = None
     """From seconds to a sample; by default the throughput in messages a second."""
@@ -72,7 +76,8 @@ class Scenario:
 
 def throughput(scenario: Scenario, server: Server, seconds: float) -> Sample:
     traffic = scenario.traffic.at_version(server.contender.version_max)
-    with Load(server.port, traffic, server.next_number) as load:
+    knows_clauses = server.contender.knows_clauses
+    with Load(server.port, traffic, server.next_number, knows_clauses=knows_clauses) as load:
         load.run(min(WARM_UP_SECONDS, seconds))
         cpu = server.cpu_seconds()
         run = load.run(seconds)
@@ -110,6 +115,7 @@ SCENARIOS = [
         "QoS 0, one publisher with 100 topics in turn, one subscriber to bench/#",
         Traffic(topics_each=100, filters=EVERYTHING),
         at_least=4,
+        cpu_at_most=0.25,
     ),
     Scenario(
         "100-filters",
@@ -134,6 +140,7 @@ SCENARIOS = [
         "QoS 1 on both sides, 100 in flight, one publisher, one subscriber",
         Traffic(qos=1),
         at_least=1.5,
+        cpu_at_most=1 / 6,
         slices=4,
     ),
     Scenario(
@@ -142,6 +149,58 @@ SCENARIOS = [
         Traffic(qos=2),
         at_least=1.5,
         slices=4,
+    ),
+    Scenario(
+        "properties",
+        "MQTT 5, four user properties, QoS 0, one publisher, one subscriber",
+        Traffic(properties=SENSOR_PROPERTIES),
+        cpu_at_most=0.25,
+    ),
+    Scenario(
+        "properties-qos-1",
+        "MQTT 5, four user properties, QoS 1 on both sides, 100 in flight",
+        Traffic(properties=SENSOR_PROPERTIES, qos=1),
+        cpu_at_most=0.25,
+        slices=4,
+    ),
+    Scenario(
+        "properties-fan-out",
+        "MQTT 5, four user properties, QoS 0, one publisher, 40 subscribers: deliveries",
+        Traffic(properties=SENSOR_PROPERTIES, subscribers=40, window_bytes=100 << 10),
+    ),
+    Scenario(
+        "clause",
+        "Four user properties, QoS 0, one subscriber with one where-clause (others: without)",
+        Traffic(boxes=Boxes(1, 1), filters=EVERYTHING),
+        cpu_at_most=1,
+        purpose="clauses",
+        for_relay=False,
+    ),
+    Scenario(
+        "boxes",
+        "QoS 0, one subscriber with BlueDove's 40,000 boxes (others: without clauses)",
+        Traffic(boxes=Boxes(40_000, 1), filters=EVERYTHING),
+        cpu_at_most=1,
+        purpose="clauses",
+        for_relay=False,
+    ),
+    Scenario(
+        "boxes-qos-1",
+        "The same at QoS 1, 100 in flight",
+        Traffic(boxes=Boxes(40_000, 1), filters=EVERYTHING, qos=1),
+        cpu_at_most=1,
+        purpose="clauses",
+        for_relay=False,
+        slices=4,
+    ),
+    Scenario(
+        "boxes-fan-out",
+        "QoS 0, BlueDove's 40,000 boxes dealt out to 40 subscribers: deliveries",
+        Traffic(
+            boxes=Boxes(40_000, 40), filters=EVERYTHING, subscribers=40, window_bytes=100 << 10
+        ),
+        purpose="clauses",
+        for_relay=False,
     ),
     Scenario(
         "latency",
@@ -298,13 +357,18 @@ class Comparison:
                 values = [sample[figure] for sample in samples]
                 row.append(number(statistics.median(values)))
                 if figure in scenario.judged:
-                    against = self.against_peer(name, figure)
                     row.append(f"{number(min(values))} - {number(max(values))}")
+                if figure in (*scenario.judged, CPU):
+                    against = self.against_peer(name, figure)
                     row.append("-" if against is None else f"{against:.2f}")
             rows.append(row)
         head = ["contender"]
         for figure in figures:
-            head += [figure, "range", f"/ {PEER}"] if figure in scenario.judged else [figure]
+            head.append(figure)
+            if figure in scenario.judged:
+                head.append("range")
+            if figure in (*scenario.judged, CPU):
+                head.append(f"/ {PEER}")
         turns = self.rounds * scenario.slices
         table(f"{scenario.name}: {scenario.title}; medians of {turns} turns", head, rows)
         for name in self._as_fast_as_generator():
@@ -326,19 +390,19 @@ class Comparison:
     def judge(self) -> None:
         scenario = self.scenario
         limit = scenario.at_least if scenario.at_most is None else scenario.at_most
-        if limit is None:
+        if limit is not None:
+            for figure in scenario.judged:
+                self._judge(figure, limit, at_most=scenario.at_most is not None)
+        if scenario.cpu_at_most is not None:
+            self._judge(CPU, scenario.cpu_at_most, at_most=True)
+
+    def _judge(self, figure: str, limit: float, *, at_most: bool) -> None:
+        name = self.scenario.name
+        against = self.against_peer(OURS, figure)
+        if against is None:
+            print(f"no verdict on {name}: it needs {OURS} and {PEER} in the same run")
             return
-        for figure in scenario.judged:
-            against = self.against_peer(OURS, figure)
-            if against is None:
-                print(f"no verdict on {scenario.name}: it needs {OURS} and {PEER} in the same run")
-                return
-            verdict(
-                f"{scenario.name}: {figure}, {OURS} / {PEER}",
-                against,
-                limit,
-                at_most=scenario.at_most is not None,
-            )
+        verdict(f"{name}: {figure}, {OURS} / {PEER}", against, limit, at_most=at_most)
 
 
 def number(value: float) -> str:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail import codec
+from dovetail.attributes.space import Dimension, Space
 from dovetail.broker import client_link
-from dovetail.broker.dispatch import packets_of
 from dovetail.codec import forwardable_properties, scanner
 from dovetail.codec.limits import RUNS_PER_PIECE
 from dovetail.codec.packets import (
@@ -39,10 +39,27 @@ TOPICS = ("a", "a/b", "a/b/c", "b", "$d/x", "x" * 100)
 
 topics = st.sampled_from([topic.encode() for topic in TOPICS])
 payloads = st.binary(max_size=6) | st.sampled_from([bytes(100), bytes(300)])
-properties = st.sampled_from([b"", b"", forwardable_properties(content_type="text")])
+properties = st.sampled_from(
+    [
+        b"",
+        b"",
+        forwardable_properties(content_type="text"),
+        forwardable_properties(user=(("speed", "12"), ("note", "é"))),
+        forwardable_properties(user=(("speed", "99"),)),
+        forwardable_properties(user=(("speed", "+19.50"), ("other", "1"))),
+        forwardable_properties(user=(("speed", "0"), ("speed", " 2e1 "))),
+        forwardable_properties(user=(("speed", "fast"),)),
+    ]
+)
 packet_ids = st.integers(1, 4)
 
-plain_packets = st.builds(Publish, topics, payloads)
+plain_packets = st.one_of(
+    st.builds(Publish, topics, payloads),
+    st.builds(Publish, topics, payloads, properties=properties),
+    st.builds(
+        Publish, topics, payloads, st.just(1), packet_id=st.integers(1, 500), properties=properties
+    ),
+)
 other_packets: st.SearchStrategy[Packet] = st.one_of(
     st.builds(Publish, topics, payloads, st.just(0), st.booleans(), properties=properties),
     st.builds(
@@ -118,17 +135,32 @@ RECEIVERS = (
     Receiver("member 2", MQTT_3_1_1, {}, lambda client: client.subscribe("$share/h/#", qos=2)),
     Receiver("qos", MQTT_5, {"receive_max": 65_535}, lambda client: client.subscribe("#", qos=2)),
     Receiver("kept", MQTT_3_1_1, dict(PERSISTENT), lambda client: client.subscribe("a/#", qos=2)),
+    Receiver("slow", MQTT_5, {}, lambda client: client.subscribe("a/#", where="speed < 20", qos=1)),
+    Receiver("fast", MQTT_5, {}, lambda client: client.subscribe(
+        "#", where='speed >= 20 or note = "é"', qos=2
+    )),
+    Receiver("both", MQTT_5, {}, lambda client: (
+        client.subscribe("a", where="speed < 50", qos=1),
+        client.subscribe("a", where="speed > 10"),
+        client.subscribe("b", where="speed < 50", identifier=3),
+    )),
+    Receiver("all by clauses", MQTT_5, {}, lambda client: (
+        client.subscribe("a/#", where="speed < 1e9"), client.subscribe("a/b/#", where="speed > 0")
+    )),
     Receiver("as published", MQTT_5, {}, lambda client: client.subscribe(
         "+", retain_as_published=True
     )),
 )  # fmt: skip
 
 
+SPACE = Space("s", "#", (Dimension("speed", 0, 100),), frozenset({"note"}))
+
+
 class DispatchWorld:
     """A broker with all kinds of receivers, and the client whose bytes are tried."""
 
     def __init__(self, version: int, receivers: int, *, rules: tuple[AccessRule, ...]) -> None:
-        self.world = World(rules=rules)
+        self.world = World(rules=rules, spaces=[SPACE])
         self.receivers: dict[str, Client] = {}
         for bit, receiver in enumerate(RECEIVERS):
             if receivers >> bit & 1:
@@ -241,6 +273,55 @@ def test_however_the_bytes_come_everybody_receives_the_same(
     run(version, receivers, packets, cuts, rules, scan_bytes_min=1, runs_max=3)
 
 
+LIGHT = sum(
+    1 << bit
+    for bit, receiver in enumerate(RECEIVERS)
+    if receiver.name in {"plain 5", "plain 3.1.1", "qos", "slow", "fast", "all by clauses"}
+)
+"""Receivers whose publications can be passed on in runs."""
+
+
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
+@settings(max_examples=60)
+@given(
+    packets=st.lists(plain_packets, max_size=25),
+    receivers=st.integers(0, every_receiver),
+    cuts=st.lists(st.integers(0, 1 << 16), max_size=3),
+)
+def test_runs_reach_the_same_receivers(
+    version: int, packets: list[Publish], receivers: int, cuts: list[int]
+) -> None:
+    encoded = [codec.encode(version, packet) for packet in packets]
+    run(version, receivers & LIGHT, encoded, cuts, scan_bytes_min=1)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_run_is_matched_and_written_at_once(qos: int) -> None:
+    world = World(spaces=[SPACE])
+    slow, fast = world.client("slow"), world.client("fast", version=MQTT_3_1_1)
+    slow.subscribe("a", where="speed < 20", qos=1)
+    fast.subscribe("a?speed>=20")
+    sender = world.client("sender")
+    sent = [
+        codec.encode_publish(
+            MQTT_5,
+            b"a",
+            b"%d" % number,
+            qos,
+            packet_id=number + 1 if qos else 0,
+            properties=forwardable_properties(user=(("speed", str(speed)),)),
+        )
+        for number, speed in enumerate([10, 30, 19.5, 20, -1, 99, 12])
+    ]
+    sender.send_bytes(b"".join(sent) * 20)
+    for client, expected in ((slow, [b"0", b"2", b"4", b"6"]), (fast, [b"1", b"3", b"5"])):
+        assert client.link is not None
+        assert len(client.link.outgoing) == 1
+        assert [message.payload for message in client.messages()] == expected * 20
+    assert sender.link is not None
+    assert len(sender.link.outgoing) == qos
+
+
 @pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 def test_a_large_buffer_of_everything(version: int) -> None:
     packets = [
@@ -347,9 +428,3 @@ def test_a_closed_connection_passes_nothing_on() -> None:
     sender.disconnect()
     sender.publish("a", b"too late")
     assert receiver.take() == []
-
-
-@given(st.lists(st.tuples(topics, payloads)), st.sampled_from([MQTT_3_1_1, MQTT_5]))
-def test_packets_of(messages: list[tuple[bytes, bytes]], version: int) -> None:
-    data = b"".join(codec.encode_publish(version, *message) for message in messages)
-    assert packets_of(data, version) == messages

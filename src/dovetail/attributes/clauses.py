@@ -132,6 +132,10 @@ class ClauseSet(Generic[Entry]):
         self.update_index()
         return None if self._index is None else self._index.match_one(point.values)
 
+    def boxes_one_by_one(self) -> list[tuple[Entry, Box]]:
+        """Return all boxes with their entries."""
+        return [(entry, box) for entry, clause in self._clauses.items() for box in clause.boxes]
+
     def _entries(self, slots: Iterable[int], point: Point) -> Iterator[Entry]:
         """Yield the entry of each box whose texts the point has."""
         at, texts = self._entry_of_slot, self._texts

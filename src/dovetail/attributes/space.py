@@ -18,6 +18,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from dovetail.attributes.conjunctions import Conjunction
 from dovetail.attributes.scheme import DEFAULT_SHARING, SpaceSharing
@@ -148,6 +150,13 @@ class Space:
     @cached_property
     def _indexes(self) -> Mapping[str, int]:
         return {dimension.name: index for index, dimension in enumerate(self.dimensions)}
+
+    @cached_property
+    def names_column(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """The names of dimensions and, behind them, of texts as bytes; and where each ends."""
+        names = [name.encode() for name in (*self._indexes, *sorted(self.texts))]
+        ends = np.cumsum([len(name) for name in names])
+        return np.frombuffer(b"".join(names), np.uint8), ends
 
     def _knows(self, name: str) -> bool:
         return name in self._indexes or name in self.texts

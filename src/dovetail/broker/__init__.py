@@ -26,6 +26,7 @@ Clients and sessions:
     subscribe.py          SUBSCRIBE and UNSUBSCRIBE
     subscription.py       a filter with its options
     outgoing_message.py   a message on its way to a session
+    outgoing_run.py       a run of QoS 1 messages on its way to a persistent session
     message_expiry.py     messages that expire in queues
     retained.py           the retained message of each topic
     retained_delivery.py  retained messages for a new subscription
@@ -59,5 +60,5 @@ Packages:
     net/                  listeners, sockets, TLS, WebSocket
     store/                the rows on disk
     peering/              other brokers
-    kernels/              compiled: finds the owners of boxes (owners.py)
+    kernels/              compiled: points of a run, owners of boxes
 """

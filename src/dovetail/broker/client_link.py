@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dovetail import codec
 from dovetail.broker.intake import Intake
 from dovetail.broker.limits import (
+    ACKNOWLEDGEMENTS_PER_EFFORT,
     CHECKED_RUNS_PER_PIECE,
     EARLY_BYTES_MAX,
     EFFORT_PER_PIECE,
@@ -45,6 +46,7 @@ from dovetail.codec.packets import (
     SubscriptionAck,
     Unsubscribe,
 )
+from dovetail.codec.run import Run, borders_of, packet_ids_of
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.slices import Work, run_slice
 
@@ -132,7 +134,8 @@ class ClientLink(Intake):
         if count * route.singles > RECEIVERS_PER_PIECE:
             return False
         self.seen_at = self._shared.now
-        self._dispatch.forward(route, data, self.version, count, self.session)
+        run = Run(data, self.version, kernels.QOS_0, count, 0)
+        self._dispatch.forward(route, run, self.session)
         return True
 
     def _take(self, data: bytes) -> None:
@@ -239,7 +242,7 @@ class ClientLink(Intake):
             routes = self._router.routes
             unknown = [
                 topic
-                for _, body, _, _, topic_end in runs
+                for _, body, _, _, topic_end, _, _ in runs
                 if topic_end and (topic := data[body + 2 : topic_end]) not in routes
             ]
             if unknown:
@@ -268,57 +271,87 @@ class ClientLink(Intake):
 
         Return the position behind the last packet taken.
         """
-        forward = self._forward
         router = self._router
         route = None
-        first = last = packets = 0
+        first = last = packets = joined_kind = has_properties = 0
         self._spent = 0
-        for start, body, end, count, topic_end in runs:
+        for start, body, end, count, topic_end, kind, properties in runs:
             found = router.routes.get(data[body + 2 : topic_end]) if topic_end else None
-            if found is not None and found is route and packets < RUN_PACKETS_MAX:
+            if (
+                found is not None
+                and found is route
+                and kind == joined_kind
+                and packets < RUN_PACKETS_MAX
+            ):
                 last = end
                 packets += count
+                has_properties |= properties
                 continue
             if route is not None:
-                forward(route, data[first:last], packets)
+                run = Run(data[first:last], self.version, joined_kind, packets, has_properties)
+                taken = first + self._take_run(route, run)
                 route = None
-                if self._work is not None or self._spent >= EFFORT_PER_PIECE:
-                    return last
+                if taken < last or self._has_to_stop:
+                    return taken
             if not topic_end:
-                self._take_packet(data, start, body, end)
-                if (
-                    self._work is not None
-                    or self.state is not LinkState.CONNECTED
-                    or self._spent >= EFFORT_PER_PIECE
-                ):
+                self._take_others(data, start, body, end, kind)
+                if self._has_to_stop:
                     return end
                 continue
             route = found or router.look_up(data[body + 2 : topic_end])
             if route is None:
-                self._begin(self._search(data[body + 2 : topic_end], data[start:end], count))
-                if self._work is not None:
-                    return end
+                run = Run(data[start:end], self.version, kind, count, properties)
+                taken = start + self._search_for(data[body + 2 : topic_end], run)
+                if taken < end or self._has_to_stop:
+                    return taken
+                continue
             first, last, packets = start, end, count
+            joined_kind, has_properties = kind, properties
         if route is not None:
-            forward(route, data[first:last], packets)
+            run = Run(data[first:last], self.version, joined_kind, packets, has_properties)
+            return first + self._take_run(route, run)
         return runs[-1][2] if runs else 0
 
-    def _forward(self, route: Route, data: bytes, packets: int) -> None:
-        """Pass on plain packets that share a route."""
-        session = self.session
-        assert session is not None
-        dispatch = self._dispatch
-        if packets * route.singles > RECEIVERS_PER_PIECE:
-            self._begin(dispatch.forward_each(route, data, self.version, packets, session))
-        else:
-            self._spent += dispatch.forward(route, data, self.version, packets, session)
+    @property
+    def _has_to_stop(self) -> bool:
+        """Does the rest of the read have to wait for its turn?"""
+        return (
+            self._work is not None
+            or self.state is not LinkState.CONNECTED
+            or self._spent >= EFFORT_PER_PIECE
+        )
 
-    def _search(self, topic: bytes, data: bytes, packets: int) -> Work:
-        """Find in pieces the route that takes long to find, then pass on the packets."""
+    def _take_run(self, route: Route, run: Run) -> int:
+        """Pass on a run. Return how many bytes of it are taken."""
         session = self.session
         assert session is not None
+        if run.qos:
+            return len(run.data) if self._pass_on_run(route, run) else self._take_each(run)
+        dispatch = self._dispatch
+        if run.packets * route.singles > RECEIVERS_PER_PIECE:
+            self._begin(dispatch.forward_each(route, run, session))
+        else:
+            self._spent += dispatch.forward(route, run, session)
+        return len(run.data)
+
+    def _take_each(self, run: Run) -> int:
+        """Take the packets of a run one by one. Return how many bytes of it are taken."""
+        for start, body, end in borders_of(run.data):
+            self._take_packet(run.data, start, body, end)
+            if self._has_to_stop:
+                return end
+        return len(run.data)
+
+    def _search_for(self, topic: bytes, run: Run) -> int:
+        """Find in pieces the route that takes long to find, then pass on the run."""
+        if run.qos:
+            return self._take_each(run)
+        self._begin(self._search(topic, run))
+        return len(run.data)
+
+    def _search(self, topic: bytes, run: Run) -> Work:
         route = yield from self._router.search(topic)
-        self._forward(route, data, packets)
+        self._take_run(route, run)
         work, self._work = self._work, None
         if work is not None:
             yield from work
@@ -326,35 +359,41 @@ class ClientLink(Intake):
     def _take_checked_runs(self, data: bytes, runs: list[list[int]]) -> int:
         """Take runs like `_take_runs`, for a client that may not publish to every topic."""
         self._spent = end = 0
-        for start, body, end, count, topic_end in runs[:CHECKED_RUNS_PER_PIECE]:
-            self._take_checked_run(data, start, body, end, count, topic_end)
-            if (
-                self._work is not None
-                or self.state is not LinkState.CONNECTED
-                or self._spent >= EFFORT_PER_PIECE
-            ):
+        for start, body, end, count, topic_end, kind, properties in runs[:CHECKED_RUNS_PER_PIECE]:
+            if topic_end:
+                run = Run(data[start:end], self.version, kind, count, properties)
+                taken = start + self._take_checked_run(data[body + 2 : topic_end], run)
+                if taken < end:
+                    return taken
+            else:
+                self._take_others(data, start, body, end, kind)
+            if self._has_to_stop:
                 return end
         return end
 
-    def _take_checked_run(
-        self, data: bytes, start: int, body: int, end: int, count: int, topic_end: int
-    ) -> None:
+    def _take_checked_run(self, topic: bytes, run: Run) -> int:
         """Pass on a run if the client may publish to its topic, else drop it."""
-        if not topic_end:
+        if run.qos:
+            return self._take_each(run)
+        route = self._router.look_up(topic)  # checks the topic name
+        if not self._may_publish(topic):
+            counters = self._shared.counters
+            counters.packets_received += run.packets
+            counters.publishes_received += run.packets
+            counters.publishes_dropped += run.packets
+            return len(run.data)
+        return self._search_for(topic, run) if route is None else self._take_run(route, run)
+
+    def _take_others(self, data: bytes, start: int, body: int, end: int, kind: int) -> None:
+        """Take a run that is no publications: one packet, or PUBACKs."""
+        if kind == kernels.SINGLE:
             self._take_packet(data, start, body, end)
             return
-        topic = data[body + 2 : topic_end]
-        counters = self._shared.counters
-        route = self._router.look_up(topic)
-        if self._may_publish(topic):
-            if route is None:
-                self._begin(self._search(topic, data[start:end], count))
-            else:
-                self._forward(route, data[start:end], count)
-        else:
-            counters.packets_received += count
-            counters.publishes_received += count
-            counters.publishes_dropped += count
+        ids = packet_ids_of(data[start:end])
+        self._shared.counters.packets_received += len(ids)
+        self._spent += len(ids) // ACKNOWLEDGEMENTS_PER_EFFORT
+        assert self.session is not None
+        self.session.handle_pubacks(ids, self._shared.now)
 
     def _take_packet(self, data: bytes, at: int, body: int, end: int) -> None:
         first = data[at]

@@ -6,15 +6,19 @@ delivery per session. Single subscriptions are read only where one of them has a
 identifier or compares a text.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dovetail.attributes.box_index import BoxIndex, Slots
-from dovetail.attributes.clauses import ClauseSet
+from dovetail.attributes.clauses import Clause, ClauseSet
+from dovetail.attributes.kernels.matching import match_few
 from dovetail.attributes.space import Box, Point, Space
-from dovetail.broker.kernels.owners import MARKS, NO_LOCAL, collect
+from dovetail.broker.kernels.owners import MARKS, NO_LOCAL, collect, collect_rows
 from dovetail.broker.limits import RECEIVERS_PER_PIECE
+from dovetail.broker.publication_point import RunPoints
 from dovetail.broker.session import Session
 from dovetail.broker.subscription import Subscription
 
@@ -105,11 +109,32 @@ def by_session(subscriptions: Iterable[Subscription]) -> dict[Session, list[Subs
     return found
 
 
+class Share(NamedTuple):
+    """The publications of a run that one session gets, and their QoS."""
+
+    session: Session
+    qos: int
+    rows: Slots | None
+    """None: all of them."""
+
+
+class _Columns(NamedTuple):
+    """Boxes and their owners, as kernels read them."""
+
+    owners: npt.NDArray[np.int32]
+    marks: npt.NDArray[np.uint8]
+    seen: npt.NDArray[np.uint16]
+    counts: npt.NDArray[np.int32]
+    sessions: list[Session]
+    client_ids: Container[str]
+
+
 class SubscriptionClauses(ClauseSet[Subscription]):
     """Clauses on one filter, of subscriptions without a group."""
 
     def __init__(self, topic_filter: str, space: Space) -> None:
         super().__init__(topic_filter, space)
+        self._few: tuple[_Columns, npt.NDArray[np.float64]] | None = None
         # Of each slot of the index:
         self._owners = np.zeros(0, np.int32)
         self._marks = np.zeros(0, np.uint8)
@@ -117,6 +142,7 @@ class SubscriptionClauses(ClauseSet[Subscription]):
         self._sessions: list[Session] = []
         self._boxes_of: list[int] = []
         self._seen = np.zeros(_OWNERS_MIN, np.uint16)
+        self._counts = np.zeros(_OWNERS_MIN, np.int32)
         self._owner_of: dict[Session, int] = {}
         self._owner_named: dict[str, int] = {}
         self._free_owners: list[int] = []
@@ -124,8 +150,77 @@ class SubscriptionClauses(ClauseSet[Subscription]):
 
     def options_changed(self, subscription: Subscription) -> None:
         """Note the new options or identifier of a subscription in this set."""
+        self._few = None
         for slot in self._slots.get(subscription, ()):
             self._marks[slot] = _marks_of(subscription, has_texts=slot in self._texts)
+
+    def add(self, entry: Subscription, clause: Clause) -> None:
+        self._few = None
+        super().add(entry, clause)
+
+    def remove(self, entry: Subscription) -> None:
+        self._few = None
+        super().remove(entry)
+
+    def shares(self, points: RunPoints, client_id: str, qos: int) -> list[Share] | None:
+        """Return what each session gets of a run that `client_id` published at this QoS.
+
+        Return None if its publications have to be looked at one by one.
+        """
+        values = points.values
+        columns, offsets, slots = self._search_run(values)
+        refused = _ONE_BY_ONE
+        if client_id in columns.client_ids:
+            refused |= NO_LOCAL
+        pairs, rows = np.empty((2, len(slots)), np.int64)
+        found = np.empty((min(len(slots), len(columns.sessions)), 3), np.int64)
+        count = collect_rows(
+            offsets, slots, columns.owners, columns.marks, points.known, refused, qos,
+            columns.seen, columns.counts, pairs, found.reshape(-1), rows,
+        )  # fmt: skip
+        if count < 0:
+            return None
+        shares = []
+        first = 0
+        for owner, qos_of_owner, end in found[:count].tolist():
+            session = columns.sessions[owner]
+            if not session.has_ended:
+                are_all = end - first == len(values)
+                shares.append(Share(session, qos_of_owner, None if are_all else rows[first:end]))
+            first = end
+        return shares
+
+    def _search_run(self, values: npt.NDArray[np.float64]) -> tuple[_Columns, Slots, Slots]:
+        """Return columns, and the boxes of each publication like `BoxIndex.match`."""
+        self.update_index()
+        if self._index is not None:
+            columns = _Columns(
+                self._owners, self._marks, self._seen, self._counts, self._sessions,
+                self._owner_named,
+            )  # fmt: skip
+            return columns, *self._index.match(values)
+        if self._few is None:
+            self._few = self._make_few()
+        columns, edges = self._few
+        offsets = np.zeros(len(values) + 1, np.int64)
+        slots = np.empty(len(values) * len(columns.owners), np.int64)
+        match_few(edges, values.reshape(-1), values.shape[1], offsets, slots)
+        return columns, offsets, slots[: offsets[-1]]
+
+    def _make_few(self) -> tuple[_Columns, npt.NDArray[np.float64]]:
+        boxes = self.boxes_one_by_one()
+        owner_of: dict[Session, int] = {}
+        for subscription, _ in boxes:
+            owner_of.setdefault(subscription.session, len(owner_of))
+        columns = _Columns(
+            np.array([owner_of[one.session] for one, _ in boxes], np.int32),
+            np.array([_marks_of(one, has_texts=bool(box.texts)) for one, box in boxes], np.uint8),
+            np.zeros(len(owner_of), np.uint16),
+            np.zeros(len(owner_of), np.int32),
+            list(owner_of),
+            {session.client_id for session in owner_of},
+        )
+        return columns, np.array([(*box.lows, *box.highs) for _, box in boxes]).reshape(-1)
 
     def deliveries(self, point: Point, client_id: str) -> Iterator[Delivery]:
         """Yield one delivery per session whose clauses hold. `client_id` published the point."""
@@ -192,6 +287,7 @@ class SubscriptionClauses(ClauseSet[Subscription]):
                 self._boxes_of.append(0)
                 if owner == len(self._seen):
                     self._seen = np.zeros(2 * owner, np.uint16)
+                    self._counts = np.zeros(2 * owner, np.int32)
             self._owner_of[session] = owner
             self._owner_named[session.client_id] = owner
         self._boxes_of[owner] += 1

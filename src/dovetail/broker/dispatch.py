@@ -14,23 +14,23 @@ A publication reaches all its receivers in one step, however many there are. Bet
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dovetail.attributes.space import Point
-from dovetail.broker.delivery import Delivery
-from dovetail.broker.limits import RECEIVERS_PER_PIECE
+from dovetail.broker.delivery import Delivery, Share
+from dovetail.broker.limits import RECEIVERS_PER_PIECE, RUN_DELIVERIES_PER_EFFORT
 from dovetail.broker.outgoing_message import OutgoingMessage
+from dovetail.broker.outgoing_run import OutgoingRun, StoredRun
 from dovetail.broker.peering.tickets import Ticket
-from dovetail.broker.publication_point import point_of
+from dovetail.broker.publication_point import RunPoints, point_of, points_of
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.route import Group, GroupKey, Route
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
 from dovetail.broker.shared_state import GROUP_SOURCE, SharedState
-from dovetail.codec.kernels.scan import transcode
-from dovetail.codec.packets import MQTT_5
+from dovetail.codec.run import Flags, Published, Run, packets_of, rewritten, rewritten_rows
 from dovetail.errors import ClientError
 from dovetail.messages import Message
 from dovetail.slices import Work
@@ -51,6 +51,16 @@ MatchingBrokers = frozenset[str] | None
 
 OutgoingMessages = list[tuple[Session, OutgoingMessage]]
 """The QoS 1 and 2 deliveries that a publication began."""
+
+
+class Passed(NamedTuple):
+    """What became of a run that was passed on."""
+
+    deliveries: int
+    matched: Flags
+    """Which of its publications have a subscriber."""
+    stored: list[tuple[Session, OutgoingRun]]
+    """What persistent sessions got of it, which has to be on disk before it is acknowledged."""
 
 
 class Dispatch:
@@ -78,63 +88,55 @@ class Dispatch:
 
     # Plain packets, as they came ----------------------------------------------------------------
 
-    def forward(
-        self,
-        route: Route,
-        data: bytes,
-        version: int,
-        count: int,
-        origin: Session | None,
-        client_id: str = "",
-    ) -> int:
-        """Send plain packets (QoS 0, no properties, no retain flag) along this route.
+    def forward(self, route: Route, run: Run, origin: Session | None, client_id: str = "") -> int:
+        """Send a run at QoS 0 along this route.
 
-        Without an `origin` they come from another broker, where the client published them, and go
+        Without an `origin` it comes from another broker, where the client published it, and goes
         to local receivers only. Return how many packets were handled one by one.
         """
+        has_attributes = route.space is not None and run.has_properties
         if origin is not None:
-            if self._accept_packets(route, data, version, count, origin):
-                return count
+            if has_attributes:
+                passed = self.pass_on_run(route, run, origin)
+                if passed is not None:
+                    return passed.deliveries // RUN_DELIVERIES_PER_EFFORT
+            if has_attributes or self._accept_packets(route, run, origin):
+                self._publish_each(run, origin)
+                return run.packets
             if route.is_special and route.needs_each_packet(origin.client_id):
-                self._publish_packets(route, data, version, origin.client_id)
-                return count
-        elif route.is_special and (route.reads_payload or client_id in route.own):
-            for topic, payload in packets_of(data, version):
-                self._deliver_here(route, Message(topic, payload, origin=client_id), [], ())
-            return count
-        is_each = self._send_packets(route.deliveries, data, version, count)
-        return count if is_each or route.archived else 0
+                self._publish_packets(route, run, origin.client_id)
+                return run.packets
+        elif has_attributes or (
+            route.is_special and (route.reads_payload or client_id in route.own)
+        ):
+            for part in packets_of(run):
+                self._deliver_here(route, message_of(part, client_id), [], ())
+            return run.packets
+        is_each = self._send_packets(route.deliveries, run)
+        return run.packets if is_each or route.archived else 0
 
-    def _accept_packets(
-        self, route: Route, data: bytes, version: int, count: int, origin: Session
-    ) -> bool:
+    def _accept_packets(self, route: Route, run: Run, origin: Session) -> bool:
         """Count, archive and forward a client's packets.
 
-        Return True if the local receivers have them already.
+        Return True, with nothing done, if each has to be published by itself.
         """
-        counters = self._counters
-        counters.packets_received += count
-        counters.publishes_received += count
-        counters.publish_bytes_received += len(data)
         if route.space is not None and (
             (route.streamed and route.reads_payload) or self._may_wait(route, origin.client_id)
         ):
-            for topic, payload in packets_of(data, version):
-                self.publish(Message(topic, payload, origin=origin.client_id))
             return True
+        self._count_received(run)
         if route.archived:
-            self._archive_plain(data, version)
+            self._archive_run(run)
         goes_each = route.pools or route.reads_payload
         if route.peers and not goes_each and self.forwarder is not None:
-            self.forwarder.forward(route.peers, data, version, count, origin.client_id)
+            self.forwarder.forward(route.peers, run, origin.client_id)
         return False
 
-    def _send_packets(  # noqa: C901
-        self, deliveries: Iterable[Delivery], data: bytes, version: int, count: int
-    ) -> bool:
+    def _send_packets(self, deliveries: Iterable[Delivery], run: Run) -> bool:  # noqa: C901
         """Send packets to local receivers. Return True if some needed each packet by itself."""
         counters = self._counters
         backlog_bytes_max = self._backlog_bytes_max
+        data, version, _, count, _ = run
         size = len(data)
         sent = 0
         other_data: bytes | None = None
@@ -157,14 +159,14 @@ class Dispatch:
                 link.send(data)
             else:
                 if other_data is None:
-                    other_data = transcoded(data, version)
+                    other_data = rewritten(run, link.version, 0)
                 link.send(other_data)
         counters.publishes_sent += count * sent
         counters.packets_sent += (count - 1) * sent  # the shell counts pieces
         counters.publish_bytes_sent += size * sent
         if each is not None:
-            for topic, payload in packets_of(data, version):
-                message = Message(topic, payload)
+            for part in packets_of(run):
+                message = message_of(part)
                 for delivery in each:
                     self.deliver(delivery, message, False, [])
         return each is not None
@@ -216,27 +218,33 @@ class Dispatch:
         counters.publish_bytes_sent += size * len(deliveries)
         return True
 
-    def forward_each(
-        self, route: Route, data: bytes, version: int, count: int, origin: Session
-    ) -> Work:
+    def forward_each(self, route: Route, run: Run, origin: Session) -> Work:
         """Forward in slices, for routes with many receivers that need each packet by itself."""
-        counters = self._counters
-        counters.packets_received += count
-        counters.publishes_received += count
-        counters.publish_bytes_received += len(data)
+        self._count_received(run)
         done = 0
-        for topic, payload in packets_of(data, version):
-            route = self._router.routes.get(topic, route)
-            self.publish(Message(topic, payload, origin=origin.client_id), route)
+        for part in packets_of(run):
+            route = self._router.routes.get(part.topic, route)
+            self.publish(message_of(part, origin.client_id), route)
             done += 1 + len(route.deliveries) + len(route.groups) + len(route.pools)
             if done > RECEIVERS_PER_PIECE:
                 done = 0
                 yield
 
-    def _publish_packets(self, route: Route, data: bytes, version: int, client_id: str) -> None:
+    def _publish_each(self, run: Run, origin: Session) -> None:
+        self._count_received(run)
+        for part in packets_of(run):
+            self.publish(message_of(part, origin.client_id))
+
+    def _count_received(self, run: Run) -> None:
+        counters = self._counters
+        counters.packets_received += run.packets
+        counters.publishes_received += run.packets
+        counters.publish_bytes_received += len(run.data)
+
+    def _publish_packets(self, route: Route, run: Run, client_id: str) -> None:
         forwarder = self.forwarder
-        for topic, payload in packets_of(data, version):
-            message = Message(topic, payload, origin=client_id)
+        for part in packets_of(run):
+            message = message_of(part, client_id)
             groups: Iterable[Group] = route.groups
             if forwarder is not None and (route.pools or route.reads_payload):
                 # Each packet of a group may go to another broker.
@@ -244,10 +252,90 @@ class Dispatch:
                 forwarder.publish(self._peers(route, message), message, marks)
             self._deliver_here(route, message, [], groups)
 
-    def _archive_plain(self, data: bytes, version: int) -> None:
+    def _archive_run(self, run: Run) -> None:
         if self.archive is not None:
-            for topic, payload in packets_of(data, version):
-                self.archive.add(topic, payload)
+            for part in packets_of(run):
+                self.archive.add(part.topic, part.payload, properties=part.properties)
+
+    def pass_on_run(self, route: Route, run: Run, origin: Session) -> Passed | None:
+        """Pass on the bytes of a run. Return None, with nothing done, if that is impossible.
+
+        Each receiver gets them at its own QoS and version, with its own packet identifiers.
+        """
+        points = None
+        has_attributes = route.space is not None and run.has_properties
+        if (
+            not (route.takes_attributes if has_attributes else route.takes_runs)
+            or origin.client_id in route.own
+            or (route.space is not None and self._may_wait(route, origin.client_id))
+        ):
+            return None
+        shares = [Share(one.session, min(one.qos, run.qos), None) for one in route.deliveries]
+        if has_attributes and (route.clauses or run.qos):
+            assert route.space is not None
+            points = points_of(route.space, run)
+            if points is None or not self._add_shares(route, run, points, origin, shares):
+                return None
+        congestion_bytes = self._backlog_bytes_max // 2
+        size = len(run.data)
+        for session, qos, rows in shares:
+            count = run.packets if rows is None else len(rows)
+            if not session.takes_run(count, size, qos, congestion_bytes):
+                return None
+        self._count_received(run)
+        stored = StoredRun(run, origin.client_id, None if points is None else points.starts)
+        deliveries = self._send_shares(shares, run, stored)
+        queued = [
+            (session, session.offer_run(stored, rows))
+            for session, qos, rows in shares
+            if qos and session.expiry_seconds
+        ]
+        matched = np.ones(run.packets, np.uint8)
+        if not route.deliveries:
+            matched[:] = 0
+            for _, _, rows in shares:
+                matched[rows] = 1
+        return Passed(deliveries, matched, queued)
+
+    def _add_shares(
+        self, route: Route, run: Run, points: RunPoints, origin: Session, shares: list[Share]
+    ) -> bool:
+        """Add what sessions get by where-clauses. Return False if they have to be joined."""
+        for clauses in route.clauses:
+            more = clauses.shares(points, origin.client_id, run.qos)
+            if more is None:
+                return False
+            shares += more
+        return len({share.session for share in shares}) == len(shares)
+
+    def _send_shares(self, shares: list[Share], run: Run, stored: StoredRun) -> int:
+        """Send to sessions that take it at once. Return the number of deliveries to all."""
+        counters = self._counters
+        whole: dict[int, bytes] = {}  # the run at QoS 0, by version
+        deliveries = 0
+        for session, qos, rows in shares:
+            count = run.packets if rows is None else len(rows)
+            if qos and session.expiry_seconds:
+                deliveries += count
+                continue
+            link = session.link
+            if link is None or (
+                not qos and link.unsent > self._backlog_bytes_max and not link.flush_backlog()
+            ):
+                counters.publishes_dropped += count
+                continue
+            first_id = session.light_ids(count) if qos else 0
+            if rows is not None:
+                data = rewritten_rows(run, stored.starts, rows, link.version, qos, first_id)
+            elif qos:
+                data = rewritten(run, link.version, qos, first_id)
+            else:
+                if link.version not in whole:
+                    whole[link.version] = rewritten(run, link.version, 0)
+                data = whole[link.version]
+            deliveries += count
+            link.send_packets(data, count)
+        return deliveries
 
     # One message at a time ----------------------------------------------------------------------
 
@@ -595,31 +683,6 @@ class Dispatch:
         self._shared.gauges.retained_bytes = self._retained.nbytes
 
 
-def packets_of(data: bytes, version: int) -> list[tuple[bytes, bytes]]:
-    """Return the topic and payload of each plain packet."""
-    found = []
-    at = 0
-    skipped = 1 if version == MQTT_5 else 0  # the property length, which is zero
-    while at < len(data):
-        at += 1
-        length = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            length |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        topic_end = at + 2 + int.from_bytes(data[at : at + 2])
-        found.append((data[at + 2 : topic_end], data[topic_end + skipped : at + length]))
-        at += length
-    return found
-
-
-def transcoded(data: bytes, version: int) -> bytes:
-    """Convert plain packets from this MQTT version to the other one."""
-    source = np.frombuffer(data, np.uint8)
-    # The smallest packet has five bytes.
-    out = np.empty(len(data) + 2 * (len(data) // 5 + 1), np.uint8)
-    size = transcode(source, 0, len(data), 9 - version, out)
-    return out[:size].tobytes()
+def message_of(part: Published, client_id: str = "") -> Message:
+    """Return a packet of a run at QoS 0 as a message."""
+    return Message(part.topic, part.payload, properties=part.properties, origin=client_id)

@@ -221,7 +221,7 @@ def _subscription(handle: Handle, session: Session) -> HandleReport:
         handle.text,
         tuple(HandleSubscription(*split_key(key)) for key in session.subscriptions),
         session.expiry_seconds,
-        len(session.queue) + len(session.inflight),
+        session.pending,
     )
 
 

@@ -12,13 +12,17 @@ and the client gets an error.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dovetail import codec
-from dovetail.broker.dispatch import OutgoingMessages
+from dovetail.broker.dispatch import OutgoingMessages, Passed
+from dovetail.broker.limits import RUN_DELIVERIES_PER_EFFORT
 from dovetail.broker.matcher_client import PendingPublication
 from dovetail.broker.outlet import LinkState, Outlet, PendingAcknowledgement
 from dovetail.broker.route import Route
 from dovetail.broker.session import Session
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, PacketType, Publish
+from dovetail.codec.run import Run, packet_ids_of, pubacks_of
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
 from dovetail.slices import Work, run_slice
@@ -32,6 +36,7 @@ _ACK_HEADS = {
     PacketType.PUBREC: b"\x50\x02",
     PacketType.PUBCOMP: b"\x70\x02",
 }
+_NOT_STORED = "what cannot be stored is not acknowledged"
 _FAILURE = 0x80
 _SEARCHES_MAX = 3
 """Searches for the route of a retained message while subscriptions change. After these the broker
@@ -121,6 +126,57 @@ class Intake(Outlet):
             PacketType.PUBREC if qos == 2 else PacketType.PUBACK, packet_id, 0, None, wait=False
         )
         return True
+
+    def _pass_on_run(self, route: Route, run: Run) -> bool:
+        """Pass on a run at QoS 1 as bytes. Return False, with nothing done, if impossible."""
+        session = self.session
+        assert session is not None
+        limits = self._shared.limits
+        if (
+            not self.access.everything
+            or not limits.maximum_qos
+            or self._receiving + run.packets > limits.receive_max
+        ):
+            return False
+        passed = self._dispatch.pass_on_run(route, run, session)
+        if passed is None:
+            return False
+        self._spent += passed.deliveries // RUN_DELIVERIES_PER_EFFORT
+        pubacks = pubacks_of(run, passed.matched)
+        if not (self._acks or passed.stored):
+            self._shared.counters.packets_sent += run.packets - 1  # the shell counts pieces
+            self.send(pubacks)
+            return True
+        self._receiving += run.packets
+        pending = PendingAcknowledgement(int(bool(passed.stored)))
+        pending.data = pubacks
+        pending.ends = run.packets
+        self._acks.append(pending)
+        if passed.stored:
+
+            def settle(taken: bool) -> None:
+                pending.waiting = 0
+                if not taken:
+                    self._take_back_run(pending, run, passed)
+                self._send_acks()
+
+            self._shared.journal.when_stored(settle)
+        return True
+
+    def _take_back_run(self, pending: PendingAcknowledgement, run: Run, passed: Passed) -> None:
+        """Cancel a run that could not be stored, as if it had not come."""
+        for session, outgoing in passed.stored:
+            session.cancel_run(outgoing)
+        pending.data = None
+        if self.state is not LinkState.CONNECTED:
+            return
+        if self.version == MQTT_3_1_1:
+            self.fail(ReasonCode.QUOTA_EXCEEDED, _NOT_STORED)
+            return
+        pending.data = b"".join(
+            codec.encode_ack(self.version, PacketType.PUBACK, packet_id, ReasonCode.QUOTA_EXCEEDED)
+            for packet_id in packet_ids_of(pubacks_of(run, np.ones(run.packets, np.uint8)))
+        )
 
     def _resolve_alias(self, packet: Publish) -> bytes:
         alias = packet.alias
@@ -305,7 +361,7 @@ class Intake(Outlet):
         session = self.session
         assert session is not None
         pending = PendingAcknowledgement(int(wait) + (ticket is not None))
-        pending.ends = answer != PacketType.PUBREC or reason >= _FAILURE
+        pending.ends = int(answer != PacketType.PUBREC or reason >= _FAILURE)
         pending.data = codec.encode_ack(self.version, answer, packet_id, reason)
         if why is not None:
             pending.data = self.with_reason(Ack(answer, packet_id, reason), why, pending.data)
@@ -330,8 +386,8 @@ class Intake(Outlet):
             pending = self._acks.pop(0)
             if self.state is not LinkState.CONNECTED or pending.data is None:
                 continue
-            if pending.ends and self._receiving:  # a repeated message counts once
-                self._receiving -= 1
+            # A repeated message counts once.
+            self._receiving = max(self._receiving - pending.ends, 0)
             self.send(pending.data)
 
     def _acknowledge_again(self, session: Session, packet_id: int) -> None:
@@ -396,9 +452,9 @@ class Intake(Outlet):
         if self.state is not LinkState.CONNECTED:
             return
         if self.version == MQTT_3_1_1 or answer == PacketType.PUBCOMP:
-            self.fail(ReasonCode.QUOTA_EXCEEDED, "what cannot be stored is not acknowledged")
+            self.fail(ReasonCode.QUOTA_EXCEEDED, _NOT_STORED)
             return
-        pending.ends = True
+        pending.ends = 1
         pending.data = codec.encode_ack(self.version, answer, packet_id, ReasonCode.QUOTA_EXCEEDED)
 
     def _take_ack(self, kind: PacketType, packet_id: int, reason: int) -> None:

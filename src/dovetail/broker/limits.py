@@ -75,6 +75,12 @@ and the broker does not read from this client meanwhile."""
 PACKET_EFFORT = 4
 """Effort of a packet by itself."""
 
+RUN_DELIVERIES_PER_EFFORT = 8
+"""Deliveries of a run at QoS 1 that count as one."""
+
+ACKNOWLEDGEMENTS_PER_EFFORT = 8
+"""PUBACKs of one run that count as one."""
+
 CHECKED_RUNS_PER_PIECE = 64
 """Runs in one piece, of a client that may not publish to every topic."""
 

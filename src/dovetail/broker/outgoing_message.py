@@ -75,6 +75,8 @@ class SubscriberLink(Protocol):
 
     def send(self, data: bytes) -> None: ...
 
+    def send_packets(self, data: bytes, count: int) -> None: ...
+
     def send_publish(
         self,
         message: Message,

@@ -58,7 +58,10 @@ class RemoteEnd(NamedTuple):
 
 
 class PendingAcknowledgement:
-    """A pending PUBACK, PUBREC or PUBCOMP. `waiting` counts what it still waits for."""
+    """A pending PUBACK, PUBREC or PUBCOMP. `waiting` counts what it still waits for.
+
+    It may also be the PUBACKs of a run, which only wait for earlier ones.
+    """
 
     __slots__ = ("data", "ends", "waiting")
 
@@ -66,8 +69,8 @@ class PendingAcknowledgement:
         self.waiting = waiting
         self.data: bytes | None = None
         """The encoded packet; None if none is to be sent any more."""
-        self.ends = False
-        """Does the publication stop counting against the client's window?"""
+        self.ends = 0
+        """The number of publications that stop counting against the client's window."""
 
 
 class Outlet:
@@ -161,6 +164,16 @@ class Outlet:
             self.broker.mark_dirty(self)
         self.outgoing.append(data)
         self.unsent += len(data)
+
+    def send_packets(self, data: bytes, count: int) -> None:
+        """Send PUBLISH packets as one piece."""
+        counters = self._shared.counters
+        counters.publishes_sent += count
+        counters.packets_sent += count - 1  # the shell counts pieces
+        counters.publish_bytes_sent += len(data)
+        self.send(data)
+        if self.unsent > self._shared.limits.backlog_bytes_max // 2:
+            self.congested = True
 
     def send_publish(
         self,

@@ -127,7 +127,7 @@ class RetainedDeliveries:
             link.congested
             or link.unsent > limits.backlog_bytes_max // 2
             or session.queued_bytes > limits.queue_bytes_max // 2
-            or len(session.queue) + len(session.inflight) > limits.queue_messages_max // 2
+            or session.pending > limits.queue_messages_max // 2
         )
 
     def _send_next(self, pending: _RetainedDelivery) -> bool:

@@ -118,6 +118,8 @@ class Route:
         "singles",
         "space",
         "streamed",
+        "takes_attributes",
+        "takes_runs",
     )
 
     def __init__(
@@ -157,6 +159,16 @@ class Route:
         self.reads_payload = has_fields and (self.reads_attributes or streamed)
         # One flag for everything that can keep packets from being passed on as they came.
         self.is_special = bool(groups or pools or self.own or self.reads_payload)
+        self.takes_runs = (
+            not (archived or peers or groups or pools)
+            and not has_fields
+            and all(one.plain for one in self.deliveries)
+        )
+        """Can a run be passed on as a whole, if its packets have no attributes?"""
+        self.takes_attributes = self.takes_runs and not (
+            streamed or wants.group_clauses or wants.pools or wants.peers
+        )
+        """And if they have attributes?"""
         needing = sum(not one.plain or one.session.is_handle for one in self.deliveries)
         self.singles = len(groups) + len(pools) + needing
         """The number of receivers that need each packet by itself, not a run of them."""

@@ -37,7 +37,6 @@ class Session(SessionSender):
         "filter_bytes",
         "forwarding",
         "incoming",
-        "is_handle",
         "is_loss_unconfirmed",
         "rules",
         "stamp",
@@ -52,7 +51,7 @@ class Session(SessionSender):
     def __init__(self, shared: "SharedState", number: int, client_id: str) -> None:
         super().__init__(shared, number)
         self.client_id = client_id
-        self.is_handle = client_id.startswith(HANDLE_PREFIX)  # it queues QoS 0 messages too
+        self.is_handle = client_id.startswith(HANDLE_PREFIX)
         self.user: str | None = None
         self.rules: AccessRules | None = None  # the rules it was checked against last
         self.ended_at: float | None = None
@@ -106,7 +105,7 @@ class Session(SessionSender):
         """Take back an entry from disk. Entries come in the order of their sequences."""
         if entry.packet_id:
             entry.sent = True
-            self.inflight[entry.packet_id] = entry
+            self._inflight[entry.packet_id] = entry
             self.next_packet_id = entry.packet_id % PACKET_ID_MAX + 1
         else:
             self._enqueue(entry)
@@ -166,7 +165,7 @@ class Session(SessionSender):
                 continue
             entry.packet_id = 0
             entry.sent = False
-            self.queue.appendleft(entry)
+            self._queue.appendleft(entry)
             if entry.first_batch:
                 self.shared.journal.save_delivery(self.number, entry.sequence, entry.row())
         self.inflight.clear()
@@ -256,6 +255,7 @@ class Session(SessionSender):
     def clear_messages(self, but: Collection[OutgoingMessage] = ()) -> None:
         """Forget all messages and held identifiers, except the entries in `but`."""
         kept = set(but)
+        self._forget_runs()
         for entry in (*self.inflight.values(), *self.queue):
             if entry not in kept:
                 self._forget(entry)
@@ -274,6 +274,7 @@ class Session(SessionSender):
         The caller calls `delete_rows` after it has given entries of groups to other members.
         """
         self.has_ended = True
+        self._forget_runs()
         left = deque((*self.inflight.values(), *self.queue))
         self.inflight.clear()
         self.queue.clear()

@@ -195,6 +195,7 @@ class SessionLifetimes:
     def disconnected(self, session: Session, *, with_will: bool) -> None:
         """Detach a session from its closed connection; end it if it is not persistent."""
         session.link = None
+        session.take_apart()
         now = self._shared.now
         log.debug("%r disconnected", session.client_id)
         if not with_will:
@@ -220,6 +221,7 @@ class SessionLifetimes:
         Its will stays in the row, to be published if the client does not come back.
         """
         session.link = None
+        session.take_apart()
         session.ended_at = self._shared.now
         session.save()
 

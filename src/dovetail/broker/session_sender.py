@@ -23,7 +23,7 @@ Rules for persistent sessions:
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dovetail.broker.limits import REVIEWED_PER_PIECE
 from dovetail.broker.outgoing_message import (
@@ -32,8 +32,10 @@ from dovetail.broker.outgoing_message import (
     SessionRedirect,
     SubscriberLink,
 )
+from dovetail.broker.outgoing_run import OutgoingRun, StoredRun
 from dovetail.codec import encode_ack
 from dovetail.codec.packets import PacketType
+from dovetail.codec.run import Numbers
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
 from dovetail.slices import Work
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from dovetail.broker.shared_state import SharedState
 
 PACKET_ID_MAX = 65_535
+
+_Queued = OutgoingMessage | OutgoingRun
 
 _FAILURE = 0x80  # reason codes from here on are refusals
 _PUBREL = b"\x62\x02"
@@ -61,19 +65,23 @@ class SessionSender:
     """
 
     __slots__ = (
+        "_inflight",
+        "_queue",
+        "_runs_queued",
+        "_runs_queued_messages",
         "expiry_seconds",
         "has_ended",
-        "inflight",
+        "is_handle",
         "light",
         "link",
         "next_packet_id",
         "next_sequence",
         "number",
         "outstanding",
-        "queue",
         "queued_bytes",
         "redirect",
         "resending",
+        "runs_sent",
         "shared",
         "window",
     )
@@ -82,18 +90,225 @@ class SessionSender:
         self.shared = shared
         self.number = number
         self.expiry_seconds = 0
+        self.is_handle = False  # it queues QoS 0 messages too
         self.has_ended = False  # it has ended and receives nothing
         self.redirect: SessionRedirect | None = None
         self.link: SubscriberLink | None = None
-        self.queue: deque[OutgoingMessage] = deque()
-        self.inflight: dict[int, OutgoingMessage] = {}
-        self.light: dict[int, int] = {}  # packet identifier -> the acknowledgement awaited
+        self._queue: deque[_Queued] = deque()
+        self._runs_queued = 0
+        self._runs_queued_messages = 0
+        self._inflight: dict[int, OutgoingMessage] = {}
+        self.light: dict[int, int | OutgoingRun] = {}
+        """By packet identifier, the acknowledgement awaited, or the run with the message."""
+        self.runs_sent: dict[OutgoingRun, None] = {}
         self.resending: deque[OutgoingMessage] = deque()
         self.outstanding = 0  # sent over this connection, and not acknowledged
         self.window = 0
         self.queued_bytes = 0
         self.next_packet_id = 1
         self.next_sequence = 1
+
+    # Runs ---------------------------------------------------------------------------------------
+
+    @property
+    def inflight(self) -> dict[int, OutgoingMessage]:
+        """The messages in flight, by packet identifier. Runs are taken apart for it."""
+        self.take_apart()
+        return self._inflight
+
+    def take_apart(self) -> None:
+        """Take the runs in flight apart, for the next connection to send single messages again."""
+        if self.runs_sent:
+            for run in [*self.runs_sent]:
+                self._take_apart_sent(run)
+            by_sequence = sorted(self._inflight.values(), key=_sequence_of)
+            self._inflight = {entry.packet_id: entry for entry in by_sequence}
+
+    @property
+    def queue(self) -> deque[OutgoingMessage]:
+        """The queued messages. Runs are taken apart for it."""
+        if self._runs_queued:
+            entries: list[OutgoingMessage] = []
+            for one in self._queue:
+                entries += (
+                    (one,) if isinstance(one, OutgoingMessage) else self._take_apart_queued(one)
+                )
+            self._queue = deque(entries)
+        return cast("deque[OutgoingMessage]", self._queue)
+
+    @queue.setter
+    def queue(self, queue: deque[OutgoingMessage]) -> None:
+        assert not self._runs_queued
+        self._queue = cast("deque[_Queued]", queue)
+
+    @property
+    def pending(self) -> int:
+        """The number of messages that are queued or in flight."""
+        queued = len(self._queue) - self._runs_queued + self._runs_queued_messages
+        return queued + len(self._inflight) + len(self.light)
+
+    def _take_apart_sent(self, run: OutgoingRun) -> None:
+        light = self.light
+        entries = []
+        for number, message in enumerate(run.messages()):
+            packet_id = run.first_id + number
+            if light.get(packet_id) is run:
+                del light[packet_id]
+                entry = OutgoingMessage(message, 1, False, (), run.sequence + number)
+                entry.packet_id = packet_id
+                entry.sent = True
+                self._inflight[packet_id] = entry
+                entries.append(entry)
+        del self.runs_sent[run]
+        self._replace(run, entries)
+
+    def _take_apart_queued(self, run: OutgoingRun) -> list[OutgoingMessage]:
+        """Return the entries that the caller puts into the queue in the place of a run."""
+        self._runs_queued -= 1
+        self._runs_queued_messages -= run.count
+        entries = [
+            OutgoingMessage(message, 1, False, (), run.sequence + number)
+            for number, message in enumerate(run.messages())
+        ]
+        self._replace(run, entries)
+        return entries
+
+    def _take_apart_first(self) -> None:
+        """Take the run apart that is the first in the queue."""
+        run = self._queue.popleft()
+        assert isinstance(run, OutgoingRun)
+        self._queue.extendleft(reversed(self._take_apart_queued(run)))
+
+    def _enqueue_run(self, run: OutgoingRun, *, is_first: bool = False) -> None:
+        self._runs_queued += 1
+        self._runs_queued_messages += run.count
+        if is_first:
+            self._queue.appendleft(run)
+        else:
+            self._queue.append(run)
+
+    def _replace(self, run: OutgoingRun, entries: list[OutgoingMessage]) -> None:
+        """Keep entries in the place of a run, on disk too."""
+        run.entries = tuple(entries)
+        self._forget_run(run)
+        gauges = self.shared.gauges
+        journal = self.shared.journal
+        for entry in entries:
+            size = entry.message.size
+            self.queued_bytes += size
+            gauges.queued_messages += 1
+            gauges.queued_bytes += size
+            if self.expiry_seconds:
+                entry.first_batch = journal.open.number
+                journal.keep(entry.message)
+                journal.save_delivery(self.number, entry.sequence, entry.row())
+
+    def _forget_run(self, run: OutgoingRun) -> None:
+        gauges = self.shared.gauges
+        self.queued_bytes -= run.size
+        gauges.queued_bytes -= run.size
+        gauges.queued_messages -= run.unacknowledged
+        if run.first_batch:
+            if not self.has_ended:  # otherwise its row goes with the session's
+                self.shared.journal.drop_run_delivery(self.number, run.sequence, run.first_batch)
+            self.shared.journal.release_run(run.stored)
+
+    def _forget_runs(self) -> None:
+        """Forget all runs, and do not take them apart first."""
+        for run in self.runs_sent:
+            for packet_id in range(run.first_id, run.first_id + run.count):
+                if self.light.get(packet_id) is run:
+                    del self.light[packet_id]
+            self._forget_run(run)
+        self.runs_sent.clear()
+        if self._runs_queued:
+            for one in self._queue:
+                if isinstance(one, OutgoingRun):
+                    self._forget_run(one)
+            self._queue = deque(one for one in self._queue if isinstance(one, OutgoingMessage))
+            self._runs_queued = self._runs_queued_messages = 0
+
+    def offer_run(self, stored: StoredRun, rows: Numbers | None) -> OutgoingRun:
+        """Send or queue a run that `takes_run` accepted for a persistent session."""
+        count = stored.run.packets if rows is None else len(rows)
+        run = OutgoingRun(stored, rows, 0, count, self.next_sequence)
+        self.next_sequence += count
+        self._add_run(run)
+        self._enqueue_run(run)
+        self.pump(self.shared.now)
+        return run
+
+    def restore_run(self, run: OutgoingRun) -> None:
+        """Take back a run from disk, in the order of sequences."""
+        self.next_sequence = run.sequence + run.count
+        run.stored.references += 1
+        self._count_run(run)
+        if not run.first_id:
+            self._enqueue_run(run)
+            return
+        ids = range(run.first_id, run.first_id + run.count)
+        self.light.update(dict.fromkeys(ids, run))
+        self.runs_sent[run] = None
+        self.next_packet_id = ids[-1] % PACKET_ID_MAX + 1
+
+    def _add_run(self, run: OutgoingRun) -> None:
+        self._count_run(run)
+        run.first_batch = self.shared.journal.open.number
+        self.shared.journal.keep_run(run.stored)
+        self.shared.journal.save_run_delivery(self.number, run.sequence, run.row())
+
+    def _count_run(self, run: OutgoingRun) -> None:
+        gauges = self.shared.gauges
+        self.queued_bytes += run.size
+        gauges.queued_bytes += run.size
+        gauges.queued_messages += run.count
+
+    def cancel_run(self, run: OutgoingRun) -> None:
+        """Cancel a run that could not be stored, as far as it has not been sent."""
+        for entry in run.entries:
+            self.cancel(entry)
+        if not run.first_id and run in self._queue:
+            self._queue.remove(run)
+            self._runs_queued -= 1
+            self._runs_queued_messages -= run.count
+            self._forget_run(run)
+
+    def _send_run(self, run: OutgoingRun, link: SubscriberLink) -> bool:
+        """Send what fits of the first run in the queue. Return False if that is impossible."""
+        ids = self._free_ids(min(run.count, self.window - self.outstanding))
+        if not link.plain or not ids:
+            return False
+        self._queue.popleft()
+        self._runs_queued -= 1
+        self._runs_queued_messages -= run.count
+        journal = self.shared.journal
+        if len(ids) < run.count:
+            rest = run.split(len(ids))
+            if run.first_batch:
+                rest.first_batch = journal.open.number
+                journal.keep_run(rest.stored)
+                journal.save_run_delivery(self.number, rest.sequence, rest.row())
+            self._enqueue_run(rest, is_first=True)
+        run.first_id = ids[0]
+        self.light.update(dict.fromkeys(ids, run))
+        self.next_packet_id = ids[-1] % PACKET_ID_MAX + 1
+        self.outstanding += run.count
+        self.runs_sent[run] = None
+        if run.first_batch:
+            journal.save_run_delivery(self.number, run.sequence, run.row())
+        link.send_packets(run.encoded(link.version), run.count)
+        return True
+
+    def _acknowledge_of_run(self, packet_id: int, run: OutgoingRun) -> None:
+        del self.light[packet_id]
+        self.outstanding -= 1
+        run.unacknowledged -= 1
+        self.shared.gauges.queued_messages -= 1
+        if not run.unacknowledged:
+            del self.runs_sent[run]
+            self._forget_run(run)
+
+    # Single messages ------------------------------------------------------------------------------
 
     def _offer(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
@@ -106,7 +321,7 @@ class SessionSender:
         limits = shared.limits
         link = self.link
         if (
-            len(self.queue) + len(self.inflight) + len(self.light) >= limits.queue_messages_max
+            self.pending >= limits.queue_messages_max
             or self.queued_bytes + size > limits.queue_bytes_max
             or shared.gauges.queued_bytes + size > limits.queued_bytes_total_max
         ):
@@ -127,7 +342,7 @@ class SessionSender:
         if (
             link is not None
             and self.outstanding < self.window
-            and not self.queue
+            and not self._queue
             and not self.resending
             and not link.congested
             and not (self.redirect is not None and self.redirect.holds)
@@ -140,13 +355,13 @@ class SessionSender:
         return entry
 
     def _enqueue(self, entry: OutgoingMessage) -> None:
-        self.queue.append(entry)
+        self._queue.append(entry)
         if entry.message.expires_at is not None:
             self.shared.message_expiry.note(self, entry.message.expires_at)
 
     def _start(self, entry: OutgoingMessage, link: SubscriberLink) -> None:
         packet_id = self.next_packet_id
-        inflight = self.inflight
+        inflight = self._inflight
         while packet_id in inflight or packet_id in self.light:
             packet_id = packet_id % PACKET_ID_MAX + 1
         self.next_packet_id = packet_id % PACKET_ID_MAX + 1
@@ -168,14 +383,13 @@ class SessionSender:
 
         def send(stored: bool) -> None:
             # If the connection has changed since, the new one sends the message.
-            if self.link is not link or self.inflight.get(entry.packet_id) is not entry:
+            if self.link is not link or self._inflight.get(entry.packet_id) is not entry:
                 return
             if not stored:
                 self.shared.journal.wait_on(send)
             elif not entry.released:
                 self._send(entry, link)
-                if self.queue or self.resending:
-                    self.pump(self.shared.now)
+                self._go_on(self.shared.now)
 
         return send
 
@@ -187,7 +401,7 @@ class SessionSender:
         ):
             # Too large for this client: it counts as delivered [MQTT-3.1.2-25].
             self.shared.counters.publishes_dropped += 1
-            self._forget(self.inflight.pop(entry.packet_id))
+            self._forget(self._inflight.pop(entry.packet_id))
             self.outstanding -= 1
 
     def pump(self, now: float) -> None:
@@ -198,35 +412,51 @@ class SessionSender:
         while self.outstanding < self.window and not link.congested:
             if self.resending:
                 entry = self.resending.popleft()
-                if self.inflight.get(entry.packet_id) is not entry:
+                if self._inflight.get(entry.packet_id) is not entry:
                     continue
                 self.outstanding += 1
                 if entry.qos == 2 and entry.first_batch:
                     self.shared.journal.when_stored(self._send_when_stored(entry, link))
                 else:
                     self._send(entry, link)
-            elif self.queue:
-                if (
-                    self.redirect is not None
-                    and self.redirect.holds
-                    and self.queue[0].sequence >= ARRIVED_SEQUENCES
-                ):
-                    return
-                entry = self.queue.popleft()
-                expires_at = entry.message.expires_at
-                if expires_at is not None and expires_at <= now:  # [MQTT-3.3.2-5]
-                    self.shared.counters.publishes_expired += 1
-                    self._forget(entry)
-                    continue
-                self._start(entry, link)
-            else:
+            elif not (self._queue and self._send_first(self._queue[0], link, now)):
                 return
+
+    def _send_first(
+        self, entry: OutgoingMessage | OutgoingRun, link: SubscriberLink, now: float
+    ) -> bool:
+        """Send the first message or run of the queue. Return False if it has to wait."""
+        if (
+            self.redirect is not None
+            and self.redirect.holds
+            and entry.sequence >= ARRIVED_SEQUENCES
+        ):
+            return False
+        if isinstance(entry, OutgoingRun):
+            if self.redirect is not None or not self._send_run(entry, link):
+                self._take_apart_first()
+            return True
+        self._queue.popleft()
+        expires_at = entry.message.expires_at
+        if expires_at is not None and expires_at <= now:  # [MQTT-3.3.2-5]
+            self.shared.counters.publishes_expired += 1
+            self._forget(entry)
+        else:
+            self._start(entry, link)
+        return True
+
+    def _go_on(self, now: float) -> None:
+        if self._queue or self.resending:
+            self.pump(now)
 
     def drop_expired(self, now: float) -> float | None:
         """Drop expired messages from the queue. Return the next expiry time, if any."""
         expires_next: float | None = None
-        kept: deque[OutgoingMessage] = deque()
-        for entry in self.queue:
+        kept: deque[_Queued] = deque()
+        for entry in self._queue:
+            if isinstance(entry, OutgoingRun):  # nothing in it expires
+                kept.append(entry)
+                continue
             expires_at = entry.message.expires_at
             if expires_at is not None and expires_at <= now:
                 self.shared.counters.publishes_expired += 1
@@ -235,7 +465,7 @@ class SessionSender:
             kept.append(entry)
             if expires_at is not None and (expires_next is None or expires_at < expires_next):
                 expires_next = expires_at
-        self.queue = kept
+        self._queue = kept
         return expires_next
 
     def drop_queued(self, is_unwanted: Callable[[Message], bool]) -> Work:
@@ -262,7 +492,7 @@ class SessionSender:
         return (
             link is not None
             and self.outstanding < self.window
-            and not self.queue
+            and not self._queue
             and not self.expiry_seconds
             and self.redirect is None
             and link.plain
@@ -275,7 +505,7 @@ class SessionSender:
         """Send a packet that `can_pass_on` accepted, with a new packet identifier."""
         packet_id = self.next_packet_id
         light = self.light
-        while packet_id in light or packet_id in self.inflight:
+        while packet_id in light or packet_id in self._inflight:
             packet_id = packet_id % PACKET_ID_MAX + 1
         self.next_packet_id = packet_id % PACKET_ID_MAX + 1
         light[packet_id] = qos
@@ -284,23 +514,95 @@ class SessionSender:
         assert link is not None
         link.send(head + packet_id.to_bytes(2) + tail)
 
+    def takes_run(self, count: int, size: int, qos: int, congestion_bytes: int) -> bool:
+        """Can so many plain packets be passed on at once, at this QoS (0 or 1)?"""
+        link = self.link
+        if not qos:
+            return not self.is_handle if link is None else link.plain
+        if self.expiry_seconds:
+            return self._can_store(count, size)
+        return (
+            link is not None
+            and link.plain
+            and link.unsent <= congestion_bytes
+            and not link.congested
+            and self.outstanding + count <= self.window
+            and not self._queue
+            and self.redirect is None
+            and bool(self._free_ids(count))
+        )
+
+    def _can_store(self, count: int, size: int) -> bool:
+        """Has a persistent session room for a run? Otherwise each message needs a decision."""
+        shared = self.shared
+        limits = shared.limits
+        return (
+            not self.is_handle
+            and self.redirect is None
+            and not shared.journal.refuses_more
+            and self.pending + count <= limits.queue_messages_max
+            and self.queued_bytes + size <= limits.queue_bytes_max
+            and shared.gauges.queued_bytes + size <= limits.queued_bytes_total_max
+        )
+
+    def _free_ids(self, count: int) -> range:
+        """Return the next packet identifiers in a row, or none if some of them are in use."""
+        first = self.next_packet_id
+        if first + count > PACKET_ID_MAX:
+            first = 1
+        ids = range(first, first + count)
+        for used in (self.light, self._inflight):
+            if used and not used.keys().isdisjoint(ids):
+                return range(0)
+        return ids
+
+    def light_ids(self, count: int) -> int:
+        """Take packet identifiers for a run that `takes_run` accepted. Return the first."""
+        ids = self._free_ids(count)
+        self.next_packet_id = ids[-1] % PACKET_ID_MAX + 1
+        self.light.update(dict.fromkeys(ids, _LIGHT_PUBACK))
+        self.outstanding += count
+        return ids[0]
+
     def _finish_light(self, packet_id: int, now: float) -> None:
         del self.light[packet_id]
         self.outstanding -= 1
-        if self.queue:
-            self.pump(now)
+        self._go_on(now)
 
     def handle_puback(self, packet_id: int, now: float) -> bool:
         """Handle PUBACK. Return False if the packet identifier is unknown."""
-        if self.light.get(packet_id) == _LIGHT_PUBACK:
+        awaited = self.light.get(packet_id)
+        if awaited == _LIGHT_PUBACK:
             self._finish_light(packet_id, now)
             return True
-        entry = self.inflight.get(packet_id)
+        if isinstance(awaited, OutgoingRun):
+            self._acknowledge_of_run(packet_id, awaited)
+            self._go_on(now)
+            return True
+        entry = self._inflight.get(packet_id)
         if entry is None or entry.qos != 1:
             self._refuse_unexpected(PacketType.PUBACK, packet_id)
             return False
         self._finish(entry, now)
         return True
+
+    def handle_pubacks(self, packet_ids: list[int], now: float) -> None:
+        """Handle a run of PUBACKs."""
+        light = self.light
+        done = 0
+        for packet_id in packet_ids:
+            awaited = light.get(packet_id)
+            if awaited == _LIGHT_PUBACK:
+                del light[packet_id]
+                done += 1
+            elif isinstance(awaited, OutgoingRun):
+                self._acknowledge_of_run(packet_id, awaited)
+            else:
+                self.outstanding -= done
+                done = 0
+                self.handle_puback(packet_id, now)
+        self.outstanding -= done
+        self._go_on(now)
 
     def handle_pubrec(self, packet_id: int, reason: int, now: float) -> None:
         """Handle PUBREC: answer with PUBREL, unless it has a failure code."""
@@ -313,7 +615,7 @@ class SessionSender:
                 self.light[packet_id] = _LIGHT_PUBCOMP
                 link.send(_PUBREL + packet_id.to_bytes(2))
             return
-        entry = self.inflight.get(packet_id)
+        entry = self._inflight.get(packet_id)
         if entry is None or entry.qos != 2 or not entry.sent:
             self._refuse_unexpected(PacketType.PUBREC, packet_id)
             # [MQTT-4.3.3-4] is about messages we sent; this one is unknown.
@@ -347,7 +649,7 @@ class SessionSender:
         journal = self.shared.journal
 
         def send(stored: bool) -> None:
-            if self.link is link and self.inflight.get(entry.packet_id) is entry:
+            if self.link is link and self._inflight.get(entry.packet_id) is entry:
                 if stored:
                     link.send(data)
                 else:
@@ -360,7 +662,7 @@ class SessionSender:
         if self.light.get(packet_id) == _LIGHT_PUBCOMP:
             self._finish_light(packet_id, now)
             return
-        entry = self.inflight.get(packet_id)
+        entry = self._inflight.get(packet_id)
         if entry is not None and entry.released:
             self._finish(entry, now)
         else:
@@ -372,7 +674,9 @@ class SessionSender:
         Otherwise it would occupy the window until the connection ends.
         """
         awaited = self.light.get(packet_id)
-        entry = self.inflight.get(packet_id)
+        if isinstance(awaited, OutgoingRun):
+            awaited = _LIGHT_PUBACK
+        entry = self._inflight.get(packet_id)
         if entry is not None and entry.sent:
             awaited = _LIGHT_PUBCOMP if entry.released else entry.qos
         if awaited is not None:
@@ -384,22 +688,21 @@ class SessionSender:
 
     def _finish(self, entry: OutgoingMessage, now: float) -> None:
         """Forget an acknowledged message, and send the next one."""
-        del self.inflight[entry.packet_id]
+        del self._inflight[entry.packet_id]
         if self.resending and entry in self.resending:
             self.resending.remove(entry)
         else:
             self.outstanding -= 1
         self._forget(entry)
-        if self.queue or self.resending:
-            self.pump(now)
+        self._go_on(now)
 
     def cancel(self, entry: OutgoingMessage) -> None:
         """Cancel a message that could not be stored, if it has not been sent."""
         if entry.packet_id:
-            if not entry.sent and self.inflight.get(entry.packet_id) is entry:
+            if not entry.sent and self._inflight.get(entry.packet_id) is entry:
                 self._finish(entry, self.shared.now)
-        elif entry in self.queue:
-            self.queue.remove(entry)
+        elif entry in self._queue:
+            self._queue.remove(entry)
             self._forget(entry)
 
     def resume(self, link: SubscriberLink, window: int, now: float) -> None:
@@ -427,3 +730,7 @@ class SessionSender:
             if not self.has_ended:  # otherwise its row goes with the session's
                 shared.journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
             shared.journal.release(message)
+
+
+def _sequence_of(entry: OutgoingMessage) -> int:
+    return entry.sequence

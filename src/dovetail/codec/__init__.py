@@ -9,6 +9,7 @@ In the order of the specification:
     decoder.py     bytes to packets
     encoder.py     packets to bytes
     scanner.py     finds the packets of a whole read buffer by a kernel
+    run.py         neighbouring PUBLISH packets, taken apart or written for a receiver
     kernels/       compiled parts
 
 Clauses of 3.1.1 are tagged [MQTT3-...] where 5.0 has no equal.

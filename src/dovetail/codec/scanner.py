@@ -11,7 +11,7 @@ class Scanner:
 
     def __init__(self) -> None:
         self.runs_max = RUNS_PER_PIECE
-        self._runs = np.empty((self.runs_max, 5), np.int64)
+        self._runs = np.empty((self.runs_max, 7), np.int64)
 
     def __call__(
         self, data: bytes, version: int, packet_bytes_max: int

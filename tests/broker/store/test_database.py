@@ -15,6 +15,7 @@ from dovetail.broker.store.database import DATABASE_FILE, LOCK_FILE, Durability
 from dovetail.broker.store.disk_reserve import RESERVE_FILE
 from dovetail.broker.store.journal import Batch, SessionRow, SubscriptionRow
 from dovetail.broker.store.sqlite import Store, backup
+from dovetail.broker.store.tables import SCHEMA_VERSION
 from dovetail.errors import StoreError
 from support.processes.mounts import read_only, small_disk
 
@@ -111,11 +112,11 @@ def test_a_folder_has_one_owner(folder: Path) -> None:
 
 def test_a_newer_schema_is_left_alone(folder: Path) -> None:
     with closing(sqlite3.connect(folder / DATABASE_FILE)) as newer:
-        newer.execute("PRAGMA user_version = 10")
+        newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
         newer.execute("ALTER TABLE sessions ADD COLUMN colour TEXT")
     error = refusal(folder)
     assert "newer Dovetail" in error.message
-    assert "version 10" in error.message
+    assert f"version {SCHEMA_VERSION + 1}" in error.message
     with pytest.raises(StoreError, match="newer Dovetail"):
         backup(folder, folder / "copy.db")
 
@@ -213,6 +214,7 @@ def test_an_old_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_of_an_older_version_is_brought_up_to_date(folder: Path) -> None:
     with closing(sqlite3.connect(folder / DATABASE_FILE)) as old:
         old.executescript(
+            "DROP TABLE runs; DROP TABLE run_deliveries;"
             "DROP TABLE owed; DROP TABLE heard; DROP TABLE members;"
             "DROP TABLE removals; DROP TABLE seen; DROP TABLE peer_groups; DROP TABLE archive;"
             "ALTER TABLE sessions DROP COLUMN stamp; ALTER TABLE sessions DROP COLUMN detour;"

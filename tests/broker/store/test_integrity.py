@@ -88,7 +88,8 @@ def test_a_kill_is_no_damage(killed: Path, tmp_path: Path) -> None:
     assert repair(tmp_path, STAMP).aside is None
 
 
-@pytest.mark.parametrize("seed", range(150))
+# 532 breaks the schema, so that SQLite's error message is no text.
+@pytest.mark.parametrize("seed", [*range(150), 532])
 def test_flipped_bits_are_noticed_or_harmless(killed: Path, tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     copy_parts(killed, tmp_path)

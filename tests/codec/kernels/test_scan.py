@@ -1,4 +1,4 @@
-"""The scan and the transcoder against plain Python."""
+"""The scan against plain Python."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail import codec
-from dovetail.broker.dispatch import packets_of, transcoded
-from dovetail.codec.kernels.scan import MALFORMED, TOO_LONG, WHOLE, scan, transcode
-from dovetail.codec.packets import MQTT_3_1_1, MQTT_5
+from dovetail.codec.kernels.scan import (
+    MALFORMED,
+    PUBACKS,
+    QOS_0,
+    QOS_1,
+    SINGLE,
+    TOO_LONG,
+    WHOLE,
+    scan,
+)
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Publish
 from dovetail.errors import ClientError
 from support.strategies import packets
 
@@ -27,24 +35,62 @@ class Found(NamedTuple):
 def scanned(
     data: bytes, version: int, packet_bytes_max: int, runs_max: int, run_packets_max: int = 512
 ) -> Found:
-    runs = np.zeros((runs_max, 5), np.int64)
+    runs = np.zeros((runs_max, 7), np.int64)
     count, at, status, needs = scan(
         np.frombuffer(data, np.uint8), version, packet_bytes_max, run_packets_max, runs
     )
     return Found(runs[:count].tolist(), at, status, needs)
 
 
-def topic_end(data: bytes, version: int, at: int, body: int, end: int) -> int:
-    """Return where the topic of a plain packet ends; 0 for a packet that is not plain."""
-    length = data[at + 1 : body]
-    if data[at] != 0x30 or end - body < 3 or (len(length) > 1 and not length[-1]):
-        return 0
+class Packet(NamedTuple):
+    kind: int
+    topic_end: int = 0
+    has_properties: int = 0
+
+
+OTHER = Packet(SINGLE)
+
+
+def classified(data: bytes, version: int, at: int, body: int, end: int) -> Packet:
+    """What the codec makes of a packet decides how the scan has to see it."""
+    packet = data[at:end]
+    if packet[0] == 0x40 and len(packet) == 4 and packet[2:] != b"\0\0":
+        return Packet(PUBACKS)
+    if packet[0] not in (0x30, 0x32) or end - body < 3:
+        return OTHER
     stop = body + 2 + int.from_bytes(data[body : body + 2])
-    if stop == body + 2 or data[body + 2] == ord("$"):
-        return 0
-    if version == MQTT_5:
-        return stop if stop < end and data[stop] == 0 else 0
-    return stop if stop <= end else 0
+    # Whether a topic is a name is seen when its route is looked up.
+    topic = data[body + 2 : stop]
+    if stop > end or not topic or topic.startswith(b"$"):
+        return OTHER
+    named = packet[: body - at + 2] + b"x" * len(topic) + data[stop:end]
+    try:
+        publish = codec.decode(version, packet[0], named[body - at :])
+    except ClientError:
+        return OTHER
+    assert isinstance(publish, Publish)
+    if publish.alias or publish.expiry_seconds is not None or publish.identifiers:
+        return OTHER
+    if codec.encode(version, publish) != named or b"\x08" in publish_names(publish.properties):
+        return OTHER
+    kind = QOS_1 if publish.qos else QOS_0
+    return Packet(kind, stop, int(bool(publish.properties)))
+
+
+def publish_names(properties: bytes) -> list[bytes]:
+    """The names of valid properties."""
+    found = []
+    at = 0
+    while at < len(properties):
+        name = properties[at : at + 1]
+        found.append(name)
+        if name == b"\x01":
+            at += 2
+            continue
+        at += 1
+        for _ in range(2 if name == b"\x26" else 1):
+            at += 2 + int.from_bytes(properties[at : at + 2])
+    return found
 
 
 def oracle(
@@ -64,18 +110,21 @@ def oracle(
             return Found(runs, at, TOO_LONG, end - at)
         if end > len(data):
             return Found(runs, at, WHOLE, end - at)
-        stop = topic_end(data, version, at, body, end)
-        if runs and stop:
-            _, first_body, last_end, count, first_stop = runs[-1]
+        kind, stop, has_properties = classified(data, version, at, body, end)
+        if runs and kind:
+            _, first_body, last_end, count, first_stop, last_kind, _ = runs[-1]
             is_alike = last_end == at and data[first_body:first_stop] == data[body:stop]
-            if first_stop and is_alike and count < run_packets_max:
+            if kind == PUBACKS:
+                is_alike = True
+            if last_kind == kind and is_alike and count < run_packets_max:
                 runs[-1][2] = end
                 runs[-1][3] += 1
+                runs[-1][6] |= has_properties
                 at = end
                 continue
         if len(runs) == runs_max:
             break
-        runs.append([at, body, end, 1, stop])
+        runs.append([at, body, end, 1, stop, kind, has_properties])
         at = end
     return Found(runs, at, WHOLE, 0)
 
@@ -87,6 +136,41 @@ few_topics = st.sampled_from([b"a", b"a/b", b"$a", b"b", "é".encode(), b"x" * 3
 def plain(draw: st.DrawFn, version: int) -> bytes:
     payload = draw(st.binary(max_size=4) | st.sampled_from([bytes(size) for size in (120, 130)]))
     return codec.encode_publish(version, draw(few_topics), payload)
+
+
+some_properties = st.sampled_from(
+    [
+        b"",
+        codec.forwardable_properties(user=(("a", "1"), ("b", "é"))),
+        codec.forwardable_properties(payload_format=1, content_type="t", correlation_data=b"\xff"),
+        codec.forwardable_properties(user=(("x" * 100, "y" * 100),)),
+        codec.forwardable_properties(response_topic="a"),
+        b"\x26\0\1a\0\1\0",  # a null character
+        b"\x26\0\1\xff\0\0",
+        b"\x01\2",
+        b"\x01\1\x01\1",
+        b"\x03\0\1t\x03\0\1t",
+        b"\x02\0\0\0\1",
+        b"\x0b\1",
+        b"\x23\0\1",
+        b"\x26\0\1a\0\2b",
+        b"\x7f",
+    ]
+)
+
+
+@st.composite
+def publications(draw: st.DrawFn, version: int) -> bytes:
+    """Of both kinds that form runs, with and without properties; some are not valid."""
+    qos = draw(st.sampled_from([0, 1, 1]))
+    return codec.encode_publish(
+        version,
+        draw(few_topics),
+        draw(st.binary(max_size=4)),
+        qos,
+        packet_id=draw(st.integers(0, 300)) if qos else 0,
+        properties=draw(some_properties) if version == MQTT_5 else b"",
+    )
 
 
 @st.composite
@@ -111,7 +195,9 @@ def buffers(version: int) -> st.SearchStrategy[bytes]:
     pieces = st.one_of(
         plain(version),
         plain(version),
-        plain(version),
+        publications(version),
+        publications(version),
+        st.integers(0, 300).map(lambda number: b"\x40\x02" + number.to_bytes(2)),
         padded(version),
         any_packet(version),
         st.binary(max_size=6),
@@ -155,46 +241,3 @@ def test_every_cut_of_a_buffer(version: int) -> None:
         assert scanned(buffer[:size], version, 1_000, 10) == oracle(
             buffer[:size], version, 1_000, 10
         )
-
-
-# Transcoding --------------------------------------------------------------------------------------
-
-plain_messages = st.lists(
-    st.tuples(
-        st.sampled_from([b"a", b"a/b", b"x" * 124, b"x" * 200]),
-        st.sampled_from([bytes(size) for size in (0, 1, 121, 122, 123, 124, 125, 126, 127, 16_380)])
-        | st.binary(max_size=5),
-    ),
-    max_size=8,
-)
-
-
-@given(versions, plain_messages)
-def test_transcoding_is_encoding_for_the_other_version(
-    version: int, messages: list[tuple[bytes, bytes]]
-) -> None:
-    data = b"".join(codec.encode_publish(version, *message) for message in messages)
-    other = MQTT_5 if version == MQTT_3_1_1 else MQTT_3_1_1
-    expected = b"".join(codec.encode_publish(other, *message) for message in messages)
-    assert transcoded(data, version) == expected
-    assert transcoded(expected, other) == data
-    assert packets_of(data, version) == messages
-
-
-@pytest.mark.parametrize("size", [0, 1, *range(120, 130), *range(16_370, 16_390), 2_097_150])
-@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
-def test_transcoding_around_each_size_of_the_length(version: int, size: int) -> None:
-    message = (b"a", bytes(size))
-    data = codec.encode_publish(version, *message)
-    other = MQTT_5 if version == MQTT_3_1_1 else MQTT_3_1_1
-    assert transcoded(data, version) == codec.encode_publish(other, *message)
-
-
-def test_a_part_of_a_buffer_is_transcoded() -> None:
-    first, second, third = (
-        codec.encode_publish(MQTT_5, topic, b"x") for topic in (b"a", b"b", b"c")
-    )
-    data = np.frombuffer(first + second + third, np.uint8)
-    out = np.empty(100, np.uint8)
-    size = transcode(data, len(first), len(first + second), MQTT_3_1_1, out)
-    assert out[:size].tobytes() == codec.encode_publish(MQTT_3_1_1, b"b", b"x")

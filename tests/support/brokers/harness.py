@@ -51,6 +51,8 @@ class Disk:
                 "subscriptions",
                 "messages",
                 "deliveries",
+                "runs",
+                "run_deliveries",
                 "incoming",
                 "retained",
                 "owed",
@@ -72,7 +74,7 @@ class Disk:
                     table[key] = row
         for number, row in batch.sessions.items():
             if row is None:
-                for name in ("subscriptions", "deliveries", "incoming"):
+                for name in ("subscriptions", "deliveries", "run_deliveries", "incoming"):
                     table = self.tables[name]
                     for key in [key for key in table if key[0] == number]:
                         del table[key]

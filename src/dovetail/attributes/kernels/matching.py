@@ -138,3 +138,24 @@ def match(
                     inside &= inside - _ONE
         ends[i + 1] = at
     return len(ends) - 1
+
+
+@kernel
+def match_few(
+    edges: Floats,
+    points: Floats,
+    dimensions: int,
+    ends: npt.NDArray[np.int64],
+    found: npt.NDArray[np.int64],
+) -> None:
+    """List all boxes of all points like `match`, without an index. `found` has room for all pairs.
+
+    `edges` has the lower borders of each box, and behind them the upper ones.
+    """
+    at = 0
+    for i in range(len(ends) - 1):
+        for box in range(len(edges) // (2 * dimensions)):
+            if holds(edges, box * 2 * dimensions, points, i * dimensions, dimensions):
+                found[at] = box
+                at += 1
+        ends[i + 1] = at

@@ -12,7 +12,7 @@ Rules:
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from dovetail.broker.dispatch import Dispatch, packets_of
+from dovetail.broker.dispatch import Dispatch, message_of
 from dovetail.broker.peering.groups import HERE, GroupPool, GroupPools
 from dovetail.broker.peering.limits import GROUP_HOPS_MAX, PEER_FRAME_EXTRA_BYTES, SCOPE_BYTES_MAX
 from dovetail.broker.peering.peer_messages import (
@@ -31,6 +31,7 @@ from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.route import Group, GroupKey, Route
 from dovetail.broker.shared_state import SharedState
 from dovetail.cluster.limits import PEER_FRAME_BYTES_MAX
+from dovetail.codec.run import Run, packets_of
 from dovetail.messages import Message
 
 _UTF_8_BYTES_MAX = 4  # of a character
@@ -68,14 +69,13 @@ class Forwarder:
 
     # To all who may need it -----------------------------------------------------------------------
 
-    def forward(
-        self, names: Iterable[str], data: bytes, version: int, count: int, client_id: str
-    ) -> None:
-        """Forward plain QoS 0 packets as they came from this client."""
+    def forward(self, names: Iterable[str], run: Run, client_id: str) -> None:
+        """Forward a run at QoS 0 as it came from this client."""
         counters = self._shared.counters
+        data, version, _, count, _ = run
         if len(data) > self._message_bytes_max:
-            for topic, payload in packets_of(data, version):
-                self.publish(names, Message(topic, payload, origin=client_id))
+            for packet in packets_of(run):
+                self.publish(names, message_of(packet, client_id))
             return
         counts = self.counts
         origin = client_id.encode()
@@ -83,8 +83,8 @@ class Forwarder:
         behind = self._peers.behind
         for name in names:
             if name in behind and self._may_wait(name, data, count):
-                for topic, payload in packets_of(data, version):
-                    self._send_or_drop(name, Message(topic, payload, origin=client_id))
+                for packet in packets_of(run):
+                    self._send_or_drop(name, message_of(packet, client_id))
             elif self._send(name, PLAIN, body):
                 counters.publishes_forwarded += count
                 counts[name] = counts.get(name, 0) + count

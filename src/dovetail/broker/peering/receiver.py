@@ -28,7 +28,9 @@ from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.route import GroupKey, Route
 from dovetail.broker.router import Router
 from dovetail.broker.shared_state import SharedState
+from dovetail.codec.kernels.scan import QOS_0
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5
+from dovetail.codec.run import Run
 from dovetail.codec.scanner import Scanner
 from dovetail.errors import ClientError, PeerError
 from dovetail.messages import Message
@@ -83,32 +85,33 @@ class Receiver:
             data = data[at:]
 
     def _take_runs(self, data: bytes, version: int, runs: list[list[int]], client_id: str) -> None:
-        """Neighbouring runs of one route go on as one slice."""
+        """Neighbouring runs of one route go on as one run."""
         route: Route | None = None
-        first = last = packets = 0
-        for start, body, end, count, topic_end in runs:
-            if not topic_end:
+        first = last = packets = has_properties = 0
+        for start, body, end, count, topic_end, kind, properties in runs:
+            if kind != QOS_0:
                 raise PeerError("a packet among publications that is none")
             found = self._route(data[body + 2 : topic_end])
             if found is not None and found is route:
                 last = end
                 packets += count
+                has_properties |= properties
                 continue
-            self._take_slice(route, data[first:last], version, packets, client_id)
-            route, first, last, packets = found, start, end, count
-        self._take_slice(route, data[first:last], version, packets, client_id)
+            run = Run(data[first:last], version, QOS_0, packets, has_properties)
+            self._take_run(route, run, client_id)
+            route, first, last, packets, has_properties = found, start, end, count, properties
+        run = Run(data[first:last], version, QOS_0, packets, has_properties)
+        self._take_run(route, run, client_id)
 
-    def _take_slice(
-        self, route: Route | None, data: bytes, version: int, count: int, client_id: str
-    ) -> None:
+    def _take_run(self, route: Route | None, run: Run, client_id: str) -> None:
         counters = self._shared.counters
-        counters.publishes_from_peers += count
+        counters.publishes_from_peers += run.packets
         if route is None:
             return
-        if route.deliveries or route.reads_payload:
-            self._dispatch.forward(route, data, version, count, None, client_id)
+        if route.deliveries or route.reads_payload or (run.has_properties and route.clauses):
+            self._dispatch.forward(route, run, None, client_id)
         else:
-            counters.publishes_in_vain += count
+            counters.publishes_in_vain += run.packets
 
     def _route(self, topic: bytes) -> Route | None:
         """Return the route; None if the topic is invalid here. A peer's limits may differ."""

@@ -283,6 +283,8 @@ def sqlite_explained(file: Path) -> Iterator[None]:
     """Turn an SQLite error that the user can fix into a `StoreError`."""
     try:
         yield
+    except UnicodeDecodeError as error:  # SQLite's message quotes a damaged schema
+        raise _explained(file, sqlite3.SQLITE_CORRUPT) from error
     except sqlite3.Error as error:
         code = _code(error) & 0xFF
         if is_out_of_room(error):

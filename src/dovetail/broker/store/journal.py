@@ -14,11 +14,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.broker.limits import CALLBACKS_PER_PIECE
 from dovetail.messages import Message
 from dovetail.slices import Work, run_to_end
+
+if TYPE_CHECKING:
+    from dovetail.broker.outgoing_run import StoredRun
 
 Act = Callable[[bool], Work | None]
 """A callback that waits for the disk: called with True when its batch is stored, with False if that
@@ -71,6 +74,31 @@ class DeliveryRow(NamedTuple):
     identifiers: tuple[int, ...]
 
 
+class RunRow(NamedTuple):
+    """Neighbouring publications at QoS 1, as the packets that brought them (codec/run.py)."""
+
+    data: bytes
+    version: int
+    packets: int
+    has_properties: bool
+    origin: str
+
+
+class RunDeliveryRow(NamedTuple):
+    """Pending messages of a session: neighbouring ones among those of a run that it gets.
+
+    `packet_id` is the identifier of the first; the others follow. 0: they are not sent yet.
+    """
+
+    run: int
+    first: int
+    """The position of the first among the rows that the session gets."""
+    messages: int
+    packet_id: int
+    rows: bytes
+    """The packets of the run that the session gets, as 16-bit numbers; empty: all of them."""
+
+
 class LeaveState(IntEnum):
     """Has another broker left the cluster, and what does it keep?"""
 
@@ -119,6 +147,10 @@ class Batch:
     messages: dict[int, MessageRow | None] = field(default_factory=dict)
     deliveries: dict[tuple[int, int], DeliveryRow | None] = field(default_factory=dict)
     """By session and sequence: they are sent in this order."""
+    runs: dict[int, RunRow | None] = field(default_factory=dict)
+    """Runs share their numbers with messages."""
+    run_deliveries: dict[tuple[int, int], RunDeliveryRow | None] = field(default_factory=dict)
+    """By session and the first sequence. Each message has a sequence of its own."""
     incoming: dict[tuple[int, int], bool | None] = field(default_factory=dict)
     """Packet identifiers of QoS 2 publications received and not released, by session."""
     retained: dict[bytes, int | None] = field(default_factory=dict)
@@ -144,6 +176,8 @@ class Batch:
         return not (
             self.deliveries
             or self.messages
+            or self.runs
+            or self.run_deliveries
             or self.waiting
             or self.incoming
             or self.retained
@@ -166,6 +200,8 @@ class StoredState(NamedTuple):
     subscriptions: dict[tuple[int, str], SubscriptionRow]
     messages: dict[int, MessageRow]
     deliveries: dict[tuple[int, int], DeliveryRow]
+    runs: dict[int, RunRow]
+    run_deliveries: dict[tuple[int, int], RunDeliveryRow]
     incoming: dict[tuple[int, int], bool]
     retained: dict[bytes, int]
     owed: dict[tuple[str, int], OwedRow]
@@ -255,6 +291,37 @@ class Journal:
             messages[message.number] = None
             self.rows_written += 1
         message.number = 0
+
+    def keep_run(self, stored: "StoredRun") -> None:
+        """Add a reference to a run, and store it if it is the first."""
+        if not stored.references:
+            stored.number = self._next_message
+            self._next_message += 1
+            self.open.runs[stored.number] = stored.row()
+            self.bytes_open += len(stored.run.data)
+            self.rows_written += 1
+        stored.references += 1
+
+    def release_run(self, stored: "StoredRun") -> None:
+        stored.references -= 1
+        if stored.references:
+            return
+        # A run's row is written once, so one in the open batch is not on disk.
+        if self.open.runs.pop(stored.number, None) is None:
+            self.open.runs[stored.number] = None
+            self.rows_written += 1
+        stored.number = 0
+
+    def save_run_delivery(self, session: int, sequence: int, row: RunDeliveryRow) -> None:
+        self.open.run_deliveries[session, sequence] = row
+        self.rows_written += 1
+
+    def drop_run_delivery(self, session: int, sequence: int, first_batch: int) -> None:
+        if first_batch == self.open.number:
+            del self.open.run_deliveries[session, sequence]
+        else:
+            self.open.run_deliveries[session, sequence] = None
+        self.rows_written += 1
 
     def save_delivery(self, session: int, sequence: int, row: DeliveryRow) -> None:
         self.open.deliveries[session, sequence] = row
@@ -384,12 +451,14 @@ class Journal:
         now.subscriptions = failed.subscriptions | now.subscriptions
         now.messages = failed.messages | now.messages
         now.archive = failed.archive | now.archive
+        now.runs = failed.runs | now.runs
+        now.run_deliveries = failed.run_deliveries | now.run_deliveries
         self.bytes_open = sum(
             len(row.topic) + len(row.payload) + len(row.properties)
             for rows in (now.messages, now.archive)
             for row in rows.values()
             if row is not None
-        )
+        ) + sum(len(row.data) for row in now.runs.values() if row is not None)
         now.deliveries = failed.deliveries | now.deliveries
         now.incoming = failed.incoming | now.incoming
         now.retained = failed.retained | now.retained

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from dovetail.broker.outgoing_message import OutgoingMessage
+from dovetail.broker.outgoing_run import OutgoingRun, StoredRun
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.peering.roaming.redirect import has_moved_on
 from dovetail.broker.retained import RetainedMessages
@@ -55,18 +56,7 @@ def restore(
     for (number, topic_filter), row in state.subscriptions.items():
         router.subscribe(sessions[number], topic_filter, row.options, row.identifier)
     router.settle()
-    for (number, sequence), delivery in sorted(state.deliveries.items()):
-        entry = OutgoingMessage(
-            messages[delivery.message],
-            delivery.qos,
-            delivery.retain,
-            delivery.identifiers,
-            sequence,
-        )
-        entry.packet_id = delivery.packet_id
-        entry.released = delivery.released
-        entry.first_batch = -1
-        sessions[number].restore(entry)
+    _restore_pending(state, sessions, messages)
     for number, packet_id in state.incoming:
         sessions[number].incoming.add(packet_id)
     for number in state.retained.values():
@@ -87,6 +77,34 @@ def restore(
     review(sessions.values())
     for session in here.values():
         lifetimes.restore(session)
+
+
+def _restore_pending(
+    state: StoredState, sessions: dict[int, Session], messages: dict[int, Message]
+) -> None:
+    """Restore queues and messages in flight, each session's in the order of their sequences."""
+    runs = {number: StoredRun.restored(number, row) for number, row in state.runs.items()}
+    for key in sorted((*state.deliveries, *state.run_deliveries)):
+        number, sequence = key
+        if key in state.run_deliveries:
+            row = state.run_deliveries[key]
+            run = OutgoingRun.restored(runs[row.run], sequence, row)
+            sessions[number].restore_run(run)
+            continue
+        delivery = state.deliveries[key]
+        entry = OutgoingMessage(
+            messages[delivery.message],
+            delivery.qos,
+            delivery.retain,
+            delivery.identifiers,
+            sequence,
+        )
+        entry.packet_id = delivery.packet_id
+        entry.released = delivery.released
+        entry.first_batch = -1
+        sessions[number].restore(entry)
+    for session in sessions.values():
+        session.take_apart()
 
 
 def _without_redirects(state: StoredState, messages: dict[int, Message]) -> StoredState:
@@ -113,6 +131,9 @@ def _without_redirects(state: StoredState, messages: dict[int, Message]) -> Stor
             key: row for key, row in state.subscriptions.items() if key[0] not in ghosts
         },
         deliveries={key: row for key, row in state.deliveries.items() if key[0] not in ghosts},
+        run_deliveries={
+            key: row for key, row in state.run_deliveries.items() if key[0] not in ghosts
+        },
         incoming={key: row for key, row in state.incoming.items() if key[0] not in ghosts},
     )
 

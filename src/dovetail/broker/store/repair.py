@@ -146,6 +146,7 @@ def _save(damaged: Path, file: Path) -> RepairReport:
     done = RepairReport()
     with closing(connect(file, "power")) as target, closing(connect_to_read(damaged)) as source:
         source.text_factory = _lenient_text
+        source.execute("PRAGMA writable_schema = ON")  # reads on past a damaged definition
         target.execute("BEGIN IMMEDIATE")
         for table in tables.ALL:
             _save_table(table, source, target, done)
@@ -224,10 +225,11 @@ def _rows(
 def _save_numbers(target: sqlite3.Connection, done: RepairReport) -> None:
     """Reserve numbers above all that may have been used."""
     lost = {"numbers"} & {*done.damaged, *done.unreadable}
-    for kind, table in (("sessions", tables.SESSIONS), ("messages", tables.MESSAGES)):
-        (highest,) = target.execute(
-            f"SELECT coalesce(max({table.keys[0]}), 0) FROM {table.name}"  # noqa: S608
-        ).fetchone()
+    for kind, numbered in (
+        ("sessions", (tables.SESSIONS,)),
+        ("messages", (tables.MESSAGES, tables.RUNS)),
+    ):
+        highest = max(_highest(table, target) for table in numbered)
         (reserved,) = target.execute(
             "SELECT reserved FROM numbers WHERE kind = ?", (kind,)
         ).fetchone()
@@ -235,6 +237,13 @@ def _save_numbers(target: sqlite3.Connection, done: RepairReport) -> None:
             row = (kind, max(highest, reserved) + NUMBERS_RESERVED)
             statement = tables.put_statement(tables.NUMBERS, 1)
             target.execute(statement, (*row, tables.checksum(row)))
+
+
+def _highest(table: tables.TableSchema, target: sqlite3.Connection) -> int:
+    (highest,) = target.execute(
+        f"SELECT coalesce(max({table.keys[0]}), 0) FROM {table.name}"  # noqa: S608
+    ).fetchone()
+    return int(highest)
 
 
 def _lenient_text(data: bytes) -> str:

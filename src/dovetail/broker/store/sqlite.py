@@ -146,6 +146,8 @@ class Store:
             subscriptions=tables.read_subscriptions(self._rows(tables.SUBSCRIPTIONS)),
             messages=tables.read_messages(self._rows(tables.MESSAGES)),
             deliveries=tables.read_deliveries(self._rows(tables.DELIVERIES)),
+            runs=tables.read_runs(self._rows(tables.RUNS)),
+            run_deliveries=tables.read_run_deliveries(self._rows(tables.RUN_DELIVERIES)),
             incoming=tables.read_incoming(self._rows(tables.INCOMING)),
             retained=dict(self._rows(tables.RETAINED)),
             owed={
@@ -284,6 +286,8 @@ class Store:
         self._put_and_remove(tables.SUBSCRIPTIONS, batch.subscriptions)
         self._put_and_remove(tables.MESSAGES, batch.messages)
         self._put_and_remove(tables.DELIVERIES, batch.deliveries)
+        self._put_and_remove(tables.RUNS, batch.runs)
+        self._put_and_remove(tables.RUN_DELIVERIES, batch.run_deliveries)
         self._put_and_remove(tables.INCOMING, batch.incoming)
         self._put_and_remove(tables.RETAINED, batch.retained)
         self._put_and_remove(tables.OWED, batch.owed)
@@ -295,7 +299,12 @@ class Store:
         self._put_and_remove(tables.ARCHIVE, batch.archive)
         # Last, so that rows that the batch has for a deleted session are deleted with it.
         gone = [(number,) for number, row in batch.sessions.items() if row is None]
-        for table in (tables.SUBSCRIPTIONS, tables.DELIVERIES, tables.INCOMING):
+        for table in (
+            tables.SUBSCRIPTIONS,
+            tables.DELIVERIES,
+            tables.RUN_DELIVERIES,
+            tables.INCOMING,
+        ):
             self._in_pieces(functools.partial(tables.remove_statement, table, 1), gone)
 
     def _put_and_remove(self, table: tables.TableSchema, changes: dict[Any, Any]) -> None:
@@ -337,7 +346,7 @@ class Store:
         reserved = dict(self._reserved)
         of_batch: tuple[tuple[str, Collection[int]], ...] = (
             ("sessions", batch.sessions),
-            ("messages", batch.messages),
+            ("messages", (*batch.messages, *batch.runs)),
             ("archive", batch.archive),
         )
         for kind, numbers in of_batch:

@@ -21,12 +21,14 @@ from dovetail.broker.store.journal import (
     MemberRow,
     MessageRow,
     OwedRow,
+    RunDeliveryRow,
+    RunRow,
     SessionRow,
     SubscriptionRow,
 )
 
-SCHEMA_VERSION = 9
-"""In PRAGMA user_version. A file with 0 is empty."""
+SCHEMA_VERSION = 10
+"""In PRAGMA user_version; 0 is a file that has nothing in it yet."""
 
 # Tables with an INTEGER PRIMARY KEY are SQLite's own kind: large rows do not fill the inner pages
 # of their trees. The others have small rows, and would need an index besides as rowid tables.
@@ -152,6 +154,28 @@ _SCHEMA_9 = "".join(
         *("heard", "seen", "members", "removals", "peer_groups", "archive", "numbers"),
     )
 )
+_SCHEMA_10 = """
+CREATE TABLE runs (
+    run INTEGER PRIMARY KEY,
+    data BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    packets INTEGER NOT NULL,
+    has_properties INTEGER NOT NULL,
+    origin TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT;
+CREATE TABLE run_deliveries (
+    session INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    run INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    messages INTEGER NOT NULL,
+    packet_id INTEGER NOT NULL,
+    rows BLOB NOT NULL, -- 16-bit numbers
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (session, sequence)
+) STRICT, WITHOUT ROWID;
+"""
 CHECKSUMS_SINCE = 9
 """Rows of earlier versions have none; an upgrade adds them."""
 UPGRADES = {
@@ -164,6 +188,7 @@ UPGRADES = {
     7: _SCHEMA_7,
     8: _SCHEMA_8,
     9: _SCHEMA_9,
+    10: _SCHEMA_10,
 }
 """The script that leads to each version from the one before. A new file runs all of them."""
 
@@ -175,6 +200,10 @@ _GARBAGE = {
         "session NOT IN (SELECT session FROM sessions)"
         " OR message NOT IN (SELECT message FROM messages)"
     ),
+    "run_deliveries": (
+        "session NOT IN (SELECT session FROM sessions) OR run NOT IN (SELECT run FROM runs)"
+    ),
+    "runs": "run NOT IN (SELECT run FROM run_deliveries)",
     "retained": "message NOT IN (SELECT message FROM messages)",
     "owed": "message NOT IN (SELECT message FROM messages)",
     "messages": (
@@ -243,6 +272,10 @@ def _flat_archived(row: ArchiveRow) -> tuple[Any, ...]:
     return broker, time, topic, payload, qos, 1 if retain else 0, properties, stream
 
 
+def _flat_run(row: RunRow) -> tuple[Any, ...]:
+    return row.data, row.version, row.packets, 1 if row.has_properties else 0, row.origin
+
+
 SESSIONS = TableSchema(
     "sessions", ("session",), SessionRow._fields, _flat_session, has_payload=True
 )
@@ -253,6 +286,10 @@ MESSAGES = TableSchema(
     "messages", ("message",), MessageRow._fields, _flat_message, has_payload=True
 )
 DELIVERIES = TableSchema("deliveries", ("session", "sequence"), DeliveryRow._fields, _flat_delivery)
+RUNS = TableSchema("runs", ("run",), RunRow._fields, _flat_run, has_payload=True)
+RUN_DELIVERIES = TableSchema(
+    "run_deliveries", ("session", "sequence"), RunDeliveryRow._fields, _unchanged, has_payload=True
+)
 INCOMING = TableSchema("incoming", ("session", "packet_id"), ("held",), _single)
 RETAINED = TableSchema("retained", ("topic",), ("message",), _single)
 OWED = TableSchema("owed", ("peer", "sequence"), OwedRow._fields, _unchanged)
@@ -266,8 +303,8 @@ ARCHIVE = TableSchema(
 )
 NUMBERS = TableSchema("numbers", ("kind",), ("reserved",), _single)
 ALL = (
-    *(SESSIONS, SUBSCRIPTIONS, MESSAGES, DELIVERIES, INCOMING, RETAINED, OWED),
-    *(HEARD, SEEN, MEMBERS, REMOVALS, PEER_GROUPS, ARCHIVE, NUMBERS),
+    *(SESSIONS, SUBSCRIPTIONS, MESSAGES, DELIVERIES, RUNS, RUN_DELIVERIES, INCOMING, RETAINED),
+    *(OWED, HEARD, SEEN, MEMBERS, REMOVALS, PEER_GROUPS, ARCHIVE, NUMBERS),
 )
 
 
@@ -355,6 +392,19 @@ def read_messages(
         number: MessageRow(topic, payload, qos, bool(retain), properties, expires_at, origin, stamp)
         for number, topic, payload, qos, retain, properties, expires_at, origin, stamp in rows
     }
+
+
+def read_runs(rows: Iterable[tuple[int, bytes, int, int, int, str]]) -> dict[int, RunRow]:
+    return {
+        number: RunRow(data, version, packets, bool(has_properties), origin)
+        for number, data, version, packets, has_properties, origin in rows
+    }
+
+
+def read_run_deliveries(
+    rows: Iterable[tuple[int, int, int, int, int, int, bytes]],
+) -> dict[tuple[int, int], RunDeliveryRow]:
+    return {(row[0], row[1]): RunDeliveryRow(*row[2:]) for row in rows}
 
 
 def read_archive(

@@ -20,7 +20,7 @@ def _is_between(data: Bytes, at: int, low: int, high: int) -> bool:
 
 
 @inlined
-def _is_text(data: Bytes, at: int, end: int) -> bool:
+def is_text(data: Bytes, at: int, end: int) -> bool:
     """Table 3-7 of the Unicode standard, as Python decodes it, and no null character."""
     while at < end:
         byte = data[at]
@@ -73,7 +73,7 @@ def pairs_end(data: Bytes, at: int) -> tuple[int, int]:
                 break
             start = end + 2
             end = start + (int(data[end]) << 8) + int(data[end + 1])
-            if end > size or not _is_text(data, start, end):
+            if end > size or not is_text(data, start, end):
                 is_pair = False
                 break
         if not is_pair:

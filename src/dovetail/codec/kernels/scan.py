@@ -1,36 +1,53 @@
-"""Find where packets begin and end in a read buffer, and join neighbours into runs.
+"""Finds where packets begin and end in a read buffer, and which of them form a run.
 
-A run is a series of packets that can be forwarded unchanged to the same receivers: PUBLISH at QoS
-0, not retained, without properties, on one topic that does not begin with `$`. Its length is
-bounded. Any other packet is a run by itself, which the caller decodes.
+A run is a series of neighbouring packets that are handled together:
+
+- PUBLISH at QoS 0, or PUBLISH at QoS 1 for the first time. All are on one topic, which does not
+  begin with `$`. None is to be retained. Their properties, if any, are only such as a server passes
+  on untouched.
+- PUBACK in its short form.
+
+Every other packet is a run of its own and is taken apart elsewhere. So is whatever is not encoded
+in the fewest bytes, as it must not be passed on like that.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.compilation import kernel
+from dovetail.codec.kernels.pairs import is_text
+from dovetail.compilation import inlined, inner_kernel, kernel
 
 Bytes = npt.NDArray[np.uint8]
 Runs = npt.NDArray[np.int64]
 
-START, BODY, END, COUNT, TOPIC_END = range(5)
-"""Columns of a run. BODY is where the first packet's fixed header ends; TOPIC_END is 0 for a packet
-that must be decoded."""
+START, BODY, END, COUNT, TOPIC_END, KIND, PROPERTIES = range(7)
+"""Columns of a run. BODY is where the first packet's fixed header ends. TOPIC_END is 0 unless the
+run is publications. PROPERTIES says whether any of them has properties."""
+
+SINGLE, QOS_0, QOS_1, PUBACKS = range(4)
+"""Kinds of runs."""
 
 WHOLE, TOO_LONG, MALFORMED = range(3)
 """Why a scan ended: at the end of the data, or before a packet that is too large or has an invalid
 length."""
 
-_PUBLISH_PLAIN = 0x30
+_PUBLISH_QOS_0 = 0x30
+_PUBLISH_QOS_1 = 0x32
+_PUBACK = 0x40
 _MORE = 0x80
 _DOLLAR = 0x24
+
+_PAYLOAD_FORMAT = 0x01
+_CONTENT_TYPE = 0x03
+_CORRELATION_DATA = 0x09
+_USER_PROPERTY = 0x26
 
 
 @kernel
 def scan(
     data: Bytes, version: int, packet_bytes_max: int, run_packets_max: int, runs: Runs
 ) -> tuple[int, int, int, int]:
-    """Fill `runs`. Return how many, where they end, why, and the bytes the next packet needs."""
+    """Fill `runs`. Return how many, where they end, why, and how many bytes the rest needs."""
     size = len(data)
     count = 0
     at = 0
@@ -54,35 +71,34 @@ def scan(
             return count, at, TOO_LONG, end - at
         if end > size:
             return count, at, WHOLE, end - at
+        kind = SINGLE
         topic_end = 0
-        # A length whose last byte is 0 has more bytes than needed: such a packet is not forwarded.
-        if data[at] == _PUBLISH_PLAIN and length >= 3 and byte:
-            stop = body + 2 + (int(data[body]) << 8) + int(data[body + 1])
-            if (
-                stop > body + 2
-                and data[body + 2] != _DOLLAR
-                and ((stop <= end and version < 5) or (stop < end and data[stop] == 0))
-            ):
-                topic_end = stop
-        if topic_end and count:
+        payload = 0
+        first = data[at]
+        if first in (_PUBLISH_QOS_0, _PUBLISH_QOS_1):
+            if length >= 3 and byte:  # a length whose last byte is 0 is longer than it has to be
+                stop = body + 2 + (int(data[body]) << 8) + int(data[body + 1])
+                if stop > body + 2 and data[body + 2] != _DOLLAR:
+                    payload = _payload_of(data, stop, end, version, first == _PUBLISH_QOS_1)
+                if payload:
+                    topic_end = stop
+                    kind = QOS_1 if first == _PUBLISH_QOS_1 else QOS_0
+        elif first == _PUBACK and length == 2 and (data[body] or data[body + 1]):
+            kind = PUBACKS
+        if kind and count:
             last = count - 1
-            before = runs[last, BODY]
-            topic_bytes = topic_end - body
             if (
-                runs[last, TOPIC_END] - before == topic_bytes
+                runs[last, KIND] == kind
                 and runs[last, END] == at
                 and runs[last, COUNT] < run_packets_max
+                and _is_same_topic(data, runs[last, BODY], runs[last, TOPIC_END], body, topic_end)
             ):
-                same = True
-                for i in range(topic_bytes):
-                    if data[before + i] != data[body + i]:
-                        same = False
-                        break
-                if same:
-                    runs[last, END] = end
-                    runs[last, COUNT] += 1
-                    at = end
-                    continue
+                runs[last, END] = end
+                runs[last, COUNT] += 1
+                if kind != PUBACKS and version == 5 and data[_properties_at(topic_end, kind)]:
+                    runs[last, PROPERTIES] = 1
+                at = end
+                continue
         if count == len(runs):
             return count, at, WHOLE, 0
         runs[count, START] = at
@@ -90,57 +106,93 @@ def scan(
         runs[count, END] = end
         runs[count, COUNT] = 1
         runs[count, TOPIC_END] = topic_end
+        runs[count, KIND] = kind
+        runs[count, PROPERTIES] = 0
+        if topic_end and version == 5 and data[_properties_at(topic_end, kind)]:
+            runs[count, PROPERTIES] = 1
         count += 1
         at = end
     return count, at, WHOLE, 0
 
 
-@kernel
-def transcode(data: Bytes, start: int, stop: int, to_version: int, out: Bytes) -> int:
-    """Convert plain QoS 0 packets to the other version. Return how many bytes `out` got.
+@inlined
+def _properties_at(topic_end: int, kind: int) -> int:
+    return topic_end + 2 if kind == QOS_1 else topic_end
 
-    To MQTT 5: add a property length of zero behind the topic. To 3.1.1: remove it. `out` has room
-    for two more bytes a packet.
+
+@inlined
+def _is_same_topic(data: Bytes, first: int, first_end: int, body: int, topic_end: int) -> bool:
+    """Are the topics of two packets the same? Those of acknowledgements are."""
+    if not topic_end:
+        return True
+    size = topic_end - body
+    if first_end - first != size:
+        return False
+    for i in range(size):
+        if data[first + i] != data[body + i]:
+            return False
+    return True
+
+
+@inlined
+def _payload_of(data: Bytes, topic_end: int, end: int, version: int, has_id: bool) -> int:
+    """Return where the payload begins, or 0 if the packet has to be taken apart."""
+    at = topic_end
+    if has_id:
+        at += 2
+        if at > end or not (data[topic_end] or data[topic_end + 1]):
+            return 0
+    if version < 5:
+        return at if at <= end else 0
+    if at >= end:
+        return 0
+    return at + 1 if data[at] == 0 else _properties_end(data, at, end)
+
+
+@inner_kernel
+def _properties_end(data: Bytes, at: int, end: int) -> int:
+    """Return where properties end that a server passes on untouched, or 0 if they are not such.
+
+    `at` is where their length stands. A response topic has rules of its own, and is one of those
+    that are taken apart elsewhere.
     """
-    written = 0
-    at = start
+    length = 0
+    shift = 0
+    while True:
+        if at == end or shift == 28:
+            return 0
+        byte = int(data[at])
+        at += 1
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < _MORE:
+            break
+    stop = at + length
+    if stop > end or not byte:
+        return 0
+    seen = 0
     while at < stop:
-        body = at + 1
-        length = 0
-        shift = 0
-        while True:
-            byte = int(data[body])
-            body += 1
-            length |= (byte & 0x7F) << shift
-            if byte < _MORE:
-                break
-            shift += 7
-        end = body + length
-        topic_end = body + 2 + (int(data[body]) << 8) + int(data[body + 1])
-        payload = topic_end
-        if to_version == 5:
-            length += 1
+        name = int(data[at])
+        at += 1
+        texts = 1
+        if name == _USER_PROPERTY:
+            texts = 2
         else:
-            length -= 1
-            payload += 1
-        out[written] = data[at]
-        written += 1
-        rest = length
-        while True:
-            byte = rest & 0x7F
-            rest >>= 7
-            out[written] = byte | _MORE if rest else byte
-            written += 1
-            if not rest:
-                break
-        for i in range(body, topic_end):
-            out[written] = data[i]
-            written += 1
-        if to_version == 5:
-            out[written] = 0
-            written += 1
-        for i in range(payload, end):
-            out[written] = data[i]
-            written += 1
-        at = end
-    return written
+            if name > _CORRELATION_DATA or seen >> name & 1:
+                return 0
+            seen |= 1 << name
+            if name == _PAYLOAD_FORMAT:
+                if at == stop or data[at] > 1:
+                    return 0
+                at += 1
+                continue
+            if name != _CONTENT_TYPE and name != _CORRELATION_DATA:  # noqa: PLR1714
+                return 0
+        for _ in range(texts):
+            if at + 2 > stop:
+                return 0
+            first = at + 2
+            at = first + (int(data[at]) << 8) + int(data[at + 1])
+            if at > stop or (name != _CORRELATION_DATA and not is_text(data, first, at)):
+                return 0
+    return stop
