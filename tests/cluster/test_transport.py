@@ -559,6 +559,30 @@ def test_an_oversize_frame_closes_the_connection(length: int) -> None:
     run(work())
 
 
+def test_frames_of_a_lost_connection_do_not_come_behind_those_of_the_next() -> None:
+    async def work() -> None:
+        async with (
+            nodes(links("a")) as (a,),
+            dialed(a.address, named("b", 1)) as lost,
+            dialed(a.address, named("b", 2)) as unused,
+            dialed(a.address, named("b", 3)) as later,
+        ):
+            await a.told("accepted", "b", times=3)
+            lost.send(ASK, b"early")
+            await a.got("b", ASK, b"early")
+            later.send(ASK, b"later")
+            await a.got("b", ASK, b"later")
+            # As bytes that were on their way when the network was cut.
+            for peer in (lost, unused):
+                peer.send(ASK, b"late")
+                await peer.closed()
+            later.send(ASK, b"latest")
+            await a.got("b", ASK, b"latest")
+            assert ("b", ASK, b"late") not in a.frames
+
+    run(work())
+
+
 def test_before_the_proof_frames_are_small() -> None:
     async def work() -> None:
         async with nodes(links("a")) as (a,), dialed(a.address) as peer:

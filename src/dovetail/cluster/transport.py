@@ -11,7 +11,8 @@ Rules:
   two connections, one each way, and need not agree on one.
 - `answer` sends on the connection that the peer has dialed, also without a question.
 - Frames to a peer arrive in order or, once a connection is lost, not at all: `send` promises
-  nothing. A caller that needs to know asks for an answer.
+  nothing. A caller that needs to know asks for an answer. A lost connection may still bring frames
+  when the network is back, so the first frame of a later connection closes earlier ones.
 - A dial target is dialed until it is forgotten. A seed is forgotten if its node turns out to be
   connected already.
 - A name belongs to one process. Another process gets it when the first is gone or silent, or if it
@@ -104,7 +105,7 @@ class Transport:
         self._dials: set[DialTarget] = set()
         self._links: set[PeerLink] = set()
         self._dialed: dict[str, PeerLink] = {}
-        self._accepted: dict[str, set[PeerLink]] = {}
+        self._accepted: dict[str, dict[PeerLink, None]] = {}
         self._members: dict[str, None] = {}
         """Addresses where nodes of the cluster are, or were, oldest first."""
         self._dirty: list[PeerLink] = []
@@ -355,15 +356,26 @@ class Transport:
 
     def _accepted_ready(self, link: PeerLink) -> None:
         # A peer that lost a connection dials again before we notice: both links stay for a while.
-        self._accepted.setdefault(link.name, set()).add(link)
+        self._accepted.setdefault(link.name, {})[link] = None
         dial = self._dial_of(link.name)
         if dial is not None and link.name not in self._dialed:
             dial.wake.set()  # it is there: no need to wait
         self._on_accepted(link.hello)
 
     def received(self, link: PeerLink, kind: int, body: bytes) -> None:
-        if not self._is_stopped:
-            self._on_frame(link, kind, body)
+        if self._is_stopped:
+            return
+        if not link.is_dialed and len(self._accepted[link.name]) > 1:
+            self._close_earlier(link)
+        self._on_frame(link, kind, body)
+
+    def _close_earlier(self, link: PeerLink) -> None:
+        """Close the connections that this peer opened before: what they still bring is late."""
+        for earlier in [*self._accepted[link.name]]:
+            if earlier is link:
+                return
+            earlier.abort("the peer uses a later connection")
+            self._lose(earlier)
 
     def gone(self, link: PeerLink) -> None:
         self._links.discard(link)
@@ -374,8 +386,8 @@ class Transport:
         if not link.is_ready:
             return
         name = link.name
-        accepted = self._accepted.get(name, set())
-        accepted.discard(link)
+        accepted = self._accepted.get(name, {})
+        accepted.pop(link, None)
         if not accepted:
             self._accepted.pop(name, None)
         if self._dialed.get(name) is link:
