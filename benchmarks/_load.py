@@ -111,13 +111,19 @@ class Client:
     ) -> None:
         self.client_id = client_id
         self.version = version
+        self._connect(port, persistent=persistent, resumes=False)
+
+    def _connect(self, port: int, *, persistent: bool, resumes: bool) -> None:
         self.socket = socket.create_connection((HOST, port), timeout=STALL_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_CONTROL)
         self._unread = b""
         self._packet_id = 0
         expiry = SESSION_EXPIRY_SECONDS if persistent else 0
-        self.socket.sendall(wire.connect(client_id, version, session_expiry_seconds=expiry))
+        version = self.version
+        self.socket.sendall(
+            wire.connect(self.client_id, version, session_expiry_seconds=expiry, resumes=resumes)
+        )
         self.receive_max = wire.receive_max(self.expect(wire.CONNACK), version)
         self.unsent = memoryview(b"")
         self.waits_for_room = False
@@ -354,6 +360,16 @@ class Subscriber(Client):
         self.first_number = int(slots[0])
         self._gaps[slots] = np.diff(slots, append=slots[0] + len(blocks))
 
+    def leave(self) -> None:
+        """Disconnect; a persistent session stays."""
+        super().close()
+
+    def come_back(self) -> None:
+        """Connect again to the session that stayed."""
+        self._connect(self._port, persistent=True, resumes=True)
+        self._kept, self._unread = self._unread, b""
+        self.socket.setblocking(False)
+
     @property
     def next_number(self) -> int:
         """Of the first publisher: all messages before it have come, as far as they are for us."""
@@ -536,6 +552,28 @@ class Load:
             - received_before,
             seconds=ended - started,
         )
+
+    def fill_queues(self, count: int) -> None:
+        """Disconnect the subscribers, and publish for their sessions."""
+        for subscriber in self.subscribers:
+            self._epoll.unregister(subscriber.socket.fileno())
+            del self._by_file[subscriber.socket.fileno()]
+            subscriber.leave()
+        publisher = self.publishers[0]
+        goal = publisher.sent + count
+        while not (publisher.finished and publisher.sent == goal):
+            self._published += publisher.publish(goal - publisher.sent)
+            self._watch(publisher)
+            self._serve(STALL_SECONDS if publisher.sent > publisher.done else 0)
+
+    def empty_queues(self) -> None:
+        """Connect the subscribers again, and read what waits for them."""
+        for subscriber in self.subscribers:
+            subscriber.come_back()
+            self._by_file[subscriber.socket.fileno()] = subscriber
+            self._epoll.register(subscriber.socket.fileno(), select.EPOLLIN)
+        while not self._finished():
+            self._serve(STALL_SECONDS)
 
     def run_paced(self, rate: int, seconds: float) -> npt.NDArray[np.float64]:
         """Return latencies in seconds of an open loop: one message each 1/rate, on schedule.

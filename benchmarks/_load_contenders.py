@@ -75,9 +75,13 @@ def dovetail(*, default_settings: bool = False) -> Contender:
             )
             place = ["--data", str(folder / "data")]
             place += ["--config", str(configuration)]
-        if purpose == "clauses":
+        tables = {
+            "clauses": space_table(),
+            "persistence": "[mqtt]\nqueue_messages_max = 1_000_000\n",  # the peers have no limit
+        }
+        if purpose in tables:
             configuration = folder / "dovetail.toml"
-            configuration.write_text(space_table())
+            configuration.write_text(tables[purpose])
             place += ["--config", str(configuration)]
         return [str(program), "up", *place, "--quiet"]
 

@@ -48,12 +48,15 @@ def _packet(first: int, body: bytes) -> bytes:
     return bytes([first]) + variable_length(len(body)) + body
 
 
-def connect(client_id: str, version: int, *, session_expiry_seconds: int = 0) -> bytes:
+def connect(
+    client_id: str, version: int, *, session_expiry_seconds: int = 0, resumes: bool = False
+) -> bytes:
     """Encode CONNECT: a clean start without keep alive, or in 3.1.1 a session that persists."""
     properties = b""
     if session_expiry_seconds:
         properties += bytes([_SESSION_EXPIRY]) + session_expiry_seconds.to_bytes(4, "big")
-    clean = 0x02 if version == MQTT_5 or not session_expiry_seconds else 0
+    is_clean = (version == MQTT_5 or not session_expiry_seconds) and not resumes
+    clean = 0x02 if is_clean else 0
     body = _text(b"MQTT") + bytes([version, clean, 0, 0])
     if version == MQTT_5:
         body += variable_length(len(properties)) + properties

@@ -46,10 +46,11 @@ WARM_UP_SECONDS = 0.3
 LATENCY_RATE = 5_000
 CONNECTIONS = 2_000
 HELD_FILTERS, HOLDERS = 100_000, 10
+QUEUED = 50_000
 
 Sample = dict[str, float]
 """What one turn of one contender measured, by the name of the figure."""
-RATE, CPU = "messages/s", "CPU µs each"
+RATE, CPU, OUT = "messages/s", "CPU µs each", "CPU µs each out"
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,18 @@ def connections(scenario: Scenario, server: Server, _seconds: float) -> Sample:
     run = connect_and_leave(server.port, version, CONNECTIONS)
     cpu = server.cpu_seconds() - cpu
     return {"connections/s": run.rate, "CPU ms each": cpu / CONNECTIONS * 1e3}
+
+
+def offline_queue(scenario: Scenario, server: Server, _seconds: float) -> Sample:
+    traffic = scenario.traffic.at_version(server.contender.version_max)
+    with Load(server.port, traffic) as load:
+        load.run(WARM_UP_SECONDS)
+        before = server.cpu_seconds()
+        load.fill_queues(QUEUED)
+        filled = server.cpu_seconds()
+        load.empty_queues()
+        emptied = server.cpu_seconds()
+    return {CPU: (filled - before) / QUEUED * 1e6, OUT: (emptied - filled) / QUEUED * 1e6}
 
 
 EVERYTHING = (b"bench/#",)
@@ -230,7 +243,19 @@ SCENARIOS = [
         "persistent",
         "QoS 1 to a persistent session (Mosquitto saves to disk at times and at its end only)",
         Traffic(qos=1, persistent=True),
+        cpu_at_most=1,
         purpose="persistence",
+    ),
+    Scenario(
+        "offline-queue",
+        "QoS 1 into the queue of a session that is away (and out of it; ours is on disk)",
+        Traffic(qos=1, persistent=True),
+        cpu_at_most=1,
+        judged=(OUT,),
+        at_most=1,
+        measure=offline_queue,
+        purpose="persistence",
+        for_relay=False,
     ),
     Scenario(
         "connections",

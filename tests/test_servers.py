@@ -16,7 +16,9 @@ MISSING = "dovetail-no-such-program:no-such-package:tests_of_nothing"
 
 def ensure_servers(*servers: str, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if name != "CI"}
-    script = f'. "{ROOT}/scripts/servers.sh"; servers=$1; ensure_servers; echo "[$skipped]"'
+    # Its text, as that user may not be able to read the checkout.
+    script = (ROOT / "scripts" / "servers.sh").read_text()
+    script += '\nservers=$1; ensure_servers; echo "[$skipped]"'
     return subprocess.run(
         ["/bin/sh", "-u", "-c", script, "scripts/test", "\n".join(servers)],
         cwd="/",

@@ -102,7 +102,8 @@ def retain_without_stamp(
 ) -> None:
     """Store a retained message like a broker without a cluster: without a stamp."""
     disk = cluster.disks[name]
-    number = max(disk.tables["messages"], default=0) + 1
+    numbers = (*disk.tables["messages"], *disk.tables["runs"])
+    number = max(numbers, default=0) + 1
     disk.tables["messages"][number] = MessageRow(topic, payload, 0, True, b"", None, "c", 0)
     disk.tables["retained"][topic] = number
 

@@ -29,6 +29,8 @@ from dovetail.broker.store.journal import (
     MemberRow,
     MessageRow,
     OwedRow,
+    RunDeliveryRow,
+    RunRow,
     SessionRow,
     StoredState,
     SubscriptionRow,
@@ -133,6 +135,28 @@ BATCHES = st.builds(
             packet_id=st.integers(0, 65_535),
             released=st.booleans(),
             identifiers=st.lists(st.integers(1, 268_435_455), max_size=3).map(tuple),
+        ),
+    ),
+    runs=rows_or_none(
+        MESSAGES,
+        st.builds(
+            RunRow,
+            data=st.binary(),
+            version=st.sampled_from([4, 5]),
+            packets=st.integers(1, 512),
+            has_properties=st.booleans(),
+            origin=st.text(),
+        ),
+    ),
+    run_deliveries=rows_or_none(
+        st.tuples(SESSIONS, st.integers(1, 5)),
+        st.builds(
+            RunDeliveryRow,
+            run=MESSAGES,
+            first=st.integers(0, 511),
+            messages=st.integers(1, 512),
+            packet_id=st.integers(0, 65_535),
+            rows=st.binary(),
         ),
     ),
     incoming=rows_or_none(st.tuples(SESSIONS, st.integers(1, 3)), st.booleans()),
@@ -264,6 +288,7 @@ def test_a_session_takes_everything_with_it_but_messages(store: Store) -> None:
         first.sessions[number] = session()
         first.subscriptions[number, "a"] = SubscriptionRow(0, 0)
         first.deliveries[number, 1] = delivery(1)
+        first.run_deliveries[number, 2] = RunDeliveryRow(2, 0, 1, 0, b"")
         first.incoming[number, 5] = True
     first.messages[1] = message()
     store.commit(first)
@@ -272,7 +297,7 @@ def test_a_session_takes_everything_with_it_but_messages(store: Store) -> None:
     last.deliveries[1, 2] = delivery(1)
     store.commit(last)
     # Not by `load`, which would clear up what was left.
-    for table in ("sessions", "subscriptions", "deliveries", "incoming"):
+    for table in ("sessions", "subscriptions", "deliveries", "run_deliveries", "incoming"):
         rows = store._connection.execute(f"SELECT DISTINCT session FROM {table}")  # noqa: S608
         assert rows.fetchall() == [(2,)], table
 

@@ -116,7 +116,7 @@ class World:
         """Is long work done at once? Otherwise the test runs its pieces."""
         self.shared = SharedState(MqttSettings(**limits), ownership=ownership or OwnershipRules())  # type: ignore[arg-type]
         sessions = self.disk.tables["sessions"]
-        messages = self.disk.tables["messages"]
+        messages = (*self.disk.tables["messages"], *self.disk.tables["runs"])
         self.shared.journal._next_session = max(sessions, default=0) + 1
         self.shared.journal._next_message = max(messages, default=0) + 1
         self.broker = Broker(

@@ -46,7 +46,7 @@ class StoreModel:
                 else:
                     rows[key] = row
         gone = {number for number, row in batch.sessions.items() if row is None}
-        for name in ("subscriptions", "deliveries", "incoming"):
+        for name in ("subscriptions", "deliveries", "run_deliveries", "incoming"):
             self.keep(name, lambda key, _: key[0] not in gone)
 
     def load(self) -> StoredState:
@@ -54,6 +54,10 @@ class StoreModel:
         self.keep("subscriptions", lambda key, _: key[0] in sessions)
         self.keep("incoming", lambda key, _: key[0] in sessions)
         self.keep("deliveries", lambda key, row: key[0] in sessions and row.message in messages)
+        runs = self.state.runs
+        self.keep("run_deliveries", lambda key, row: key[0] in sessions and row.run in runs)
+        needed_runs = {row.run for row in self.state.run_deliveries.values()}
+        self.keep("runs", lambda key, _: key in needed_runs)
         self.keep("retained", lambda _, row: row in messages)
         needed = {row.message for row in self.state.deliveries.values()}
         self.keep("owed", lambda _, row: row.message in messages)

@@ -455,7 +455,7 @@ class Arena:
         tables = {name: dict(table) for name, table in world.disk.tables.items()}
         # As the store does when it is opened.
         sessions, messages = tables["sessions"], tables["messages"]
-        for name in ("subscriptions", "deliveries", "incoming"):
+        for name in ("subscriptions", "deliveries", "run_deliveries", "incoming"):
             tables[name] = {key: row for key, row in tables[name].items() if key[0] in sessions}
         tables["deliveries"] = {
             key: row for key, row in tables["deliveries"].items() if row.message in messages
