@@ -136,6 +136,30 @@ def relay() -> Contender:
 # Others, for the table ----------------------------------------------------------------------------
 
 
+def flashmq() -> Contender:
+    program = find_program("flashmq")
+
+    def prepare(port: int, folder: Path, purpose: Purpose) -> list[str]:
+        configuration = folder / "flashmq.conf"
+        configuration.write_text(
+            f"log_file {folder}/flashmq.log\n"
+            "quiet true\n"
+            "log_level error\n"
+            "allow_anonymous true\n"
+            "thread_count 1\n"
+            f"storage_dir {folder if purpose == 'persistence' else ''}\n"
+            "max_qos_msg_pending_per_client 65535\n"
+            "max_qos_bytes_pending_per_client 4294967295\n"
+            "client_max_write_buffer_size 67108864\n"
+            f"listen {{\n  port {port}\n  inet_protocol ip4\n  inet4_bind_address {HOST}\n}}\n"
+        )
+        return [str(program), "--config-file", str(configuration)]
+
+    return Contender(
+        "FlashMQ", prepare, None if program else "not installed (flashmq.org has packages)"
+    )
+
+
 def amqtt() -> Contender:
     program = find_program("amqtt")
 
@@ -227,6 +251,7 @@ def contenders() -> list[Contender]:
         dovetail(),
         dovetail(default_settings=True),
         mosquitto(),
+        flashmq(),
         amqtt(),
         nats(),
         rabbitmq(),

@@ -5,7 +5,7 @@ later turn of the loop. Rules:
 
 - The first slice runs at once. Most works end there and are never deferred.
 - All works together have one time budget per turn, which the shell passes to `run`. They take
-  turns, slice by slice: nine clients that leave cost a turn no more than one.
+  turns, slice by slice. If nine clients leave, a turn takes no longer than if one leaves.
 - Others must not see a half-done work. The module that starts it defines what they see between two
   slices: nothing of a session that has ended (broker/session_lifetime.py), some filters of a
   SUBSCRIBE that is not answered yet (broker/subscribe.py). A publication is never half done: the

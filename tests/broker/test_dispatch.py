@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from dovetail import codec
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker import client_link
+from dovetail.broker import client_link, dispatch
+from dovetail.broker.limits import RUN_DELIVERIES_MAX
 from dovetail.codec import forwardable_properties, scanner
 from dovetail.codec.limits import RUNS_PER_PIECE
 from dovetail.codec.packets import (
@@ -234,8 +235,10 @@ def run(
     *,
     scan_bytes_min: int = client_link.SCAN_BYTES_MIN,
     runs_max: int = RUNS_PER_PIECE,
+    run_deliveries_max: int = RUN_DELIVERIES_MAX,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dispatch, "RUN_DELIVERIES_MAX", run_deliveries_max)
         patch.setattr(scanner, "RUNS_PER_PIECE", runs_max)
         decoded, cut, whole = (DispatchWorld(version, receivers, rules=rules) for _ in range(3))
         with patch.context() as unscanned:
@@ -287,12 +290,38 @@ LIGHT = sum(
     packets=st.lists(plain_packets, max_size=25),
     receivers=st.integers(0, every_receiver),
     cuts=st.lists(st.integers(0, 1 << 16), max_size=3),
+    run_deliveries_max=st.sampled_from([1, 6, RUN_DELIVERIES_MAX]),
 )
 def test_runs_reach_the_same_receivers(
-    version: int, packets: list[Publish], receivers: int, cuts: list[int]
+    version: int, packets: list[Publish], receivers: int, cuts: list[int], run_deliveries_max: int
 ) -> None:
     encoded = [codec.encode(version, packet) for packet in packets]
-    run(version, receivers & LIGHT, encoded, cuts, scan_bytes_min=1)
+    run(
+        version,
+        receivers & LIGHT,
+        encoded,
+        cuts,
+        scan_bytes_min=1,
+        run_deliveries_max=run_deliveries_max,
+    )
+
+
+def test_a_run_to_many_receivers_is_passed_on_in_parts() -> None:
+    world = World()
+    receivers = [world.client(f"r{number}") for number in range(100)]
+    for receiver in receivers:
+        receiver.subscribe("a", qos=1)
+    sender = world.client("sender")
+    world.works = False
+    sender.send_bytes(
+        b"".join(codec.encode_publish(MQTT_5, b"a", b"x", 1, packet_id=n) for n in range(1, 401))
+    )
+    assert len(receivers[0].messages()) * len(receivers) <= RUN_DELIVERIES_MAX
+    assert sender.link is not None
+    assert sender.link.is_busy
+    world.work()
+    counted = [len(receiver.messages()) for receiver in receivers]
+    assert counted == [400 - RUN_DELIVERIES_MAX // 100] + [400] * 99
 
 
 @pytest.mark.parametrize("qos", [0, 1])

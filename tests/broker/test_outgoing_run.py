@@ -12,6 +12,7 @@ from dovetail.broker import client_link
 from dovetail.codec import forwardable_properties
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, Disconnect, Packet, PacketType, Publish
 from dovetail.errors import ReasonCode
+from dovetail.slices import run_to_end
 from support.brokers.harness import PERSISTENT, Client, World
 
 SPACE = Space("s", "#", (Dimension("speed", 0, 100),))
@@ -133,6 +134,9 @@ class Exchange:
         assert self.received == self.expected
         gauges = self.world.shared.gauges
         assert (gauges.queued_messages, gauges.queued_bytes) == (0, 0)
+        self.assert_nothing_is_stored()
+
+    def assert_nothing_is_stored(self) -> None:
         tables = self.world.disk.tables
         for name in ("messages", "deliveries", "runs", "run_deliveries"):
             assert tables[name] == {}, name
@@ -231,3 +235,45 @@ def test_a_queue_that_is_full_takes_what_fits() -> None:
     exchange.publish([4, 5, 6])
     exchange.expected[1] = [b"0", b"1", b"2", b"3"]
     exchange.finish()
+
+
+def test_unwanted_messages_of_a_queued_run_are_dropped() -> None:
+    exchange = Exchange(MQTT_5, window=65_535, where=False)
+    exchange.leave(is_lost=False)
+    exchange.publish([1, 2, 3])
+    exchange.publish([4], expiry_seconds=1_000)
+    exchange.publish([5, 6])
+    session = exchange.world.broker.sessions["subscriber"]
+    unwanted = {b"1", b"3", b"5"}
+    run_to_end(session.drop_queued(lambda message: message.payload in unwanted))
+    exchange.world.settle()
+    exchange.expected[1] = [b"0", b"2", b"4"]
+    exchange.finish()
+
+
+def test_a_session_that_becomes_short_lived_leaves_the_disk() -> None:
+    exchange = Exchange(MQTT_5, window=2, where=False)
+    exchange.publish([1, 2, 3, 4])
+    exchange.leave(is_lost=True)
+    exchange.publish([5, 6])
+    client = exchange.world.client("subscriber", clean_start=False)
+    tables = exchange.world.disk.tables
+    assert [tables[name] for name in ("runs", "run_deliveries", "messages", "deliveries")] == [
+        {}
+    ] * 4
+    assert [packet.payload for packet in client.early if isinstance(packet, Publish)] == [
+        b"%d" % number for number in range(6)
+    ]
+
+
+def test_a_session_that_ends_leaves_no_run_behind() -> None:
+    exchange = Exchange(MQTT_5, window=2, where=False)
+    exchange.publish([1, 2, 3, 4])
+    exchange.leave(is_lost=True)
+    exchange.publish([5, 6])
+    exchange.world.client("subscriber", clean_start=True)
+    tables = exchange.world.disk.tables
+    assert [tables[name] for name in ("runs", "run_deliveries", "messages", "deliveries")] == [
+        {}
+    ] * 4
+    assert exchange.world.shared.gauges.queued_messages == 0

@@ -3,15 +3,15 @@
 Modules that say "Pure." touch no socket, clock or file: time, randomness and bytes are arguments.
 The packages `net/` and `store/` and the `*_requests.py` modules connect them to the world.
 
-A publication passes through these, in this order:
+A publication passes through these:
 
-    client_link.py        one connection: bytes to packets
-    intake.py             publications of a client: checked, passed on, acknowledged in order
+    client_link.py        one connection: bytes to packets and runs
     router.py             topic to route, cached
     route.py              a route: who gets a publication
-    matcher_client.py     asks matchers which brokers have matching clauses
-    dispatch.py           sends a publication along its route
     delivery.py           how one session gets a publication
+    intake.py             publications of a client: checked, passed on, acknowledged in order
+    dispatch.py           sends a publication along its route
+    matcher_client.py     asks matchers which brokers have matching clauses
     session_sender.py     QoS 1 and 2 towards the client
     outlet.py             the outgoing half of a connection
     publish_encoder.py    encodes a PUBLISH once for each kind of receiver

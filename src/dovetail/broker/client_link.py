@@ -5,8 +5,9 @@
            +---- any other packet ----+--------------------- refused ------------------------+
 
 Pure: nothing here knows sockets. This module turns bytes into packets. intake.py handles
-publications, and outlet.py is the outgoing half. A kernel scans a whole read buffer at once. Plain
-QoS 0 packets are passed on as they are; every other packet is decoded.
+publications, and outlet.py is the outgoing half. A kernel scans a whole read buffer at once, and
+finds runs of publications and of PUBACKs (codec/kernels/scan.py). Other packets are taken one by
+one.
 
 One read may bring work that would keep other clients waiting: many packets, or one with many
 filters. The link then takes the rest in slices (slices.py), in order. Meanwhile it is busy, and the
@@ -325,8 +326,8 @@ class ClientLink(Intake):
         """Pass on a run. Return how many bytes of it are taken."""
         session = self.session
         assert session is not None
-        if run.qos:
-            return len(run.data) if self._pass_on_run(route, run) else self._take_each(run)
+        if run.qos or (route.space is not None and run.has_properties):
+            return self._pass_on_run(route, run) or self._take_each(run)
         dispatch = self._dispatch
         if run.packets * route.singles > RECEIVERS_PER_PIECE:
             self._begin(dispatch.forward_each(route, run, session))

@@ -1,8 +1,13 @@
 """Sends a publication along its route to links, queues and other brokers. Pure.
 
-There are two paths with the same result. `forward` takes runs of plain QoS 0 packets and passes
-their bytes on untouched. `publish` takes one decoded message and does everything else: QoS,
-retained messages, subscription options and identifiers, No Local, and where-clauses.
+Several ways lead to the same result; tests compare them:
+
+- `forward` passes the bytes of a QoS 0 run on untouched.
+- `pass_on_run` takes a run at QoS 1, or with attributes: it matches them all at once, and writes
+  what each session gets.
+- `pass_on` takes a single plain packet at QoS 1 or 2.
+- `publish` takes one decoded message and does everything else: retained messages, subscription
+  options and identifiers, No Local, shared subscriptions, redirects.
 
 In a cluster a publication goes to the other brokers that may need it. If matchers are asked at
 which of them a clause holds (matcher_client.py), it continues later, through `resume`. If a stream
@@ -20,7 +25,7 @@ import numpy as np
 
 from dovetail.attributes.space import Point
 from dovetail.broker.delivery import Delivery, Share
-from dovetail.broker.limits import RECEIVERS_PER_PIECE, RUN_DELIVERIES_PER_EFFORT
+from dovetail.broker.limits import RECEIVERS_PER_PIECE, RUN_DELIVERIES_MAX
 from dovetail.broker.outgoing_message import OutgoingMessage
 from dovetail.broker.outgoing_run import OutgoingRun, StoredRun
 from dovetail.broker.peering.tickets import Ticket
@@ -30,7 +35,15 @@ from dovetail.broker.route import Group, GroupKey, Route
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
 from dovetail.broker.shared_state import GROUP_SOURCE, SharedState
-from dovetail.codec.run import Flags, Published, Run, packets_of, rewritten, rewritten_rows
+from dovetail.codec.run import (
+    Flags,
+    Published,
+    Run,
+    first_packets,
+    packets_of,
+    rewritten,
+    rewritten_rows,
+)
 from dovetail.errors import ClientError
 from dovetail.messages import Message
 from dovetail.slices import Work
@@ -53,9 +66,11 @@ OutgoingMessages = list[tuple[Session, OutgoingMessage]]
 """The QoS 1 and 2 deliveries that a publication began."""
 
 
-class Passed(NamedTuple):
+class RunOutcome(NamedTuple):
     """What became of a run that was passed on."""
 
+    run: Run
+    """The packets that were passed on: maybe only the first ones."""
     deliveries: int
     matched: Flags
     """Which of its publications have a subscriber."""
@@ -89,24 +104,19 @@ class Dispatch:
     # Plain packets, as they came ----------------------------------------------------------------
 
     def forward(self, route: Route, run: Run, origin: Session | None, client_id: str = "") -> int:
-        """Send a run at QoS 0 along this route.
+        """Send a run at QoS 0 along this route. A client's packets have no attributes here.
 
         Without an `origin` it comes from another broker, where the client published it, and goes
         to local receivers only. Return how many packets were handled one by one.
         """
-        has_attributes = route.space is not None and run.has_properties
         if origin is not None:
-            if has_attributes:
-                passed = self.pass_on_run(route, run, origin)
-                if passed is not None:
-                    return passed.deliveries // RUN_DELIVERIES_PER_EFFORT
-            if has_attributes or self._accept_packets(route, run, origin):
+            if self._accept_packets(route, run, origin):
                 self._publish_each(run, origin)
                 return run.packets
             if route.is_special and route.needs_each_packet(origin.client_id):
                 self._publish_packets(route, run, origin.client_id)
                 return run.packets
-        elif has_attributes or (
+        elif (route.space is not None and run.has_properties) or (
             route.is_special and (route.reads_payload or client_id in route.own)
         ):
             for part in packets_of(run):
@@ -257,12 +267,12 @@ class Dispatch:
             for part in packets_of(run):
                 self.archive.add(part.topic, part.payload, properties=part.properties)
 
-    def pass_on_run(self, route: Route, run: Run, origin: Session) -> Passed | None:
+    def pass_on_run(self, route: Route, run: Run, origin: Session) -> RunOutcome | None:
         """Pass on the bytes of a run. Return None, with nothing done, if that is impossible.
 
-        Each receiver gets them at its own QoS and version, with its own packet identifiers.
+        Each receiver gets them at its own QoS and version, with its own packet identifiers. If
+        there are very many deliveries, only the first packets are passed on.
         """
-        points = None
         has_attributes = route.space is not None and run.has_properties
         if (
             not (route.takes_attributes if has_attributes else route.takes_runs)
@@ -270,12 +280,18 @@ class Dispatch:
             or (route.space is not None and self._may_wait(route, origin.client_id))
         ):
             return None
-        shares = [Share(one.session, min(one.qos, run.qos), None) for one in route.deliveries]
-        if has_attributes and (route.clauses or run.qos):
-            assert route.space is not None
-            points = points_of(route.space, run)
-            if points is None or not self._add_shares(route, run, points, origin, shares):
-                return None
+        while True:
+            points = None
+            shares = [Share(one.session, min(one.qos, run.qos), None) for one in route.deliveries]
+            if has_attributes and (route.clauses or run.qos):
+                assert route.space is not None
+                points = points_of(route.space, run)
+                if points is None or not self._add_shares(route, run, points, origin, shares):
+                    return None
+            total = sum(run.packets if rows is None else len(rows) for _, _, rows in shares)
+            if total <= RUN_DELIVERIES_MAX or run.packets == 1:
+                break
+            run = first_packets(run, max(run.packets * RUN_DELIVERIES_MAX // total, 1))
         congestion_bytes = self._backlog_bytes_max // 2
         size = len(run.data)
         for session, qos, rows in shares:
@@ -295,7 +311,7 @@ class Dispatch:
             matched[:] = 0
             for _, _, rows in shares:
                 matched[rows] = 1
-        return Passed(deliveries, matched, queued)
+        return RunOutcome(run, deliveries, matched, queued)
 
     def _add_shares(
         self, route: Route, run: Run, points: RunPoints, origin: Session, shares: list[Share]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail import codec
-from dovetail.broker.dispatch import OutgoingMessages, Passed
+from dovetail.broker.dispatch import OutgoingMessages, RunOutcome
 from dovetail.broker.limits import RUN_DELIVERIES_PER_EFFORT
 from dovetail.broker.matcher_client import PendingPublication
 from dovetail.broker.outlet import LinkState, Outlet, PendingAcknowledgement
@@ -127,26 +127,36 @@ class Intake(Outlet):
         )
         return True
 
-    def _pass_on_run(self, route: Route, run: Run) -> bool:
-        """Pass on a run at QoS 1 as bytes. Return False, with nothing done, if impossible."""
+    def _pass_on_run(self, route: Route, run: Run) -> int:
+        """Pass on a run as bytes, or its first packets. Return how many bytes of it.
+
+        Return 0, with nothing done, if that is impossible.
+        """
         session = self.session
         assert session is not None
         limits = self._shared.limits
-        if (
+        if run.qos and (
             not self.access.everything
             or not limits.maximum_qos
             or self._receiving + run.packets > limits.receive_max
         ):
-            return False
+            return 0
         passed = self._dispatch.pass_on_run(route, run, session)
         if passed is None:
-            return False
+            return 0
         self._spent += passed.deliveries // RUN_DELIVERIES_PER_EFFORT
+        if run.qos:
+            self._acknowledge_run(passed)
+        return len(passed.run.data)
+
+    def _acknowledge_run(self, passed: RunOutcome) -> None:
+        """Send the PUBACKs of a run once the disk has it."""
+        run = passed.run
         pubacks = pubacks_of(run, passed.matched)
         if not (self._acks or passed.stored):
             self._shared.counters.packets_sent += run.packets - 1  # the shell counts pieces
             self.send(pubacks)
-            return True
+            return
         self._receiving += run.packets
         pending = PendingAcknowledgement(int(bool(passed.stored)))
         pending.data = pubacks
@@ -157,14 +167,14 @@ class Intake(Outlet):
             def settle(taken: bool) -> None:
                 pending.waiting = 0
                 if not taken:
-                    self._take_back_run(pending, run, passed)
+                    self._take_back_run(pending, passed)
                 self._send_acks()
 
             self._shared.journal.when_stored(settle)
-        return True
 
-    def _take_back_run(self, pending: PendingAcknowledgement, run: Run, passed: Passed) -> None:
+    def _take_back_run(self, pending: PendingAcknowledgement, passed: RunOutcome) -> None:
         """Cancel a run that could not be stored, as if it had not come."""
+        run = passed.run
         for session, outgoing in passed.stored:
             session.cancel_run(outgoing)
         pending.data = None

@@ -75,6 +75,9 @@ and the broker does not read from this client meanwhile."""
 PACKET_EFFORT = 4
 """Effort of a packet by itself."""
 
+RUN_DELIVERIES_MAX = 4_096
+"""Deliveries of a run in one piece: about a millisecond. A run with more is passed on in parts."""
+
 RUN_DELIVERIES_PER_EFFORT = 8
 """Deliveries of a run at QoS 1 that count as one."""
 

@@ -12,7 +12,8 @@ pools to pick a member from.
 
 Subscriptions with a where-clause (attributes/clauses.py) are in one set per filter, and a route has
 the sets. So a change in a set invalidates no route. Sketches have such filters under another name:
-a route tells brokers that need every publication from those that need it only with attributes.
+a route distinguishes brokers that need every publication from brokers that need only those with
+attributes.
 Where a stream evaluates the clauses (engine_backlog.py), the route says so, and still has all that
 the broker needs to evaluate them itself.
 

@@ -179,6 +179,14 @@ class SessionSender:
         assert isinstance(run, OutgoingRun)
         self._queue.extendleft(reversed(self._take_apart_queued(run)))
 
+    def _take_apart_one(self) -> None:
+        """Take the first run in the queue apart, wherever it stands."""
+        queue = self._queue
+        before = next(i for i, one in enumerate(queue) if isinstance(one, OutgoingRun))
+        queue.rotate(-before)
+        self._take_apart_first()
+        queue.rotate(before)
+
     def _enqueue_run(self, run: OutgoingRun, *, is_first: bool = False) -> None:
         self._runs_queued += 1
         self._runs_queued_messages += run.count
@@ -470,6 +478,9 @@ class SessionSender:
 
     def drop_queued(self, is_unwanted: Callable[[Message], bool]) -> Work:
         """Drop unwanted messages from the queue, in pieces."""
+        while self._runs_queued:
+            self._take_apart_one()
+            yield
         found: set[OutgoingMessage] = set()
         for place, entry in enumerate([*self.queue], 1):
             if is_unwanted(entry.message):
@@ -537,7 +548,7 @@ class SessionSender:
         shared = self.shared
         limits = shared.limits
         return (
-            not self.is_handle
+            not (self.is_handle or self.has_ended)
             and self.redirect is None
             and not shared.journal.refuses_more
             and self.pending + count <= limits.queue_messages_max

@@ -117,6 +117,11 @@ def starts_of(run: Run) -> Numbers:
     return starts
 
 
+def first_packets(run: Run, count: int) -> Run:
+    """Return the first packets of a run, so many."""
+    return run._replace(data=run.data[: int(starts_of(run)[count])], packets=count)
+
+
 def pubacks_of(run: Run, matched: Flags) -> bytes:
     """Return the PUBACKs of a run at QoS 1. `matched` says which packets have a subscriber."""
     out = np.empty(5 * run.packets, np.uint8)

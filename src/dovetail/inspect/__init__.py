@@ -1,5 +1,7 @@
 """Commands that look at a running cluster, or change it, over the HTTP of one node.
 
+`sketch_files.py` needs no cluster: it reads and writes files.
+
 status.py        `dovetail status`
 route.py         `dovetail route`: where a publication would go, and why
 spaces.py        `dovetail spaces`

@@ -5,9 +5,9 @@ Rules:
 - Without rules everything is allowed. With rules, the broker takes those that apply to the client,
   in their order, and the first filter that matches the topic decides. Within a rule the filters
   that deny come first. A topic that no filter matches is denied.
-- A subscription is a set of topics, and all of them have to be allowed. So the first filter decides
-  that denies one of them (`overlaps`) or allows all of them (`covers`). Deliveries need no further
-  check: a client may read everything that its subscription matches.
+- A subscription is a set of topics, and all of them have to be allowed. The first filter that
+  either denies one of them (`overlaps`) or allows all of them (`covers`) decides. Deliveries need
+  no further check: a client may read everything that its subscription matches.
 - A topic that begins with `$` is in a filter only if the filter names that level: `#` is not
   enough.
 - Names that a client chooses for itself (`%u`, `%c`) never widen a filter.

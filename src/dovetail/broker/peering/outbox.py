@@ -15,7 +15,7 @@ Rules:
   peer.
 - A peer that is up but does not answer, as when its disk is full, is stalled after a while. It
   counts as down, but we still send to it. A peer that goes on answering is not stalled, however
-  long its queue. But no publisher waits longer for it than for a silent peer.
+  long its queue. But even then a publisher waits no longer than for a silent peer.
 - If our disk refuses a publication, we drop it and tell its publisher. Three kinds stay, and we try
   until the disk is well: a retained message, which this broker has; a will, whose publisher is
   gone; a message that another broker relies on us to have.

@@ -6,7 +6,7 @@ All brokers compare stamps alike. Rules:
   counter, and some bits of the broker's own. It is higher than every stamp that this broker has
   given or seen. So an effect is later than its cause, whatever the clocks say (a hybrid logical
   clock). A stamp absurdly far ahead is refused, or no stamps would be left for us.
-- All stamps follow the clock that is farthest ahead, from the first stamp of it that a broker sees.
+- When a broker sees a stamp from a faster clock, its own stamps continue above it.
   So an event that is later by seconds has a higher stamp, also at a broker that is cut off.
 - The higher stamp stays. A message without one (0) is from before there was a cluster, and gives
   way to any other. Of two with the same, the one whose contents come later in the order of bytes

@@ -10,8 +10,8 @@ Rules:
 - C writes its markers when it routes by the sketch that the request names, and not before.
 - A broker that waits for markers asks again: C may have been killed while it waited for the sketch.
   It asks only brokers that are up. For the others the first request still waits in their outboxes.
-- A marker names the broker to which publications go from there on. One about the way to here leaves
-  the way from here open: a ghost closes at markers of later connections only.
+- A marker names the broker to which publications go from there on. A ghost closes at markers of
+  later connections only: the marker that sent publications here does not close it.
 - A marker may be about a later connection than all that we know. Then we were down or cut off, and
   the marker says where the client is now. We hand over what we have.
 - After a cut two brokers may both have a session of a client. The later one is the client's.

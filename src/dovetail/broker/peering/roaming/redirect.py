@@ -11,8 +11,8 @@ Rules:
   that broker's publications come through the last broker, once and in order.
 - A ghost is a session without a client; it has its subscriptions only. It redirects publications of
   the brokers for which it is open, and messages for which a group picked it. When it is open for no
-  broker it ends the redirect. It is deleted when it guards against no broker either, and always
-  after a day.
+  broker it ends the redirect. It is deleted when it is open for no broker and guards against none,
+  at the latest after a day.
 - The ghost of a session that was still arriving holds back direct messages, as the session did,
   until everything has come through the last broker.
 - A client has at most GHOSTS_PER_CLIENT_MAX ghosts. There are more while a broker is down, because
