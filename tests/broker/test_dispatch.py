@@ -6,17 +6,23 @@ every one of which is scanned; and in one read. Everybody has to receive the sam
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail import codec
+from dovetail.attributes.kernels.matching import match, match_few
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker import client_link, dispatch
+from dovetail.broker import client_link, delivery, dispatch, router
+from dovetail.broker.kernel_loader import load_kernels
+from dovetail.broker.kernels.owners import collect_rows
+from dovetail.broker.kernels.points import read_points
 from dovetail.broker.limits import RUN_DELIVERIES_MAX
 from dovetail.codec import forwardable_properties, scanner
+from dovetail.codec.kernels.rewrite import find_starts, rewrite, rewrite_rows, write_pubacks
+from dovetail.codec.kernels.scan import scan
 from dovetail.codec.limits import RUNS_PER_PIECE
 from dovetail.codec.packets import (
     MQTT_3_1_1,
@@ -306,6 +312,22 @@ def test_runs_reach_the_same_receivers(
     )
 
 
+def test_a_run_whose_route_takes_long_to_find_is_passed_on_whole() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SEARCH_STEPS_PER_PIECE", "SEARCH_STEPS_MAX"):
+            patch.setattr(router, name, 1)
+        world = World(spaces=[SPACE])
+        receiver = world.client("receiver")
+        receiver.subscribe("a", where="speed < 50")
+        world.client("other").subscribe("+", "#", "x/#", "x/+")
+        sender = world.client("sender")
+        packet = codec.encode_publish(
+            MQTT_5, b"a", b"", properties=forwardable_properties(user=(("speed", "1"),))
+        )
+        sender.send_bytes(packet * 200)
+    assert len(receiver.messages()) == 200
+
+
 def test_a_run_to_many_receivers_is_passed_on_in_parts() -> None:
     world = World()
     receivers = [world.client(f"r{number}") for number in range(100)]
@@ -457,3 +479,37 @@ def test_a_closed_connection_passes_nothing_on() -> None:
     sender.disconnect()
     sender.publish("a", b"too late")
     assert receiver.take() == []
+
+
+def test_each_kernel_of_runs_is_compiled_for_one_combination_of_types() -> None:
+    """At set-up; a second one would be compiled while clients wait."""
+    delivery.load_kernels()
+    load_kernels()
+    world = World(spaces=[SPACE])
+    for number in range(40):  # more than are compared one by one
+        client = world.client(f"r{number}", version=(MQTT_3_1_1, MQTT_5)[number % 2], **PERSISTENT)
+        client.subscribe(f"a?speed<{number + 1}", qos=number % 3)
+    few = world.client("few")
+    few.subscribe("b", where="speed < 20", qos=1)
+    sender = world.client("sender")
+    for topic in (b"a", b"b"):
+        for qos in (0, 1):
+            sender.send_bytes(
+                b"".join(
+                    codec.encode_publish(
+                        MQTT_5,
+                        topic,
+                        b"",
+                        qos,
+                        packet_id=number + 1 if qos else 0,
+                        properties=forwardable_properties(user=(("speed", str(number)),)),
+                    )
+                    for number in range(60)
+                )
+            )
+    assert few.messages()
+    kernels: tuple[Any, ...] = (
+        *(scan, rewrite, rewrite_rows, find_starts, write_pubacks),
+        *(read_points, collect_rows, match, match_few),
+    )
+    assert [len(kernel.signatures) for kernel in kernels] == [1] * len(kernels)

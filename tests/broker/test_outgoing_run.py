@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dovetail import codec
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker import client_link
+from dovetail.broker import client_link, session, session_sender
 from dovetail.codec import forwardable_properties
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, Disconnect, Packet, PacketType, Publish
 from dovetail.errors import ReasonCode
@@ -16,6 +16,7 @@ from dovetail.slices import run_to_end
 from support.brokers.harness import PERSISTENT, Client, World
 
 SPACE = Space("s", "#", (Dimension("speed", 0, 100),))
+FEW_IDS = 15
 SLOW = 20
 """A subscriber with a where-clause gets what is slower."""
 
@@ -161,9 +162,20 @@ steps = st.one_of(
     steps=st.lists(steps, max_size=25),
     window=st.sampled_from([1, 5, 65_535]),
     where=st.booleans(),
+    has_few_ids=st.booleans(),
 )
 def test_everything_arrives_once_and_in_order_of_publication(
-    version: int, steps: list[tuple[object, ...]], window: int, where: bool
+    version: int, steps: list[tuple[object, ...]], window: int, where: bool, has_few_ids: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if has_few_ids and version == MQTT_5 and window < FEW_IDS // 2:
+            for module in (session, session_sender):  # identifiers are used again soon
+                patch.setattr(module, "PACKET_ID_MAX", FEW_IDS)
+        check_exchange(version, steps, window, where=where)
+
+
+def check_exchange(
+    version: int, steps: list[tuple[object, ...]], window: int, *, where: bool
 ) -> None:
     exchange = Exchange(version, window=window, where=where)
     for kind, *arguments in steps:
@@ -243,9 +255,9 @@ def test_unwanted_messages_of_a_queued_run_are_dropped() -> None:
     exchange.publish([1, 2, 3])
     exchange.publish([4], expiry_seconds=1_000)
     exchange.publish([5, 6])
-    session = exchange.world.broker.sessions["subscriber"]
+    subscriber = exchange.world.broker.sessions["subscriber"]
     unwanted = {b"1", b"3", b"5"}
-    run_to_end(session.drop_queued(lambda message: message.payload in unwanted))
+    run_to_end(subscriber.drop_queued(lambda message: message.payload in unwanted))
     exchange.world.settle()
     exchange.expected[1] = [b"0", b"2", b"4"]
     exchange.finish()
@@ -277,3 +289,81 @@ def test_a_session_that_ends_leaves_no_run_behind() -> None:
         {}
     ] * 4
     assert exchange.world.shared.gauges.queued_messages == 0
+
+
+def test_an_identifier_that_was_used_again_belongs_to_the_later_message() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (session, session_sender):
+            patch.setattr(module, "PACKET_ID_MAX", FEW_IDS)
+        exchange = Exchange(MQTT_5, window=10, where=False)
+        exchange.publish([1] * 10)
+        exchange.acknowledge([0, 0, 0, 0, 1, 1, 1, 1, 1])  # all but the fifth
+        for _ in range(6):
+            exchange.publish([1], expiry_seconds=1_000)
+        assert {packet.packet_id for packet in exchange.pending} >= {1, 5}
+        exchange.crash()
+        exchange.finish()
+
+
+def test_a_piece_of_a_refused_run_is_not_delivered_later() -> None:
+    exchange = Exchange(MQTT_5, window=2, where=False)
+    exchange.world.disk_works = False
+    other = exchange.world.client("other")
+    other.send_bytes(
+        b"".join(codec.encode_publish(MQTT_5, b"t", b"x", 1, packet_id=n) for n in range(1, 6))
+    )
+    assert all(isinstance(one, Ack) and one.reason >= 0x80 for one in other.take())
+    exchange.world.disk_works = True
+    exchange.world.settle()
+    assert len(exchange.subscriber.messages()) == 2  # they had been sent
+    assert exchange.world.shared.gauges.queued_messages == 2
+
+
+def test_a_session_stores_only_what_it_gets_of_a_run() -> None:
+    exchange = Exchange(MQTT_5, window=65_535, where=True)
+    exchange.leave(is_lost=False)
+    exchange.publish([30] * 100 + [1] + [30] * 100)
+    (row,) = exchange.world.disk.tables["runs"].values()
+    assert row.packets == 1
+    assert len(row.data) == exchange.world.shared.gauges.queued_bytes
+    exchange.crash()
+    exchange.finish()
+
+
+def test_sessions_together_stay_within_their_limit() -> None:
+    world = World(queued_bytes_total_max=20_000)
+    for number in range(10):
+        client = world.client(f"s{number}", **PERSISTENT)
+        client.subscribe("t", qos=1)
+        client.disconnect()
+    publisher = world.client("publisher")
+    publisher.send_bytes(
+        b"".join(
+            codec.encode_publish(MQTT_5, b"t", bytes(100), 1, packet_id=n) for n in range(1, 51)
+        )
+    )
+    assert world.shared.gauges.queued_bytes <= 20_000
+    assert world.shared.counters.publishes_dropped > 0
+
+
+def test_each_acknowledgement_of_a_run_is_counted() -> None:
+    for where in (False, True):
+        exchange = Exchange(MQTT_5, window=65_535, where=where)
+        counters = exchange.world.shared.counters
+        before = counters.packets_sent
+        exchange.publish([1] * 10)
+        # The shell counts the two pieces.
+        assert counters.packets_sent - before == 2 * 10 - 2
+
+
+def test_messages_that_expire_do_not_take_runs_apart() -> None:
+    exchange = Exchange(MQTT_5, window=65_535, where=False)
+    exchange.leave(is_lost=False)
+    exchange.publish([1, 2, 3])
+    exchange.publish([4], expiry_seconds=10)
+    exchange.publish([5, 6])
+    exchange.world.pass_time(11)
+    tables = exchange.world.disk.tables
+    assert (len(tables["run_deliveries"]), tables["deliveries"]) == (2, {})
+    exchange.expected[1].remove(b"3")
+    exchange.finish()

@@ -345,7 +345,7 @@ class ClientLink(Intake):
 
     def _search_for(self, topic: bytes, run: Run) -> int:
         """Find in pieces the route that takes long to find, then pass on the run."""
-        if run.qos:
+        if run.qos or run.has_properties:
             return self._take_each(run)
         self._begin(self._search(topic, run))
         return len(run.data)

@@ -15,12 +15,15 @@ import numpy.typing as npt
 from dovetail.attributes.box_index import BoxIndex, Slots
 from dovetail.attributes.clauses import Clause, ClauseSet
 from dovetail.attributes.kernels.matching import match_few
-from dovetail.attributes.space import Box, Point, Space
+from dovetail.attributes.space import Box, Dimension, Point, Space
 from dovetail.broker.kernels.owners import MARKS, NO_LOCAL, collect, collect_rows
 from dovetail.broker.limits import RECEIVERS_PER_PIECE
-from dovetail.broker.publication_point import RunPoints
+from dovetail.broker.publication_point import RunPoints, points_of
 from dovetail.broker.session import Session
 from dovetail.broker.subscription import Subscription
+from dovetail.codec.kernels.scan import QOS_0
+from dovetail.codec.packets import MQTT_5
+from dovetail.codec.run import Run
 
 _QOS_1, _QOS_2, _RETAIN_AS_PUBLISHED, _ONE_BY_ONE = 1, 2, 4, 8
 _PLAIN = _QOS_1 | _QOS_2 | _RETAIN_AS_PUBLISHED
@@ -134,6 +137,8 @@ class SubscriptionClauses(ClauseSet[Subscription]):
 
     def __init__(self, topic_filter: str, space: Space) -> None:
         super().__init__(topic_filter, space)
+        self.deliveries_likely = 0.0
+        """An estimate of the sessions that get a publication."""
         self._few: tuple[_Columns, npt.NDArray[np.float64]] | None = None
         # Of each slot of the index:
         self._owners = np.zeros(0, np.int32)
@@ -156,6 +161,7 @@ class SubscriptionClauses(ClauseSet[Subscription]):
 
     def add(self, entry: Subscription, clause: Clause) -> None:
         self._few = None
+        self.deliveries_likely += 1.0  # until the next publications say more
         super().add(entry, clause)
 
     def remove(self, entry: Subscription) -> None:
@@ -182,6 +188,8 @@ class SubscriptionClauses(ClauseSet[Subscription]):
             return None
         shares = []
         first = 0
+        mean = float(found[count - 1, 2]) / len(values) if count else 0.0
+        self.deliveries_likely = (min(self.deliveries_likely, len(columns.sessions)) + mean) / 2
         for owner, qos_of_owner, end in found[:count].tolist():
             session = columns.sessions[owner]
             if not session.has_ended:
@@ -324,4 +332,17 @@ def load_kernels() -> None:
     index.discard(boxes)
     owners, marks = np.zeros(len(index) + 2, np.int32), np.zeros(len(index) + 2, np.uint8)
     found: Slots = np.empty(2, np.int64)
-    collect(slots, owners, marks, np.zeros(1, np.uint16), -1, found)
+    seen = np.zeros(1, np.uint16)
+    collect(slots, owners, marks, seen, -1, found)
+    space = Space("s", "#", (Dimension("x", 0.0, 1.0),))
+    packet = b"\x30\x0d\x00\x01a\x09\x26\x00\x01x\x00\x030.5"
+    points = points_of(space, Run(packet, MQTT_5, QOS_0, 1, 1))
+    assert points is not None
+    offsets = np.zeros(2, np.int64)
+    edges = np.array([0.0, 1.0])
+    match_few(edges, points.values.reshape(-1), 1, offsets, found)
+    pairs, rows = np.empty((2, 2), np.int64)
+    collect_rows(
+        offsets, found[:1], owners, marks, points.known, 0, 0,
+        seen, np.zeros(1, np.int32), pairs, np.empty(3, np.int64), rows,
+    )  # fmt: skip

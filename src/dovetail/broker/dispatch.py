@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dovetail.attributes.box_index import Slots
 from dovetail.attributes.space import Point
 from dovetail.broker.delivery import Delivery, Share
 from dovetail.broker.limits import RECEIVERS_PER_PIECE, RUN_DELIVERIES_MAX
@@ -273,36 +274,30 @@ class Dispatch:
         Each receiver gets them at its own QoS and version, with its own packet identifiers. If
         there are very many deliveries, only the first packets are passed on.
         """
-        has_attributes = route.space is not None and run.has_properties
+        has_attributes = route.space is not None and bool(run.has_properties)
         if (
             not (route.takes_attributes if has_attributes else route.takes_runs)
             or origin.client_id in route.own
             or (route.space is not None and self._may_wait(route, origin.client_id))
         ):
             return None
-        while True:
-            points = None
-            shares = [Share(one.session, min(one.qos, run.qos), None) for one in route.deliveries]
-            if has_attributes and (route.clauses or run.qos):
-                assert route.space is not None
-                points = points_of(route.space, run)
-                if points is None or not self._add_shares(route, run, points, origin, shares):
-                    return None
-            total = sum(run.packets if rows is None else len(rows) for _, _, rows in shares)
-            if total <= RUN_DELIVERIES_MAX or run.packets == 1:
-                break
-            run = first_packets(run, max(run.packets * RUN_DELIVERIES_MAX // total, 1))
-        congestion_bytes = self._backlog_bytes_max // 2
-        size = len(run.data)
-        for session, qos, rows in shares:
-            count = run.packets if rows is None else len(rows)
-            if not session.takes_run(count, size, qos, congestion_bytes):
+        packets_max = _packets_max(route, has_attributes=has_attributes)
+        if run.packets > packets_max:
+            run = first_packets(run, packets_max)
+        points = None
+        shares = [Share(one.session, min(one.qos, run.qos), None) for one in route.deliveries]
+        if has_attributes and (route.clauses or run.qos):
+            assert route.space is not None
+            points = points_of(route.space, run)
+            if points is None or not self._add_shares(route, run, points, origin, shares):
                 return None
+        if not self._have_room(shares, run):
+            return None
         self._count_received(run)
         stored = StoredRun(run, origin.client_id, None if points is None else points.starts)
         deliveries = self._send_shares(shares, run, stored)
         queued = [
-            (session, session.offer_run(stored, rows))
+            (session, _offer(session, stored, rows))
             for session, qos, rows in shares
             if qos and session.expiry_seconds
         ]
@@ -312,6 +307,21 @@ class Dispatch:
             for _, _, rows in shares:
                 matched[rows] = 1
         return RunOutcome(run, deliveries, matched, queued)
+
+    def _have_room(self, shares: list[Share], run: Run) -> bool:
+        """Can all sessions take what they get of a run?"""
+        congestion_bytes = self._backlog_bytes_max // 2
+        size = len(run.data)
+        stored_bytes = 0
+        for session, qos, rows in shares:
+            count = run.packets if rows is None else len(rows)
+            if not session.takes_run(count, size, qos, congestion_bytes):
+                return False
+            if qos and session.expiry_seconds:
+                stored_bytes += size
+        shared = self._shared
+        room = shared.limits.queued_bytes_total_max - shared.gauges.queued_bytes
+        return not stored_bytes or stored_bytes <= room
 
     def _add_shares(
         self, route: Route, run: Run, points: RunPoints, origin: Session, shares: list[Share]
@@ -697,6 +707,21 @@ class Dispatch:
     def count_retained(self) -> None:
         self._shared.gauges.retained_messages = len(self._retained)
         self._shared.gauges.retained_bytes = self._retained.nbytes
+
+
+def _packets_max(route: Route, *, has_attributes: bool) -> int:
+    """Return how many packets of a run may be passed on in one piece."""
+    deliveries = float(len(route.deliveries))
+    if has_attributes:
+        deliveries += sum(clauses.deliveries_likely for clauses in route.clauses)
+    return max(int(RUN_DELIVERIES_MAX / max(deliveries, 1.0)), 1)
+
+
+def _offer(session: Session, stored: StoredRun, rows: Slots | None) -> OutgoingRun:
+    """Queue a run. If it has much that the session does not get, only what it gets is stored."""
+    if rows is not None and len(rows) < stored.run.packets // 2:
+        return session.offer_run(stored.narrowed(rows), None)
+    return session.offer_run(stored, rows)
 
 
 def message_of(part: Published, client_id: str = "") -> Message:

@@ -160,7 +160,7 @@ class Intake(Outlet):
         self._receiving += run.packets
         pending = PendingAcknowledgement(int(bool(passed.stored)))
         pending.data = pubacks
-        pending.ends = run.packets
+        pending.ends = pending.packets = run.packets
         self._acks.append(pending)
         if passed.stored:
 
@@ -398,6 +398,7 @@ class Intake(Outlet):
                 continue
             # A repeated message counts once.
             self._receiving = max(self._receiving - pending.ends, 0)
+            self._shared.counters.packets_sent += pending.packets - 1  # the shell counts pieces
             self.send(pending.data)
 
     def _acknowledge_again(self, session: Session, packet_id: int) -> None:

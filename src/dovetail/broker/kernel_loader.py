@@ -5,7 +5,7 @@ import numpy as np
 from dovetail.codec.kernels.pairs import pairs_end
 from dovetail.codec.kernels.scan import QOS_1
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5
-from dovetail.codec.run import Run, pubacks_of, rewritten, rewritten_rows
+from dovetail.codec.run import Run, pubacks_of, rewritten, rewritten_rows, starts_of
 from dovetail.codec.scanner import Scanner
 from dovetail.topics.trie import FilterTrie
 
@@ -25,4 +25,4 @@ def load_kernels() -> None:
     run = Run(b"\x32\x07\x00\x01a\x00\x01\x00x", MQTT_5, QOS_1, 1, 0)
     rewritten(run, MQTT_3_1_1, 1, 1)
     pubacks_of(run, np.ones(1, np.uint8))
-    rewritten_rows(run, np.array([0, 9]), np.zeros(1, np.int64), MQTT_5, 0)
+    rewritten_rows(run, starts_of(run), np.zeros(1, np.int64), MQTT_5, 0)

@@ -75,10 +75,11 @@ and the broker does not read from this client meanwhile."""
 PACKET_EFFORT = 4
 """Effort of a packet by itself."""
 
-RUN_DELIVERIES_MAX = 4_096
-"""Deliveries of a run in one piece: about a millisecond. A run with more is passed on in parts."""
+RUN_DELIVERIES_MAX = 16_384
+"""Deliveries of a run in one piece: some milliseconds. A run with more is passed on in parts; these
+are not small, as each costs some microseconds for every receiver."""
 
-RUN_DELIVERIES_PER_EFFORT = 8
+RUN_DELIVERIES_PER_EFFORT = 32
 """Deliveries of a run at QoS 1 that count as one."""
 
 ACKNOWLEDGEMENTS_PER_EFFORT = 8

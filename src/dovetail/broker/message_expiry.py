@@ -34,13 +34,13 @@ class MessageExpiry:
         """Drop the expired messages of a session. Return False if there are none."""
         if self._next.get(session, float("inf")) > now:
             return False
-        waiting = len(session.queue)
+        waiting = session.queued
         expires_next = session.drop_expired(now)
         if expires_next is None:
             del self._next[session]
         else:
             self._next[session] = expires_next
-        return len(session.queue) < waiting
+        return session.queued < waiting
 
     def tick(self, now: float) -> None:
         checks = 0
@@ -49,7 +49,7 @@ class MessageExpiry:
                 return
             session, when = next(iter(self._next.items()))
             self._next.move_to_end(session)
-            checks += 1 if when > now else len(session.queue)
+            checks += 1 if when > now else session.queued
             self.drop(session, now)
 
     def __len__(self) -> int:

@@ -38,6 +38,12 @@ class StoredRun:
         stored.number = number
         return stored
 
+    def narrowed(self, rows: Numbers) -> "StoredRun":
+        """Return a run of these packets alone."""
+        run = self.run
+        data = rewritten_rows(run, self.starts, rows, run.version, 1, 1)
+        return StoredRun(run._replace(data=data, packets=len(rows)), self.origin)
+
     def row(self) -> RunRow:
         run = self.run
         return RunRow(run.data, run.version, run.packets, bool(run.has_properties), self.origin)
@@ -67,6 +73,7 @@ class OutgoingRun:
         "first",
         "first_batch",
         "first_id",
+        "rest",
         "rows",
         "sequence",
         "size",
@@ -87,6 +94,8 @@ class OutgoingRun:
         self.first_batch = 0  # of the journal
         self.entries: tuple[OutgoingMessage, ...] = ()
         """What the run was taken apart into."""
+        self.rest: OutgoingRun | None = None
+        """What was split off."""
         starts = stored.starts
         if rows is None:
             self.size = int(starts[first + count] - starts[first])
@@ -111,6 +120,7 @@ class OutgoingRun:
         rest = OutgoingRun(
             self.stored, self.rows, self.first + count, self.count - count, self.sequence + count
         )
+        self.rest = rest
         self.size -= rest.size
         self.count = self.unacknowledged = count
         return rest

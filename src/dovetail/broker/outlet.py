@@ -63,12 +63,14 @@ class PendingAcknowledgement:
     It may also be the PUBACKs of a run, which only wait for earlier ones.
     """
 
-    __slots__ = ("data", "ends", "waiting")
+    __slots__ = ("data", "ends", "packets", "waiting")
 
     def __init__(self, waiting: int) -> None:
         self.waiting = waiting
         self.data: bytes | None = None
         """The encoded packet; None if none is to be sent any more."""
+        self.packets = 1
+        """The number of packets in `data`."""
         self.ends = 0
         """The number of publications that stop counting against the client's window."""
 

@@ -142,18 +142,26 @@ class SessionSender:
         self._queue = cast("deque[_Queued]", queue)
 
     @property
+    def queued(self) -> int:
+        """The number of messages in the queue."""
+        return len(self._queue) - self._runs_queued + self._runs_queued_messages
+
+    @property
     def pending(self) -> int:
         """The number of messages that are queued or in flight."""
-        queued = len(self._queue) - self._runs_queued + self._runs_queued_messages
-        return queued + len(self._inflight) + len(self.light)
+        return self.queued + len(self._inflight) + len(self.light)
 
     def _take_apart_sent(self, run: OutgoingRun) -> None:
         light = self.light
         entries = []
         for number, message in enumerate(run.messages()):
             packet_id = run.first_id + number
-            if light.get(packet_id) is run:
-                del light[packet_id]
+            if light.get(packet_id) is not run:
+                continue
+            del light[packet_id]
+            # After a restart nobody knows what was acknowledged of a run. An identifier that
+            # another message has was: it was free again.
+            if packet_id not in self._inflight:
                 entry = OutgoingMessage(message, 1, False, (), run.sequence + number)
                 entry.packet_id = packet_id
                 entry.sent = True
@@ -179,13 +187,16 @@ class SessionSender:
         assert isinstance(run, OutgoingRun)
         self._queue.extendleft(reversed(self._take_apart_queued(run)))
 
-    def _take_apart_one(self) -> None:
-        """Take the first run in the queue apart, wherever it stands."""
+    def _take_apart_one(self, end: int) -> bool:
+        """Take apart the first run in the queue whose sequence is below `end`, if there is one."""
         queue = self._queue
-        before = next(i for i, one in enumerate(queue) if isinstance(one, OutgoingRun))
-        queue.rotate(-before)
-        self._take_apart_first()
-        queue.rotate(before)
+        for before, one in enumerate(queue):
+            if isinstance(one, OutgoingRun) and one.sequence < end:
+                queue.rotate(-before)
+                self._take_apart_first()
+                queue.rotate(before)
+                return True
+        return False
 
     def _enqueue_run(self, run: OutgoingRun, *, is_first: bool = False) -> None:
         self._runs_queued += 1
@@ -273,13 +284,16 @@ class SessionSender:
 
     def cancel_run(self, run: OutgoingRun) -> None:
         """Cancel a run that could not be stored, as far as it has not been sent."""
-        for entry in run.entries:
-            self.cancel(entry)
-        if not run.first_id and run in self._queue:
-            self._queue.remove(run)
-            self._runs_queued -= 1
-            self._runs_queued_messages -= run.count
-            self._forget_run(run)
+        piece: OutgoingRun | None = run
+        while piece is not None:
+            for entry in piece.entries:
+                self.cancel(entry)
+            if not piece.first_id and piece in self._queue:
+                self._queue.remove(piece)
+                self._runs_queued -= 1
+                self._runs_queued_messages -= piece.count
+                self._forget_run(piece)
+            piece = piece.rest
 
     def _send_run(self, run: OutgoingRun, link: SubscriberLink) -> bool:
         """Send what fits of the first run in the queue. Return False if that is impossible."""
@@ -478,19 +492,21 @@ class SessionSender:
 
     def drop_queued(self, is_unwanted: Callable[[Message], bool]) -> Work:
         """Drop unwanted messages from the queue, in pieces."""
-        while self._runs_queued:
-            self._take_apart_one()
+        end = self.next_sequence
+        while self._take_apart_one(end):
             yield
-        found: set[OutgoingMessage] = set()
-        for place, entry in enumerate([*self.queue], 1):
+        found: set[_Queued] = set()
+        entries = [one for one in self._queue if isinstance(one, OutgoingMessage)]
+        for place, entry in enumerate(entries, 1):
             if is_unwanted(entry.message):
                 found.add(entry)
             if not place % REVIEWED_PER_PIECE:
                 yield
         # Some may have been sent meanwhile, and are in flight.
-        unwanted = [entry for entry in self.queue if entry in found] if found else []
+        queue = self._queue
+        unwanted = [one for one in queue if one in found and isinstance(one, OutgoingMessage)]
         if unwanted:
-            self.queue = deque(entry for entry in self.queue if entry not in found)
+            self._queue = deque(one for one in queue if one not in found)
             self.shared.counters.publishes_dropped += len(unwanted)
         for place, entry in enumerate(unwanted, 1):
             self._forget(entry)

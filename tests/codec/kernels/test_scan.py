@@ -198,6 +198,7 @@ def buffers(version: int) -> st.SearchStrategy[bytes]:
         publications(version),
         publications(version),
         st.integers(0, 300).map(lambda number: b"\x40\x02" + number.to_bytes(2)),
+        st.just(b"\x40\x82\x00\x00\x01"),  # a length of more bytes than it needs
         padded(version),
         any_packet(version),
         st.binary(max_size=6),

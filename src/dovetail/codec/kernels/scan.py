@@ -83,7 +83,7 @@ def scan(
                 if payload:
                     topic_end = stop
                     kind = QOS_1 if first == _PUBLISH_QOS_1 else QOS_0
-        elif first == _PUBACK and length == 2 and (data[body] or data[body + 1]):
+        elif first == _PUBACK and length == 2 and body == at + 2 and (data[body] or data[body + 1]):
             kind = PUBACKS
         if kind and count:
             last = count - 1
