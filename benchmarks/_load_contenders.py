@@ -143,11 +143,10 @@ def flashmq() -> Contender:
         configuration = folder / "flashmq.conf"
         configuration.write_text(
             f"log_file {folder}/flashmq.log\n"
-            "quiet true\n"
             "log_level error\n"
             "allow_anonymous true\n"
             "thread_count 1\n"
-            f"storage_dir {folder if purpose == 'persistence' else ''}\n"
+            f"{f'storage_dir {folder}' if purpose == 'persistence' else ''}\n"
             "max_qos_msg_pending_per_client 65535\n"
             "max_qos_bytes_pending_per_client 4294967295\n"
             "client_max_write_buffer_size 67108864\n"

@@ -6,8 +6,8 @@ A reservation is a socket that is bound and does not listen. On Linux:
 - The system gives a bound port neither to a client as its own, nor to a server that asks for any
   free port.
 - It holds for every address of this machine, of IPv4 and of IPv6.
-- A server that sets SO_REUSEADDR, as servers do, may bind and listen there, as often as it starts.
-  A connection is refused while no server listens.
+- A server that sets SO_REUSEADDR or SO_REUSEPORT, as servers do, may bind and listen there, as
+  often as it starts. A connection is refused while no server listens.
 
 A reservation ends with `close`, or when no reference to it is left.
 """
@@ -63,6 +63,7 @@ def _bound(port: int) -> socket.socket:
         bound.bind(("", port))
         # Not before: a port that another one has reserved has to be refused.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except BaseException:
         bound.close()
         raise
