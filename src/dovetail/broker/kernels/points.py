@@ -8,6 +8,7 @@ digits, exponents, spaces, and what is no number.
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.codec.kernels.rewrite import variable
 from dovetail.compilation import inlined, kernel
 
 Bytes = npt.NDArray[np.uint8]
@@ -16,22 +17,7 @@ Numbers = npt.NDArray[np.int64]
 
 _USER_PROPERTY = 0x26
 _PAYLOAD_FORMAT = 0x01
-_MORE = 0x80
 _DIGITS_MAX = 15
-
-
-@inlined
-def _variable(data: Bytes, at: int) -> tuple[int, int]:
-    """Return a variable byte integer of valid data, and where it ends."""
-    value = 0
-    shift = 0
-    while True:
-        byte = int(data[at])
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < _MORE:
-            return value, at
-        shift += 7
 
 
 @inlined
@@ -106,14 +92,14 @@ def read_points(
     row = 0
     starts[0] = 0
     while at < len(data):
-        length, body = _variable(data, at + 1)
+        length, body = variable(data, at + 1)
         end = body + length
         for j in range(dimensions):
             points[row * dimensions + j] = np.nan
         known[row] = 0
         if version == 5:
             topic_end = body + 2 + (int(data[body]) << 8) + int(data[body + 1])
-            size, place = _variable(data, topic_end + 2 if qos else topic_end)
+            size, place = variable(data, topic_end + 2 if qos else topic_end)
             stop = place + size
             pairs = 0
             while place < stop:

@@ -22,7 +22,7 @@ _MORE = 0x80
 
 
 @inlined
-def _variable(data: Bytes, at: int) -> tuple[int, int]:
+def variable(data: Bytes, at: int) -> tuple[int, int]:
     """Return a variable byte integer of valid data, and where it ends."""
     value = 0
     shift = 0
@@ -55,13 +55,13 @@ def _put(
     written: int,
 ) -> tuple[int, int]:
     """Write the packet at `at`. Return where it ends, and where the written one ends."""
-    length, body = _variable(data, at + 1)
+    length, body = variable(data, at + 1)
     end = body + length
     topic_end = body + 2 + (int(data[body]) << 8) + int(data[body + 1])
     properties = topic_end + 2 if qos else topic_end
     payload = properties
     if version == 5:
-        size, payload = _variable(data, properties)
+        size, payload = variable(data, properties)
         payload += size
     rest = topic_end - body + end - payload
     if to_qos:
@@ -136,7 +136,7 @@ def find_starts(data: Bytes, starts: Numbers) -> None:
     row = 0
     starts[0] = 0
     while at < len(data):
-        length, body = _variable(data, at + 1)
+        length, body = variable(data, at + 1)
         at = body + length
         row += 1
         starts[row] = at
@@ -152,7 +152,7 @@ def write_pubacks(data: Bytes, version: int, matched: Bytes, out: Bytes) -> int:
     row = 0
     written = 0
     while at < len(data):
-        length, body = _variable(data, at + 1)
+        length, body = variable(data, at + 1)
         topic_end = body + 2 + (int(data[body]) << 8) + int(data[body + 1])
         has_reason = version == 5 and not matched[row]
         out[written] = _PUBACK
