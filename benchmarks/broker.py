@@ -63,7 +63,7 @@ class Scenario:
     is only shown."""
     at_most: float | None = None
     cpu_at_most: float | None = None
-    """The same of the broker's processor time, which hardly depends on what else runs."""
+    """The limit for our processor time / Mosquitto's, which hardly depends on other load."""
     judged: tuple[str, ...] = (RATE,)
     measure: Callable[["Scenario", Server, float], Sample] | None = None
     """From seconds to a sample; by default the throughput in messages a second."""

@@ -102,7 +102,7 @@ class MatcherReport(Struct, frozen=True):
 
 
 class NodeReport(Struct, frozen=True):
-    """What one node reports about itself."""
+    """The report of one node about itself."""
 
     name: str
     version: str
@@ -412,7 +412,7 @@ class SpaceReport(Struct, frozen=True):
     policy: str = "adaptive"
     """The rule by which a broker chooses among candidates."""
     engine: str = "live"
-    """What evaluates the clauses: live (brokers and matchers), or spark (a stream)."""
+    """The engine that evaluates the clauses: live (brokers and matchers), or spark (a stream)."""
 
 
 class SpacesReport(Struct, frozen=True):

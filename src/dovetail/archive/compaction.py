@@ -37,7 +37,7 @@ LOCK_FILE = ".compact.lock"
 
 
 class CompactionResult(NamedTuple):
-    """What compaction has done."""
+    """The result of a compaction."""
 
     sources: int = 0
     """Files that were merged."""

@@ -68,7 +68,7 @@ OutgoingMessages = list[tuple[Session, OutgoingMessage]]
 
 
 class RunOutcome(NamedTuple):
-    """What became of a run that was passed on."""
+    """The outcome of a run that was passed on."""
 
     run: Run
     """The packets that were passed on: maybe only the first ones."""
