@@ -32,7 +32,7 @@ class ArchiveWorld(World):
         super().__init__(disk, auto_commit=auto_commit)
         self.archive.restore(self.disk.state().archive)
 
-    def prepare(self) -> None:
+    def make_archive(self) -> ArchiveQueue:
         stored = max(self.disk.tables["archive"], default=0)
         self.archive = ArchiveQueue(
             self.shared,
@@ -40,9 +40,8 @@ class ArchiveWorld(World):
             self.topics,
             bytes_max=self.bytes_max,
             next_sequence=max(stored + 100, FIRST),
-            write=self.given.append,
         )
-        self.broker.archive_to(self.archive)
+        return self.archive
 
     def waiting(self) -> list[tuple[bytes, bytes, int]]:
         """On disk: topic, payload and QoS, in the order of sequences."""
@@ -55,7 +54,7 @@ class ArchiveWorld(World):
             pass
 
     def flush(self) -> Rows:
-        self.archive.flush()
+        self.archive.flush(self.given.append)
         self.settle()
         return self.given.pop() if self.given else []
 
@@ -170,7 +169,7 @@ def test_only_what_is_on_disk_goes_into_a_file() -> None:
     world = ArchiveWorld()
     world.client("c").publish("a/1", b"")
     world.disk_works = False
-    world.archive.flush()
+    world.archive.flush(world.given.append)
     world.settle()
     assert world.given == []
     world.disk_works = True
@@ -227,20 +226,10 @@ def test_many_rows_go_in_several_turns() -> None:
 
 def test_what_waits_for_matchers_is_a_row_when_it_goes_on() -> None:
     """With its packet identifier, so that a kill leaves both or neither; and at one broker."""
-    cluster = ClusterWithMatchers(1, "a", "b", spaces=[TRAFFIC])
+    cluster = ClusterWithMatchers(1, "a", "b", spaces=[TRAFFIC], archived=["traffic/#"])
     for name in ("m", "n"):
         cluster.add_matcher(name)
     cluster.run(8)
-    for name, node in cluster.nodes.items():
-        archive = ArchiveQueue(
-            node.shared,
-            name,
-            ["traffic/#"],
-            bytes_max=1 << 20,
-            next_sequence=1,
-            write=lambda _rows: None,
-        )
-        node.broker.archive_to(archive)
     here, there = cluster.nodes["a"], cluster.nodes["b"]
     there.wake()
     reader = there.client()
@@ -296,7 +285,7 @@ def test_readers_see_what_is_on_disk() -> None:
     assert [sequence for sequence, _ in rows] == [FIRST, FIRST + 1]
     assert upto == FIRST + 1
     assert len(archive.rows_waiting(0, FIRST + 2, rows_max=9, bytes_max=1)[0]) == 1
-    world.archive.flush()
+    world.archive.flush(world.given.append)
     world.commit()
     world.written(WriteOutcome(FIRST + 1, 1))
     assert archive.first_waiting == FIRST + 2

@@ -1,11 +1,14 @@
 """RouterMachine against brute force: every subscription, every topic, `names.matches`."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from dovetail.broker import router
+from dovetail.broker import route_cache
+from dovetail.broker.other_brokers import NoPeers
 from dovetail.broker.route import Group, Route
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
@@ -122,7 +125,7 @@ class RouterMachine(RuleBasedStateMachine):
         if hasattr(self, "router"):
             assert self.router.count == len(self.oracle)
             routes_max = self.router._limits.routes_max
-            assert len(self.router.routes) + len(self.router._old_routes) <= max(routes_max, 2)
+            assert len(self.router.cache) <= max(routes_max, 2)
 
 
 TestRoutes = RouterMachine.TestCase
@@ -151,9 +154,9 @@ def test_a_filter_without_wildcards_touches_one_topic() -> None:
     topics = [b"a", b"b", b"c"]
     router.prepare(topics)
     router.subscribe(other, "b", 0, 0)
-    assert sorted(router.routes) == [b"a", b"c"]
+    assert sorted(router.cache.young) == [b"a", b"c"]
     router.subscribe(other, "+", 0, 0)
-    assert router.routes == {}
+    assert router.cache.young == {}
 
 
 def test_what_is_in_use_survives_a_flood_of_topics() -> None:
@@ -181,7 +184,7 @@ def test_a_topic_that_is_none_has_no_route(topic: bytes, reason: ReasonCode) -> 
         router.find(topic)
     assert caught.value.reason == reason
     router.prepare([topic, b"fine"])
-    assert list(router.routes) == [b"fine"]
+    assert list(router.cache.young) == [b"fine"]
 
 
 class LinkStub:
@@ -223,36 +226,43 @@ def test_who_is_away_waits_for_what_can_wait() -> None:
     assert picks(group_of("away", "away"), 0, 2) == [None, None]
 
 
+class Peers(NoPeers):
+    """Other brokers whose filters a test sets."""
+
+    def __init__(self) -> None:
+        self.filters: dict[str, set[str]] = {"x": set(), "y": set()}
+
+    def search(self, topics: Sequence[bytes]) -> list[tuple[str, ...]]:
+        found = {name: self.search_one(name, topics) for name in self.filters}
+        return [
+            tuple(name for name in found if found[name][number]) for number in range(len(topics))
+        ]
+
+    def search_one(self, name: str, topics: Sequence[bytes]) -> list[bool]:
+        return [any(matches(one, topic.decode()) for one in self.filters[name]) for topic in topics]
+
+
 class PeerRoutesMachine(RuleBasedStateMachine):
     """Other brokers' filters come and go; the cache never leads past one that has a subscriber."""
 
     @initialize(routes_max=st.sampled_from([2, 6, 1_000]), rechecked_max=st.sampled_from([0, 100]))
     def begin(self, routes_max: int, rechecked_max: int) -> None:
-        self.router = Router(MqttSettings(routes_max=routes_max))
         self.rechecked_max = rechecked_max
-        self.filters: dict[str, set[str]] = {"x": set(), "y": set()}
-        self.router.search_peers = lambda topics: [
-            tuple(name for name in self.filters if self.may_match(name, topic)) for topic in topics
-        ]
-        self.router.search_peer = lambda name, topics: [
-            self.may_match(name, topic) for topic in topics
-        ]
-
-    def may_match(self, name: str, topic: bytes) -> bool:
-        return any(matches(one, topic.decode()) for one in self.filters[name])
+        self.peers = Peers()
+        self.router = Router(MqttSettings(routes_max=routes_max), peers=self.peers)
 
     @rule(name=st.sampled_from(["x", "y"]), some=st.sets(few_filters, max_size=3))
     def change(self, name: str, some: set[str]) -> None:
-        self.filters[name] ^= some
+        self.peers.filters[name] ^= some
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(router, "ROUTES_RECHECKED_MAX", self.rechecked_max)
-            self.router.peers_changed(name)
+            patch.setattr(route_cache, "ROUTES_RECHECKED_MAX", self.rechecked_max)
+            self.router.cache.peer_changed(name, self.peers.search_one)
 
     @rule(topics=st.lists(few_names, max_size=4))
     def find(self, topics: list[str]) -> None:
-        for topic in topics:
-            expected = tuple(name for name in self.filters if self.may_match(name, topic.encode()))
-            assert self.router.find(topic.encode()).peers == expected
+        for topic in map(str.encode, topics):
+            (expected,) = self.peers.search([topic])
+            assert self.router.find(topic).peers == expected
 
 
 PeerRoutesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
@@ -260,15 +270,13 @@ TestPeersOfRoutes = PeerRoutesMachine.TestCase
 
 
 def test_routes_stay_that_a_peers_change_does_not_touch() -> None:
-    router = Router(MqttSettings())
-    answers = {b"a": False, b"b": False}
-    router.search_peers = lambda topics: [("x",) if answers[topic] else () for topic in topics]
-    router.search_peer = lambda _, topics: [answers[topic] for topic in topics]
-    routes = {topic: router.find(topic) for topic in answers}
-    answers[b"b"] = True
-    router.peers_changed("x")
-    assert router.routes.get(b"a") is routes[b"a"]
-    assert b"b" not in router.routes
+    peers = Peers()
+    router = Router(MqttSettings(), peers=peers)
+    route = router.find(b"a")
+    router.find(b"b")
+    peers.filters["x"].add("b")
+    router.cache.peer_changed("x", peers.search_one)
+    assert router.cache.young == {b"a": route}
     assert router.find(b"b").peers == ("x",)
-    router.peers_changed()
-    assert not router.routes
+    router.cache.clear()
+    assert not router.cache.young

@@ -37,9 +37,8 @@ class Archiver:
     def __init__(
         self,
         server: BrokerServer,
+        queue: ArchiveQueue,
         settings: ArchiveSettings,
-        name: str,
-        next_sequence: int,
         spaces: SpaceRegistry,
     ) -> None:
         self._server = server
@@ -49,18 +48,9 @@ class Archiver:
         self._handle: asyncio.TimerHandle | None = None
         self._progress = asyncio.Event()
         self._tried_at = 0.0
-        self._name = name
         self._task: asyncio.Task[None] | None = None
-        self._queue = ArchiveQueue(
-            server.shared,
-            name,
-            settings.topics,
-            bytes_max=settings.buffer_bytes_max,
-            next_sequence=next_sequence,
-            write=self._write,
-        )
-        server.broker.archive_to(self._queue)
-        self.reader = ArchiveReader(server, self._queue, settings, name, self._writer)
+        self._queue = queue
+        self.reader = ArchiveReader(server, queue, settings, queue.name, self._writer)
 
     def start(self, rows: Mapping[int, ArchiveRow]) -> None:
         """Start with the rows that waited when the broker ended last time."""
@@ -68,7 +58,9 @@ class Archiver:
         self._queue.restore(rows)
         self._check()
         if self._settings.subscriptions_seconds:
-            export = SubscriptionExport(self._server, self._settings, self._name, self._thread)
+            export = SubscriptionExport(
+                self._server, self._settings, self._queue.name, self._thread
+            )
             self._task = self._server.loop.create_task(export.run())
 
     async def ready(self) -> None:
@@ -82,7 +74,7 @@ class Archiver:
         """Apply new topics at once. Other settings need a restart, and a log line says so."""
         if settings.topics != self._settings.topics:
             self._queue.change_topics(settings.topics)
-            self._server.broker.router.invalidate("#")
+            self._server.broker.router.cache.clear()
             log.info("archived from now on: %s", ", ".join(settings.topics) or "no topics")
         self._settings = replace(self._settings, topics=settings.topics)
         if settings != self._settings:
@@ -128,7 +120,7 @@ class Archiver:
         self._server.update_clock()
         if not self._queue.is_writing:
             self._tried_at = self._server.clock()
-        self._queue.flush()
+        self._queue.flush(self._write)
         self._server.schedule_commit()
 
     def _write(self, rows: Rows) -> None:

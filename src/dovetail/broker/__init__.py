@@ -8,9 +8,12 @@ A publication passes through these:
     client_link.py        one connection: bytes to packets and runs
     router.py             topic to route, cached
     route.py              a route: who gets a publication
+    route_cache.py        routes by topic, until a table that they depend on changes
     delivery.py           how one session gets a publication
     intake.py             publications of a client: checked, passed on, acknowledged in order
     dispatch.py           sends a publication along its route
+    local_delivery.py     the last step: into the links and queues of sessions here
+    other_brokers.py      what a broker asks of the others, and what a broker alone has instead
     matcher_client.py     asks matchers which brokers have matching clauses
     session_sender.py     QoS 1 and 2 towards the client
     outlet.py             the outgoing half of a connection
@@ -43,6 +46,8 @@ Attributes and streams:
 
 Shared by all of them:
 
+    subscription_observer.py  hears of filters, groups and clauses that come and go
+    session_observer.py   hears what happens to sessions
     shared_state.py       the state that sessions and links of one broker share
     timers.py             one action per key, at a later time
     kernel_loader.py      loads kernels before the first client connects

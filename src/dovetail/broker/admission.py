@@ -21,9 +21,9 @@ from dovetail.broker.auth.session_owner import OTHER_OWNER
 from dovetail.broker.client_link import ClientLink
 from dovetail.broker.keep_alive import KeepAlive
 from dovetail.broker.limits import HANDLE_PREFIX
+from dovetail.broker.other_brokers import OtherBrokers
 from dovetail.broker.outlet import LinkState
 from dovetail.broker.peering.roaming.redirect import NEVER_BEGUN
-from dovetail.broker.peering.roaming.session_move import SessionMoves
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
 from dovetail.broker.session_lifetime import SessionLifetimes
@@ -52,10 +52,10 @@ class Admission:
         keep_alive: KeepAlive,
         random: Random,
         rules: AccessRules,
+        others: OtherBrokers,
     ) -> None:
         self.rules = rules
-        self.session_moves: SessionMoves | None = None
-        """Session moves, in a cluster: another broker may have the client's session."""
+        self._others = others
         self._shared = shared
         self._slices = slices
         self._router = router
@@ -118,8 +118,8 @@ class Admission:
         if not link.is_small_enough(codec.encode(packet.version, answer)):  # [MQTT-3.1.2-24]
             link.refuse(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
             return
-        if self.session_moves is not None and stamp is None and not assigned:
-            self._claim(self.session_moves, link, packet, user)
+        if stamp is None and self._others.have_sessions and not assigned:
+            self._claim(link, packet, user)
             return
         if packet.is_handle and not packet.clean_start and not self._has_begun(packet.client_id):
             link.refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "there is no such session")
@@ -209,9 +209,7 @@ class Admission:
             return ReasonCode.QUOTA_EXCEEDED, "the broker has as many sessions as are allowed"
         return self._refuse_will(link, packet.will)
 
-    def _claim(
-        self, session_moves: SessionMoves, link: ClientLink, packet: Connect, user: str | None
-    ) -> None:
+    def _claim(self, link: ClientLink, packet: Connect, user: str | None) -> None:
         def act(stamp: int | ClientError) -> None:
             if link.state is not LinkState.ADMITTING:
                 return
@@ -221,7 +219,7 @@ class Admission:
                 self.admit(link, packet, user, stamp)
                 link.take_early_bytes()
 
-        session_moves.claim(
+        self._others.claim(
             packet.client_id, user, packet.clean_start, act, may_begin=not packet.is_handle
         )
 

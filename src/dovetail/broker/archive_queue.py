@@ -17,8 +17,8 @@ Rules:
 - A row for the stream (engine_backlog.py) also has what its deliveries need: the client that
   published it, for No Local, and its expiry.
 
-The shell (archive/archiver.py) passes `write`, calls `flush` when a file is due, reports the
-outcome through `written`, and then calls `delete_written` until it returns False.
+The shell (archive/archiver.py) calls `flush` when a file is due, reports the outcome through
+`written`, and then calls `delete_written` until it returns False.
 """
 
 import logging
@@ -26,7 +26,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -61,8 +61,48 @@ class WriteOutcome(NamedTuple):
     error: Exception | None = None
 
 
+class ArchivedTopics(Protocol):
+    """What a broker with or without an archive can ask about it."""
+
+    @property
+    def takes_streams(self) -> bool:
+        """May publications wait there for a stream that evaluates their clauses?"""
+        ...
+
+    def archives(self, topic: bytes) -> bool:
+        """Are publications of this (valid) topic archived?"""
+        ...
+
+    def add(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        properties: bytes = b"",
+        stream: "DeliveryContext | None" = None,
+    ) -> int:
+        """Add a row and return its sequence, or 0 if there is no room."""
+        ...
+
+
+class NoArchive:
+    """The archive of a broker that has none."""
+
+    takes_streams = False
+
+    def archives(self, topic: bytes) -> bool:
+        del topic
+        return False
+
+    def add(self, *_row: object) -> int:
+        return 0
+
+
 class ArchiveQueue:
     """The archive queue of one broker."""
+
+    takes_streams = True
 
     def __init__(
         self,
@@ -72,15 +112,12 @@ class ArchiveQueue:
         *,
         bytes_max: int,
         next_sequence: int,
-        write: Callable[[Rows], None],
     ) -> None:
-        """`write` gets rows that are on disk. The shell answers with one call of `written`."""
         self._shared = shared
-        self._name = name
+        self.name = name
         self._topics = tuple(topics)
         self._bytes_max = bytes_max
         self.next_sequence = next_sequence
-        self._write = write
         self._waiting: deque[tuple[int, ArchiveRow]] = deque()
         self._bytes = 0
         self._is_writing = False
@@ -128,7 +165,7 @@ class ArchiveQueue:
         for sequence, row in sorted(rows.items()):
             self._waiting.append((sequence, row))
             self._bytes += size_of(row)
-            if row.broker != self._name:
+            if row.broker != self.name:
                 continue
             if self.restored and self.restored[-1][1] == sequence - 1:
                 self.restored[-1] = self.restored[-1][0], sequence
@@ -155,7 +192,7 @@ class ArchiveQueue:
         shared = self._shared
         time = round(shared.now * 1e6)
         more = b"" if stream is None else msgspec.msgpack.encode(stream)
-        row = ArchiveRow(self._name, time, topic, payload, qos, retain, properties, more)
+        row = ArchiveRow(self.name, time, topic, payload, qos, retain, properties, more)
         sequence = self.next_sequence
         self._waiting.append((sequence, row))
         if not self._batch_starts or self._batch_starts[-1][0] != shared.journal.open.number:
@@ -212,15 +249,18 @@ class ArchiveQueue:
                 break
             if len(found) >= rows_max or size >= bytes_max:
                 return found, found[-1][0]
-            if row.broker == self._name:
+            if row.broker == self.name:
                 found.append((sequence, row))
                 size += size_of(row)
         return found, upto
 
     # Files out ------------------------------------------------------------------------------------
 
-    def flush(self) -> None:
-        """Begin to write the waiting rows to a file, unless a write is under way."""
+    def flush(self, write: Callable[[Rows], None]) -> None:
+        """Begin to write the waiting rows to a file, unless a write is under way.
+
+        `write` gets rows that are on disk. The shell answers with one call of `written`.
+        """
         if self._is_writing or not self._waiting:
             return
         self._is_writing = True
@@ -228,7 +268,7 @@ class ArchiveQueue:
 
         def stored(is_stored: bool) -> None:
             if is_stored:
-                self._write([*islice(self._waiting, count)])
+                write([*islice(self._waiting, count)])
             else:
                 self._is_writing = False  # the next flush tries again
 

@@ -118,7 +118,7 @@ class ClientLink(Intake):
             return False
         end = length + 2
         topic_end = 4 + (data[2] << 8) + data[3]
-        route = self._router.routes.get(data[4:topic_end])
+        route = self._router.cache.young.get(data[4:topic_end])
         if route is None or not (
             topic_end <= end
             if self.version == MQTT_3_1_1
@@ -240,7 +240,7 @@ class ClientLink(Intake):
             data, self.version, broker.shared.limits.packet_bytes_max
         )
         if self.access.everything:
-            routes = self._router.routes
+            routes = self._router.cache.young
             unknown = [
                 topic
                 for _, body, _, _, topic_end, _, _ in runs
@@ -273,11 +273,12 @@ class ClientLink(Intake):
         Return the position behind the last packet taken.
         """
         router = self._router
+        cache = router.cache
         route = None
         first = last = packets = joined_kind = has_properties = 0
         self._spent = 0
         for start, body, end, count, topic_end, kind, properties in runs:
-            found = router.routes.get(data[body + 2 : topic_end]) if topic_end else None
+            found = cache.young.get(data[body + 2 : topic_end]) if topic_end else None
             if (
                 found is not None
                 and found is route

@@ -12,23 +12,41 @@ TICK_SECONDS_MAX (keep_alive.py).
 
 import logging
 from collections.abc import Callable, Iterable
-from itertools import chain
 from random import Random
 
+from dovetail.attributes.space import Point
 from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.admission import Admission
-from dovetail.broker.archive_queue import ArchiveQueue
+from dovetail.broker.archive_queue import ArchiveQueue, NoArchive
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.client_link import ClientLink
 from dovetail.broker.dispatch import Dispatch
-from dovetail.broker.engine_backlog import EngineBacklog
+from dovetail.broker.engine_backlog import EngineBacklog, NoEngine
 from dovetail.broker.keep_alive import KeepAlive
 from dovetail.broker.limits import CONNECT_BYTES_MAX, REVIEWED_PER_PIECE, TIMERS_PER_PIECE
+from dovetail.broker.local_delivery import LocalDelivery
+from dovetail.broker.matcher_client import MatcherClient
+from dovetail.broker.other_brokers import (
+    Forwarding,
+    MatcherLookup,
+    NoForwarding,
+    NoMatchers,
+    NoOtherBrokers,
+    NoPeers,
+    NoRetainedOrder,
+    OtherBrokers,
+    PeerLookup,
+    RetainedOrder,
+)
 from dovetail.broker.outlet import Outlet, RemoteEnd
+from dovetail.broker.peering.forwarder import Forwarder
+from dovetail.broker.peering.limits import WILLS_RESTORED_SECONDS
 from dovetail.broker.peering.mesh import Mesh
+from dovetail.broker.peering.peer_tables import ClusterMembership, PeerTables
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.retained_delivery import RetainedDeliveries
-from dovetail.broker.route import Group
+from dovetail.broker.route import Route
+from dovetail.broker.route_cache import RouteCache
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
 from dovetail.broker.session_lifetime import SessionLifetimes
@@ -59,32 +77,86 @@ class Broker:
         random: Random,
         rules: AccessRules | None = None,
         spaces: SpaceRegistry | None = None,
+        cluster: ClusterMembership | None = None,
+        archive: ArchiveQueue | None = None,
     ) -> None:
+        """Assemble a broker, alone or in a cluster, with or without an archive."""
         self.shared = shared
-        self.router = Router(shared.limits, spaces)
         self.retained = RetainedMessages()
-        self.dispatch = Dispatch(shared, self.router, self.retained)
         self.slices = SliceScheduler(schedule)
         """Long work, done in pieces so that other clients do not wait for it."""
-        self.retained_deliveries = RetainedDeliveries(
-            shared, self.slices, self.retained, self.dispatch
-        )
         self.timers = Timers()
         self.scan = Scanner()
         self.links: set[Outlet] = set()
         self.dirty: list[Outlet] = []
         """Links with bytes to write, or to close."""
-        self.mesh: Mesh | None = None
-        """The other brokers, in a cluster."""
+        self.connect_bytes_max = min(CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
+        self._random = random
+        self._authenticate = authenticate
+        self._schedule = schedule
+        self._keep_alive = KeepAlive(shared, self.timers)
+
+        local = LocalDelivery(shared)
+        routes = RouteCache(shared.limits.routes_max)
+        spaces = spaces or SpaceRegistry()
+        archived = archive or NoArchive()
+        lookup: PeerLookup = NoPeers()
+        forwarding: Forwarding = NoForwarding(local)
+        matchers: MatcherLookup = NoMatchers()
+        order: RetainedOrder = NoRetainedOrder()
+        if cluster is not None:
+            lookup = tables = PeerTables(shared, cluster, routes, random, schedule)
+            forwarding = forwarder = Forwarder(shared, local, tables, cluster)
+            matchers = matcher_client = MatcherClient(shared, cluster, spaces, random, schedule)
+            order = tables.stamps
+        self.router = Router(shared.limits, spaces, routes, lookup, archived)
         self.engine_backlog: EngineBacklog | None = None
         """The publications that wait for a stream, if there is an archive."""
-        self.connect_bytes_max = min(CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
-        self._keep_alive = KeepAlive(shared, self.timers)
-        self._lifetimes = SessionLifetimes(
-            shared, self.slices, self.router, self.timers, self.dispatch, self.publish
+        if archive is not None:
+            self.engine_backlog = EngineBacklog(shared, self.router, local, forwarding, archive)
+        self.dispatch = Dispatch(
+            shared,
+            self.router,
+            self.retained,
+            local,
+            forwarding=forwarding,
+            matchers=matchers,
+            retained_order=order,
+            archive=archived,
+            engine=self.engine_backlog or NoEngine(),
         )
+        self._lifetimes = SessionLifetimes(
+            shared,
+            self.slices,
+            self.router,
+            self.timers,
+            self.dispatch,
+            self.publish,
+            wills_restored_seconds=0.0 if cluster is None else WILLS_RESTORED_SECONDS,
+        )
+        self.mesh: Mesh | None = None
+        """The other brokers, in a cluster."""
+        self.others: OtherBrokers = NoOtherBrokers()
+        if cluster is not None:
+            self.router.observe(tables)
+            self.router.observe(matcher_client)
+            self.others = self.mesh = Mesh(
+                shared,
+                self.router,
+                self.dispatch,
+                local,
+                self.retained,
+                self._lifetimes,
+                tables,
+                forwarder,
+                matcher_client,
+                cluster,
+                expire_retained=self.expire_retained,
+                publish=self.publish,
+            )
+        self.retained_deliveries = RetainedDeliveries(shared, self.slices, self.retained, local)
         self._subscribe_handler = SubscribeHandler(
-            shared, self.slices, self.router, self.retained_deliveries
+            shared, self.slices, self.router, self.retained_deliveries, self.others
         )
         self._admission = Admission(
             shared,
@@ -95,10 +167,8 @@ class Broker:
             self._keep_alive,
             random,
             rules or AccessRules(()),
+            self.others,
         )
-        self._random = random
-        self._authenticate = authenticate
-        self._schedule = schedule
 
     @property
     def sessions(self) -> dict[str, Session]:
@@ -131,8 +201,6 @@ class Broker:
         self.slices.begin(self._run_timers())
         self.shared.message_expiry.tick(now)
         self.retained_deliveries.resume_all()
-        if self.mesh is not None:
-            self.mesh.stamps.tick()
         if self.engine_backlog is not None:
             self.engine_backlog.tick()
         gauges = self.shared.gauges
@@ -152,10 +220,7 @@ class Broker:
         for link in self.links:
             if link.session is not None:
                 link.access = rules.for_client(link.session.user, link.session.client_id)
-        sessions = [*self.sessions.values()]
-        if self.mesh is not None:
-            sessions += chain.from_iterable(self.mesh.session_moves.ghosts.values())
-        self.slices.begin(self._review(sessions))
+        self.slices.begin(self._review([*self.sessions.values(), *self.others.moved_sessions()]))
 
     def _review(self, sessions: Iterable[Session]) -> Work:
         """Remove what the rules now forbid from sessions, until the rules change again."""
@@ -176,12 +241,9 @@ class Broker:
 
     def change_spaces(self, spaces: SpaceRegistry) -> None:
         """Replace the spaces. Clauses whose space has gone stay, and match nothing meanwhile."""
-        if self.mesh is not None:
-            self.mesh.matcher_client.drain()
-        self.router.clause_changed = None  # `spaces_changed` announces all clauses anew
+        self.others.resume_all()
         lost = self.router.change_spaces(spaces)
-        if self.mesh is not None:
-            self.mesh.matcher_client.spaces_changed()
+        self.others.spaces_changed()
         if lost:
             log.warning(
                 "no space knows the where-clauses of %d subscriptions now: they stay, and get "
@@ -189,68 +251,6 @@ class Broker:
                 lost,
             )
         self._schedule()
-
-    def join(
-        self,
-        *,
-        name: str,
-        stream: int,
-        incarnation: int,
-        seed: int,
-        send: Callable[[str, int, bytes], bool],
-    ) -> Mesh:
-        """Make this broker one of a cluster, before anything is restored.
-
-        `name` identifies this broker, `stream` its data folder, `incarnation` this run of the
-        process, and `seed` the cluster. `send` sends a frame to a peer.
-        """
-        mesh = self.mesh = Mesh(
-            self.shared,
-            self.router,
-            self.dispatch,
-            self.retained,
-            self._lifetimes,
-            self.expire_retained,
-            self.publish,
-            name=name,
-            stream=stream,
-            incarnation=incarnation,
-            seed=seed,
-            send=send,
-            random=self._random,
-            wake=self._schedule,
-        )
-        self.dispatch.forwarder = mesh.forwarder
-        self.dispatch.stamps = mesh.stamps
-        self.dispatch.matcher_client = mesh.matcher_client
-        self.dispatch.lacks_room_for = mesh.retained_sync.lacks_room_for
-        self._subscribe_handler.mesh = mesh
-        self._admission.session_moves = mesh.session_moves
-        self.router.search_peers = mesh.sketch_exchange.search
-        self.router.search_peer = mesh.sketch_exchange.search_peer
-        exchange = mesh.sketch_exchange
-
-        def filter_changed(topic_filter: str, is_there: bool) -> None:
-            exchange.filter_changed(topic_filter, is_there)
-            self._schedule()  # peers hear of it at the end of the turn, and SUBACK waits for that
-
-        def group_changed(group: Group) -> None:
-            mesh.group_exchange.group_changed(group)
-            self._schedule()
-
-        self.router.filter_changed = filter_changed
-        self.router.search_groups = mesh.groups.search
-        self.router.group_changed = group_changed
-        return mesh
-
-    def archive_to(self, archive: ArchiveQueue) -> None:
-        """Archive publications. Called before anything is restored."""
-        self.dispatch.archive = archive
-        self.router.is_archived = archive.archives
-        self.router.may_stream = True
-        self.engine_backlog = self.dispatch.engine_backlog = EngineBacklog(
-            self.shared, self.router, self.dispatch, life=archive.next_sequence
-        )
 
     def restore(self, state: StoredState, now: float) -> None:
         """Restore what an earlier process stored."""
@@ -273,8 +273,7 @@ class Broker:
     def stop(self, now: float) -> None:
         """Disconnect all clients. Persistent sessions and their wills wait for the next start."""
         self.shared.now = now
-        if self.mesh is not None:
-            self.mesh.matcher_client.drain()
+        self.others.resume_all()
         for link in list(self.links):
             session = link.session
             if session is not None and link.is_connected:
@@ -334,13 +333,13 @@ class Broker:
         def expire() -> None:
             if self.retained.get(message.topic) is message:
                 self.shared.counters.publishes_expired += 1
-                self.dispatch.forget_retained(message.topic)
-                if self.mesh is not None:
-                    self.mesh.stamps.remove(message.topic, message.stamp)
+                self.dispatch.expire_retained(message)
 
         self.timers.set(key, message.expires_at, expire)
 
-    def refusal(self, message: Message, origin: Session) -> ReasonCode | None:
+    def refusal(
+        self, route: Route, message: Message, point: Point | None, origin: Session
+    ) -> ReasonCode | None:
         """Return why a publication cannot be accepted now, or None."""
         shared = self.shared
         if message.retain and message.payload and not self.dispatch.has_room_for(message):
@@ -348,7 +347,7 @@ class Broker:
         if shared.journal.refuses_more and message.qos:
             if message.qos == 2 and origin.persistent:
                 return ReasonCode.QUOTA_EXCEEDED
-            if self.dispatch.needs_disk(message):
+            if self.dispatch.needs_disk(route, message, point):
                 return ReasonCode.QUOTA_EXCEEDED
         return None
 

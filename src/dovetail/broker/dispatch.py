@@ -18,27 +18,36 @@ A publication reaches all its receivers in one step, however many there are. Bet
 (slices.py) either all of them have it, or none.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dovetail.attributes.box_index import Slots
 from dovetail.attributes.space import Point
+from dovetail.broker.archive_queue import ArchivedTopics
 from dovetail.broker.delivery import Delivery, Share
+from dovetail.broker.engine_backlog import Engine
 from dovetail.broker.limits import RECEIVERS_PER_PIECE, RUN_DELIVERIES_MAX
+from dovetail.broker.local_delivery import LocalDelivery, OutgoingMessages, message_of
+from dovetail.broker.other_brokers import Forwarding, MatcherLookup, RetainedOrder
 from dovetail.broker.outgoing_message import OutgoingMessage
 from dovetail.broker.outgoing_run import OutgoingRun, StoredRun
 from dovetail.broker.peering.tickets import Ticket
-from dovetail.broker.publication_point import RunPoints, point_of, points_of
+from dovetail.broker.publication_point import (
+    NO_ATTRIBUTES,
+    Attributes,
+    RunPoints,
+    point_of,
+    points_of,
+)
 from dovetail.broker.retained import RetainedMessages
-from dovetail.broker.route import Group, GroupKey, Route
+from dovetail.broker.route import Group, Route
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
-from dovetail.broker.shared_state import GROUP_SOURCE, SharedState
+from dovetail.broker.shared_state import SharedState
 from dovetail.codec.run import (
     Flags,
-    Published,
     Run,
     first_packets,
     packets_of,
@@ -51,20 +60,11 @@ from dovetail.slices import Work
 from dovetail.topics.names import SYS_PREFIX
 
 if TYPE_CHECKING:
-    from dovetail.broker.archive_queue import ArchiveQueue
-    from dovetail.broker.engine_backlog import EngineBacklog
-    from dovetail.broker.matcher_client import MatcherClient, PendingPublication
-    from dovetail.broker.peering.forwarder import Forwarder
-    from dovetail.broker.peering.groups import GroupPool
-    from dovetail.broker.peering.stamps import Stamps
+    from dovetail.broker.matcher_client import PendingPublication
 
 _DUPLICATE = 0x08
 
-
 MatchingBrokers = frozenset[str] | None
-
-OutgoingMessages = list[tuple[Session, OutgoingMessage]]
-"""The QoS 1 and 2 deliveries that a publication began."""
 
 
 class RunOutcome(NamedTuple):
@@ -82,25 +82,31 @@ class RunOutcome(NamedTuple):
 class Dispatch:
     """The data plane of one broker."""
 
-    def __init__(self, shared: SharedState, router: Router, retained: RetainedMessages) -> None:
+    def __init__(
+        self,
+        shared: SharedState,
+        router: Router,
+        retained: RetainedMessages,
+        local: LocalDelivery,
+        *,
+        forwarding: Forwarding,
+        matchers: MatcherLookup,
+        retained_order: RetainedOrder,
+        archive: ArchivedTopics,
+        engine: Engine,
+    ) -> None:
+        """Only the broker that a client published to writes to its archive."""
         self._shared = shared
         self._counters = shared.counters
         self._backlog_bytes_max = shared.limits.backlog_bytes_max
         self._router = router
         self._retained = retained
-        # In a cluster:
-        self.forwarder: Forwarder | None = None
-        self.stamps: Stamps | None = None
-        self.matcher_client: MatcherClient | None = None
-        self.lacks_room_for: Callable[[Message], None] | None = None
-        self.archive: ArchiveQueue | None = None
-        """The archive, if there is one. Only the broker that a client published to writes to it."""
-        self.engine_backlog: EngineBacklog | None = None
-        """With an archive: the publications that wait there for a stream."""
-        # The attributes of the last publication: several methods ask for them.
-        self._last_read: Message | None = None
-        self._point: Point | None = None
-        self._fault: ClientError | None = None
+        self._local = local
+        self._forwarding = forwarding
+        self._matchers = matchers
+        self._retained_order = retained_order
+        self._archive = archive
+        self._engine = engine
 
     # Plain packets, as they came ----------------------------------------------------------------
 
@@ -121,9 +127,10 @@ class Dispatch:
             route.is_special and (route.reads_payload or client_id in route.own)
         ):
             for part in packets_of(run):
-                self._deliver_here(route, message_of(part, client_id), [], ())
+                message = message_of(part, client_id)
+                self._deliver_here(route, message, self.read(route, message).point, [], ())
             return run.packets
-        is_each = self._send_packets(route.deliveries, run)
+        is_each = self._local.send_run(route.deliveries, run)
         return run.packets if is_each or route.archived else 0
 
     def _accept_packets(self, route: Route, run: Run, origin: Session) -> bool:
@@ -132,55 +139,16 @@ class Dispatch:
         Return True, with nothing done, if each has to be published by itself.
         """
         if route.space is not None and (
-            (route.streamed and route.reads_payload) or self._may_wait(route, origin.client_id)
+            (route.streamed and route.reads_payload)
+            or self._matchers.may_wait(route, origin.client_id)
         ):
             return True
         self._count_received(run)
         if route.archived:
             self._archive_run(run)
-        goes_each = route.pools or route.reads_payload
-        if route.peers and not goes_each and self.forwarder is not None:
-            self.forwarder.forward(route.peers, run, origin.client_id)
+        if route.peers and not (route.pools or route.reads_payload):
+            self._forwarding.forward(route.peers, run, origin.client_id)
         return False
-
-    def _send_packets(self, deliveries: Iterable[Delivery], run: Run) -> bool:  # noqa: C901
-        """Send packets to local receivers. Return True if some needed each packet by itself."""
-        counters = self._counters
-        backlog_bytes_max = self._backlog_bytes_max
-        data, version, _, count, _ = run
-        size = len(data)
-        sent = 0
-        other_data: bytes | None = None
-        each: list[Delivery] | None = None
-        for delivery in deliveries:
-            link = delivery.session.link
-            if link is None and not delivery.session.is_handle:
-                counters.publishes_dropped += count
-                continue
-            if link is None or not (delivery.plain and link.plain):
-                if each is None:
-                    each = []
-                each.append(delivery)
-                continue
-            if link.unsent > backlog_bytes_max and not link.flush_backlog():
-                counters.publishes_dropped += count
-                continue
-            sent += 1
-            if link.version == version:
-                link.send(data)
-            else:
-                if other_data is None:
-                    other_data = rewritten(run, link.version, 0)
-                link.send(other_data)
-        counters.publishes_sent += count * sent
-        counters.packets_sent += (count - 1) * sent  # the shell counts pieces
-        counters.publish_bytes_sent += size * sent
-        if each is not None:
-            for part in packets_of(run):
-                message = message_of(part)
-                for delivery in each:
-                    self.deliver(delivery, message, False, [])
-        return each is not None
 
     def pass_on(
         self,
@@ -200,7 +168,7 @@ class Dispatch:
         deliveries = route.deliveries
         if not deliveries or route.peers or route.archived:
             return False
-        if route.space is not None and self._may_wait(route, origin.client_id):
+        if route.space is not None and self._matchers.may_wait(route, origin.client_id):
             return False
         if route.is_special and route.needs_each_packet(origin.client_id):
             return False
@@ -234,8 +202,9 @@ class Dispatch:
         self._count_received(run)
         done = 0
         for part in packets_of(run):
-            route = self._router.routes.get(part.topic, route)
-            self.publish(message_of(part, origin.client_id), route)
+            route = self._router.cache.young.get(part.topic, route)
+            message = message_of(part, origin.client_id)
+            self.publish_on(route, message, self.read(route, message).point)
             done += 1 + len(route.deliveries) + len(route.groups) + len(route.pools)
             if done > RECEIVERS_PER_PIECE:
                 done = 0
@@ -253,20 +222,20 @@ class Dispatch:
         counters.publish_bytes_received += len(run.data)
 
     def _publish_packets(self, route: Route, run: Run, client_id: str) -> None:
-        forwarder = self.forwarder
+        """Publish packets that are counted, archived and, without groups, forwarded."""
+        forwarding = self._forwarding
         for part in packets_of(run):
             message = message_of(part, client_id)
-            groups: Iterable[Group] = route.groups
-            if forwarder is not None and (route.pools or route.reads_payload):
-                # Each packet of a group may go to another broker.
-                groups, marks = forwarder.pick(self._pools(route, message), 0)
-                forwarder.publish(self._peers(route, message), message, marks)
-            self._deliver_here(route, message, [], groups)
+            point = self.read(route, message).point
+            # Each packet of a group may go to another broker.
+            groups, marks = forwarding.pick(route, point, 0)
+            if route.pools or route.reads_payload:
+                forwarding.publish(_peers(route, point), message, marks)
+            self._deliver_here(route, message, point, [], groups)
 
     def _archive_run(self, run: Run) -> None:
-        if self.archive is not None:
-            for part in packets_of(run):
-                self.archive.add(part.topic, part.payload, properties=part.properties)
+        for part in packets_of(run):
+            self._archive.add(part.topic, part.payload, properties=part.properties)
 
     def pass_on_run(self, route: Route, run: Run, origin: Session) -> RunOutcome | None:
         """Pass on the bytes of a run. Return None, with nothing done, if that is impossible.
@@ -278,7 +247,7 @@ class Dispatch:
         if (
             not (route.takes_attributes if has_attributes else route.takes_runs)
             or origin.client_id in route.own
-            or (route.space is not None and self._may_wait(route, origin.client_id))
+            or (route.space is not None and self._matchers.may_wait(route, origin.client_id))
         ):
             return None
         packets_max = _packets_max(route, has_attributes=has_attributes)
@@ -365,200 +334,168 @@ class Dispatch:
 
     # One message at a time ----------------------------------------------------------------------
 
-    def publish(
-        self, message: Message, route: Route | None = None
+    def publish(self, message: Message) -> tuple[OutgoingMessages | None, Ticket | None]:
+        """Publish a message of this broker, or of a client that has gone."""
+        route = self._route(message.topic)
+        return self.publish_on(route, message, self.read(route, message).point)
+
+    def publish_on(
+        self, route: Route, message: Message, point: Point | None
     ) -> tuple[OutgoingMessages | None, Ticket | None]:
         """Publish a message to all matching subscriptions, and retain it if its flag says so.
 
-        Return the QoS 1 and 2 deliveries, or None if there is no subscriber. The ticket closes when
-        the other brokers have taken the message.
+        `point` is what `read` has returned. Return the QoS 1 and 2 deliveries, or None if there is
+        no subscriber. The ticket closes when the other brokers have taken the message.
         """
-        if route is None:
-            route = self._router.routes.get(message.topic) or self._router.route(message.topic)
-        forwarder = self.forwarder
-        if forwarder is None or message.topic.startswith(SYS_PREFIX):
-            sequence = self._archive(route, message)
-            entries = self.publish_here(route, message, route.groups)
-            if sequence:
-                self.note_delivered(route, message, "", sequence)
-            return ([] if entries is None and sequence else entries), None
-        publication = self._submit_to_matchers(route, message)
-        if publication is not None:
-            return publication.entries, publication
-        return self._publish(forwarder, route, message)
+        if route.space is not None and message.origin:
+            publication = self._matchers.submit(
+                route,
+                message,
+                point if route.reads_attributes and not route.streamed else None,
+                self._resume,
+            )
+            if publication is not None:
+                return publication.entries, publication
+        return self._publish(route, message, point)
 
     def _publish(
-        self,
-        forwarder: "Forwarder",
-        route: Route,
-        message: Message,
-        wanted: MatchingBrokers = None,
+        self, route: Route, message: Message, point: Point | None, wanted: MatchingBrokers = None
     ) -> tuple[OutgoingMessages | None, Ticket | None]:
-        """Publish in a cluster. `wanted` are the brokers at which a clause holds, if known."""
-        sequence = self._archive(route, message)
-        wanted_by = self._peers(route, message)
-        if wanted is not None:
-            wanted_by = tuple(name for name in wanted_by if name in route.peers or name in wanted)
-        peers = forwarder.everywhere(message) if message.retain else wanted_by
-        groups: Iterable[Group] = ()
-        marks: Mapping[str, Sequence[GroupKey]] = {}
-        pools = self._pools(route, message)
-        if pools:
-            groups, marks = forwarder.pick(pools, message.qos)
+        """Publish a message. `wanted` are the brokers at which a clause holds, if known."""
+        sequence, point = self._put_into_archive(route, message, point)
+        peers: tuple[str, ...] = ()
         ticket = None
-        if peers or marks:
-            ticket = forwarder.publish(peers, message, marks, archived=sequence)
-        if (
-            wanted is not None
-            and self.matcher_client is not None
-            and self.matcher_client.name not in wanted
-        ):
-            self._last_read, self._point = message, None  # no clause holds here
-        entries = self.publish_here(route, message, groups)
+        is_wanted = bool(sequence)
+        if message.topic.startswith(SYS_PREFIX):  # it stays at this broker
+            groups: Iterable[Group] = route.groups
+        else:
+            groups, marks = self._forwarding.pick(route, point, message.qos)
+            peers = _peers(route, point)
+            if wanted is not None:
+                peers = tuple(name for name in peers if name in route.peers or name in wanted)
+            is_wanted = is_wanted or bool(peers or marks)
+            if message.retain:
+                peers = self._forwarding.everywhere(message)
+            if peers or marks:
+                ticket = self._forwarding.publish(peers, message, marks, archived=sequence)
+        if wanted is not None and self._matchers.name not in wanted:
+            point = None  # no clause holds here
+        entries = self.publish_here(route, message, point, groups)
         if sequence:
             self.note_delivered(route, message, "", sequence)
-        return ([] if entries is None and (wanted_by or marks or sequence) else entries), ticket
+        return ([] if entries is None and is_wanted else entries), ticket
 
-    def _archive(self, route: Route, message: Message) -> int:
+    def _put_into_archive(
+        self, route: Route, message: Message, point: Point | None
+    ) -> tuple[int, Point | None]:
         """Archive a message if its route says so.
 
-        Return its sequence if a stream evaluates the clauses, else 0. The row is in the batch that
-        the acknowledgement waits for. At QoS 2 the packet identifier is in the same batch.
+        If a stream evaluates the clauses, return the sequence for it, and no point: nobody else
+        does. The row is in the batch that the acknowledgement waits for. At QoS 2 the packet
+        identifier is in the same batch.
         """
-        if self.archive is None:
-            return 0
-        if (
-            route.streamed
-            and self.engine_backlog is not None
-            and self._read(route, message) is not None
-        ):
+        if route.streamed and point is not None:
             assert route.space is not None
-            sequence = self.engine_backlog.archive(self.archive, route.space.name, message)
+            sequence = self._engine.archive(route.space.name, message)
             if sequence:
-                self.skip_clauses(message)
-                return sequence
+                return sequence, None
             # The archive has no room: this broker evaluates the clauses itself.
         elif route.archived:
-            self.archive.add(
+            self._archive.add(
                 message.topic, message.payload, message.qos, message.retain, message.properties
             )
-        return 0
-
-    def skip_clauses(self, message: Message) -> None:
-        """Evaluate no clauses for this message: a stream does."""
-        self._last_read, self._point, self._fault = message, None, None
+        return 0, point
 
     def note_delivered(self, route: Route, message: Message, broker: str, sequence: int) -> None:
         """Note the sessions that got a message without a clause, so that the stream skips them.
 
         `broker` is the one that archived it under `sequence`; empty means this one.
         """
-        if route.clauses and self.engine_backlog is not None:
-            for delivery in self._deliveries(route, message):
-                self.engine_backlog.note_delivered(delivery, message.qos, broker, sequence)
+        if route.clauses:
+            for delivery in route.deliveries_from(message.origin):
+                self._engine.note_delivered(delivery, message.qos, broker, sequence)
 
     def publish_here(
         self,
         route: Route,
         message: Message,
+        point: Point | None,
         groups: Iterable[Group] = (),
     ) -> OutgoingMessages | None:
         """Publish to the sessions of this broker, and to one member of each of `groups`.
 
-        Return the QoS 1 and 2 deliveries, or None if there is no subscriber here.
+        Without a `point` no clause holds. Return the QoS 1 and 2 deliveries, or None if there is no
+        subscriber here.
         """
         if message.retain:
             self.retain(message)
-        if route.is_empty_here:
+        if route.is_empty_here and not groups:
             return None
         entries: OutgoingMessages = []
-        return entries if self._deliver_here(route, message, entries, groups) else None
+        return entries if self._deliver_here(route, message, point, entries, groups) else None
 
-    def needs_disk(self, message: Message) -> bool:
-        """Would `publish` have to wait for the disk?"""
+    def needs_disk(self, route: Route, message: Message, point: Point | None) -> bool:
+        """Would `publish_on` have to wait for the disk?"""
         if message.retain:
             return True
         if not message.qos:
             return False
-        route = self._router.routes.get(message.topic) or self._router.route(message.topic)
-        if route.archived or (route.streamed and self._read(route, message) is not None):
+        if route.archived or (route.streamed and point is not None):
             return True
-        if self.forwarder is not None and self.forwarder.needs_disk(route, message.qos):
+        if self._forwarding.needs_disk(route, message.qos):
             return True
         if any(
             delivery.qos and delivery.session.persistent
-            for delivery in self._deliveries(route, message)
+            for delivery in _deliveries(route, message, point)
         ):
             return True
+        groups = route.groups if point is None else (*route.groups, *route.groups_for(point))
         return any(
             member.qos and member.session.persistent
-            for group in self._groups(route, message, route.groups)
+            for group in groups
             for member in group.members.values()
         )
 
     def _deliver_here(
-        self, route: Route, message: Message, entries: OutgoingMessages, groups: Iterable[Group]
+        self,
+        route: Route,
+        message: Message,
+        point: Point | None,
+        entries: OutgoingMessages,
+        groups: Iterable[Group],
     ) -> bool:
         """Deliver to the local receivers of a route. Return False if there are none."""
-        if route.reads_attributes:
-            groups = self._groups(route, message, groups)
+        local = self._local
         matched = False
-        for delivery in self._deliveries(route, message):
+        for delivery in _deliveries(route, message, point):
             matched = True
             # [MQTT-3.3.1-12], [MQTT-3.3.1-13]
-            self.deliver(
+            local.deliver(
                 delivery, message, message.retain and delivery.retain_as_published, entries
             )
         for group in groups:
-            if self._share(group, message, entries):
+            if local.share(group, message, entries):
                 matched = True
+            elif group.has_ended_members:
+                # The sessions of its members here are over; other brokers may have members.
+                matched = self._forwarding.share_elsewhere(group, message) or matched
         return matched
 
-    def _share(self, group: Group, message: Message, entries: OutgoingMessages) -> bool:
-        """Deliver to one member of a group, here or elsewhere. Return False if there is none."""
-        if self.share(group, message, entries):
-            return True
-        if self.forwarder is None or not group.has_ended_members:
-            return False
-        # The sessions of its members here are over; other brokers may have members.
-        self.forwarder.share(group.key, message, elsewhere=True)
-        return True
-
-    # With matchers --------------------------------------------------------------------------------
-
-    def _may_wait(self, route: Route, client_id: str) -> bool:
-        """May a publication wait for matchers, or for an earlier one that does?"""
-        matcher_client = self.matcher_client
-        return matcher_client is not None and (
-            route.reads_payload or matcher_client.has_pending(client_id)
-        )
-
-    def _submit_to_matchers(self, route: Route, message: Message) -> "PendingPublication | None":
-        """Have matchers asked, and return the waiting publication; None if it need not wait."""
-        matcher_client = self.matcher_client
-        if matcher_client is None or route.space is None or not message.origin:
-            return None
-        point = (
-            self._read(route, message) if route.reads_attributes and not route.streamed else None
-        )
-        return matcher_client.submit(route, message, point)
-
-    def resume(self, publication: "PendingPublication") -> None:
+    def _resume(self, publication: "PendingPublication") -> None:
         """Publish a message that waited for matchers.
 
         Its route is looked up again, because subscriptions may have changed.
         """
         message = publication.message
-        forwarder = self.forwarder
-        assert forwarder is not None
         journal = self._shared.journal
         rows_before = journal.rows_written
         if publication.before_dispatch is not None:
             publication.before_dispatch()
-        if publication.point is not None:
-            self._last_read, self._point, self._fault = message, publication.point, None
-        route = self._router.routes.get(message.topic) or self._router.route(message.topic)
-        entries, ticket = self._publish(forwarder, route, message, publication.matching_brokers)
+        route = self._route(message.topic)
+        point = publication.point
+        if point is None:
+            point = self.read(route, message).point
+        entries, ticket = self._publish(route, message, point, publication.matching_brokers)
         publication.entries += entries or ()
         combined = Ticket()
         if journal.rows_written != rows_before:
@@ -567,90 +504,25 @@ class Dispatch:
             ticket.close(combined.expect())
         combined.close(publication.settle)
 
-    # Attributes ----------------------------------------------------------------------------------
+    def _route(self, topic: bytes) -> Route:
+        return self._router.cache.young.get(topic) or self._router.route(topic)
 
-    def fault_of(self, route: Route, message: Message) -> ClientError | None:
-        """Return why the attributes of a publication cannot be read, or None."""
-        self._read(route, message)
-        return self._fault
-
-    def _read(self, route: Route, message: Message) -> Point | None:
-        """Return the publication as a point, or None if no clause can hold for it."""
-        if self._last_read is not message:
-            self._last_read, self._point, self._fault = message, None, None
-            assert route.space is not None
-            try:
-                self._point = point_of(route.space, message)
-            except ClientError as error:
-                self._fault = error
-                self._counters.attributes_unreadable += 1
-        return self._point
-
-    def _deliveries(self, route: Route, message: Message) -> Iterable[Delivery]:
-        point = self._read(route, message) if route.clauses else None
-        if point is not None:
-            return route.deliveries_with(message.origin, point)
-        return route.deliveries_from(message.origin) if route.own else route.deliveries
-
-    def _groups(self, route: Route, message: Message, groups: Iterable[Group]) -> Iterable[Group]:
-        """Add the groups whose clauses hold. In a cluster `groups` has them already."""
-        if self.forwarder is not None or not route.group_clauses:
-            return groups
-        point = self._read(route, message)
-        return groups if point is None else (*groups, *route.groups_for(point))
-
-    def _pools(self, route: Route, message: Message) -> "tuple[GroupPool, ...]":
-        point = self._read(route, message) if route.clause_pools else None
-        return route.pools if point is None else route.pools_for(point)
-
-    def _peers(self, route: Route, message: Message) -> tuple[str, ...]:
-        """Return the other brokers that may need a message."""
-        if len(route.clause_peers) == len(route.peers) or self._read(route, message) is None:
-            return route.peers
-        return route.clause_peers
-
-    def share(self, group: Group, message: Message, entries: OutgoingMessages) -> bool:
-        """Deliver to one local member of a group (section 4.8.2). Return False if there is none."""
-        member = group.pick(message.qos)
-        if member is None:
-            return False
-        chosen = Delivery.of(member.session, (member,))
-        known = len(entries)
-        source, self._shared.source = self._shared.source, GROUP_SOURCE
-        self.deliver(chosen, message, message.retain and chosen.retain_as_published, entries)
-        self._shared.source = source
-        for _, entry in entries[known:]:
-            entry.group = group
-        return True
+    def read(self, route: Route, message: Message) -> Attributes:
+        """Return the attributes of a publication in a space, unless nobody needs them."""
+        if route.space is None or not (route.reads_attributes or route.streamed or message.qos):
+            return NO_ATTRIBUTES
+        try:
+            return Attributes(point_of(route.space, message))
+        except ClientError as error:
+            self._counters.attributes_unreadable += 1
+            return Attributes(None, error)
 
     def redistribute(self, entry: OutgoingMessage) -> None:
         """Give a group's message that an ended session did not get to another member."""
         expires_at = entry.message.expires_at
         if entry.group is None or (expires_at is not None and expires_at <= self._shared.now):
             return
-        if self.forwarder is None:
-            self.share(entry.group, entry.message, [])
-        else:
-            self.forwarder.share(entry.group.key, entry.message)
-
-    def deliver(
-        self, delivery: Delivery, message: Message, retain: bool, entries: OutgoingMessages
-    ) -> None:
-        """Deliver a message to one session, at the lower of both QoS [MQTT-3.8.4-8]."""
-        session = delivery.session
-        qos = min(message.qos, delivery.qos) or int(session.is_handle)
-        if qos:
-            entry = session.offer(message, qos, retain, delivery.identifiers)
-            if entry is not None:
-                entries.append((session, entry))
-            return
-        link = session.link
-        if (
-            link is None
-            or (link.unsent > self._backlog_bytes_max and not link.flush_backlog())
-            or not link.send_publish(message, 0, retain, 0, delivery.identifiers, False)
-        ):
-            self._counters.publishes_dropped += 1
+        self._forwarding.redistribute(entry.group, entry.message)
 
     # Retained messages --------------------------------------------------------------------------
 
@@ -659,31 +531,35 @@ class Dispatch:
         shared = self._shared
         volatile = message.topic.startswith(SYS_PREFIX)
         retained = self._retained
-        stamps = None if volatile else self.stamps
-        if stamps is not None and stamps.is_late(message, retained.get(message.topic)):
+        order = None if volatile else self._retained_order
+        if order is not None and order.is_late(message, retained.get(message.topic)):
             return
         if not message.payload:  # [MQTT-3.3.1-6], [MQTT-3.3.1-7]
             self.forget_retained(message.topic)
-            if stamps is not None:
-                stamps.remove(message.topic, message.stamp)
+            if order is not None:
+                order.remove(message.topic, message.stamp)
             return
         if not volatile and not self.has_room_for(message):
             shared.counters.publishes_dropped += 1
-            if self.lacks_room_for is not None:
-                self.lacks_room_for(message)
+            retained.note_lack(message)
             return
         known = retained.get(message.topic)
         retained.put(message)  # [MQTT-3.3.1-5]
-        if stamps is not None:
+        if order is not None:
             if known is not None:
-                stamps.taken(known)
-            stamps.put(message)
+                order.taken(known)
+            order.put(message)
         if not volatile:
             number = shared.journal.keep(message)
             shared.journal.save_retained(message.topic, number)
             if known is not None:
                 shared.journal.release(known)
         self.count_retained()
+
+    def expire_retained(self, message: Message) -> None:
+        """Remove a retained message that has expired."""
+        self.forget_retained(message.topic)
+        self._retained_order.remove(message.topic, message.stamp)
 
     def has_room_for(self, message: Message) -> bool:
         """Would the retained messages stay within their limits with this one?"""
@@ -697,8 +573,8 @@ class Dispatch:
 
     def forget_retained(self, topic: bytes) -> None:
         known = self._retained.remove(topic)
-        if known is not None and self.stamps is not None and not topic.startswith(SYS_PREFIX):
-            self.stamps.taken(known)
+        if known is not None and not topic.startswith(SYS_PREFIX):
+            self._retained_order.taken(known)
         if known is not None and known.number:
             self._shared.journal.save_retained(topic, None)
             self._shared.journal.release(known)
@@ -724,6 +600,12 @@ def _offer(session: Session, stored: StoredRun, rows: Slots | None) -> OutgoingR
     return session.offer_run(stored, rows)
 
 
-def message_of(part: Published, client_id: str = "") -> Message:
-    """Return a packet of a run at QoS 0 as a message."""
-    return Message(part.topic, part.payload, properties=part.properties, origin=client_id)
+def _deliveries(route: Route, message: Message, point: Point | None) -> Iterable[Delivery]:
+    if point is not None and route.clauses:
+        return route.deliveries_with(message.origin, point)
+    return route.deliveries_from(message.origin) if route.own else route.deliveries
+
+
+def _peers(route: Route, point: Point | None) -> tuple[str, ...]:
+    """Return the other brokers that may need a message."""
+    return route.peers if point is None else route.clause_peers

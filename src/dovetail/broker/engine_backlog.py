@@ -23,7 +23,7 @@ import hashlib
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from dovetail.api.engine import ClauseChanges, ClauseQuery, EngineMatch
 from dovetail.attributes.clauses import Clause
@@ -31,15 +31,15 @@ from dovetail.broker.archive_queue import ArchiveQueue, DeliveryContext
 from dovetail.broker.clause_log import AnySubscription, ClauseLog
 from dovetail.broker.delivery import Delivery, by_session
 from dovetail.broker.limits import ENGINE_HISTORIES_MAX, ENGINE_NOTES_MAX, ENGINE_SILENT_SECONDS
+from dovetail.broker.local_delivery import LocalDelivery
+from dovetail.broker.other_brokers import Forwarding
 from dovetail.broker.route import Group
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
 from dovetail.broker.shared_state import GROUP_SOURCE, SharedState
 from dovetail.broker.subscription import Subscription
+from dovetail.broker.subscription_observer import SubscriptionObserver
 from dovetail.messages import Message
-
-if TYPE_CHECKING:
-    from dovetail.broker.dispatch import Dispatch
 
 log = logging.getLogger("dovetail.engine")
 
@@ -73,18 +73,46 @@ class _SpaceBacklog:
             self.seconds.popleft()
 
 
-class EngineBacklog:
+class Engine(Protocol):
+    """What dispatch tells the engine of a broker."""
+
+    def archive(self, space: str, message: Message) -> int:
+        """Archive a publication. Return its sequence, or 0 if there is no room."""
+        ...
+
+    def note_delivered(self, delivery: Delivery, qos: int, broker: str, sequence: int) -> None:
+        """Note that a session got this publication without a clause."""
+        ...
+
+
+class NoEngine:
+    """Implements `Engine` for a broker without an archive."""
+
+    def archive(self, space: str, message: Message) -> int:
+        del space, message
+        return 0
+
+    def note_delivered(self, delivery: Delivery, qos: int, broker: str, sequence: int) -> None:
+        """Do nothing."""
+
+
+class EngineBacklog(SubscriptionObserver):
     """The publications of one broker that wait for engines, and their matches."""
 
     def __init__(
-        self, shared: SharedState, router: Router, dispatch: "Dispatch", life: int
+        self,
+        shared: SharedState,
+        router: Router,
+        local: LocalDelivery,
+        forwarding: Forwarding,
+        queue: ArchiveQueue,
     ) -> None:
-        self.name = ""
-        """The broker's name, once it is known."""
         self._shared = shared
         self._router = router
-        self._dispatch = dispatch
-        self._life = life
+        self._local = local
+        self._forwarding = forwarding
+        self._queue = queue
+        self._life = queue.next_sequence
         self._clause_logs: dict[str, ClauseLog] = {}
         self._backlogs: dict[str, _SpaceBacklog] = {}
         self._progress: dict[int, int] = {}  # by engine and broker, the last sequence taken
@@ -92,7 +120,7 @@ class EngineBacklog:
         self._delivered_count = 0
         self._asked_at = shared.now
         self._is_silent = False
-        router.clause_listed = self._clause_listed
+        router.observe(self)
 
     def restore(self, progress: Mapping[int, int]) -> None:
         """Take back the progress that an earlier process stored."""
@@ -109,10 +137,10 @@ class EngineBacklog:
 
     # Publications out -----------------------------------------------------------------------------
 
-    def archive(self, queue: ArchiveQueue, space: str, message: Message) -> int:
+    def archive(self, space: str, message: Message) -> int:
         """Archive a publication for the engine. Return its sequence, or 0 if there is no room."""
         self._clause_log(space)  # from now on clauses that come and go are logged
-        sequence = queue.add(
+        sequence = self._queue.add(
             message.topic,
             message.payload,
             message.qos,
@@ -134,7 +162,7 @@ class EngineBacklog:
     def note_delivered(self, delivery: Delivery, qos: int, broker: str, sequence: int) -> None:
         """Note that a session got this publication without a clause."""
         if self._delivered_count < ENGINE_NOTES_MAX:
-            known = self._delivered.setdefault((broker or self.name, sequence), {})
+            known = self._delivered.setdefault((broker or self._queue.name, sequence), {})
             known[delivery.session] = min(qos, delivery.qos)
             self._delivered_count += 1
 
@@ -147,7 +175,7 @@ class EngineBacklog:
             backlog.serve(question.served)
             self._shared.journal.save_heard(_key("served", question.space), question.served)
         return self._clause_log(question.space).changes_since(
-            self.name, question.life, question.version, backlog.served
+            self._queue.name, question.life, question.version, backlog.served
         )
 
     def _clause_log(self, space: str) -> ClauseLog:
@@ -157,14 +185,14 @@ class EngineBacklog:
             found = self._clause_logs[space] = ClauseLog(self._life, entries)
         return found
 
-    def _clause_listed(self, one: AnySubscription, clause: Clause, is_there: bool) -> None:
+    def clause_changed(self, entry: AnySubscription, clause: Clause, is_there: bool) -> None:
         clauses = self._clause_logs.get(clause.space.name)
         if clauses is None:
             return  # no engine has asked for this space yet
         if is_there:
-            clauses.add(one)
+            clauses.add(entry)
         else:
-            clauses.remove(one)
+            clauses.remove(entry)
 
     # Deliveries in --------------------------------------------------------------------------------
 
@@ -192,7 +220,7 @@ class EngineBacklog:
         return [number for number, one in found.items() if one is None]
 
     def _deliver(self, matched: EngineMatch, receivers: Iterable[AnySubscription]) -> None:
-        shared, dispatch = self._shared, self._dispatch
+        shared = self._shared
         if matched.expires_at is not None and matched.expires_at <= shared.now:
             shared.counters.publishes_expired += 1
             return
@@ -223,15 +251,12 @@ class EngineBacklog:
                     continue
                 shared.counters.engine_deliveries += 1
                 retain = message.retain and delivery.retain_as_published
-                dispatch.deliver(delivery, message, retain, [])
+                self._local.deliver(delivery, message, retain, [])
         finally:
             shared.source = source
         for group in groups:
             shared.counters.engine_deliveries += 1
-            if dispatch.forwarder is None:
-                dispatch.share(group, message, [])
-            else:
-                dispatch.forwarder.share(group.key, message)
+            self._forwarding.redistribute(group, message)
 
     def forget_notes(self, ends: Mapping[str, int]) -> None:
         """Forget notes up to these sequences: the engine has finished them, by broker."""

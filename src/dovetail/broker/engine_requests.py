@@ -19,10 +19,8 @@ _NO_ARCHIVE = "there is no archive here that publications could wait in ([archiv
 class EngineRequests:
     """Implements `EngineService` (api/engine.py)."""
 
-    def __init__(self, server: BrokerServer, name: str) -> None:
+    def __init__(self, server: BrokerServer) -> None:
         self._server = server
-        if server.broker.engine_backlog is not None:
-            server.broker.engine_backlog.name = name
 
     async def list_clauses(self, query: ClauseQuery) -> ClauseChanges:
         backlog = self._begin(query.space)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail import codec
-from dovetail.broker.dispatch import OutgoingMessages, RunOutcome
+from dovetail.broker.dispatch import RunOutcome
 from dovetail.broker.limits import RUN_DELIVERIES_PER_EFFORT
+from dovetail.broker.local_delivery import OutgoingMessages
 from dovetail.broker.matcher_client import PendingPublication
 from dovetail.broker.outlet import LinkState, Outlet, PendingAcknowledgement
 from dovetail.broker.route import Route
@@ -106,7 +107,7 @@ class Intake(Outlet):
         assert session is not None
         qos = data[start] >> 1 & 3
         limits = self._shared.limits
-        route = self._router.routes.get(data[topic_at:topic_end])
+        route = self._router.cache.young.get(data[topic_at:topic_end])
         if (
             route is None
             or not self.access.everything
@@ -265,16 +266,21 @@ class Intake(Outlet):
     def _publish(self, session: Session, route: Route, message: Message, packet_id: int) -> None:
         shared = self._shared
         qos = message.qos
-        if route.space is not None and self._refuse_unreadable(route, message, packet_id):
+        point, fault = self._dispatch.read(route, message)
+        if fault is not None and qos and self.version == MQTT_5:
+            # Otherwise its acknowledgement cannot carry the reason, and it goes to the subscribers
+            # without a clause.
+            shared.counters.publishes_dropped += 1
+            self._refuse_publish(qos, packet_id, fault.reason, fault.message)
             return
         if message.retain or shared.journal.refuses_more:
-            refusal = self.broker.refusal(message, session)
+            refusal = self.broker.refusal(route, message, point, session)
             if refusal is not None:
                 shared.counters.publishes_dropped += 1
                 self._refuse_storage(qos, packet_id, refusal)
                 return
         rows_before = shared.journal.rows_written
-        entries, ticket = self._dispatch.publish(message, route)
+        entries, ticket = self._dispatch.publish_on(route, message, point)
         self._spent += max(len(entries or ()), len(route.deliveries) + len(route.groups))
         if message.retain:
             self.broker.expire_retained(message)
@@ -324,21 +330,6 @@ class Intake(Outlet):
             assert session is not None
             session.hold_incoming(packet_id)
         self._acknowledge(answer, packet_id, reason, None, wait=False, why=why)
-
-    def _refuse_unreadable(self, route: Route, message: Message, packet_id: int) -> bool:
-        """Refuse a publication with invalid attributes, and return True.
-
-        If its acknowledgement cannot carry the reason, it is not refused: it goes to the
-        subscribers without a clause.
-        """
-        if not message.qos or self.version != MQTT_5:
-            return False
-        fault = self._dispatch.fault_of(route, message)
-        if fault is None:
-            return False
-        self._shared.counters.publishes_dropped += 1
-        self._refuse_publish(message.qos, packet_id, fault.reason, fault.message)
-        return True
 
     def _refuse_storage(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
         if self.version == MQTT_5:

@@ -1,6 +1,6 @@
 """Asks matchers which brokers have a matching clause before a publication goes there. Pure.
 
-    dispatch ──> submit ──> [a line for each publisher] ──> matchers ──> verdict ──> dispatch.resume
+    dispatch ──> submit ──> [a line for each publisher] ──> matchers ──> verdict ──> resume
 
 Sketches say which brokers have where-clauses on a topic, this one among them. Matchers know the
 boxes of all brokers, and say at which of these brokers a clause holds. A broker that gets the
@@ -29,13 +29,15 @@ from dovetail.api.reports import MatchingReport, SkipReason
 from dovetail.attributes.clauses import Clause
 from dovetail.attributes.policies import POLICIES
 from dovetail.attributes.space import Point
+from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.outgoing_message import OutgoingMessage
+from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.peering.tickets import Ticket
-from dovetail.broker.route import Route
-from dovetail.broker.router import Router
+from dovetail.broker.route import Group, Route
 from dovetail.broker.session import Session
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.subscription import Subscription
+from dovetail.broker.subscription_observer import SubscriptionObserver
 from dovetail.matcher.broker_side import Answer, BrokerSide
 from dovetail.matcher.layout import layout_of, layouts_of
 from dovetail.matcher.matcher_messages import (
@@ -69,10 +71,18 @@ class PendingPublication(Ticket):
         "matching_brokers",
         "message",
         "point",
+        "resume",
     )
 
-    def __init__(self, message: Message, point: Point | None) -> None:
+    def __init__(
+        self,
+        message: Message,
+        point: Point | None,
+        resume: "Callable[[PendingPublication], None]",
+    ) -> None:
         super().__init__()
+        self.resume = resume
+        """Called when it may continue, in the order of its publisher."""
         self.message = message
         self.point = point
         self.entries: list[tuple[Session, OutgoingMessage]] = []
@@ -95,29 +105,24 @@ class PendingPublication(Ticket):
             act(taken)
 
 
-class MatcherClient:
-    """The matcher client of one broker."""
+class MatcherClient(SubscriptionObserver):
+    """The matcher client of one broker. Implements `MatcherLookup`."""
 
     def __init__(
         self,
-        name: str,
         shared: SharedState,
-        router: Router,
-        *,
-        life: int,
-        send: Callable[[str, int, bytes], bool],
+        membership: ClusterMembership,
+        spaces: SpaceRegistry,
         random: Random,
         wake: Callable[[], None],
-        resume: Callable[[PendingPublication], None],
     ) -> None:
-        self.name = name
+        self.name = membership.name
         self._shared = shared
-        self._router = router
-        self._life = life
-        self._send = send
+        self._spaces = spaces
+        self._life = membership.incarnation
+        self._send = membership.send
         self._random = random
         self._wake = wake
-        self._resume = resume
         self._order: PublisherOrder[PendingPublication] = PublisherOrder()
         self._numbers: dict[Subscription, list[int]] = {}
         self._free: list[int] = []
@@ -128,10 +133,9 @@ class MatcherClient:
         self._peers_up: set[str] = set()
         self._peers_live: dict[str, bool] = {}
         self._side, self._ids = self._make()
-        router.clause_changed = self._clause_changed
 
     def _make(self) -> tuple[BrokerSide[QueuedPublication[PendingPublication]], Mapping[str, str]]:
-        spaces = [space for space in self._router.spaces.all if not space.is_streamed]
+        spaces = [space for space in self._spaces.all if not space.is_streamed]
         layouts = {space.name: layout_of(space) for space in spaces}
         ids = {name: layout.id for name, layout in layouts.items()}
         side: BrokerSide[QueuedPublication[PendingPublication]] = BrokerSide(
@@ -144,8 +148,9 @@ class MatcherClient:
         )
         return side, ids
 
-    def spaces_changed(self) -> None:
-        """Begin anew with the router's spaces. The caller has drained what waited."""
+    def spaces_changed(self, spaces: SpaceRegistry, sets: Iterable[Iterable[Subscription]]) -> None:
+        """Begin anew with these spaces and sets of clauses. The caller has drained what waited."""
+        self._spaces = spaces
         self._life = max(self._life, self._side.life) + 1
         self._side, self._ids = self._make()
         self._numbers.clear()
@@ -153,11 +158,10 @@ class MatcherClient:
         self._next_number = 0
         self._new = {
             one: one.clause
-            for clauses in self._router.clauses.values()
+            for clauses in sets
             for one in clauses
             if one.clause is not None and one.clause.space.name in self._ids
         }
-        self._router.clause_changed = self._clause_changed
         for name, is_live in self._peers_live.items():
             self._side.announcer.peer_is_live(name, is_live)
         for name in self._peers_up:
@@ -170,13 +174,13 @@ class MatcherClient:
 
     # Our boxes ------------------------------------------------------------------------------------
 
-    def _clause_changed(self, subscription: Subscription, clause: Clause, is_there: bool) -> None:
-        if clause.space.name not in self._ids:
+    def clause_changed(self, entry: Subscription | Group, clause: Clause, is_there: bool) -> None:
+        if isinstance(entry, Group) or clause.space.name not in self._ids:
             return
         if is_there:
-            self._new[subscription] = clause
-        elif self._new.pop(subscription, None) is None:
-            numbers = self._numbers.pop(subscription)
+            self._new[entry] = clause
+        elif self._new.pop(entry, None) is None:
+            numbers = self._numbers.pop(entry)
             for number in numbers:
                 self._side.discard(self._ids[clause.space.name], number)
             self._free += numbers
@@ -217,10 +221,21 @@ class MatcherClient:
         """Does a publication of this client wait?"""
         return not self._order.is_empty(client_id)
 
+    def may_wait(self, route: Route, client_id: str) -> bool:
+        """May a publication wait for matchers, or for an earlier one that does?"""
+        return route.reads_payload or self.has_pending(client_id)
+
     def submit(
-        self, route: Route, message: Message, point: Point | None
+        self,
+        route: Route,
+        message: Message,
+        point: Point | None,
+        resume: Callable[[PendingPublication], None],
     ) -> PendingPublication | None:
-        """Let a publication wait for an answer, or for an earlier one; None if it need not wait."""
+        """Let a publication wait for an answer, or for an earlier one; None if it need not wait.
+
+        `resume` is called when it may continue.
+        """
         origin = message.origin
         may_want = () if point is None or message.retain else self._may_want(route)
         if not may_want and not self.has_pending(origin):
@@ -228,7 +243,7 @@ class MatcherClient:
         if self._order.is_full(origin):
             self.drain(origin)
             return None
-        publication = PendingPublication(message, point)
+        publication = PendingPublication(message, point, resume)
         place = self._order.append(origin, publication)
         if may_want and point is not None and route.space is not None:
             space = self._ids[route.space.name]
@@ -272,7 +287,7 @@ class MatcherClient:
         if not place.is_done:
             place.value.matching_brokers = wanted
         for publication in self._order.complete(place):
-            self._resume(publication)
+            publication.resume(publication)
 
     def drain(self, client_id: str | None = None) -> None:
         """Let the publications of one client, or of all, continue without answers."""

@@ -14,6 +14,7 @@ from dovetail.broker.kernels.points import read_points
 from dovetail.codec.limits import USER_PROPERTIES_MAX
 from dovetail.codec.properties import user_properties
 from dovetail.codec.run import Flags, Numbers, Run
+from dovetail.errors import ClientError
 from dovetail.messages import Message
 
 
@@ -26,6 +27,18 @@ def point_of(space: Space, message: Message) -> Point | None:
     if space.json_fields:
         attributes = {**space.json_attributes(message.payload), **attributes}
     return point_with(space, attributes) if attributes else None
+
+
+class Attributes(NamedTuple):
+    """The attributes of a publication, as far as they can be read."""
+
+    point: Point | None = None
+    """None: no clause can hold."""
+    fault: ClientError | None = None
+    """Why they cannot be read."""
+
+
+NO_ATTRIBUTES = Attributes()
 
 
 class RunPoints(NamedTuple):

@@ -87,8 +87,7 @@ class Reporter:
 
     def is_archived(self, topic: bytes) -> bool:
         """Does this broker archive what its clients publish to this topic?"""
-        archives = self.broker.router.is_archived
-        return archives is not None and archives(topic)
+        return self.broker.router.archive.archives(topic)
 
     def _point(self, topic: bytes, attributes: Mapping[str, str]) -> Point | None:
         space = self.broker.router.spaces.space_of_topic(topic)

@@ -49,6 +49,8 @@ class RetainedMessages:
         """The ordinal of the message that was put in last."""
         self.changes = 0
         """Rises whenever a message comes or goes."""
+        self.lacking_bytes = 0
+        """The size of the smallest message that found no room; 0: all did."""
 
     def __len__(self) -> int:
         return self._count
@@ -68,6 +70,10 @@ class RetainedMessages:
             if at == len(levels):
                 return child.message
             children = child.children
+
+    def note_lack(self, message: Message) -> None:
+        """Note that a message finds no room here. In a cluster it is fetched again later."""
+        self.lacking_bytes = min(self.lacking_bytes or message.size, message.size)
 
     def put(self, message: Message) -> Message | None:
         """Retain this message, and return the one that it replaces."""

@@ -15,8 +15,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from dovetail.broker.delivery import Delivery
-from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.limits import RETAINED_LOOKS_PER_PIECE
+from dovetail.broker.local_delivery import LocalDelivery
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.publication_point import point_of
 from dovetail.broker.retained import RetainedMessages
@@ -54,12 +54,12 @@ class RetainedDeliveries:
         shared: SharedState,
         slices: SliceScheduler,
         retained: RetainedMessages,
-        dispatch: Dispatch,
+        local: LocalDelivery,
     ) -> None:
         self._shared = shared
         self._slices = slices
         self._retained = retained
-        self._dispatch = dispatch
+        self._local = local
         self._waiting: dict[Outlet, OrderedDict[str, _RetainedDelivery]] = {}
         self._sending: dict[Outlet, None] = {}  # links whose slices are under way
 
@@ -150,7 +150,7 @@ class RetainedDeliveries:
         ):
             delivery = Delivery.of(subscription.session, (subscription,))
             self._shared.source = RETAINED_SOURCE
-            self._dispatch.deliver(delivery, message, True, [])  # [MQTT3-3.3.1-8]
+            self._local.deliver(delivery, message, True, [])  # [MQTT3-3.3.1-8]
             self._shared.source = ""
         return True
 

@@ -18,6 +18,9 @@ from dovetail.broker.subscription import Subscription
 if TYPE_CHECKING:
     from dovetail.broker.peering.groups import GroupPool
 
+CLAUSE_LEVEL = "$where\0"
+"""The first level of filters with where-clauses in sketches. No client can subscribe to it."""
+
 GroupKey = tuple[str, str]
 """The key of a group: its name, and its filter with the where-clause (attributes/clauses.py)."""
 
@@ -213,6 +216,11 @@ class Route:
             *self.pools,
             *(pool for clause, pool in self.clause_pools if clause.holds(point)),
         )
+
+
+def clause_topic(topic: bytes) -> bytes:
+    """Return the topic under which sketches have filters with clauses."""
+    return f"{CLAUSE_LEVEL}/".encode() + topic
 
 
 class GroupClauses(ClauseSet[Group]):

@@ -2,13 +2,15 @@
 
 A route has the receivers of all topics that match the same filters. Such topics share one route
 object, so the broker can join a run of packets on different topics. Routes are cached by topic
-until a subscription changes that could concern them. A filter without wildcards concerns one topic.
+until a subscription changes that could concern them (route_cache.py).
 
 In a cluster a route also names the other brokers that may have a receiver. Their sketches
-(peering/) say which, once for each topic. When a sketch changes, the router asks it about all
-cached topics at once, and keeps the routes whose answer is the same. Shared subscriptions do not
-use sketches: every broker knows the groups of the cluster (peering/groups.py), and a route has the
-pools to pick a member from.
+(peering/peer_tables.py) say which, once for each topic. Shared subscriptions do not use sketches:
+every broker knows the groups of the cluster (peering/groups.py), and a route has the pools to pick
+a member from.
+
+Observers hear of filters, groups and clauses that come and go: the exchange with other brokers, the
+matcher client, and the log of clauses that a stream follows.
 
 Subscriptions with a where-clause (attributes/clauses.py) are in one set per filter, and a route has
 the sets. So a change in a set invalidates no route. Sketches have such filters under another name:
@@ -17,36 +19,39 @@ attributes.
 Where a stream evaluates the clauses (engine_backlog.py), the route says so, and still has all that
 the broker needs to evaluate them itself.
 
-The cache has two generations. When the young one is full it becomes the old one, and routes in use
-move over. Topics that are seen once drop out. The router frees dropped routes a few at a time,
-because there may be many.
-
 A session may have so many subscriptions that they are removed in slices (slices.py). Once a session
 has ended no new route has it, even while its filters are still in the tables.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from dovetail.attributes.clauses import Clause, boxes_of, key_of, split_key
 from dovetail.attributes.space import Space
 from dovetail.attributes.space_registry import SpaceRegistry
+from dovetail.broker.archive_queue import ArchivedTopics, NoArchive
 from dovetail.broker.delivery import Receivers, SubscriptionClauses, receivers_of
 from dovetail.broker.limits import (
     FILTERS_PER_PIECE,
     GROUPS_PER_PIECE,
     RECEIVERS_PER_PIECE,
-    ROUTE_TOPIC_BYTES_MAX,
-    ROUTES_FREED_AT_ONCE,
-    ROUTES_FREED_PER_ROUTE,
-    ROUTES_RECHECKED_MAX,
     SEARCH_STEPS_MAX,
     SEARCH_STEPS_PER_PIECE,
 )
-from dovetail.broker.route import AttributeRoute, Group, GroupClauses, GroupKey, Route
+from dovetail.broker.other_brokers import NoPeers, PeerLookup
+from dovetail.broker.route import (
+    CLAUSE_LEVEL,
+    AttributeRoute,
+    Group,
+    GroupClauses,
+    GroupKey,
+    Route,
+    clause_topic,
+)
+from dovetail.broker.route_cache import RouteCache, RouteParts
 from dovetail.broker.session import Session
 from dovetail.broker.subscription import Subscription
+from dovetail.broker.subscription_observer import SubscriptionObserver
 from dovetail.codec.datatypes import check_text
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.settings import MqttSettings
@@ -58,16 +63,8 @@ if TYPE_CHECKING:
     from dovetail.broker.peering.groups import GroupPool
 
 
-CLAUSE_LEVEL = "$where\0"
-"""The first level of filters with where-clauses in sketches. No client can subscribe to it."""
-
 _Entry = Subscription | Group | SubscriptionClauses | GroupClauses
 _EntryTable = dict[int | str, _Entry]  # by session number, or by the name of a group, or a set's
-# The parts of a route besides filters: peers, pools, space, peers with clauses, archived or not.
-_RouteParts = tuple[tuple[str, ...], "tuple[GroupPool, ...]", Space | None, tuple[str, ...], bool]
-_RouteKey = tuple[
-    tuple[int, ...], tuple[str, ...], "tuple[GroupPool, ...]", Space | None, tuple[str, ...], bool
-]
 # Names that no group can have.
 _CLAUSES = "\0"
 _GROUP_CLAUSES = "\0\0"
@@ -102,46 +99,37 @@ class _MatchedEntries:
 class Router:
     """The subscriptions of all sessions, and the routes that follow from them."""
 
-    def __init__(self, limits: MqttSettings, spaces: SpaceRegistry | None = None) -> None:
-        self.routes: dict[bytes, Route] = {}
+    def __init__(
+        self,
+        limits: MqttSettings,
+        spaces: SpaceRegistry | None = None,
+        cache: RouteCache | None = None,
+        peers: PeerLookup | None = None,
+        archive: ArchivedTopics | None = None,
+    ) -> None:
+        self.cache = RouteCache(limits.routes_max) if cache is None else cache
         self.count = 0
         self.changes = 0
         """Rises whenever a subscription comes, goes, or gets other options."""
         self.boxes = 0
         """The number of boxes of all subscriptions; one without a clause counts as one."""
         self.spaces = spaces or SpaceRegistry()
+        self.archive = archive or NoArchive()
         self.clauses: dict[str, SubscriptionClauses] = {}
         """Subscriptions with clauses, by filter."""
         self._group_clauses: dict[str, GroupClauses] = {}
         self._with_clause: dict[Subscription, None] = {}  # also those without a space now
-        self._old_routes: dict[bytes, Route] = {}
-        self._by_filters: dict[_RouteKey, Route] = {}
-        self._dropped_tables: list[dict[Any, Route]] = []  # dropped, and freed a few at a time
         self._limits = limits
+        self.peers = peers or NoPeers()
+        self._observers: list[SubscriptionObserver] = []
         self._trie: FilterTrie[_Entry | _EntryTable] = FilterTrie()
         self.groups: dict[GroupKey, Group] = {}
         self._groups_of: dict[int, dict[str, Group]] = {}  # by session number, and by filter
         self.computed = 0
-        self.search_peers: Callable[[Sequence[bytes]], Sequence[tuple[str, ...]]] | None = None
-        """In a cluster: returns for each topic the brokers that may have a receiver."""
-        self.search_peer: Callable[[str, Sequence[bytes]], Sequence[bool]] | None = None
-        """In a cluster: says for each topic whether this broker may have a receiver."""
-        self.filter_changed: Callable[[str, bool], None] | None = None
-        """In a cluster: called for a filter's first plain subscription, and after its last."""
-        self.search_groups: Callable[[Sequence[bytes]], Sequence[tuple[GroupPool, ...]]] | None = (
-            None
-        )
-        """In a cluster: returns for each topic the matching groups of all brokers."""
-        self.group_changed: Callable[[Group], None] | None = None
-        """In a cluster: called when a group's members come, go or change."""
-        self.is_archived: Callable[[bytes], bool] | None = None
-        """With an archive: says whether a topic is archived."""
-        self.may_stream = False
-        """With an archive: publications may wait there for a stream."""
-        self.clause_listed: Callable[[Subscription | Group, Clause, bool], None] | None = None
-        """Called when a subscription or group with a clause comes or goes."""
-        self.clause_changed: Callable[[Subscription, Clause, bool], None] | None = None
-        """In a cluster: called when a subscription with a clause comes or goes."""
+
+    def observe(self, observer: SubscriptionObserver) -> None:
+        """Tell this observer of every later change."""
+        self._observers.append(observer)
 
     # Tables -------------------------------------------------------------------------------------
 
@@ -158,7 +146,7 @@ class Router:
             if shared is not None:
                 self._update_group(self._groups_of[session.number][key], session)
             if not text:
-                self.invalidate(inner)
+                self.cache.invalidate(inner)
             elif shared is None and known.clause is not None:
                 self.clauses[inner].options_changed(known)
             return known
@@ -175,7 +163,7 @@ class Router:
             self._put_clause(inner, subscription)
         else:
             self._put(inner, session.number, subscription)
-            self.invalidate(inner)
+            self.cache.invalidate(inner)
         return subscription
 
     def unsubscribe(self, session: Session, key: str) -> bool:
@@ -185,7 +173,7 @@ class Router:
             return False
         inner = self._remove(session, subscription)
         if inner:
-            self.invalidate(inner)
+            self.cache.invalidate(inner)
         return True
 
     def _remove(self, session: Session, subscription: Subscription) -> str:
@@ -214,13 +202,13 @@ class Router:
         subscriptions = session.subscriptions
         is_long = len(subscriptions) > FILTERS_PER_PIECE
         if is_long:
-            self._forget_routes()  # new routes do not have an ended session
+            self.cache.clear()  # new routes do not have an ended session
         while subscriptions:
             for _ in range(min(len(subscriptions), FILTERS_PER_PIECE)):
                 _, subscription = subscriptions.popitem()
                 inner = self._remove(session, subscription)
                 if inner and not is_long:
-                    self.invalidate(inner)
+                    self.cache.invalidate(inner)
             if subscriptions:
                 yield
 
@@ -266,8 +254,7 @@ class Router:
         for group, (inner, clause) in groups.items():
             group.clause = clause
             self._put_group_clause(inner, group)
-        self._by_filters = {}
-        self.peers_changed()
+        self.cache.clear()
         return lost
 
     def settle(self) -> None:
@@ -285,15 +272,11 @@ class Router:
         if known is None:
             known = self.clauses[inner] = SubscriptionClauses(inner, clause.space)
             self._put(inner, _CLAUSES, known)
-            if self.filter_changed is not None:
-                self.filter_changed(f"{CLAUSE_LEVEL}/{inner}", True)
-            self.invalidate(inner)
+            self._filter_changed(f"{CLAUSE_LEVEL}/{inner}", True)
+            self.cache.invalidate(inner)
         subscription.filter = known.filter  # one text for all of them
         known.add(subscription, clause)
-        if self.clause_changed is not None:
-            self.clause_changed(subscription, clause, True)
-        if self.clause_listed is not None:
-            self.clause_listed(subscription, clause, True)
+        self._clause_changed(subscription, clause, True)
 
     def _take_clause(self, inner: str, subscription: Subscription) -> bool:
         """Remove a clause. Return True if it was the last on its filter: then routes change."""
@@ -301,15 +284,11 @@ class Router:
             return False
         known = self.clauses[inner]
         known.remove(subscription)
-        if self.clause_changed is not None:
-            self.clause_changed(subscription, subscription.clause, False)
-        if self.clause_listed is not None:
-            self.clause_listed(subscription, subscription.clause, False)
+        self._clause_changed(subscription, subscription.clause, False)
         if not len(known):
             del self.clauses[inner]
             self._take(inner, _CLAUSES)
-            if self.filter_changed is not None:
-                self.filter_changed(f"{CLAUSE_LEVEL}/{inner}", False)
+            self._filter_changed(f"{CLAUSE_LEVEL}/{inner}", False)
             return True
         return False
 
@@ -320,18 +299,16 @@ class Router:
         if known is None:
             known = self._group_clauses[inner] = GroupClauses(inner, group.clause.space)
             self._put(inner, _GROUP_CLAUSES, known)
-            self.invalidate(inner)
+            self.cache.invalidate(inner)
         known.add(group, group.clause)
-        if self.clause_listed is not None:
-            self.clause_listed(group, group.clause, True)
+        self._clause_changed(group, group.clause, True)
 
     def _take_group_clause(self, inner: str, group: Group) -> None:
         if group.clause is None:
             return
         known = self._group_clauses[inner]
         known.remove(group)
-        if self.clause_listed is not None:
-            self.clause_listed(group, group.clause, False)
+        self._clause_changed(group, group.clause, False)
         if not len(known):
             del self._group_clauses[inner]
             self._take(inner, _GROUP_CLAUSES)
@@ -339,8 +316,8 @@ class Router:
     def _put(self, inner: str, key: int | str, entry: _Entry) -> None:
         at = self._trie.setdefault(inner, entry)  # one entry is kept without a dict
         known = None if at is entry else at
-        if self.filter_changed is not None and isinstance(key, int) and not _has_plain(known):
-            self.filter_changed(inner, True)
+        if isinstance(key, int) and not _has_plain(known):
+            self._filter_changed(inner, True)
         if isinstance(known, dict):
             known[key] = entry
         elif known is not None:
@@ -354,8 +331,8 @@ class Router:
             rest = at
         else:
             del self._trie[inner]
-        if self.filter_changed is not None and isinstance(key, int) and not _has_plain(rest):
-            self.filter_changed(inner, False)
+        if isinstance(key, int) and not _has_plain(rest):
+            self._filter_changed(inner, False)
 
     def _join(self, shared: SharedFilter, text: str, subscription: Subscription) -> None:
         key = shared.group, key_of(shared.filter, text)
@@ -369,9 +346,8 @@ class Router:
                 self._put(shared.filter, shared.group, group)
         group.add(subscription)
         self._groups_of.setdefault(subscription.session.number, {})[subscription.key] = group
-        self.invalidate(shared.filter)
-        if self.group_changed is not None:
-            self.group_changed(group)
+        self.cache.invalidate(shared.filter)
+        self._group_changed(group)
 
     def _leave(self, shared: SharedFilter, text: str, subscription: Subscription) -> None:
         session = subscription.session
@@ -386,8 +362,7 @@ class Router:
                 self._take_group_clause(shared.filter, group)
             else:
                 self._take(shared.filter, shared.group)
-        if self.group_changed is not None:
-            self.group_changed(group)
+        self._group_changed(group)
 
     def presence_changed(self, session: Session) -> Work:
         """Update the groups of a session whose client came or went, in pieces."""
@@ -402,66 +377,27 @@ class Router:
     def _update_group(self, group: Group, session: Session) -> None:
         """Update a group with the current state of a member."""
         group.update(session)
-        if self.group_changed is not None:
-            self.group_changed(group)
+        self._group_changed(group)
 
-    def peers_changed(self, name: str | None = None) -> None:
-        """Drop the routes that changed with a peer's sketch; without a `name`, all routes."""
-        search = self.search_peer
-        count = len(self.routes) + len(self._old_routes)
-        if name is None or search is None or count > ROUTES_RECHECKED_MAX:
-            self._forget_routes()
-            return
-        for routes in (self.routes, self._old_routes):
-            if not routes:
-                continue
-            topics = list(routes)
-            governed = [topic for topic in topics if routes[topic].space is not None]
-            wants = search(name, [*map(with_clauses, governed)]) if governed else ()
-            may_want = dict(zip(governed, wants, strict=True))
-            for topic, may_match in zip(topics, search(name, topics), strict=True):
-                route = routes[topic]
-                if may_match != (name in route.peers) or (
-                    topic in may_want
-                    and (may_want[topic] or may_match) != (name in route.clause_peers)
-                ):
-                    del routes[topic]
+    # Observers ------------------------------------------------------------------------------------
 
-    def invalidate(self, inner: str) -> None:
-        """Drop the routes that may depend on this filter."""
-        if "+" in inner or "#" in inner:
-            self._forget_routes()
-            return
-        self._drop_later(self._by_filters)
-        self._by_filters = {}
-        topic = inner.encode()
-        self.routes.pop(topic, None)
-        self._old_routes.pop(topic, None)
+    def _filter_changed(self, topic_filter: str, is_there: bool) -> None:
+        for observer in self._observers:
+            observer.filter_changed(topic_filter, is_there)
 
-    def _forget_routes(self) -> None:
-        self._drop_later(self.routes, self._old_routes, self._by_filters)
-        self.routes = {}
-        self._old_routes = {}
-        self._by_filters = {}
+    def _group_changed(self, group: Group) -> None:
+        for observer in self._observers:
+            observer.group_changed(group)
 
-    def _drop_later(self, *routes: dict[Any, Route]) -> None:
-        self._dropped_tables += [some for some in routes if len(some) > ROUTES_FREED_AT_ONCE]
-
-    def _free(self, count: int) -> None:
-        """Free this many dropped routes."""
-        while self._dropped_tables and count > 0:
-            some = self._dropped_tables[-1]
-            for _ in range(min(count, len(some))):
-                some.popitem()
-                count -= 1
-            if not some:
-                self._dropped_tables.pop()
+    def _clause_changed(self, entry: Subscription | Group, clause: Clause, is_there: bool) -> None:
+        for observer in self._observers:
+            observer.clause_changed(entry, clause, is_there)
 
     # Routes -------------------------------------------------------------------------------------
 
     def find(self, topic: bytes) -> Route:
         """Return the route of a topic. Raise ClientError if the topic is invalid."""
-        route = self.routes.get(topic)
+        route = self.cache.young.get(topic)
         if route is not None:
             return route
         self.check(topic)
@@ -474,7 +410,7 @@ class Router:
 
     def look_up(self, topic: bytes) -> Route | None:
         """Return the route like `find`, or None if it takes long: then use `search`."""
-        route = self.routes.get(topic)
+        route = self.cache.young.get(topic)
         if route is not None:
             return route
         self.check(topic)
@@ -496,27 +432,25 @@ class Router:
 
     def _resolve(self, topics: Sequence[bytes], steps_max: int) -> dict[bytes, Route]:
         """Find and cache the routes of these (valid) topics, except those that take long."""
-        old = self._old_routes
-        found = {topic: old[topic] for topic in topics if topic in old}
+        cache = self.cache
+        found = cache.old_routes(topics)
         unknown = [topic for topic in topics if topic not in found] if found else topics
         if unknown:
             self.computed += len(unknown)
-            by_filters = self._by_filters
             matched = self._trie.match_some(unknown, steps_max)
             for topic, numbers, rest in zip(unknown, matched, self._search(unknown), strict=True):
                 if numbers is None or self._are_many(numbers):
                     continue
                 key = (numbers, *rest)
-                route = by_filters.get(key)
+                route = cache.route_with(key)
                 if route is None:
                     entries = _MatchedEntries()
                     entries.add(self._entries(numbers))
                     receivers = run_to_end(receivers_of(entries.subscriptions))
                     route = self._build(entries, receivers, *rest)
-                    if not route.is_heavy:
-                        by_filters[key] = route
+                    cache.share(key, route)
                 found[topic] = route
-        self._cache(found)
+        cache.put(found)
         return found
 
     def _are_many(self, numbers: Iterable[int]) -> bool:
@@ -545,40 +479,23 @@ class Router:
         (rest,) = self._search((topic,))
         route = self._build(entries, receivers, *rest)
         if is_cached and changes == self.changes:
-            self._cache({topic: route})
+            self.cache.put({topic: route})
         return route
 
     def route_for_report(self, topic: bytes) -> Route:
         """Return the route of a (valid) topic for a report, without caching it."""
         return run_to_end(self.search(topic, is_cached=False))
 
-    def _search(self, topics: Sequence[bytes]) -> Iterator[_RouteParts]:
+    def _search(self, topics: Sequence[bytes]) -> Iterator[RouteParts]:
         """Return the parts of these topics' routes that do not come from filters."""
-        search = self.search_peers
-        peers = [()] * len(topics) if search is None else search(topics)
-        pools = [()] * len(topics) if self.search_groups is None else self.search_groups(topics)
         spaces = [self.spaces.space_of_topic(topic) for topic in topics]
-        with_clauses = self._peers_with_clauses(topics, spaces)
-        archives = self.is_archived
-        archived = [False] * len(topics) if archives is None else [*map(archives, topics)]
-        return zip(peers, pools, spaces, with_clauses, archived, strict=True)
-
-    def _cache(self, found: dict[bytes, Route]) -> None:
-        half = max(self._limits.routes_max // 2, 1)
-        if len(self.routes) + len(found) > half:
-            self._drop_later(self._old_routes)
-            self._old_routes = self.routes
-            self.routes = {}
-        # Checked always: topics too long for the cache add routes here, too.
-        if len(self._by_filters) > half:
-            self._drop_later(self._by_filters)
-            self._by_filters = {}
-        if self._dropped_tables:
-            self._free(len(found) * ROUTES_FREED_PER_ROUTE)
-        self.routes.update(
-            (topic, route)
-            for topic, route in islice(found.items(), half)
-            if len(topic) <= ROUTE_TOPIC_BYTES_MAX and not route.is_heavy
+        return zip(
+            self.peers.search(topics),
+            self.peers.search_groups(topics),
+            spaces,
+            self._peers_with_clauses(topics, spaces),
+            map(self.archive.archives, topics),
+            strict=True,
         )
 
     def _peers_with_clauses(
@@ -586,9 +503,9 @@ class Router:
     ) -> list[tuple[str, ...]]:
         """Return for each topic the brokers that may have clauses on it."""
         governed = [topic for topic, space in zip(topics, spaces, strict=True) if space is not None]
-        if self.search_peers is None or not governed:
+        if not governed:
             return [()] * len(topics)
-        found = dict(zip(governed, self.search_peers([*map(with_clauses, governed)]), strict=True))
+        found = dict(zip(governed, self.peers.search([*map(clause_topic, governed)]), strict=True))
         return [found.get(topic, ()) for topic in topics]
 
     def _build(
@@ -610,7 +527,7 @@ class Router:
             peers_with_clauses,
         )
         plain = tuple(pool for pool in pools if not split_key(pool.key[1])[1])
-        is_streamed = self.may_stream and space is not None and space.is_streamed
+        is_streamed = self.archive.takes_streams and space is not None and space.is_streamed
         return Route(
             receivers,
             tuple(entries.groups),
@@ -678,11 +595,6 @@ class Router:
                 f"a topic name of {topic.count(b'/') + 1:,} levels; at most "
                 f"{limits.topic_levels_max:,} are allowed here (mqtt.topic_levels_max)",
             )
-
-
-def with_clauses(topic: bytes) -> bytes:
-    """Return the topic under which sketches have filters with clauses."""
-    return f"{CLAUSE_LEVEL}/".encode() + topic
 
 
 def _key_of(entry: _Entry) -> int | str:

@@ -30,6 +30,7 @@ from dovetail.broker.outgoing_message import OutgoingMessage
 from dovetail.broker.outlet import Outlet
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
+from dovetail.broker.session_observer import SessionObserver
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.timers import Timers
 from dovetail.codec.packets import Connect, Will
@@ -58,21 +59,18 @@ class SessionLifetimes:
         timers: Timers,
         dispatch: Dispatch,
         publish: Callable[[Message], None],
+        *,
+        wills_restored_seconds: float = 0.0,
     ) -> None:
+        """Restored wills wait `wills_restored_seconds`: other brokers may have published them."""
         self.sessions: dict[str, Session] = {}
         """By client identifier."""
         self._being_deleted: dict[str, _WaitingClient | None] = {}
         """Clients whose ended session is still on disk, and the connection that waits for it."""
         self._ends: Counter[str] = Counter()
         """The number of ended sessions of each of these clients."""
-        self.persistence_changed: Callable[[str, bool], None] | None = None
-        """Called when a client gets a session that is persistent or not, and when it ends."""
-        self.ended: Callable[[Session], None] | None = None
-        """Called when a session ends, once it has begun to be cleared."""
-        self.will_changed: Callable[[Session], None] | None = None
-        """Called when a session's will may have changed, or its client has come or gone."""
-        self.wills_restored_seconds = 0.0
-        """Restored wills wait this long, because other brokers may have published them already."""
+        self._observers: list[SessionObserver] = []
+        self._wills_restored_seconds = wills_restored_seconds
         self._waiting_wills: dict[str, Session] = {}
         """Restored sessions that have ended but whose will still waits."""
         self._shared = shared
@@ -81,6 +79,10 @@ class SessionLifetimes:
         self._timers = timers
         self._dispatch = dispatch
         self._publish = publish
+
+    def observe(self, observer: SessionObserver) -> None:
+        """Tell this observer of every later change."""
+        self._observers.append(observer)
 
     # A client comes -----------------------------------------------------------------------------
 
@@ -145,12 +147,12 @@ class SessionLifetimes:
         self._report_will(session)
 
     def _report_will(self, session: Session) -> None:
-        if self.will_changed is not None:
-            self.will_changed(session)
+        for observer in self._observers:
+            observer.will_changed(session)
 
     def _report_persistence(self, session: Session) -> None:
-        if self.persistence_changed is not None:
-            self.persistence_changed(session.client_id, session.persistent)
+        for observer in self._observers:
+            observer.persistence_changed(session.client_id, session.persistent)
 
     # From and to other brokers --------------------------------------------------------------------
 
@@ -230,9 +232,9 @@ class SessionLifetimes:
         if session.ended_at is None:
             session.ended_at = self._shared.now
             session.save()
-        not_before = self._shared.now + self.wills_restored_seconds
+        not_before = self._shared.now + self._wills_restored_seconds
         if not session.persistent:
-            if session.will is None or not self.wills_restored_seconds:
+            if session.will is None or not self._wills_restored_seconds:
                 self.end(session)
                 return
             del self.sessions[session.client_id]
@@ -267,10 +269,9 @@ class SessionLifetimes:
             self._being_deleted.setdefault(session.client_id, None)
             self._ends[session.client_id] += 1
         self._end_and_clear(session, is_awaited=session.was_persistent)
-        if self.persistence_changed is not None:
-            self.persistence_changed(session.client_id, False)
-        if self.ended is not None:
-            self.ended(session)
+        for observer in self._observers:
+            observer.persistence_changed(session.client_id, False)
+            observer.session_ended(session)
         if will is not None:
             self._publish(will_message(will, session.client_id, self._shared.now))
         self._report_will(session)

@@ -14,7 +14,7 @@
   connection ends first, it skips the remaining filters: the client has no answer for them.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from dovetail.broker.limits import (
     REVIEWED_PER_PIECE,
     SUBACK_WAIT_SECONDS,
 )
-from dovetail.broker.peering.mesh import Mesh
+from dovetail.broker.other_brokers import OtherBrokers
 from dovetail.broker.retained_delivery import RetainedDeliveries
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
@@ -87,13 +87,13 @@ class SubscribeHandler:
         slices: SliceScheduler,
         router: Router,
         retained_deliveries: RetainedDeliveries,
+        others: OtherBrokers,
     ) -> None:
         self._shared = shared
         self._slices = slices
         self._router = router
         self._retained_deliveries = retained_deliveries
-        self.mesh: Mesh | None = None
-        """The other brokers, in a cluster."""
+        self._others = others
         self._changing: dict[int, dict[str, _PendingChange]] = {}
         self._revisions = count(1)
 
@@ -141,7 +141,9 @@ class SubscribeHandler:
             acknowledge = self._acknowledge(
                 link, packet.packet_id, reasons, explanation, to_deliver
             )
-            self._when_peers_know(lambda: self._slices.begin(acknowledge))
+            self._others.when_known(
+                self._shared.now + SUBACK_WAIT_SECONDS, lambda: self._slices.begin(acknowledge)
+            )
 
         if session.persistent:
             self._shared.journal.when_stored(answer)
@@ -166,13 +168,6 @@ class SubscribeHandler:
                 if link.is_closed:
                     return
         self._retained_deliveries.resume(link)
-
-    def _when_peers_know(self, act: Callable[[], None]) -> None:
-        """Call `act` when the other brokers know all subscriptions here, or after a while."""
-        if self.mesh is None:
-            act()
-        else:
-            self.mesh.when_known(self._shared.now + SUBACK_WAIT_SECONDS, act)
 
     def unsubscribe(self, link: ClientLink, packet: Unsubscribe) -> Work:
         session = link.session
@@ -265,10 +260,8 @@ class SubscribeHandler:
             raise ClientError(ReasonCode.NOT_AUTHORIZED, f"{topic_filter!r} is not allowed")
         if key not in session.subscriptions:
             self._check_room(session, key)
-        if (
-            shared is not None
-            and self.mesh is not None
-            and not self.mesh.has_room_for((shared.group, key_of(inner, split_key(key)[1])))
+        if shared is not None and not self._others.has_room_for(
+            (shared.group, key_of(inner, split_key(key)[1]))
         ):
             raise ClientError(ReasonCode.QUOTA_EXCEEDED, "there is no room for more groups")
 

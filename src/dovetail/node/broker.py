@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from dovetail.attributes.declaration import declared_spaces
 from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker import delivery
+from dovetail.broker.archive_queue import ArchiveQueue
 from dovetail.broker.auth.access import AccessRules, ownership_rules
 from dovetail.broker.auth.chain import load_passwords
 from dovetail.broker.auth.password_checker import PasswordChecker
@@ -32,6 +33,7 @@ from dovetail.broker.net.listeners import OpenListener, listen, serve
 from dovetail.broker.net.server import BrokerServer
 from dovetail.broker.peering import sketch_exchange
 from dovetail.broker.peering.broker_agent import BrokerAgent
+from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.reporter import Reporter
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.standalone_queries import StandaloneQueries
@@ -122,8 +124,6 @@ class BrokerNode:
                 may_move="cluster" in self._movable,
                 shares_port=self._shares_ports,
             )
-        loop = asyncio.get_running_loop()
-        offset = self._wall_clock() - loop.time()
         load_kernels()
         if settings.spaces:
             delivery.load_kernels()
@@ -140,36 +140,15 @@ class BrokerNode:
             Journal(next_session=highest_session + 1, next_message=highest_message + 1),
             ownership=ownership_rules(settings.access),
         )
-        loop_time = loop.time
 
         def authenticate(link: ClientLink, packet: Connect) -> None:
             logins.authenticate(server, link, packet)
 
-        server = self._server = BrokerServer(
-            shared,
-            self._store,
-            authenticate=authenticate,
-            random=Random(secrets.randbits(128)),
-            # Steady within a run, even if the system's clock jumps.
-            clock=lambda: loop_time() + offset,
-            rules=AccessRules(settings.access.rules),
-            spaces=SpaceRegistry(declared_spaces(settings.spaces)),
-        )
-        self._start_archive(self._store, self._server, state.archive)
-        self._handles = HandleRequests(self._server, settings.http.polls_max)
-        self._engine = EngineRequests(self._server, self.name)
-        self._reporter = Reporter(self._server.broker, self.name, self._server.clock())
-        if self._cluster is not None:
-            sketch_exchange.load_kernels()
-            stream, incarnation = self._store.begin_life(self._wall_clock())
-            self.agent = BrokerAgent(
-                self._cluster,
-                self._server,
-                self._reporter,
-                stream=stream,
-                incarnation=incarnation,
-                random=Random(secrets.randbits(128)),
-            )
+        self._queue = self._archive_queue(shared, self._store, state.archive)
+        server = self._server = self._make_server(shared, self._store, authenticate)
+        self._start_archive(server, state.archive)
+        self._handles = HandleRequests(server, settings.http.polls_max)
+        self._engine = EngineRequests(server)
         self._reload = BrokerReload(
             server,
             self.listeners,
@@ -178,7 +157,7 @@ class BrokerNode:
             agent=self.agent,
             archive=self._archive,
         )
-        self._server.broker.restore(state, self._wall_clock())
+        server.broker.restore(state, self._wall_clock())
         await self._take_ports(server)
         if settings.http.enabled:
             self._http = self._make_http(server)
@@ -208,17 +187,74 @@ class BrokerNode:
             )
             self.listeners.append(opened)
 
-    def _start_archive(
-        self, store: Store, server: BrokerServer, waiting: Mapping[int, ArchiveRow]
-    ) -> None:
-        """`waiting`: rows of an earlier life that are in no file yet."""
-        if not self.settings.has_archive:
-            if waiting:
-                log.warning(
-                    "%s publications wait in the data folder until the configuration names topics "
-                    "for the archive again",
-                    f"{len(waiting):,}",
-                )
+    def _make_server(
+        self,
+        shared: SharedState,
+        store: Store,
+        authenticate: Callable[[ClientLink, Connect], None],
+    ) -> BrokerServer:
+        """Make the server, and in a cluster the agent."""
+        settings = self.settings
+        loop_time = asyncio.get_running_loop().time
+        offset = self._wall_clock() - loop_time()
+
+        def make(membership: ClusterMembership | None) -> BrokerServer:
+            return BrokerServer(
+                shared,
+                store,
+                authenticate=authenticate,
+                random=Random(secrets.randbits(128)),
+                # Steady within a run, even if the system's clock jumps.
+                clock=lambda: loop_time() + offset,
+                rules=AccessRules(settings.access.rules),
+                spaces=SpaceRegistry(declared_spaces(settings.spaces)),
+                cluster=membership,
+                archive=self._queue,
+            )
+
+        if self._cluster is None:
+            server = make(None)
+            self._reporter = Reporter(server.broker, self.name, server.clock())
+            return server
+        sketch_exchange.load_kernels()
+        stream, incarnation = store.begin_life(self._wall_clock())
+        self.agent = BrokerAgent(
+            self._cluster,
+            settings.mqtt.packet_bytes_max,
+            make,
+            stream=stream,
+            incarnation=incarnation,
+            random=Random(secrets.randbits(128)),
+        )
+        self._reporter = self.agent.reporter
+        return self.agent.server
+
+    def _archive_queue(
+        self, shared: SharedState, store: Store, waiting: Mapping[int, ArchiveRow]
+    ) -> ArchiveQueue | None:
+        """Return the queue of the archive, if there is one.
+
+        `waiting`: rows of an earlier life that are in no file yet.
+        """
+        archive = self.settings.archive
+        if self.settings.has_archive:
+            return ArchiveQueue(
+                shared,
+                self.name,
+                archive.topics,
+                bytes_max=archive.buffer_bytes_max,
+                next_sequence=store.next_archived(self._wall_clock()),
+            )
+        if waiting:
+            log.warning(
+                "%s publications wait in the data folder until the configuration names topics for "
+                "the archive again",
+                f"{len(waiting):,}",
+            )
+        return None
+
+    def _start_archive(self, server: BrokerServer, waiting: Mapping[int, ArchiveRow]) -> None:
+        if self._queue is None:
             return
         from dovetail.archive.archiver import (
             Archiver,  # imports pyarrow, which brokers without an archive do not need
@@ -226,9 +262,8 @@ class BrokerNode:
 
         self._archive = Archiver(
             server,
+            self._queue,
             self.settings.archive,
-            self.name,
-            store.next_archived(self._wall_clock()),
             SpaceRegistry(declared_spaces(self.settings.spaces)),
         )
         self._archive.start(waiting)

@@ -17,6 +17,7 @@ from dovetail.broker.router import Router
 from dovetail.broker.session import Session
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import Journal
+from dovetail.broker.subscription_observer import SubscriptionObserver
 from dovetail.errors import PeerError
 from dovetail.settings import MqttSettings
 from support.brokers.harness import Disk, commit
@@ -24,7 +25,7 @@ from support.brokers.harness import Disk, commit
 Frame = tuple[int, bytes]
 
 
-class ExchangeSide:
+class ExchangeSide(SubscriptionObserver):
     """A broker, as far as its groups go."""
 
     def __init__(self, disk: Disk, lineage: int) -> None:
@@ -33,12 +34,15 @@ class ExchangeSide:
         self.accepts = True
         self.shared = SharedState(MqttSettings(), Journal())
         self.router = Router(self.shared.limits)
-        self.groups = GroupPools(self.router.invalidate, Random(1))
+        self.groups = GroupPools(self.router.cache.invalidate, Random(1))
         self.group_exchange = GroupExchange(
             self.shared, self.groups, lineage=lineage, send=self._send
         )
         self.group_exchange.restore(disk.state().peer_groups)
-        self.router.group_changed = self.group_exchange.group_changed
+        self.router.observe(self)
+
+    def group_changed(self, group: Group) -> None:
+        self.group_exchange.group_changed(group)
 
     def _send(self, _name: str, kind: int, body: bytes) -> bool:
         if self.accepts:

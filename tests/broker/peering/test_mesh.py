@@ -24,9 +24,12 @@ from dovetail.broker.peering.limits import (
     STAMP_MAX,
     STAMP_STEP_MAX,
 )
+from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.peering.peer_messages import DELTA, WHOLE, decoded
+from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.peering.roaming.claim import NOTHING
 from dovetail.broker.peering.sketch_exchange import SketchExchange
+from dovetail.broker.session import Session
 from dovetail.broker.store.journal import MemberRow
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Will
 from dovetail.errors import PeerError, ReasonCode
@@ -40,12 +43,17 @@ STREAM = 9
 class Member(World):
     """A broker in a cluster whose peers are played by the test."""
 
-    def prepare(self) -> None:
+    def membership(self) -> ClusterMembership:
         self.sent: list[tuple[str, int, bytes]] = []
         self.answers: list[tuple[int, bytes]] = []
         self.claims: list[tuple[str, peer_messages.ClaimRequest]] = []
         self.refuses: set[str] = set()
-        self.mesh = self.broker.join(name="here", stream=1, incarnation=1, seed=0, send=self.send)
+        return ClusterMembership("here", 1, 1, 0, self.send)
+
+    @property
+    def mesh(self) -> Mesh:
+        assert self.broker.mesh is not None
+        return self.broker.mesh
 
     def send(self, peer: str, kind: int, body: bytes) -> bool:
         if peer in self.refuses and kind == peer_messages.WILLS:
@@ -335,6 +343,8 @@ def test_a_removal_is_remembered_for_a_while() -> None:
     member.mesh.answered("peer", peer_messages.PAGE, old)
     assert len(member.broker.retained) == 0
     member.pass_time(REMOVALS_SECONDS + 1)
+    member.mesh.tick(member.now)
+    member.settle()
     assert member.mesh.stamps.removals == member.disk.state().removals == {}
 
 
@@ -578,16 +588,19 @@ def test_streams_of_brokers_that_are_gone_are_bounded(monkeypatch: pytest.Monkey
     assert member.disk.state().heard == {50: 5_000, 40: 4_000, 20: 2_000}
 
 
-def test_a_filter_that_comes_or_goes_asks_for_the_end_of_the_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_filter_that_comes_or_goes_asks_for_the_end_of_the_turn() -> None:
     """Peers are told there, and SUBACK waits for them."""
-    member = Member()
     asked: list[bool] = []
-    monkeypatch.setattr(member.broker, "_schedule", lambda: asked.append(True))
-    assert member.broker.router.filter_changed is not None
-    for is_there in (True, False):
-        member.broker.router.filter_changed("x", is_there)
+
+    class Scheduled(Member):
+        def schedule(self) -> None:
+            asked.append(True)
+
+    member = Scheduled()
+    asked.clear()
+    session = Session(member.shared, 1, "c")
+    member.broker.router.subscribe(session, "x", 0, 0)
+    member.broker.router.unsubscribe(session, "x")
     assert asked == [True, True]
 
 

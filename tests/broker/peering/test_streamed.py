@@ -7,7 +7,6 @@ import pytest
 
 from dovetail.attributes.space import Dimension, Space
 from dovetail.attributes.space_registry import SpaceRegistry
-from dovetail.broker.archive_queue import ArchiveQueue
 from dovetail.broker.engine_backlog import EngineBacklog
 from dovetail.broker.store.journal import ArchiveRow
 from dovetail.codec.packets import Ack, PacketType, Publish, Subscribe, SubscriptionRequest
@@ -24,16 +23,6 @@ class Broker:
 
     def __init__(self, node: SimulatedBroker) -> None:
         self.node = node
-        archive = ArchiveQueue(
-            node.shared,
-            node.name,
-            (),
-            bytes_max=1 << 20,
-            next_sequence=1_000,
-            write=lambda _rows: None,
-        )
-        node.broker.archive_to(archive)
-        self.engine_backlog.name = node.name
 
     @property
     def engine_backlog(self) -> EngineBacklog:
@@ -54,7 +43,7 @@ class World:
     """Brokers a and b, and an engine."""
 
     def __init__(self, space: Space = STREAMED) -> None:
-        self.cluster = SimulatedCluster(1, "a", "b", spaces=[space])
+        self.cluster = SimulatedCluster(1, "a", "b", spaces=[space], archived=())
         self.cluster.run(8)
         self.brokers = {name: Broker(node) for name, node in self.cluster.nodes.items()}
         self.engine = OracleEngine(STREAMED, self.brokers)

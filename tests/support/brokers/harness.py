@@ -10,12 +10,14 @@ from typing import Any
 from dovetail import codec
 from dovetail.attributes.space import Space
 from dovetail.attributes.space_registry import SpaceRegistry
+from dovetail.broker.archive_queue import ArchiveQueue
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.auth.session_owner import OwnershipRules
 from dovetail.broker.client_link import ClientLink
 from dovetail.broker.core import Broker
 from dovetail.broker.keep_alive import TICK_SECONDS_MAX
 from dovetail.broker.outlet import RemoteEnd
+from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import Batch, StoredState
 from dovetail.codec.packets import (
@@ -122,17 +124,26 @@ class World:
         self.broker = Broker(
             self.shared,
             authenticate=lambda link, packet: self.broker.admit(link, packet, packet.user),
-            schedule=lambda: None,
+            schedule=self.schedule,
             random=Random(1),
             rules=AccessRules(rules),
             spaces=SpaceRegistry(spaces),
+            cluster=self.membership(),
+            archive=self.make_archive(),
         )
-        self.prepare()
         self.broker.restore(self.disk.state(), now)
         self.settle()
 
-    def prepare(self) -> None:
-        """Prepare the broker before it restores its state. Subclasses override this."""
+    def membership(self) -> ClusterMembership | None:
+        """Return what makes the broker one of a cluster. Subclasses override this."""
+        return None
+
+    def make_archive(self) -> ArchiveQueue | None:
+        """Return the broker's archive. Subclasses override this."""
+        return None
+
+    def schedule(self) -> None:
+        """Called when there is something to do at the end of the turn; `settle` does it all."""
 
     def settle(self) -> None:
         """Let everything that can happen without time happen."""

@@ -41,7 +41,7 @@ class StreamedWorld(World):
         self.archive.restore(self.disk.state().archive)
         self.engine = OracleEngine(space, {name: self})
 
-    def prepare(self) -> None:
+    def make_archive(self) -> ArchiveQueue:
         stored = max(self.disk.tables["archive"], default=0)
         self.archive = ArchiveQueue(
             self.shared,
@@ -49,10 +49,8 @@ class StreamedWorld(World):
             self.topics,
             bytes_max=self.bytes_max,
             next_sequence=stored + 1_000,
-            write=lambda _rows: None,
         )
-        self.broker.archive_to(self.archive)
-        self.engine_backlog.name = self.name
+        return self.archive
 
     @property
     def engine_backlog(self) -> EngineBacklog:

@@ -10,8 +10,10 @@ from random import Random
 from typing import Protocol
 
 from dovetail.attributes.space import Space
+from dovetail.broker.archive_queue import ArchiveQueue
 from dovetail.broker.net.limits import STORE_RETRY_SECONDS
 from dovetail.broker.peering.mesh import Mesh
+from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.sim.clock import Clock
 from support.brokers.harness import Disk, World
 
@@ -115,15 +117,25 @@ class SimulatedBroker(World):
         """Return the time of day by this broker's clock."""
         return _EPOCH + self.cluster.clock.now + self.cluster.ahead_seconds.get(self.name, 0.0)
 
-    def prepare(self) -> None:
-        """Called by the world before it restores what is on disk."""
-        self.mesh: Mesh = self.broker.join(
-            name=self.name,
-            stream=hash_of(self.name),
-            incarnation=self._life,
-            seed=SEED,
-            send=self.send_to_peer,
+    def membership(self) -> ClusterMembership:
+        return ClusterMembership(self.name, hash_of(self.name), self._life, SEED, self.send_to_peer)
+
+    def make_archive(self) -> ArchiveQueue | None:
+        if self.cluster.archived is None:
+            return None
+        stored = max(self.disk.tables["archive"], default=0)
+        return ArchiveQueue(
+            self.shared,
+            self.name,
+            self.cluster.archived,
+            bytes_max=1 << 20,
+            next_sequence=stored + 1_000,
         )
+
+    @property
+    def mesh(self) -> Mesh:
+        assert self.broker.mesh is not None
+        return self.broker.mesh
 
     # The shell's part -----------------------------------------------------------------------------
 
@@ -205,12 +217,17 @@ class SimulatedCluster:
         *names: str,
         spaces: Sequence[Space] = (),
         ahead_seconds: Mapping[str, float] | None = None,
+        archived: Sequence[str] | None = None,
     ) -> None:
-        """`ahead_seconds` has, by name, how far clocks are ahead."""
+        """`ahead_seconds` has, by name, how far clocks are ahead.
+
+        `archived` has the filters of topics that are archived; None for brokers without an archive.
+        """
         self.random = Random(seed)
         self.ahead_seconds = ahead_seconds or {}
         self.clock = Clock()
         self.spaces = spaces
+        self.archived = archived
         self.wires: dict[tuple[str, str], Wire] = {}
         self.disks = {name: Disk() for name in names}
         self.nodes: dict[str, SimulatedBroker] = {}

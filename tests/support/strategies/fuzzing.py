@@ -525,11 +525,11 @@ class Arena:
                 2 * len(broker.timers) + 1_100,
             ),
             "routes": (
-                len(router.routes) + len(router._old_routes),
+                len(router.cache),
                 max(self.world.shared.limits.routes_max, 2),
             ),
             "sets of filters": (
-                len(router._by_filters),
+                router.cache.shared,
                 self.world.shared.limits.routes_max,
             ),
         }

@@ -23,6 +23,7 @@ from random import Random
 from typing import Any, cast
 
 from dovetail.attributes.space_registry import SpaceRegistry
+from dovetail.broker.archive_queue import ArchiveQueue
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.client_link import ClientLink
 from dovetail.broker.core import Broker
@@ -43,7 +44,7 @@ from dovetail.broker.net.limits import (
     UNKNOWN_CONNECTIONS_MAX,
 )
 from dovetail.broker.outlet import LinkState, Outlet, RemoteEnd
-from dovetail.broker.peering.mesh import Mesh
+from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import Batch
 from dovetail.broker.store.sqlite import Store, StoreWriter
@@ -75,6 +76,8 @@ class BrokerServer:
         clock: Callable[[], float],
         rules: AccessRules | None = None,
         spaces: SpaceRegistry | None = None,
+        cluster: ClusterMembership | None = None,
+        archive: ArchiveQueue | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.clock = clock
@@ -86,9 +89,9 @@ class BrokerServer:
             random=random,
             rules=rules,
             spaces=spaces,
+            cluster=cluster,
+            archive=archive,
         )
-        self.mesh: Mesh | None = None
-        """The other brokers, in a cluster (broker/peering/broker_agent.py)."""
         self.connections: set[ClientConnection] = set()
         self.stalled: set[ClientConnection] = set()
         self._store = store
@@ -137,8 +140,7 @@ class BrokerServer:
         self.is_scheduled = False
         if slices:
             self._work()
-        if self.mesh is not None:
-            self.mesh.send_changes()  # before clients get their acknowledgements
+        self.broker.others.send_changes()  # before clients get their acknowledgements
         self.flush(FLUSH_SECONDS)
         journal = self.shared.journal
         if journal.rows_written != self._rows_taken or journal.open.waiting:

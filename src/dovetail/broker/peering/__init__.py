@@ -5,6 +5,7 @@ Read in this order:
     mesh.py              all parts together: frames come in, peers come and go
     peer_messages.py     the frames between brokers
     control_messages.py  messages that travel between the publications of a stream
+    peer_tables.py       what a broker knows of the others: the router searches it
     peers.py             the other brokers, each with its outbox
     sketch_exchange.py   sends our sketch to all peers, and puts theirs into the bank
     group_exchange.py    sends the members of our shared subscriptions to all peers

@@ -24,7 +24,7 @@ from dovetail.api.reports import (
 from dovetail.broker.explanation import explain_attributes
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.reporter import Reporter
-from dovetail.broker.router import with_clauses
+from dovetail.broker.route import clause_topic
 from dovetail.cluster.agent import NodeAgent
 from dovetail.cluster.frame_body import encode
 from dovetail.cluster.node_queries import NodeQueries, read
@@ -98,7 +98,7 @@ class AdminQueries(NodeQueries):
         found = set(self._mesh.sketch_exchange.search([name])[0])
         governed = router.spaces.space_of_topic(name) is not None
         wanting = (
-            set(self._mesh.sketch_exchange.search([with_clauses(name)])[0]) if governed else set()
+            set(self._mesh.sketch_exchange.search([clause_topic(name)])[0]) if governed else set()
         )
         stays = name.startswith(SYS_PREFIX)
         peers = []

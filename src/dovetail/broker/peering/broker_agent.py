@@ -14,7 +14,7 @@ no sketch, nothing is spooled for them, and no subscription waits for them.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 from typing import Protocol
@@ -25,6 +25,7 @@ from dovetail.broker.peering.admin_queries import AdminQueries
 from dovetail.broker.peering.limits import PEER_FRAME_EXTRA_BYTES
 from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.peering.peer_messages import CopiedFolderError
+from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.reporter import Reporter
 from dovetail.broker.store.journal import LeaveState
 from dovetail.cluster.addresses import Address
@@ -57,33 +58,36 @@ class BrokerAgent(NodeAgent):
     def __init__(
         self,
         settings: NodeSettings,
-        server: BrokerServer,
-        reporter: Reporter,
+        packet_bytes_max: int,
+        make_server: Callable[[ClusterMembership], BrokerServer],
         *,
         stream: int,
         incarnation: int,
         random: Random,
     ) -> None:
+        """Make the transport, and with `make_server` the server that uses it.
+
+        Packets of clients have at most `packet_bytes_max` bytes. `stream` identifies the data
+        folder, and `incarnation` this run.
+        """
         links = settings.links
         # A frame holds the largest packet of a client, and what goes with it.
-        frame_bytes_max = server.shared.limits.packet_bytes_max + PEER_FRAME_EXTRA_BYTES
+        frame_bytes_max = packet_bytes_max + PEER_FRAME_EXTRA_BYTES
         links = replace(
             links,
             frame_bytes_max=max(links.frame_bytes_max, frame_bytes_max),
             backlog_bytes_max=max(links.backlog_bytes_max, 2 * frame_bytes_max),
         )
         super().__init__(settings, links, incarnation=incarnation, random=random)
-        self._server = server
-        self.mesh: Mesh = server.broker.join(
-            name=links.name,
-            stream=stream,
-            incarnation=incarnation,
-            seed=settings.seed,
-            send=self.transport.send,
+        membership = ClusterMembership(
+            links.name, stream, incarnation, settings.seed, self.transport.send
         )
-        server.mesh = self.mesh
+        self.server = make_server(membership)
+        assert self.server.broker.mesh is not None
+        self.mesh: Mesh = self.server.broker.mesh
         self.matcher_client: MatcherObserver = self.mesh.matcher_client
-        self.queries = AdminQueries(reporter, self.mesh, self)
+        self.reporter = Reporter(self.server.broker, links.name, self.server.clock())
+        self.queries = AdminQueries(self.reporter, self.mesh, self)
         self._matchers: dict[str, bytes | None] = {}
         """The records that the matcher client got last, by matcher."""
         self._remembered: frozenset[str] = frozenset()
@@ -124,14 +128,14 @@ class BrokerAgent(NodeAgent):
 
     def _turn(self) -> None:
         super()._turn()
-        self._server.update_clock()
-        late = self.mesh.tick(self._server.shared.now)
+        self.server.update_clock()
+        late = self.mesh.tick(self.server.shared.now)
         if late:
             log.warning(
                 "%d subscriptions were acknowledged before all other brokers knew of them", late
             )
         self.mesh.flush()
-        self._server.schedule_commit()
+        self.server.schedule_commit()
 
     # Who is there ---------------------------------------------------------------------------------
 
@@ -212,9 +216,9 @@ class BrokerAgent(NodeAgent):
             self.mesh.forget(name)
 
     def _connected(self, name: str, hello: Hello) -> None:
-        self._server.update_clock()
+        self.server.update_clock()
         super()._connected(name, hello)
-        self._server.schedule_commit()
+        self.server.schedule_commit()
 
     def _came_up(self, name: str, role: NodeRole, address: Address) -> None:
         if role == "matcher":
@@ -225,9 +229,9 @@ class BrokerAgent(NodeAgent):
         self.mesh.peer_is_up(name)
 
     def _lost(self, name: str) -> None:
-        self._server.update_clock()
+        self.server.update_clock()
         super()._lost(name)
-        self._server.schedule_commit()
+        self.server.schedule_commit()
 
     def _went_down(self, name: str, role: NodeRole, *, is_alive: bool) -> None:
         if role == "matcher":
@@ -240,7 +244,7 @@ class BrokerAgent(NodeAgent):
     def _handle_frame(self, link: PeerLink, kind: int, body: bytes) -> None:
         if self.queries.takes(link, kind, body):
             return
-        self._server.update_clock()
+        self.server.update_clock()
         if link.hello.role == "matcher":
             self._take_from_matcher(link, kind, body)
         elif link.is_dialed:
@@ -251,7 +255,7 @@ class BrokerAgent(NodeAgent):
             except CopiedFolderError as error:
                 self._refuse(link, error.message)
                 raise
-        self._server.schedule_commit()
+        self.server.schedule_commit()
         self._check_synchronous()
 
     def _take_from_matcher(self, link: PeerLink, kind: int, body: bytes) -> None:

@@ -10,10 +10,11 @@ Rules:
   publication. It says for which groups the peer was picked.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from dovetail.broker.dispatch import Dispatch, message_of
-from dovetail.broker.peering.groups import HERE, GroupPool, GroupPools
+from dovetail.attributes.space import Point
+from dovetail.broker.local_delivery import LocalDelivery, message_of
+from dovetail.broker.peering.groups import HERE
 from dovetail.broker.peering.limits import GROUP_HOPS_MAX, PEER_FRAME_EXTRA_BYTES, SCOPE_BYTES_MAX
 from dovetail.broker.peering.peer_messages import (
     MESSAGE,
@@ -25,8 +26,7 @@ from dovetail.broker.peering.peer_messages import (
     encode,
     to_publication,
 )
-from dovetail.broker.peering.peers import Peers
-from dovetail.broker.peering.stamps import Stamps
+from dovetail.broker.peering.peer_tables import ClusterMembership, PeerTables
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.route import Group, GroupKey, Route
 from dovetail.broker.shared_state import SharedState
@@ -39,31 +39,26 @@ _NO_SCOPES: Mapping[str, Sequence[GroupKey]] = {}
 
 
 class Forwarder:
-    """Takes publications from this broker's dispatch to the peers."""
+    """Takes publications from this broker's dispatch to the peers. Implements `Forwarding`."""
 
     def __init__(
         self,
         shared: SharedState,
-        dispatch: Dispatch,
-        peers: Peers,
-        groups: GroupPools,
-        stamps: Stamps,
-        *,
-        stream: int,
-        incarnation: int,
-        send: Callable[[str, int, bytes], bool],
+        local: LocalDelivery,
+        tables: PeerTables,
+        membership: ClusterMembership,
     ) -> None:
         self.counts: dict[str, int] = {}
         """Publications sent to each peer or put into its outbox, by name."""
         self._shared = shared
-        self._dispatch = dispatch
-        self._peers = peers
-        self._groups = groups
-        self._stamps = stamps
-        self._stream = stream
-        self._send = send
+        self._local = local
+        self._peers = tables.peers
+        self._groups = tables.groups
+        self._stamps = tables.stamps
+        self._stream = membership.stream
+        self._send = membership.send
         # No life of this broker uses a million numbers in a millisecond.
-        self._next_sequence = (incarnation << 20) + 1
+        self._next_sequence = (membership.incarnation << 20) + 1
         self._message_bytes_max = PEER_FRAME_BYTES_MAX - PEER_FRAME_EXTRA_BYTES
         """The largest message that all peers take."""
 
@@ -152,10 +147,24 @@ class Forwarder:
     # To one member of a group ---------------------------------------------------------------------
 
     def pick(
-        self, pools: Iterable[GroupPool], qos: int
-    ) -> tuple[list[Group], Mapping[str, Sequence[GroupKey]]]:
+        self, route: Route, point: Point | None, qos: int
+    ) -> tuple[Iterable[Group], Mapping[str, Sequence[GroupKey]]]:
         """Pick a broker for each group: return the groups that we serve, and those of each peer."""
+        pools = route.pools
+        if point is not None and route.clause_pools:
+            pools = route.pools_for(point)
+        if not pools:
+            return (), _NO_SCOPES
         return self._groups.pick(pools, qos, self._peers.is_up)
+
+    def redistribute(self, group: Group, message: Message) -> None:
+        """Send to one member of a group anywhere: the member picked before has not got it."""
+        self.share(group.key, message)
+
+    def share_elsewhere(self, group: Group, message: Message) -> bool:
+        """Send to a member at another broker."""
+        self.share(group.key, message, elsewhere=True)
+        return True
 
     def share(
         self, key: GroupKey, message: Message, *, elsewhere: bool = False, hops: int = 0
@@ -173,7 +182,7 @@ class Forwarder:
         elif name == HERE:
             assert pool is not None
             assert pool.here is not None
-            self._dispatch.share(pool.here, message, [])
+            self._local.share(pool.here, message, [])
         else:
             self._shared.counters.group_messages_passed_on += 1
             self._pass_on(name, message, encode(DeliveryScope((key,), hops, is_only=True)))

@@ -14,16 +14,14 @@ an event, and in which order.
 """
 
 from collections.abc import Callable, Iterable
-from random import Random
+from itertools import chain
 
 from dovetail.broker import matcher_client
 from dovetail.broker.dispatch import Dispatch
+from dovetail.broker.local_delivery import LocalDelivery
 from dovetail.broker.matcher_client import MatcherClient
 from dovetail.broker.peering.control_messages import ControlMessage, WillDone
 from dovetail.broker.peering.forwarder import Forwarder
-from dovetail.broker.peering.group_exchange import GroupExchange
-from dovetail.broker.peering.groups import GroupPools
-from dovetail.broker.peering.limits import WILLS_RESTORED_SECONDS
 from dovetail.broker.peering.outbox import Outbox
 from dovetail.broker.peering.peer_messages import (
     ACK,
@@ -58,17 +56,17 @@ from dovetail.broker.peering.peer_messages import (
     retained_request_decoder,
     wills_update_decoder,
 )
-from dovetail.broker.peering.peers import Peers
+from dovetail.broker.peering.peer_tables import ClusterMembership, PeerTables
 from dovetail.broker.peering.receiver import Receiver
 from dovetail.broker.peering.retained_sync import RetainedSync
+from dovetail.broker.peering.roaming.claim import ClaimDone
 from dovetail.broker.peering.roaming.session_move import SessionMoves
-from dovetail.broker.peering.sketch_exchange import SketchExchange
-from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.peering.stream_positions import Answer, StreamPositions
 from dovetail.broker.peering.will_copies import WillCopies
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.route import GroupKey
 from dovetail.broker.router import Router
+from dovetail.broker.session import Session
 from dovetail.broker.session_lifetime import SessionLifetimes
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import LeaveState, MemberRow
@@ -77,57 +75,37 @@ from dovetail.messages import Message
 
 
 class Mesh:
-    """The peers of one broker."""
+    """The peers of one broker. Implements `OtherBrokers`."""
+
+    have_sessions = True
 
     def __init__(
         self,
         shared: SharedState,
         router: Router,
         dispatch: Dispatch,
+        local: LocalDelivery,
         retained: RetainedMessages,
         lifetimes: SessionLifetimes,
+        tables: PeerTables,
+        forwarder: Forwarder,
+        matchers: MatcherClient,
+        membership: ClusterMembership,
+        *,
         expire_retained: Callable[[Message], None],
         publish: Callable[[Message], None],
-        *,
-        name: str,
-        stream: int,
-        incarnation: int,
-        seed: int,
-        send: Callable[[str, int, bytes], bool],
-        random: Random,
-        wake: Callable[[], None],
     ) -> None:
+        name, stream, send = membership.name, membership.stream, membership.send
+        self._router = router
         self._retained = retained
         self._lifetimes = lifetimes
-        self.matcher_client = MatcherClient(
-            name,
-            shared,
-            router,
-            life=incarnation,
-            send=send,
-            random=random,
-            wake=wake,
-            resume=dispatch.resume,
-        )
-        self.stamps = Stamps(stream, shared)
+        self.matcher_client = matchers
+        self.stamps = tables.stamps
         self.retained_sync = RetainedSync(shared, self.stamps, retained, send=send)
-        self.sketch_exchange = SketchExchange(
-            seed=seed, lineage=incarnation, send=send, changed=router.peers_changed
-        )
-        self.groups = GroupPools(router.invalidate, random)
-        self.group_exchange = GroupExchange(shared, self.groups, lineage=incarnation, send=send)
-        self.peers = Peers(shared, send=send, expect=self.sketch_exchange.expect)
-        self.forwarder = Forwarder(
-            shared,
-            dispatch,
-            self.peers,
-            self.groups,
-            self.stamps,
-            stream=stream,
-            incarnation=incarnation,
-            send=send,
-        )
-        lifetimes.wills_restored_seconds = WILLS_RESTORED_SECONDS
+        self.sketch_exchange = tables.sketch_exchange
+        self.group_exchange = tables.group_exchange
+        self.peers = tables.peers
+        self.forwarder = forwarder
         self.will_copies = WillCopies(
             name,
             shared,
@@ -154,6 +132,7 @@ class Mesh:
             shared,
             router,
             dispatch,
+            local,
             self.forwarder,
             self.stamps,
             expire_retained=expire_retained,
@@ -291,6 +270,27 @@ class Mesh:
         """Return whether a client here may join this group."""
         return self.group_exchange.has_room_for(key)
 
+    def claim(
+        self,
+        client_id: str,
+        user: str | None,
+        is_clean: bool,
+        act: ClaimDone,
+        *,
+        may_begin: bool = True,
+    ) -> None:
+        """Get the session of a client that connects here from wherever it is, then act."""
+        self.session_moves.claim(client_id, user, is_clean, act, may_begin=may_begin)
+
+    def moved_sessions(self) -> Iterable[Session]:
+        return chain.from_iterable(self.session_moves.ghosts.values())
+
+    def resume_all(self) -> None:
+        self.matcher_client.drain()
+
+    def spaces_changed(self) -> None:
+        self.matcher_client.spaces_changed(self._router.spaces, self._router.clauses.values())
+
     @property
     def is_synchronous(self) -> bool:
         """Do we know the subscriptions of all live peers?"""
@@ -311,6 +311,7 @@ class Mesh:
         """Return how many subscriptions were acknowledged before all peers knew of them."""
         for peer in self.peers.known.values():
             peer.outbox.tick()
+        self.stamps.tick()
         self.retained_sync.tick()
         self._ask()
         self.session_moves.tick(now)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from dovetail.attributes.clauses import split_key
 from dovetail.broker.dispatch import Dispatch
+from dovetail.broker.local_delivery import LocalDelivery
 from dovetail.broker.peering.control_messages import CONTROL_TOPIC, ControlMessage, unpack
 from dovetail.broker.peering.forwarder import Forwarder
 from dovetail.broker.peering.peer_messages import (
@@ -49,6 +50,7 @@ class Receiver:
         shared: SharedState,
         router: Router,
         dispatch: Dispatch,
+        local: LocalDelivery,
         forwarding: Forwarder,
         stamps: Stamps,
         *,
@@ -59,6 +61,7 @@ class Receiver:
         self._shared = shared
         self._router = router
         self._dispatch = dispatch
+        self._local = local
         self._forwarding = forwarding
         self._stamps = stamps
         self._expire_retained = expire_retained
@@ -115,7 +118,7 @@ class Receiver:
 
     def _route(self, topic: bytes) -> Route | None:
         """Return the route; None if the topic is invalid here. A peer's limits may differ."""
-        route = self._router.routes.get(topic)
+        route = self._router.cache.young.get(topic)
         if route is not None:
             return route
         try:
@@ -162,9 +165,9 @@ class Receiver:
         self, name: str, route: Route, message: Message, scope: DeliveryScope | None
     ) -> None:
         archived = 0 if scope is None else scope.archived
-        if archived:
-            self._dispatch.skip_clauses(message)
-        is_wanted = self._dispatch.publish_here(route, message) is not None
+        # A stream evaluates the clauses of what is archived for it.
+        point = None if archived else self._dispatch.read(route, message).point
+        is_wanted = self._dispatch.publish_here(route, message, point) is not None
         if archived:
             self._dispatch.note_delivered(route, message, name, archived)
         is_for_all = scope is None or not scope.groups
@@ -179,7 +182,7 @@ class Receiver:
         if not matches(topic_filter, message.topic.decode()):
             raise PeerError("a publication for a group that does not get it")
         group = self._router.groups.get(key)
-        if group is None or not self._dispatch.share(group, message, []):
+        if group is None or not self._local.share(group, message, []):
             self._forwarding.share(key, message, elsewhere=True, hops=hops + 1)
 
     def take_retained(self, publications: Iterable[ForwardedPublication]) -> None:

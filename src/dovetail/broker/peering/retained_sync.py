@@ -58,8 +58,7 @@ class RetainedSync:
         self._asked: str | None = None
         self._seen: set[int] = set()
         self._snapshots: dict[str, list[Message]] = {}
-        self._lacking_bytes = 0  # the smallest that found no room; 0: none
-        self._again_at = 0.0
+        self._again_at = 0.0  # when to ask again for what found no room; 0: nothing is lacking
 
     # Ours -----------------------------------------------------------------------------------------
 
@@ -74,29 +73,28 @@ class RetainedSync:
             self._seen.discard(stream)
             self._shared.journal.save_seen(stream, None)
 
-    def lacks_room_for(self, message: Message) -> None:
-        """Note that a message of other brokers finds no room here."""
-        if not self._lacking_bytes:
+    def tick(self) -> None:
+        """Ask all peers again if there is room for a message that found none."""
+        lacking_bytes = self._retained.lacking_bytes
+        if not lacking_bytes:
+            return
+        now = self._shared.now
+        if not self._again_at:
             log.warning(
                 "no room for retained messages that other brokers have (%d topics, %d bytes)",
                 len(self._retained),
                 self._retained.nbytes,
             )
-            self._lacking_bytes = message.size
-            self._again_at = self._shared.now + RETAINED_AGAIN_SECONDS
-        self._lacking_bytes = min(self._lacking_bytes, message.size)
-
-    def tick(self) -> None:
-        """Ask all peers again if there is room for a message that found none."""
+            self._again_at = now + RETAINED_AGAIN_SECONDS
         limits = self._shared.limits
         if (
-            self._lacking_bytes
-            and self._shared.now >= self._again_at
+            now >= self._again_at
             and self._asked is None
             and len(self._retained) < limits.retained_messages_max
-            and self._retained.nbytes + self._lacking_bytes <= limits.retained_bytes_max
+            and self._retained.nbytes + lacking_bytes <= limits.retained_bytes_max
         ):
-            self._lacking_bytes = 0
+            self._retained.lacking_bytes = 0
+            self._again_at = 0.0
             for stream in list(self._seen):
                 self.forget_seen(stream)
 

@@ -31,6 +31,7 @@ from dovetail.broker.peering.peer_messages import WILLS, WillCopy, WillsUpdate, 
 from dovetail.broker.peering.tickets import Post
 from dovetail.broker.session import Session
 from dovetail.broker.session_lifetime import SessionLifetimes, will_message
+from dovetail.broker.session_observer import SessionObserver
 from dovetail.broker.shared_state import SharedState
 from dovetail.codec.packets import Will
 from dovetail.errors import ClientError, PeerError
@@ -51,7 +52,7 @@ class _HeldWill(Struct):
     """When to publish it. Set when its broker has died."""
 
 
-class WillCopies:
+class WillCopies(SessionObserver):
     """Our wills at another broker, and others' wills here."""
 
     def __init__(
@@ -82,11 +83,11 @@ class WillCopies:
         self._copies: dict[str, dict[str, _HeldWill]] = {}
         """Copies of others' wills, by broker and client."""
         self._dead: set[str] = set()
-        lifetimes.will_changed = self._note
+        lifetimes.observe(self)
 
     # Ours -----------------------------------------------------------------------------------------
 
-    def _note(self, session: Session) -> None:
+    def will_changed(self, session: Session) -> None:
         self._changed[session.client_id] = None
         if session.link is None and session.ended_at is None:
             # It is about to be connected.

@@ -2,7 +2,7 @@
 
 It is the broker's own server and core on the loopback address, without a disk. One thing differs
 from a broker in a cluster: to find the peers that need a publication, the router asks the
-experiment's search instead of the peers' sketches (`Router.search_peers`). No peer ever needs it.
+experiment's search instead of the peers' sketches (`Router.peers`). No peer ever needs it.
 The router asks once for each topic that it does not remember. So the publisher gives each message
 its own topic, and the counts show whether each was searched.
 
@@ -29,6 +29,7 @@ from dovetail.broker.client_link import ClientLink
 from dovetail.broker.kernel_loader import load_kernels
 from dovetail.broker.net.listeners import listen, serve
 from dovetail.broker.net.server import BrokerServer
+from dovetail.broker.other_brokers import NoPeers
 from dovetail.broker.shared_state import SharedState
 from dovetail.codec.packets import Connect
 from dovetail.errors import DovetailError
@@ -49,14 +50,14 @@ class SearchCount:
     queries: int
 
 
-class CountedSearch:
+class CountedSearch(NoPeers):
     """A search that replaces the peers' sketches, and counts topics and queries."""
 
     def __init__(self) -> None:
         self.topics = self.queries = 0
         self._search: Callable[[TopicColumn], int] = lambda _: 0
 
-    def __call__(self, topics: Sequence[bytes]) -> Sequence[tuple[str, ...]]:
+    def search(self, topics: Sequence[bytes]) -> Sequence[tuple[str, ...]]:
         self.topics += len(topics)
         self.queries += self._search(TopicColumn.of(topics))
         return [()] * len(topics)
@@ -79,7 +80,7 @@ async def run(seed: int) -> None:
         SharedState(MqttSettings()), None, authenticate=let_in, random=Random(seed), clock=time.time
     )
     search = CountedSearch()
-    server.broker.router.search_peers = search
+    server.broker.router.peers = search
     listening = await listen(server, ListenerSettings(kind="tcp", host="127.0.0.1", port=0))
     await serve(listening)
     orders = asyncio.StreamReader()

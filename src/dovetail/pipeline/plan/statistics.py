@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from dovetail.attributes.space import Space
-from dovetail.broker.router import with_clauses
+from dovetail.broker.route import clause_topic
 from dovetail.matcher.layout import Layout
 from dovetail.pipeline.match.arrow_arrays import Floats, matrix, point_matrix
 from dovetail.pipeline.match.boxes import BoxReader
@@ -200,7 +200,7 @@ def _elements(batches: Batches, *, spaces: tuple[Space, ...]) -> Iterator[pa.Rec
         for topic_filter, where, broker in rows:
             plain, _, boxes = reader.read(topic_filter, where)
             own = plain.encode()
-            by_broker.setdefault(broker or "", set()).add(with_clauses(own) if boxes else own)
+            by_broker.setdefault(broker or "", set()).add(clause_topic(own) if boxes else own)
         for broker, filters in by_broker.items():
             found = np.unique(LinesSketch.elements_of(Topics.of([*filters]), 0))
             yield pa.RecordBatch.from_pydict(

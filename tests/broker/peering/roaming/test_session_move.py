@@ -24,7 +24,9 @@ from dovetail.broker.peering.control_messages import (
     unpack,
 )
 from dovetail.broker.peering.limits import STAMP_MAX
+from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.peering.peer_messages import ClaimReply, ClaimRequest, decoded, encode
+from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.peering.roaming import reconciliation
 from dovetail.broker.peering.roaming.claim import MOVED, MOVES, NEWER, NOTHING
 from dovetail.broker.peering.roaming.directory import SessionDirectory
@@ -62,8 +64,13 @@ class Member(World):
         super().__init__(*args, **limits)  # type: ignore[arg-type]
         self.connect_peer("peer")
 
-    def prepare(self) -> None:
-        self.mesh = self.broker.join(name="here", stream=1, incarnation=1, seed=0, send=self.send)
+    def membership(self) -> ClusterMembership:
+        return ClusterMembership("here", 1, 1, 0, self.send)
+
+    @property
+    def mesh(self) -> Mesh:
+        assert self.broker.mesh is not None
+        return self.broker.mesh
 
     def send(self, peer: str, kind: int, body: bytes) -> bool:
         if peer in self.up:

@@ -45,6 +45,7 @@ from dovetail.broker.peering.roaming.limits import GHOSTS_PER_CLIENT_MAX
 from dovetail.broker.peering.tickets import Post, Ticket
 from dovetail.broker.session import Session
 from dovetail.broker.session_lifetime import SessionLifetimes
+from dovetail.broker.session_observer import SessionObserver
 from dovetail.broker.shared_state import GROUP_SOURCE, SharedState
 from dovetail.limits import FORGET_SECONDS
 from dovetail.messages import Message
@@ -186,7 +187,7 @@ class Redirect:
         self.is_fresh = row.is_fresh
 
 
-class Redirects:
+class Redirects(SessionObserver):
     """The redirects of all sessions of one broker."""
 
     def __init__(
@@ -217,8 +218,7 @@ class Redirects:
         self._post = post
         self._is_live = is_live
         self._set_own_trace = trace
-        lifetimes.persistence_changed = self._set_trace
-        lifetimes.ended = self._end
+        lifetimes.observe(self)
 
     def begin(self, session: Session) -> Redirect:
         """Return the session's redirect; a new one if it has none."""
@@ -354,16 +354,16 @@ class Redirects:
 
     # Traces ---------------------------------------------------------------------------------------
 
-    def _set_trace(self, client_id: str, is_kept: bool) -> None:
+    def persistence_changed(self, client_id: str, is_persistent: bool) -> None:
         """Set the client's trace. A session on its way from here still counts as here."""
         ghosts = self.ghosts.get(client_id, ())
         self._set_own_trace(
-            client_id, is_kept or any(redirect_of(ghost).is_on_its_way for ghost in ghosts)
+            client_id, is_persistent or any(redirect_of(ghost).is_on_its_way for ghost in ghosts)
         )
 
     def _update_trace(self, client_id: str) -> None:
         session = self._lifetimes.sessions.get(client_id)
-        self._set_trace(client_id, session is not None and session.persistent)
+        self.persistence_changed(client_id, session is not None and session.persistent)
 
     # Control messages -----------------------------------------------------------------------------
 
@@ -388,7 +388,7 @@ class Redirects:
 
     # The end --------------------------------------------------------------------------------------
 
-    def _end(self, session: Session) -> None:
+    def session_ended(self, session: Session) -> None:
         """Tell the brokers that an ended session came from that it has ended."""
         if session.redirect is None:
             return
