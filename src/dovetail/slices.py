@@ -10,7 +10,7 @@ later turn of the loop. Rules:
   slices: nothing of a session that has ended (broker/session_lifetime.py), some filters of a
   SUBSCRIBE that is not answered yet (broker/subscribe.py). A publication is never half done: the
   search for its receivers is sliced, and the delivery is not (broker/dispatch.py).
-- The work of a client ends with its connection (broker/client_link.py).
+- The work of a client ends with its connection (broker/packet_reader.py).
 - A work itself notifies those that wait for its end, in its last slice.
 """
 

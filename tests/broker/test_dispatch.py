@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dovetail import codec
 from dovetail.attributes.kernels.matching import match, match_few
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker import client_link, delivery, dispatch, router
+from dovetail.broker import delivery, dispatch, packet_reader, router
 from dovetail.broker.kernel_loader import load_kernels
 from dovetail.broker.kernels.owners import collect_rows
 from dovetail.broker.kernels.points import read_points
@@ -239,7 +239,7 @@ def run(
     cuts: list[int],
     rules: tuple[AccessRule, ...] = (),
     *,
-    scan_bytes_min: int = client_link.SCAN_BYTES_MIN,
+    scan_bytes_min: int = packet_reader.SCAN_BYTES_MIN,
     runs_max: int = RUNS_PER_PIECE,
     run_deliveries_max: int = RUN_DELIVERIES_MAX,
 ) -> None:
@@ -248,10 +248,10 @@ def run(
         patch.setattr(scanner, "RUNS_PER_PIECE", runs_max)
         decoded, cut, whole = (DispatchWorld(version, receivers, rules=rules) for _ in range(3))
         with patch.context() as unscanned:
-            unscanned.setattr(client_link, "SCAN_BYTES_MIN", 1 << 30)
-            unscanned.setattr(client_link, "SCANNED_FIRST", b"none")
+            unscanned.setattr(packet_reader, "SCAN_BYTES_MIN", 1 << 30)
+            unscanned.setattr(packet_reader, "SCANNED_FIRST", b"none")
             one_by_one(decoded, packets)
-        patch.setattr(client_link, "SCAN_BYTES_MIN", scan_bytes_min)
+        patch.setattr(packet_reader, "SCAN_BYTES_MIN", scan_bytes_min)
         in_pieces(cut, packets, cuts)
         in_pieces(whole, packets, [])
     expected = decoded.outcome()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.broker import client_link
+from dovetail.broker import packet_reader
 from dovetail.broker.retained import RetainedMessages, _TopicNode
 from dovetail.broker.timers import Timers
 from dovetail.codec.packets import Publish, Subscribe, SubscriptionRequest, Unsubscribe, Will
@@ -51,10 +51,10 @@ def test_a_run_follows_from_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_exception_is_found_shrunk_and_can_be_replayed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stumble(_link: client_link.ClientLink, _packet: object) -> None:
+    def stumble(_link: packet_reader.ClientLink, _packet: object) -> None:
         raise RuntimeError("stumbled")
 
-    monkeypatch.setitem(client_link._HANDLERS, Unsubscribe, stumble)
+    monkeypatch.setitem(packet_reader._HANDLERS, Unsubscribe, stumble)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     with pytest.raises(FuzzFailure, match="stumbled"):
         fuzzing.run(1, 5_000)
@@ -84,7 +84,7 @@ def test_an_end_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     ]
     assert fails("open", events) is None
     monkeypatch.setattr(
-        client_link.ClientLink,
+        packet_reader.ClientLink,
         "disconnect",
         lambda self, _reason, _why=None: self.close(with_will=True),
     )
@@ -96,7 +96,7 @@ def test_an_end_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_half_a_packet_to_a_client_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_link, "_PINGRESP", b"\xd0")
+    monkeypatch.setattr(packet_reader, "_PINGRESP", b"\xd0")
     events = [
         FuzzEvent("open"),
         FuzzEvent("bytes", data=CONNECT_5),

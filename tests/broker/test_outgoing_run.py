@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dovetail import codec
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker import client_link, session, session_sender
+from dovetail.broker import packet_reader, session, session_sender
 from dovetail.codec import forwardable_properties
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, Disconnect, Packet, PacketType, Publish
 from dovetail.errors import ReasonCode
@@ -24,7 +24,7 @@ SLOW = 20
 @pytest.fixture(autouse=True)
 def _every_read_is_scanned() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client_link, "SCAN_BYTES_MIN", 1)
+        patch.setattr(packet_reader, "SCAN_BYTES_MIN", 1)
         yield
 
 

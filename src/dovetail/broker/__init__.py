@@ -5,7 +5,7 @@ The packages `net/` and `store/` and the `*_requests.py` modules connect them to
 
 A publication passes through these:
 
-    client_link.py        one connection: bytes to packets and runs
+    packet_reader.py        one connection: bytes to packets and runs
     router.py             topic to route, cached
     route.py              a route: who gets a publication
     route_cache.py        routes by topic, until a table that they depend on changes

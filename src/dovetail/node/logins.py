@@ -10,8 +10,8 @@ from dovetail.broker.auth.authenticator import Credentials, Decision, Grant
 from dovetail.broker.auth.chain import make_chain
 from dovetail.broker.auth.password_checker import REFUSALS, PasswordChecker
 from dovetail.broker.auth.passwords import PasswordFile
-from dovetail.broker.client_link import ClientLink
 from dovetail.broker.net.server import BrokerServer
+from dovetail.broker.packet_reader import ClientLink
 from dovetail.codec.packets import Connect
 from dovetail.settings import AccessSettings
 

@@ -6,7 +6,8 @@ Rules:
   There is one exception: it came for a group (groups.py) that has no members here any more. Then it
   is passed on to a broker that has some, at most GROUP_HOPS_MAX times.
 - An invalid publication is dropped, not refused: it would come again, and block those behind it.
-- Plain packets stay as they came, and go on in runs as those of clients do (broker/client_link.py).
+- Plain packets stay as they came, and go on in runs as those of clients do
+  (broker/packet_reader.py).
 """
 
 import logging
