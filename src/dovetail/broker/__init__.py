@@ -5,7 +5,7 @@ The packages `net/` and `store/` and the `*_requests.py` modules connect them to
 
 A publication passes through these:
 
-    packet_reader.py        one connection: bytes to packets and runs
+    packet_reader.py      one connection: bytes to packets and runs
     router.py             topic to route, cached
     route.py              a route: who gets a publication
     route_cache.py        routes by topic, until a table that they depend on changes
@@ -16,7 +16,7 @@ A publication passes through these:
     other_brokers.py      what a broker asks of the others, and what a broker alone has instead
     matcher_client.py     asks matchers which brokers have matching clauses
     session_sender.py     QoS 1 and 2 towards the client
-    outlet.py             the outgoing half of a connection
+    client_link.py        the outgoing half of a connection
     publish_encoder.py    encodes a PUBLISH once for each kind of receiver
 
 Clients and sessions:

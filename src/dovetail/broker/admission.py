@@ -18,10 +18,10 @@ from random import Random
 from dovetail import codec
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.auth.session_owner import OTHER_OWNER
+from dovetail.broker.client_link import LinkState
 from dovetail.broker.keep_alive import KeepAlive
 from dovetail.broker.limits import HANDLE_PREFIX
 from dovetail.broker.other_brokers import OtherBrokers
-from dovetail.broker.outlet import LinkState
 from dovetail.broker.packet_reader import ClientLink
 from dovetail.broker.peering.roaming.redirect import NEVER_BEGUN
 from dovetail.broker.router import Router

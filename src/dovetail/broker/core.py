@@ -19,6 +19,7 @@ from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.admission import Admission
 from dovetail.broker.archive_queue import ArchiveQueue, NoArchive
 from dovetail.broker.auth.access import AccessRules
+from dovetail.broker.client_link import Outlet, RemoteEnd
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.engine_backlog import EngineBacklog, NoEngine
 from dovetail.broker.keep_alive import KeepAlive
@@ -37,7 +38,6 @@ from dovetail.broker.other_brokers import (
     PeerLookup,
     RetainedOrder,
 )
-from dovetail.broker.outlet import Outlet, RemoteEnd
 from dovetail.broker.packet_reader import ClientLink
 from dovetail.broker.peering.forwarder import Forwarder
 from dovetail.broker.peering.limits import WILLS_RESTORED_SECONDS

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail import codec
+from dovetail.broker.client_link import LinkState, Outlet, PendingAcknowledgement
 from dovetail.broker.dispatch import RunOutcome
 from dovetail.broker.limits import RUN_DELIVERIES_PER_EFFORT
 from dovetail.broker.local_delivery import OutgoingMessages
 from dovetail.broker.matcher_client import PendingPublication
-from dovetail.broker.outlet import LinkState, Outlet, PendingAcknowledgement
 from dovetail.broker.route import Route
 from dovetail.broker.session import Session
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, PacketType, Publish

@@ -12,7 +12,7 @@ The link is the timer's key, so each link has one deadline at a time.
 import logging
 from functools import partial
 
-from dovetail.broker.outlet import LinkState, Outlet
+from dovetail.broker.client_link import LinkState, Outlet
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.timers import Timers
 from dovetail.errors import ReasonCode

@@ -29,8 +29,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.api.handles import PolledMessage
+from dovetail.broker.client_link import LinkState, RemoteEnd
 from dovetail.broker.limits import HANDLE_ANSWER_BYTES_MAX, HANDLE_PREFIX
-from dovetail.broker.outlet import LinkState, RemoteEnd
 from dovetail.broker.packet_reader import ClientLink
 from dovetail.broker.publish_encoder import remaining_seconds
 from dovetail.broker.session import Session

@@ -5,9 +5,9 @@
            +---- any other packet ----+--------------------- refused ------------------------+
 
 Pure: nothing here knows sockets. This module turns bytes into packets. intake.py handles
-publications, and outlet.py is the outgoing half. A kernel scans a whole read buffer at once, and
-finds runs of publications and of PUBACKs (codec/kernels/scan.py). Other packets are taken one by
-one.
+publications, and client_link.py is the outgoing half. A kernel scans a whole read buffer at once,
+and finds runs of publications and of PUBACKs (codec/kernels/scan.py). Other packets are taken one
+by one.
 
 One read may bring work that would keep other clients waiting: many packets, or one with many
 filters. The link then takes the rest in slices (slices.py), in order. Meanwhile it is busy, and the
@@ -17,6 +17,7 @@ shell does not read from it.
 from collections.abc import Callable
 
 from dovetail import codec
+from dovetail.broker.client_link import LinkState
 from dovetail.broker.intake import Intake
 from dovetail.broker.limits import (
     ACKNOWLEDGEMENTS_PER_EFFORT,
@@ -27,7 +28,6 @@ from dovetail.broker.limits import (
     PACKET_EFFORT,
     RECEIVERS_PER_PIECE,
 )
-from dovetail.broker.outlet import LinkState
 from dovetail.broker.route import Route
 from dovetail.broker.session import Session
 from dovetail.codec.kernels import scan as kernels

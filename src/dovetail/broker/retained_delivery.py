@@ -14,10 +14,10 @@ work is done in slices (slices.py).
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from dovetail.broker.client_link import Outlet
 from dovetail.broker.delivery import Delivery
 from dovetail.broker.limits import RETAINED_LOOKS_PER_PIECE
 from dovetail.broker.local_delivery import LocalDelivery
-from dovetail.broker.outlet import Outlet
 from dovetail.broker.publication_point import point_of
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.shared_state import RETAINED_SOURCE, SharedState

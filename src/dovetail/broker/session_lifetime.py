@@ -24,10 +24,10 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple
 
+from dovetail.broker.client_link import Outlet
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.limits import ENTRIES_PER_PIECE
 from dovetail.broker.outgoing_message import OutgoingMessage
-from dovetail.broker.outlet import Outlet
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
 from dovetail.broker.session_observer import SessionObserver

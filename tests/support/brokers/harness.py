@@ -13,9 +13,9 @@ from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.archive_queue import ArchiveQueue
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.auth.session_owner import OwnershipRules
+from dovetail.broker.client_link import RemoteEnd
 from dovetail.broker.core import Broker
 from dovetail.broker.keep_alive import TICK_SECONDS_MAX
-from dovetail.broker.outlet import RemoteEnd
 from dovetail.broker.packet_reader import ClientLink
 from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.shared_state import SharedState

@@ -39,7 +39,7 @@ from typing import Any, Final, NamedTuple
 from dovetail import codec
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.auth.session_owner import OwnershipRules
-from dovetail.broker.outlet import LinkState, Outlet, RemoteEnd
+from dovetail.broker.client_link import LinkState, Outlet, RemoteEnd
 from dovetail.broker.packet_reader import ClientLink
 from dovetail.codec.packets import (
     MQTT_3_1_1,

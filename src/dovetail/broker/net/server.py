@@ -25,6 +25,7 @@ from typing import Any, cast
 from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.archive_queue import ArchiveQueue
 from dovetail.broker.auth.access import AccessRules
+from dovetail.broker.client_link import LinkState, Outlet, RemoteEnd
 from dovetail.broker.core import Broker
 from dovetail.broker.keep_alive import TICK_SECONDS_MAX
 from dovetail.broker.net.limits import (
@@ -42,7 +43,6 @@ from dovetail.broker.net.limits import (
     STORE_RETRY_SECONDS,
     UNKNOWN_CONNECTIONS_MAX,
 )
-from dovetail.broker.outlet import LinkState, Outlet, RemoteEnd
 from dovetail.broker.packet_reader import ClientLink
 from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.shared_state import SharedState

@@ -24,9 +24,9 @@ import logging
 from collections.abc import Callable
 
 from dovetail.attributes.clauses import check_key
+from dovetail.broker.client_link import Outlet
 from dovetail.broker.limits import HOLD_SECONDS_MAX, SUBACK_WAIT_SECONDS
 from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, OutgoingMessage
-from dovetail.broker.outlet import Outlet
 from dovetail.broker.peering.control_messages import (
     HandoverFilters,
     HandoverHeader,

@@ -14,8 +14,8 @@ Rules:
 
 from collections.abc import Collection, Iterator
 
+from dovetail.broker.client_link import Outlet
 from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, OutgoingMessage
-from dovetail.broker.outlet import Outlet
 from dovetail.broker.peering.control_messages import HandoverFilters, HandoverHeader, HandoverReady
 from dovetail.broker.peering.roaming.limits import FILTERS_ITEM_BYTES
 from dovetail.broker.peering.roaming.redirect import Redirects, handover_message
