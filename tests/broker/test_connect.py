@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from dovetail import codec
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.auth.session_owner import OwnershipRules
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.keep_alive import LATE_SECONDS_MAX, TICK_SECONDS_MAX
 from dovetail.broker.limits import CONNECT_BYTES_MAX, EARLY_BYTES_MAX
-from dovetail.broker.packet_reader import ClientLink
 from dovetail.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -464,7 +464,7 @@ def test_bytes_that_come_while_we_ask_wait_for_the_answer(version: int) -> None:
     assert answer(client) == b""
     ((link, packet),) = asked
     world.broker.admit(link, packet, None)
-    link.take_early_bytes()
+    link.resume()
     kinds = [type(packet) for packet in client.take()]
     assert kinds == [Connack, Ping, Ping]
 

@@ -215,10 +215,10 @@ def taken(client: Client) -> Iterator[Packet]:
 
 def one_by_one(stage: DispatchWorld, packets: list[bytes]) -> None:
     """Each is decoded, and no bytes are passed on."""
-    assert stage.sender.link is not None
+    assert stage.sender.reader is not None
     for data in packets:
         if data:
-            stage.sender.link.receive(data, stage.world.now)
+            stage.sender.reader.receive(data, stage.world.now)
             stage.world.settle()
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.broker import packet_reader
+from dovetail.broker import client_link, packet_reader
+from dovetail.broker.client_wire import NO_WIRE
 from dovetail.broker.retained import RetainedMessages, _TopicNode
 from dovetail.broker.timers import Timers
 from dovetail.codec.packets import Publish, Subscribe, SubscriptionRequest, Unsubscribe, Will
@@ -51,7 +52,7 @@ def test_a_run_follows_from_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_exception_is_found_shrunk_and_can_be_replayed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stumble(_link: packet_reader.ClientLink, _packet: object) -> None:
+    def stumble(_reader: packet_reader.PacketReader, _packet: object) -> None:
         raise RuntimeError("stumbled")
 
     monkeypatch.setitem(packet_reader._HANDLERS, Unsubscribe, stumble)
@@ -84,7 +85,7 @@ def test_an_end_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     ]
     assert fails("open", events) is None
     monkeypatch.setattr(
-        packet_reader.ClientLink,
+        client_link.ClientLink,
         "disconnect",
         lambda self, _reason, _why=None: self.close(with_will=True),
     )
@@ -144,9 +145,9 @@ def test_a_closed_link_keeps_nothing_that_its_client_chose() -> None:
     closed = client.link
     assert closed is not None
     client.disconnect()
-    assert not closed._aliases_in
-    assert not closed._aliases_out
-    assert not closed._partial
+    client.lose()
+    assert not closed._aliases.by_topic
+    assert closed._wire is NO_WIRE  # which knows no reader
 
 
 def test_topics_too_long_to_be_remembered_leave_no_routes() -> None:

@@ -5,23 +5,26 @@ The packages `net/` and `store/` and the `*_requests.py` modules connect them to
 
 A publication passes through these:
 
-    packet_reader.py      one connection: bytes to packets and runs
+    packet_reader.py      the bytes of a client: packets and runs
     router.py             topic to route, cached
     route.py              a route: who gets a publication
     route_cache.py        routes by topic, until a table that they depend on changes
     delivery.py           how one session gets a publication
-    intake.py             publications of a client: checked, passed on, acknowledged in order
+    intake.py             publications of a client: checked and passed on
     dispatch.py           sends a publication along its route
     local_delivery.py     the last step: into the links and queues of sessions here
     other_brokers.py      what a broker asks of the others, and what a broker alone has instead
     matcher_client.py     asks matchers which brokers have matching clauses
     session_sender.py     QoS 1 and 2 towards the client
-    client_link.py        the outgoing half of a connection
+    acknowledgements.py   acknowledges the publications of a client, in order
+    client_link.py        one connection: its state, what is sent to it, its end
     publish_encoder.py    encodes a PUBLISH once for each kind of receiver
 
 Clients and sessions:
 
     core.py               the broker: assembles all parts
+    client_wire.py        what a connection needs of the network
+    piece.py              the piece of a client's bytes that is taken at once
     admission.py          CONNECT to CONNACK: admits or refuses a client
     keep_alive.py         closes connections that are silent for too long
     session.py            the state that the broker keeps for a client

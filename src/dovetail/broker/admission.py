@@ -18,11 +18,10 @@ from random import Random
 from dovetail import codec
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.auth.session_owner import OTHER_OWNER
-from dovetail.broker.client_link import LinkState
+from dovetail.broker.client_link import ClientLink, LinkState
 from dovetail.broker.keep_alive import KeepAlive
 from dovetail.broker.limits import HANDLE_PREFIX
 from dovetail.broker.other_brokers import OtherBrokers
-from dovetail.broker.packet_reader import ClientLink
 from dovetail.broker.peering.roaming.redirect import NEVER_BEGUN
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session
@@ -174,7 +173,7 @@ class Admission:
         """
         yield from self.review(session)
         self.admit(link, packet, user, stamp)
-        link.take_early_bytes()
+        link.resume()
 
     def review(self, session: Session) -> Generator[None, None, int]:
         """Remove subscriptions, queued messages and a will that the rules now forbid.
@@ -217,7 +216,7 @@ class Admission:
                 link.refuse(stamp.reason, stamp.message)
             else:
                 self.admit(link, packet, user, stamp)
-                link.take_early_bytes()
+                link.resume()
 
         self._others.claim(
             packet.client_id, user, packet.clean_start, act, may_begin=not packet.is_handle
@@ -231,7 +230,7 @@ class Admission:
                 return
             if gone:
                 self.admit(link, packet, user, stamp)
-                link.take_early_bytes()
+                link.resume()
             else:
                 link.refuse(
                     ReasonCode.SERVER_UNAVAILABLE, "the client's last session is still on disk"

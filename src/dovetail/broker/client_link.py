@@ -1,21 +1,36 @@
-"""The outgoing half of a connection. Pure.
+"""One connection, as the rest of the broker sees it: its state, the way out, and its end.
 
-The link appends bytes to `outgoing` and wakes the shell. The shell writes them and reports through
-`written` how many are unsent. A closed link may still have its last bytes there.
+    AWAITING_CONNECT --CONNECT--> ADMITTING --admitted--> CONNECTED --DISCONNECT, error--> CLOSED
+           |                          |                                                      ^
+           +---- any other packet ----+--------------------- refused ------------------------+
+
+Pure: nothing here knows sockets. The link appends bytes to `outgoing` and wakes its wire
+(client_wire.py). The shell writes them and reports through `written` how many are unsent. A closed
+link may still have its last bytes there.
+
+Sessions and dispatch send through the link (`SubscriberLink` in outgoing_message.py). What the
+client sends comes through packet_reader.py. The link does not know the parts that handle it.
 """
 
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail import codec
 from dovetail.broker.auth.access import ClientAccess, ClientFilters
+from dovetail.broker.client_wire import NO_WIRE, RemoteEnd, Wire
 from dovetail.broker.publish_encoder import remaining_seconds
 from dovetail.broker.session import Session
-from dovetail.codec.packets import MQTT_5, Ack, Connack, Disconnect, SubscriptionAck
-from dovetail.errors import ReasonCode
+from dovetail.codec.packets import (
+    MQTT_5,
+    Ack,
+    Connack,
+    Connect,
+    Disconnect,
+    PacketType,
+    SubscriptionAck,
+)
+from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
-from dovetail.slices import Work
 
 if TYPE_CHECKING:
     from dovetail.broker.core import Broker
@@ -47,56 +62,27 @@ class LinkState(Enum):
     CLOSED = auto()
 
 
-class RemoteEnd(NamedTuple):
-    """The other end of a connection, as the network sees it."""
+class _OutgoingAliases(NamedTuple):
+    """The topics that the client knows by an alias, at most `max`."""
 
-    address: str = "?"
-    is_loopback: bool = True
-    certificate_name: str | None = None
-    listener: str = ""
-    host: str = "?"
+    max: int
+    by_topic: dict[bytes, int]
 
 
-class PendingAcknowledgement:
-    """A pending PUBACK, PUBREC or PUBCOMP. `waiting` counts what it still waits for.
-
-    It may also be the PUBACKs of a run, which only wait for earlier ones.
-    """
-
-    __slots__ = ("data", "ends", "packets", "waiting")
-
-    def __init__(self, waiting: int) -> None:
-        self.waiting = waiting
-        self.data: bytes | None = None
-        """The encoded packet; None if none is to be sent any more."""
-        self.packets = 1
-        """The number of packets in `data`."""
-        self.ends = 0
-        """The number of publications that stop counting against the client's window."""
+_NO_ALIASES = _OutgoingAliases(0, {})
 
 
-class Outlet:
-    """A client's connection. Its public fields are its contract with sessions and the shell."""
+class ClientLink:
+    """A client's connection, from CONNECT to its end."""
 
     __slots__ = (
-        "_acks",
-        "_alias_out_max",
-        "_aliases_in",
-        "_aliases_out",
-        "_dispatch",
-        "_partial",
-        "_partial_needs",
-        "_receiving",
-        "_router",
+        "_aliases",
+        "_broker",
         "_shared",
-        "_spent",
-        "_waiting_data",
         "_wants_reasons",
-        "_work",
+        "_wire",
         "access",
-        "broker",
         "congested",
-        "flush",
         "is_busy",
         "keep_alive_seconds",
         "outgoing",
@@ -110,11 +96,10 @@ class Outlet:
         "version",
     )
 
-    def __init__(self, broker: "Broker", remote: RemoteEnd, now: float) -> None:
-        self.broker = broker
+    def __init__(self, broker: "Broker", wire: Wire, remote: RemoteEnd, now: float) -> None:
+        self._broker = broker
         self._shared = broker.shared
-        self._router = broker.router
-        self._dispatch = broker.dispatch
+        self._wire = wire
         self.remote = remote
         self.state = LinkState.AWAITING_CONNECT
         self.version = MQTT_5
@@ -122,29 +107,16 @@ class Outlet:
         self.access = _NOTHING
         self.seen_at = now
         self.keep_alive_seconds = 0
+        self.is_busy = False
+        """Is its last read still being taken, in slices?"""
 
         self.outgoing: list[bytes] = []
         self.unsent = 0
         self.congested = False
-        self.flush: Callable[[], None] | None = None
-        """Set by the shell: writes `outgoing`, and closes the socket of a closed link."""
-
         self.packet_bytes_max: int | None = None  # the client's limit
         self.plain = True  # packets may be passed on to it as they came
-        self._alias_out_max = 0
-        self._aliases_out: dict[bytes, int] = {}
-        self._aliases_in: dict[int, bytes] = {}
+        self._aliases = _NO_ALIASES
         self._wants_reasons = True
-
-        self.is_busy = False
-        """Is its last read still being taken, in slices?"""
-        self._work: Work | None = None  # has to end before the next packet is taken
-        self._waiting_data = b""  # bytes that came while the link was busy
-        self._spent = 0  # effort spent on the current piece
-        self._partial = bytearray()
-        self._partial_needs = 0
-        self._receiving = 0  # QoS 1 and 2 publications of the client that are in flight
-        self._acks: list[PendingAcknowledgement] = []  # an empty deque would be ten times as large
 
     @property
     def is_connected(self) -> bool:
@@ -159,11 +131,45 @@ class Outlet:
     def is_closed(self) -> bool:
         return self.state is LinkState.CLOSED
 
+    # In -----------------------------------------------------------------------------------------
+
+    def connect(self, packet: Connect) -> None:
+        """Have the broker admit or refuse the client."""
+        self.version = packet.version
+        self.packet_bytes_max = packet.packet_bytes_max
+        self._wants_reasons = packet.wants_problem_information
+        self.state = LinkState.ADMITTING
+        self._broker.authenticate(self, packet)
+
+    def admitted(self, session: Session, packet: Connect, answer: Connack) -> None:
+        """Connect the authenticated client to its session, and send CONNACK."""
+        self.state = LinkState.CONNECTED
+        self.session = session
+        limits = self._shared.limits
+        alias_max = min(packet.alias_max, limits.alias_out_max)
+        if alias_max:
+            self._aliases = _OutgoingAliases(alias_max, {})
+        # A 3.1.1 packet can grow by two bytes when it is transcoded to version 5.
+        self.plain = not alias_max and (
+            packet.packet_bytes_max is None
+            or packet.packet_bytes_max >= limits.packet_bytes_max + 2
+        )
+        self.send(codec.encode(self.version, answer))
+
+    def resume(self) -> None:
+        """Have the shell read on, after the client was admitted."""
+        self._wire.resume()
+
+    def finish_read(self) -> None:
+        """Note that the last read was taken to its end, and have the shell read on."""
+        self.is_busy = False
+        self._wire.wake()
+
     # Out ----------------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
         if not self.outgoing:
-            self.broker.mark_dirty(self)
+            self._wire.wake()
         self.outgoing.append(data)
         self.unsent += len(data)
 
@@ -187,18 +193,19 @@ class Outlet:
         duplicate: bool,
     ) -> bool:
         """Send a PUBLISH. Return False if it is larger than the client accepts."""
-        shared = self.broker.shared
+        shared = self._shared
         version = self.version
-        aliases = len(self._aliases_out)
-        if self._alias_out_max and version == MQTT_5:
+        aliases = self._aliases
+        known = len(aliases.by_topic)
+        if aliases.max and version == MQTT_5:
             data = self._encode_aliased(message, qos, retain, packet_id, identifiers, duplicate)
         else:
             data = shared.publish_encoder.encode(
                 version, message, qos, retain, packet_id, shared.now, identifiers, duplicate
             )
         if self.packet_bytes_max is not None and len(data) > self.packet_bytes_max:
-            if len(self._aliases_out) > aliases:
-                del self._aliases_out[message.topic]  # the client never gets this alias
+            if len(aliases.by_topic) > known:
+                del aliases.by_topic[message.topic]  # the client never gets this alias
             return False  # [MQTT-3.1.2-24]
         counters = shared.counters
         counters.publishes_sent += 1
@@ -219,12 +226,12 @@ class Outlet:
     ) -> bytes:
         """Encode a PUBLISH with a topic alias, while aliases are left (section 3.3.2.3.4)."""
         topic = message.topic
-        alias = self._aliases_out.get(topic, 0)
+        aliases = self._aliases.by_topic
+        alias = aliases.get(topic, 0)
         if alias:
             topic = b""
-        elif len(self._aliases_out) < self._alias_out_max:
-            alias = len(self._aliases_out) + 1
-            self._aliases_out[topic] = alias
+        elif len(aliases) < self._aliases.max:
+            alias = aliases[topic] = len(aliases) + 1
         left = remaining_seconds(message, self._shared.now)
         return codec.encode_publish(
             MQTT_5, topic, message.payload, qos, retain, duplicate, packet_id,
@@ -237,22 +244,35 @@ class Outlet:
 
     def flush_backlog(self) -> bool:
         """Have the shell write now. Return True if the backlog is within its bound then."""
-        if self.flush is not None and self.outgoing:
-            self.flush()
-        return self.unsent <= self.broker.shared.limits.backlog_bytes_max
+        if self.outgoing:
+            self._wire.flush()
+        return self.unsent <= self._shared.limits.backlog_bytes_max
 
     def written(self, unsent: int) -> None:
         """Note that the shell has written, and how many bytes are still unsent."""
         self.unsent = unsent
-        if self.congested and unsent <= self.broker.shared.limits.backlog_bytes_max // 4:
+        if self.congested and unsent <= self._shared.limits.backlog_bytes_max // 4:
             self.congested = False
             if self.session is not None:
-                self.session.pump(self.broker.shared.now)
+                self.session.pump(self._shared.now)
         if self._shared.gauges.retained_messages:
-            self.broker.retained_deliveries.resume(self)
+            self._broker.retained_deliveries.resume(self)
 
     def retained_delivery_paused(self) -> None:
         """Called when a delivery of retained messages pauses or ends (retained_delivery.py)."""
+
+    def answer_reasons(
+        self, kind: PacketType, packet_id: int, reasons: list[int], why: str | None = None
+    ) -> None:
+        """Send SUBACK or UNSUBACK."""
+        answer = SubscriptionAck(kind, packet_id, reasons)
+        data = codec.encode(self.version, answer)
+        if why is not None:
+            data = self.with_reason(answer, why, data)
+        if self.is_small_enough(data):
+            self.send(data)
+        else:
+            self.disconnect(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
 
     def with_reason(self, answer: Ack | SubscriptionAck, why: str, otherwise: bytes) -> bytes:
         """Return the answer with a reason string, if the client wants one [MQTT-3.1.2-29].
@@ -267,10 +287,25 @@ class Outlet:
 
     # The end ------------------------------------------------------------------------------------
 
+    def end(self, packet: Disconnect) -> None:
+        """Close after the client's DISCONNECT."""
+        session = self.session
+        assert session is not None
+        expiry = packet.session_expiry_seconds
+        if expiry is not None:
+            if expiry and not session.expiry_seconds:  # section 3.14.2.2.2
+                raise ClientError(
+                    ReasonCode.PROTOCOL_ERROR,
+                    "a session without an expiry interval cannot get one in DISCONNECT",
+                )
+            session.expiry_seconds = min(expiry, self._shared.limits.session_expiry_max_seconds)
+        # [MQTT-3.14.4-3]: a normal end takes the will with it.
+        self.close(with_will=packet.reason != ReasonCode.SUCCESS)
+
     def refuse(self, reason: ReasonCode, why: str | None) -> None:
         """Send CONNACK with a reason code, and close the connection [MQTT-3.2.2-7]."""
-        self.broker.shared.counters.connections_refused += 1
-        self.broker.log_refusal(self, reason, why)
+        self._shared.counters.connections_refused += 1
+        self._broker.log_refusal(self, reason, why)
         if self.version == MQTT_5 or reason in _REFUSALS_3_1_1:  # [MQTT3-3.2.2-6]
             answer = Connack(session_present=False, reason=reason)
             if self._wants_reasons and why:
@@ -287,8 +322,8 @@ class Outlet:
         """Log and count an error of the client, and disconnect it."""
         if self.state is LinkState.CLOSED:
             return
-        self.broker.shared.counters.protocol_errors += 1
-        self.broker.log_failure(self, reason, why)
+        self._shared.counters.protocol_errors += 1
+        self._broker.log_failure(self, reason, why)
         self.disconnect(reason, why)
 
     def disconnect(self, reason: ReasonCode, why: str | None = None) -> None:
@@ -310,17 +345,15 @@ class Outlet:
         was_connected = self.state is LinkState.CONNECTED
         self.state = LinkState.CLOSED
         self.access = _NOTHING
-        # A timer may hold the link for hours; its buffers need not stay so long.
-        self._partial.clear()
-        self._aliases_in.clear()
-        self._aliases_out.clear()
+        self._aliases = _NO_ALIASES  # a timer may hold the link for hours
         if not self.outgoing:
-            self.broker.mark_dirty(self)
-        self.broker.link_closed(self, was_connected=was_connected, with_will=with_will)
+            self._wire.wake()
+        self._broker.link_closed(self, was_connected=was_connected, with_will=with_will)
 
     def lost(self, now: float) -> None:
         """Close after the network has lost the connection."""
-        self.broker.shared.now = now
+        self._shared.now = now
         if self.state is LinkState.CONNECTED:
-            self.broker.shared.counters.connections_lost += 1
+            self._shared.counters.connections_lost += 1
         self.close()
+        self._wire = NO_WIRE

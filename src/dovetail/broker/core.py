@@ -5,9 +5,10 @@ session_lifetime.py begins and ends sessions, subscribe.py changes subscriptions
 broker/store/recovery.py restores the state of an earlier process.
 
 Two shells drive it: broker/net/server.py with sockets and a disk, and tests with neither. The shell
-passes `schedule`, which the broker calls when `dirty` has links to write, and `authenticate`, which
-finds the user of a CONNECT and then calls `admit` or `ClientLink.refuse`. It calls `tick` every
-TICK_SECONDS_MAX (keep_alive.py).
+passes `schedule`, which the broker calls when there is work at the end of the turn, and
+`authenticate`, which finds the user of a CONNECT and then calls `admit` or `ClientLink.refuse`. It
+calls `tick` every TICK_SECONDS_MAX (keep_alive.py). It gives each connection a `Wire`
+(client_wire.py), and the bytes that it reads to a PacketReader.
 """
 
 import logging
@@ -19,7 +20,8 @@ from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.admission import Admission
 from dovetail.broker.archive_queue import ArchiveQueue, NoArchive
 from dovetail.broker.auth.access import AccessRules
-from dovetail.broker.client_link import Outlet, RemoteEnd
+from dovetail.broker.client_link import ClientLink
+from dovetail.broker.client_wire import RemoteEnd, Wire
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.engine_backlog import EngineBacklog, NoEngine
 from dovetail.broker.keep_alive import KeepAlive
@@ -38,7 +40,7 @@ from dovetail.broker.other_brokers import (
     PeerLookup,
     RetainedOrder,
 )
-from dovetail.broker.packet_reader import ClientLink
+from dovetail.broker.packet_reader import PacketReader
 from dovetail.broker.peering.forwarder import Forwarder
 from dovetail.broker.peering.limits import WILLS_RESTORED_SECONDS
 from dovetail.broker.peering.mesh import Mesh
@@ -87,9 +89,7 @@ class Broker:
         """Long work, done in pieces so that other clients do not wait for it."""
         self.timers = Timers()
         self.scan = Scanner()
-        self.links: set[Outlet] = set()
-        self.dirty: list[Outlet] = []
-        """Links with bytes to write, or to close."""
+        self.links: set[ClientLink] = set()
         self.connect_bytes_max = min(CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
         self._random = random
         self._authenticate = authenticate
@@ -177,12 +177,12 @@ class Broker:
 
     # Called by the shell ------------------------------------------------------------------------
 
-    def accept(self, remote: RemoteEnd, now: float) -> ClientLink:
-        """Return the link of a new connection, which has to send CONNECT in time."""
+    def accept(self, wire: Wire, remote: RemoteEnd, now: float) -> PacketReader:
+        """Return the reader of a new connection, whose client has to send CONNECT in time."""
         self.shared.now = now
-        link = ClientLink(self, remote, now)
+        link = ClientLink(self, wire, remote, now)
         self.add_link(link)
-        return link
+        return PacketReader(self, link)
 
     def add_link(self, link: ClientLink) -> None:
         """Add a link, which has to be admitted in time."""
@@ -284,12 +284,6 @@ class Broker:
 
     # Called by links ----------------------------------------------------------------------------
 
-    def mark_dirty(self, link: Outlet) -> None:
-        """Have the shell write to this link, or close it, at the end of the turn."""
-        if not self.dirty:
-            self._schedule()
-        self.dirty.append(link)
-
     def authenticate(self, link: ClientLink, packet: Connect) -> None:
         """Refuse a CONNECT that is invalid for every user, else have the shell authenticate."""
         refusal = self._admission.refusal(packet)
@@ -304,7 +298,7 @@ class Broker:
     def unsubscribe(self, link: ClientLink, packet: Unsubscribe) -> Work:
         return self._subscribe_handler.unsubscribe(link, packet)
 
-    def link_closed(self, link: Outlet, *, was_connected: bool, with_will: bool) -> None:
+    def link_closed(self, link: ClientLink, *, was_connected: bool, with_will: bool) -> None:
         """Forget a closed link. The link calls this once."""
         self.links.discard(link)
         self.retained_deliveries.end(link)
@@ -353,7 +347,7 @@ class Broker:
 
     # Log ------------------------------------------------------------------------------------------
 
-    def log_refusal(self, link: Outlet, reason: ReasonCode, why: str | None) -> None:
+    def log_refusal(self, link: ClientLink, reason: ReasonCode, why: str | None) -> None:
         log.warning(
             "refused a client from %s: %s%s",
             link.remote.address,
@@ -362,7 +356,7 @@ class Broker:
             extra=about(reason.name),
         )
 
-    def log_failure(self, link: Outlet, reason: ReasonCode, why: str) -> None:
+    def log_failure(self, link: ClientLink, reason: ReasonCode, why: str) -> None:
         # repr: a client chooses its identifier, and could forge log lines with line breaks.
         name = repr(link.session.client_id) if link.session is not None else "a client"
         log.warning(

@@ -21,7 +21,7 @@ from dovetail.api.handles import (
     PollResult,
 )
 from dovetail.attributes.clauses import check_requested_filter, split_key
-from dovetail.broker.client_link import RemoteEnd
+from dovetail.broker.client_wire import RemoteEnd
 from dovetail.broker.limits import HOLD_SECONDS_MAX
 from dovetail.broker.mailbox import RANDOM_BYTES, Handle, Mailbox, new_handle, parse_handle
 from dovetail.broker.net.server import NOT_STORED, BrokerServer

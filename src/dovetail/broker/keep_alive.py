@@ -12,7 +12,7 @@ The link is the timer's key, so each link has one deadline at a time.
 import logging
 from functools import partial
 
-from dovetail.broker.client_link import LinkState, Outlet
+from dovetail.broker.client_link import ClientLink, LinkState
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.timers import Timers
 from dovetail.errors import ReasonCode
@@ -43,35 +43,35 @@ class KeepAlive:
         self._is_late = now - self._ticked_at > TICK_SECONDS_MAX
         self._ticked_at = now
 
-    def await_admission(self, link: Outlet) -> None:
+    def await_admission(self, link: ClientLink) -> None:
         """Give a new connection its time to be admitted."""
         when = self._shared.now + self._shared.limits.connect_timeout_seconds
         self._timers.set(link, when, partial(self._too_slow, link))
 
-    def begin(self, link: Outlet) -> None:
+    def begin(self, link: ClientLink) -> None:
         """Watch an admitted client by its own keep alive."""
         self.end(link)
         if link.keep_alive_seconds:
             self._watch(link)
 
-    def end(self, link: Outlet) -> None:
+    def end(self, link: ClientLink) -> None:
         self._timers.cancel(link)
 
-    def _too_slow(self, link: Outlet) -> None:
+    def _too_slow(self, link: ClientLink) -> None:
         if link.state is LinkState.ADMITTING:  # the broker is too slow, not the client
             link.refuse(ReasonCode.SERVER_UNAVAILABLE, "the broker could not answer in time")
             return
         log.debug("%s did not connect in time", link.remote.address)
         link.close()
 
-    def _watch(self, link: Outlet) -> None:
+    def _watch(self, link: ClientLink) -> None:
         self._timers.set(link, self._silent_at(link), partial(self._check_alive, link))
 
-    def _silent_at(self, link: Outlet) -> float:
+    def _silent_at(self, link: ClientLink) -> float:
         # [MQTT-3.1.2-22]: one and a half times the interval, plus the lag of `seen_at`.
         return link.seen_at + 1.5 * link.keep_alive_seconds + TICK_SECONDS_MAX
 
-    def _check_alive(self, link: Outlet, *, was_late: bool = False) -> None:
+    def _check_alive(self, link: ClientLink, *, was_late: bool = False) -> None:
         now = self._shared.now
         if link.is_busy:
             link.seen_at = now  # the client is not silent: we do not read

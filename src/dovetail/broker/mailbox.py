@@ -29,9 +29,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.api.handles import PolledMessage
-from dovetail.broker.client_link import LinkState, RemoteEnd
+from dovetail.broker.client_link import ClientLink, LinkState
+from dovetail.broker.client_wire import NO_WIRE, RemoteEnd
 from dovetail.broker.limits import HANDLE_ANSWER_BYTES_MAX, HANDLE_PREFIX
-from dovetail.broker.packet_reader import ClientLink
 from dovetail.broker.publish_encoder import remaining_seconds
 from dovetail.broker.session import Session
 from dovetail.codec.packets import MQTT_5, Connack, Connect, Disconnect, PacketType
@@ -108,7 +108,7 @@ class Mailbox(ClientLink):
         is_shut: bool = False,
     ) -> None:
         """`first_id` is the first packet identifier, if this process has not polled it before."""
-        super().__init__(broker, remote, now)
+        super().__init__(broker, NO_WIRE, remote, now)
         self.state = LinkState.ADMITTING
         self.plain = False  # it takes messages, not bytes
         self.congested = is_shut
@@ -129,7 +129,7 @@ class Mailbox(ClientLink):
         The broker asks the others each time, even if the session is here: one of them may have
         messages for it that came after the session moved, while the brokers were not connected.
         """
-        broker = self.broker
+        broker = self._broker
         broker.add_link(self)
         packet = Connect(
             MQTT_5,
@@ -191,7 +191,7 @@ class Mailbox(ClientLink):
 
     def end_session(self) -> None:
         """Delete the handle and its queue."""
-        self._take_disconnect(Disconnect(session_expiry_seconds=0))
+        self.end(Disconnect(session_expiry_seconds=0))
 
     def refuse(self, reason: ReasonCode, why: str | None) -> None:
         self._end(reason, why)

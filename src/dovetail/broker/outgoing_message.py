@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Protocol
 
 from dovetail.broker.store.journal import DeliveryRow
+from dovetail.errors import ReasonCode
 from dovetail.messages import Message
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class SubscriberLink(Protocol):
         identifiers: tuple[int, ...],
         duplicate: bool,
     ) -> bool: ...
+
+    def disconnect(self, reason: ReasonCode) -> None: ...
 
 
 class SessionRedirect(Protocol):

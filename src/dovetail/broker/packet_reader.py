@@ -1,35 +1,32 @@
-"""One connection as a state machine: bytes from the client go in, bytes for it come out.
+"""Takes the bytes of a client apart: into packets, and into runs of similar publications. Pure.
 
-    AWAITING_CONNECT --CONNECT--> ADMITTING --admitted--> CONNECTED --DISCONNECT, error--> CLOSED
-           |                          |                                                      ^
-           +---- any other packet ----+--------------------- refused ------------------------+
-
-Pure: nothing here knows sockets. This module turns bytes into packets. intake.py handles
-publications, and client_link.py is the outgoing half. A kernel scans a whole read buffer at once,
-and finds runs of publications and of PUBACKs (codec/kernels/scan.py). Other packets are taken one
-by one.
+A kernel scans a whole read buffer at once, and finds runs of publications and of PUBACKs
+(codec/kernels/scan.py). Other packets are taken one by one. Publications go to intake.py, except
+that runs at QoS 0 go straight to dispatch.py. CONNECT and DISCONNECT change the state of the link
+(client_link.py), SUBSCRIBE goes to the broker, and acknowledgements go to the session.
 
 One read may bring work that would keep other clients waiting: many packets, or one with many
-filters. The link then takes the rest in slices (slices.py), in order. Meanwhile it is busy, and the
-shell does not read from it.
+filters. The reader then takes the rest in slices (slices.py), in order. Meanwhile the link is busy,
+and the shell does not read from it.
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from dovetail import codec
-from dovetail.broker.client_link import LinkState
+from dovetail.broker.acknowledgements import Acknowledgements
+from dovetail.broker.client_link import ClientLink, LinkState
 from dovetail.broker.intake import Intake
 from dovetail.broker.limits import (
     ACKNOWLEDGEMENTS_PER_EFFORT,
     CHECKED_RUNS_PER_PIECE,
     EARLY_BYTES_MAX,
-    EFFORT_PER_PIECE,
     LONG_PACKET_BYTES,
     PACKET_EFFORT,
     RECEIVERS_PER_PIECE,
 )
+from dovetail.broker.piece import Piece
 from dovetail.broker.route import Route
-from dovetail.broker.session import Session
 from dovetail.codec.kernels import scan as kernels
 from dovetail.codec.limits import RUN_PACKETS_MAX
 from dovetail.codec.packets import (
@@ -37,19 +34,20 @@ from dovetail.codec.packets import (
     MQTT_5,
     Ack,
     Auth,
-    Connack,
     Connect,
     Disconnect,
     Packet,
     PacketType,
     Ping,
     Subscribe,
-    SubscriptionAck,
     Unsubscribe,
 )
 from dovetail.codec.run import Run, borders_of, packet_ids_of
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.slices import Work, run_slice
+
+if TYPE_CHECKING:
+    from dovetail.broker.core import Broker
 
 SCAN_BYTES_MIN = 1_024
 """Python walks smaller reads, unless they begin with a plain publication. A kernel call costs as
@@ -72,32 +70,58 @@ _PINGRESP = b"\xd0\x00"
 _DOLLAR = 0x24
 
 
-class ClientLink(Intake):
-    """A client's connection, from CONNECT to its end."""
+class PacketReader:
+    """The incoming half of a connection. The shell hands it what it reads."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_acks",
+        "_broker",
+        "_dispatch",
+        "_intake",
+        "_partial",
+        "_partial_needs",
+        "_piece",
+        "_router",
+        "_shared",
+        "_waiting_data",
+        "link",
+    )
 
-    # In -----------------------------------------------------------------------------------------
+    def __init__(self, broker: "Broker", link: ClientLink) -> None:
+        self._broker = broker
+        self._shared = broker.shared
+        self._router = broker.router
+        self._dispatch = broker.dispatch
+        self.link = link
+        self._piece = Piece()
+        self._acks = Acknowledgements(broker.shared, link)
+        self._intake = Intake(broker, link, self._acks, self._piece)
+        self._partial: bytes | bytearray = b""  # an empty bytearray for each would take memory
+        self._partial_needs = 0
+        self._waiting_data = b""  # bytes that came while the link was busy
 
     def receive(self, data: bytes, now: float) -> None:
         """Take the bytes of one read from the client."""
-        self.broker.shared.now = self.seen_at = now
-        if self.is_busy:
+        link = self.link
+        self._shared.now = link.seen_at = now
+        if link.is_busy:
             self._waiting_data += data
             return
         if self._partial:
+            if link.is_closed:
+                return
             self._partial += data
             if len(self._partial) < self._partial_needs:
                 return
             data = bytes(self._partial)
-            self._partial.clear()
+            self._partial = b""
         try:
-            if self.state is LinkState.CONNECTED:
+            if link.state is LinkState.CONNECTED:
                 self._take(data)
             else:
                 self._take_connect(data)
         except ClientError as error:
-            self.fail(error.reason, error.message)
+            link.fail(error.reason, error.message)
 
     def receive_plain(self, data: bytes) -> bool:
         """Take the most common read: plain publications of one size on one cached topic.
@@ -105,6 +129,7 @@ class ClientLink(Intake):
         Mostly it is a single packet. Return False, with nothing done, for any other read. The
         clock is not read: the time of the last event is good enough for keep alive.
         """
+        link = self.link
         size = len(data)
         if (
             data[0] != _PUBLISH_PLAIN
@@ -112,39 +137,38 @@ class ClientLink(Intake):
             or (length := data[1]) >= _LONG_LENGTH
             or data[4] == _DOLLAR
             or self._partial
-            or self.is_busy
-            or not self.access.everything
+            or link.is_busy
+            or not link.access.everything
         ):
             return False
         end = length + 2
         topic_end = 4 + (data[2] << 8) + data[3]
+        version = link.version
         route = self._router.cache.young.get(data[4:topic_end])
         if route is None or not (
             topic_end <= end
-            if self.version == MQTT_3_1_1
+            if version == MQTT_3_1_1
             else topic_end < end <= size and not data[topic_end]
         ):
             return False
         count = 1
         if end != size:
-            count = _count_alike(
-                data, end, topic_end if self.version == MQTT_3_1_1 else topic_end + 1
-            )
+            count = _count_alike(data, end, topic_end if version == MQTT_3_1_1 else topic_end + 1)
             if not count:
                 return False
         if count * route.singles > RECEIVERS_PER_PIECE:
             return False
-        self.seen_at = self._shared.now
-        run = Run(data, self.version, kernels.QOS_0, count, 0)
-        self._dispatch.forward(route, run, self.session)
+        link.seen_at = self._shared.now
+        run = Run(data, version, kernels.QOS_0, count, 0)
+        self._dispatch.forward(route, run, link.session)
         return True
 
     def _take(self, data: bytes) -> None:
         """Take a piece of the data now, and the rest in slices."""
         rest = self._take_piece(data)
-        if rest or self._work is not None:
-            self.is_busy = True
-            self.broker.slices.begin(self._take_rest(rest))
+        if rest or self._piece.work is not None:
+            self.link.is_busy = True
+            self._broker.slices.begin(self._take_rest(rest))
 
     def _take_rest(self, data: bytes) -> Work:
         """Take the rest of a read, and the reads behind it.
@@ -152,36 +176,36 @@ class ClientLink(Intake):
         When the link closes, the untaken data is discarded. A publication has then reached either
         all of its receivers or none.
         """
+        link = self.link
         try:
             yield
-            while self.state is LinkState.CONNECTED:
-                self.seen_at = self._shared.now  # the client is not silent: we do not read
-                if self._work is not None:
+            while link.state is LinkState.CONNECTED:
+                link.seen_at = self._shared.now  # the client is not silent: we do not read
+                if self._piece.work is not None:
                     yield from self._finish_work()
                 elif data:
                     data = self._take_piece(data)
                     yield
                 elif self._waiting_data:
                     data = bytes(self._partial) + self._waiting_data
-                    self._partial.clear()
-                    self._waiting_data = b""
+                    self._partial = self._waiting_data = b""
                 else:
                     break
         except ClientError as error:
-            self.fail(error.reason, error.message)
+            link.fail(error.reason, error.message)
         finally:
-            self.is_busy = False
-            self._work = None
+            self._piece.work = None
             self._waiting_data = b""
-            self.broker.mark_dirty(self)  # the shell may read on
+            link.finish_read()
 
     def _finish_work(self) -> Work:
         """Do the work that has to end before the next packet is taken."""
-        work, self._work = self._work, None
+        link = self.link
+        work, self._piece.work = self._piece.work, None
         assert work is not None
-        while self.state is LinkState.CONNECTED and not run_slice(work):
+        while link.state is LinkState.CONNECTED and not run_slice(work):
             yield
-            self.seen_at = self._shared.now
+            link.seen_at = self._shared.now
 
     def _take_piece(self, data: bytes) -> bytes:
         """Take as much as fits into one piece, and return the rest."""
@@ -191,14 +215,15 @@ class ClientLink(Intake):
 
     def _take_few(self, data: bytes) -> bytes:
         """Take packets one by one, without the kernel. Return the rest."""
+        link, piece = self.link, self._piece
         size = len(data)
         at = 0
-        self._spent = 0
+        piece.spent = 0
         while at < size:
-            if self.state is not LinkState.CONNECTED:
+            if link.state is not LinkState.CONNECTED:
                 self._take_connect(data[at:])
                 return b""
-            if self._work is not None or self._spent >= EFFORT_PER_PIECE:
+            if piece.is_full:
                 return data[at:]
             if at + 2 <= size and data[at + 1] < _LONG_LENGTH:
                 body = at + 2
@@ -220,11 +245,11 @@ class ClientLink(Intake):
         return b""
 
     def _keep(self, data: bytes, at: int, needs: int) -> None:
-        self._partial += data[at:]
+        self._partial = bytearray(self._partial + data[at:])
         self._partial_needs = needs
 
     def _refuse_size(self, size: int) -> None:
-        limit = self.broker.shared.limits.packet_bytes_max
+        limit = self._shared.limits.packet_bytes_max
         raise ClientError(
             ReasonCode.PACKET_TOO_LARGE,
             f"a packet of {size:,} bytes; at most {limit:,} are allowed (mqtt.packet_bytes_max)",
@@ -235,11 +260,9 @@ class ClientLink(Intake):
 
         Return the rest, if there are more runs than one scan finds or if a packet takes long.
         """
-        broker = self.broker
-        runs, at, status, needs = broker.scan(
-            data, self.version, broker.shared.limits.packet_bytes_max
-        )
-        if self.access.everything:
+        link, scan = self.link, self._broker.scan
+        runs, at, status, needs = scan(data, link.version, self._shared.limits.packet_bytes_max)
+        if link.access.everything:
             routes = self._router.cache.young
             unknown = [
                 topic
@@ -251,9 +274,9 @@ class ClientLink(Intake):
             taken = self._take_runs(data, runs)
         else:
             taken = self._take_checked_runs(data, runs)
-        if self.state is not LinkState.CONNECTED:
+        if link.state is not LinkState.CONNECTED:
             return b""
-        if taken < at or self._work is not None:
+        if taken < at or self._piece.work is not None:
             return data[taken:]
         if status == kernels.TOO_LONG:
             self._refuse_size(needs)
@@ -262,7 +285,7 @@ class ClientLink(Intake):
                 ReasonCode.MALFORMED_PACKET, "a packet length of more than four bytes"
             )
         elif at < len(data):
-            if len(runs) == broker.scan.runs_max and not needs:
+            if len(runs) == scan.runs_max and not needs:
                 return data[at:]
             self._keep(data, at, needs)
         return b""
@@ -274,9 +297,10 @@ class ClientLink(Intake):
         """
         router = self._router
         cache = router.cache
+        version = self.link.version
         route = None
         first = last = packets = joined_kind = has_properties = 0
-        self._spent = 0
+        self._piece.spent = 0
         for start, body, end, count, topic_end, kind, properties in runs:
             found = cache.young.get(data[body + 2 : topic_end]) if topic_end else None
             if (
@@ -290,7 +314,7 @@ class ClientLink(Intake):
                 has_properties |= properties
                 continue
             if route is not None:
-                run = Run(data[first:last], self.version, joined_kind, packets, has_properties)
+                run = Run(data[first:last], version, joined_kind, packets, has_properties)
                 taken = first + self._take_run(route, run)
                 route = None
                 if taken < last or self._has_to_stop:
@@ -302,7 +326,7 @@ class ClientLink(Intake):
                 continue
             route = found or router.look_up(data[body + 2 : topic_end])
             if route is None:
-                run = Run(data[start:end], self.version, kind, count, properties)
+                run = Run(data[start:end], version, kind, count, properties)
                 taken = start + self._search_for(data[body + 2 : topic_end], run)
                 if taken < end or self._has_to_stop:
                     return taken
@@ -310,30 +334,26 @@ class ClientLink(Intake):
             first, last, packets = start, end, count
             joined_kind, has_properties = kind, properties
         if route is not None:
-            run = Run(data[first:last], self.version, joined_kind, packets, has_properties)
+            run = Run(data[first:last], version, joined_kind, packets, has_properties)
             return first + self._take_run(route, run)
         return runs[-1][2] if runs else 0
 
     @property
     def _has_to_stop(self) -> bool:
         """Does the rest of the read have to wait for its turn?"""
-        return (
-            self._work is not None
-            or self.state is not LinkState.CONNECTED
-            or self._spent >= EFFORT_PER_PIECE
-        )
+        return self._piece.is_full or self.link.state is not LinkState.CONNECTED
 
     def _take_run(self, route: Route, run: Run) -> int:
         """Pass on a run. Return how many bytes of it are taken."""
-        session = self.session
+        session = self.link.session
         assert session is not None
         if run.qos or (route.space is not None and run.has_properties):
-            return self._pass_on_run(route, run) or self._take_each(run)
+            return self._intake.pass_on_run(route, run) or self._take_each(run)
         dispatch = self._dispatch
         if run.packets * route.singles > RECEIVERS_PER_PIECE:
-            self._begin(dispatch.forward_each(route, run, session))
+            self._piece.begin(dispatch.forward_each(route, run, session))
         else:
-            self._spent += dispatch.forward(route, run, session)
+            self._piece.spent += dispatch.forward(route, run, session)
         return len(run.data)
 
     def _take_each(self, run: Run) -> int:
@@ -348,22 +368,22 @@ class ClientLink(Intake):
         """Find in pieces the route that takes long to find, then pass on the run."""
         if run.qos or run.has_properties:
             return self._take_each(run)
-        self._begin(self._search(topic, run))
+        self._piece.begin(self._search(topic, run))
         return len(run.data)
 
     def _search(self, topic: bytes, run: Run) -> Work:
         route = yield from self._router.search(topic)
         self._take_run(route, run)
-        work, self._work = self._work, None
+        work, self._piece.work = self._piece.work, None
         if work is not None:
             yield from work
 
     def _take_checked_runs(self, data: bytes, runs: list[list[int]]) -> int:
         """Take runs like `_take_runs`, for a client that may not publish to every topic."""
-        self._spent = end = 0
+        self._piece.spent = end = 0
         for start, body, end, count, topic_end, kind, properties in runs[:CHECKED_RUNS_PER_PIECE]:
             if topic_end:
-                run = Run(data[start:end], self.version, kind, count, properties)
+                run = Run(data[start:end], self.link.version, kind, count, properties)
                 taken = start + self._take_checked_run(data[body + 2 : topic_end], run)
                 if taken < end:
                     return taken
@@ -378,7 +398,7 @@ class ClientLink(Intake):
         if run.qos:
             return self._take_each(run)
         route = self._router.look_up(topic)  # checks the topic name
-        if not self._may_publish(topic):
+        if not self._intake.may_publish(topic):
             counters = self._shared.counters
             counters.packets_received += run.packets
             counters.publishes_received += run.packets
@@ -393,16 +413,17 @@ class ClientLink(Intake):
             return
         ids = packet_ids_of(data[start:end])
         self._shared.counters.packets_received += len(ids)
-        self._spent += len(ids) // ACKNOWLEDGEMENTS_PER_EFFORT
-        assert self.session is not None
-        self.session.handle_pubacks(ids, self._shared.now)
+        self._piece.spent += len(ids) // ACKNOWLEDGEMENTS_PER_EFFORT
+        session = self.link.session
+        assert session is not None
+        session.handle_pubacks(ids, self._shared.now)
 
     def _take_packet(self, data: bytes, at: int, body: int, end: int) -> None:
         first = data[at]
         self._shared.counters.packets_received += 1
-        self._spent += PACKET_EFFORT
+        self._piece.spent += PACKET_EFFORT
         if first & 0xF0 == _PUBLISH_PLAIN:
-            self._take_publish(first, data, at, body, end)
+            self._intake.take_publish(first, data, at, body, end)
             return
         if end - body == 2 and first in _ACKS:
             # The short form, which nearly all acknowledgements have.
@@ -411,25 +432,26 @@ class ClientLink(Intake):
                 self._take_ack(_ACKS[first], packet_id, 0)
                 return
         if end - body > LONG_PACKET_BYTES and first in _LONG:
-            self._begin(self._take_long(first, data[body:end]))
+            self._piece.begin(self._take_long(first, data[body:end]))
             return
-        packet = codec.decode(self.version, first, data[body:end])
+        packet = codec.decode(self.link.version, first, data[body:end])
         _HANDLERS.get(type(packet), _refuse_packet)(self, packet)
 
     # Everything else ----------------------------------------------------------------------------
 
     def _take_connect(self, data: bytes) -> None:
-        if self.state is LinkState.ADMITTING:
+        link = self.link
+        if link.state is LinkState.ADMITTING:
             # Nothing counts before authentication. Meanwhile the shell stops reading.
             self._keep(data, 0, EARLY_BYTES_MAX)
             if len(self._partial) > EARLY_BYTES_MAX:
-                self.refuse(
+                link.refuse(
                     ReasonCode.QUOTA_EXCEEDED, "too much came before CONNECT could be answered"
                 )
-        elif self.state is LinkState.AWAITING_CONNECT:
+        elif link.state is LinkState.AWAITING_CONNECT:
             if data[0] != PacketType.CONNECT << 4:  # [MQTT-3.1.0-1]
                 self._shared.counters.protocol_errors += 1
-                self.close()
+                link.close()
                 return
             length = codec.decode_length(data, 1) if len(data) > 1 else None
             if length is None:
@@ -441,9 +463,9 @@ class ClientLink(Intake):
                 self._keep(data, 0, head_end)
             elif codec.is_unknown_version(data[body:head_end]):
                 self._take_whole_connect(data, body, end)
-            elif end > self.broker.connect_bytes_max:
-                self.version = codec.connect_version(data[body:head_end])
-                self.refuse(ReasonCode.PACKET_TOO_LARGE, None)
+            elif end > self._broker.connect_bytes_max:
+                link.version = codec.connect_version(data[body:head_end])
+                link.refuse(ReasonCode.PACKET_TOO_LARGE, None)
             elif end > len(data):
                 self._keep(data, 0, end)
             else:
@@ -458,103 +480,73 @@ class ClientLink(Intake):
         try:
             packet = codec.decode(MQTT_5, data[0], data[body:end])
         except ClientError as error:
-            self.version = codec.connect_version(data[body:end])
-            self.refuse(error.reason, error.message)
+            self.link.version = codec.connect_version(data[body:end])
+            self.link.refuse(error.reason, error.message)
             return
         assert isinstance(packet, Connect)
-        self.version = packet.version
-        self.packet_bytes_max = packet.packet_bytes_max
-        self._wants_reasons = packet.wants_problem_information
-        self.state = LinkState.ADMITTING
-        self.broker.authenticate(self, packet)
+        self.link.connect(packet)
         if end < len(data):
-            if self.is_connected:
+            if self.link.is_connected:
                 self._take(data[end:])
             else:
                 self._take_connect(data[end:])
 
-    def admitted(self, session: Session, packet: Connect, answer: Connack) -> None:
-        """Connect the authenticated client to its session, and send CONNACK."""
-        self.state = LinkState.CONNECTED
-        self.session = session
-        limits = self.broker.shared.limits
-        self._alias_out_max = min(packet.alias_max, limits.alias_out_max)
-        # A 3.1.1 packet can grow by two bytes when it is transcoded to version 5.
-        self.plain = not self._alias_out_max and (
-            packet.packet_bytes_max is None
-            or packet.packet_bytes_max >= limits.packet_bytes_max + 2
-        )
-        self.send(codec.encode(self.version, answer))
-
     def take_early_bytes(self) -> None:
         """Take the bytes that came during authentication."""
-        if self._partial and self.state is LinkState.CONNECTED:
+        if self._partial and self.link.is_connected:
             data = bytes(self._partial)
-            self._partial.clear()
+            self._partial = b""
             try:
                 self._take(data)
             except ClientError as error:
-                self.fail(error.reason, error.message)
+                self.link.fail(error.reason, error.message)
 
     def _take_ack_packet(self, packet: Packet) -> None:
         assert isinstance(packet, Ack)
         self._take_ack(packet.type, packet.packet_id, packet.reason)
 
+    def _take_ack(self, kind: PacketType, packet_id: int, reason: int) -> None:
+        session = self.link.session
+        assert session is not None
+        if kind == PacketType.PUBACK:
+            session.handle_puback(packet_id, self._shared.now)
+        elif kind == PacketType.PUBREC:
+            session.handle_pubrec(packet_id, reason, self._shared.now)
+        elif kind == PacketType.PUBCOMP:
+            session.handle_pubcomp(packet_id, self._shared.now)
+        else:
+            self._acks.release(packet_id)
+
     def _take_subscribe(self, packet: Packet) -> None:
         assert isinstance(packet, Subscribe)
-        self._begin(self.broker.subscribe(self, packet))
+        self._piece.begin(self._broker.subscribe(self.link, packet))
 
     def _take_unsubscribe(self, packet: Packet) -> None:
         assert isinstance(packet, Unsubscribe)
-        self._begin(self.broker.unsubscribe(self, packet))
+        self._piece.begin(self._broker.unsubscribe(self.link, packet))
 
     def _take_long(self, first: int, body: bytes) -> Work:
         """Decode and handle a long SUBSCRIBE or UNSUBSCRIBE in pieces."""
-        packet = yield from codec.decode_in_pieces(self.version, first, body)
+        packet = yield from codec.decode_in_pieces(self.link.version, first, body)
         if isinstance(packet, Subscribe):
-            yield from self.broker.subscribe(self, packet)
+            yield from self._broker.subscribe(self.link, packet)
         else:
-            yield from self.broker.unsubscribe(self, packet)
+            yield from self._broker.unsubscribe(self.link, packet)
 
     def _take_ping(self, packet: Packet) -> None:
         assert isinstance(packet, Ping)
         if packet.type != PacketType.PINGREQ:
             _refuse_packet(self, packet)
-        self.send(_PINGRESP)  # [MQTT-3.12.4-1]
+        self.link.send(_PINGRESP)  # [MQTT-3.12.4-1]
 
     def _take_disconnect(self, packet: Packet) -> None:
         assert isinstance(packet, Disconnect)
-        session = self.session
-        assert session is not None
-        expiry = packet.session_expiry_seconds
-        if expiry is not None:
-            if expiry and not session.expiry_seconds:  # section 3.14.2.2.2
-                raise ClientError(
-                    ReasonCode.PROTOCOL_ERROR,
-                    "a session without an expiry interval cannot get one in DISCONNECT",
-                )
-            session.expiry_seconds = min(
-                expiry, self.broker.shared.limits.session_expiry_max_seconds
-            )
-        # [MQTT-3.14.4-3]: a normal end takes the will with it.
-        self.close(with_will=packet.reason != ReasonCode.SUCCESS)
+        self.link.end(packet)
 
     def _take_auth(self, packet: Packet) -> None:
         assert isinstance(packet, Auth)
         # CONNECT agreed on no method, so there is no exchange to continue [MQTT-4.12.0-7].
         raise ClientError(ReasonCode.PROTOCOL_ERROR, "AUTH without an authentication method")
-
-    def answer_reasons(
-        self, kind: PacketType, packet_id: int, reasons: list[int], why: str | None = None
-    ) -> None:
-        answer = SubscriptionAck(kind, packet_id, reasons)
-        data = codec.encode(self.version, answer)
-        if why is not None:
-            data = self.with_reason(answer, why, data)
-        if self.is_small_enough(data):
-            self.send(data)
-        else:
-            self.disconnect(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
 
 
 def _count_alike(data: bytes, each: int, head_bytes: int) -> int:
@@ -570,18 +562,18 @@ def _count_alike(data: bytes, each: int, head_bytes: int) -> int:
     return count
 
 
-def _refuse_packet(link: ClientLink, packet: Packet) -> None:
+def _refuse_packet(reader: PacketReader, packet: Packet) -> None:
     """Refuse a second CONNECT [MQTT-3.1.0-2], or a packet that only servers send."""
-    del link
+    del reader
     name = type(packet).__name__.upper()
     raise ClientError(ReasonCode.PROTOCOL_ERROR, f"{name} has no place here")
 
 
-_HANDLERS: dict[type, Callable[[ClientLink, Packet], None]] = {
-    Ack: ClientLink._take_ack_packet,
-    Subscribe: ClientLink._take_subscribe,
-    Unsubscribe: ClientLink._take_unsubscribe,
-    Ping: ClientLink._take_ping,
-    Disconnect: ClientLink._take_disconnect,
-    Auth: ClientLink._take_auth,
+_HANDLERS: dict[type, Callable[[PacketReader, Packet], None]] = {
+    Ack: PacketReader._take_ack_packet,
+    Subscribe: PacketReader._take_subscribe,
+    Unsubscribe: PacketReader._take_unsubscribe,
+    Ping: PacketReader._take_ping,
+    Disconnect: PacketReader._take_disconnect,
+    Auth: PacketReader._take_auth,
 }

@@ -14,7 +14,7 @@ work is done in slices (slices.py).
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from dovetail.broker.client_link import Outlet
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.delivery import Delivery
 from dovetail.broker.limits import RETAINED_LOOKS_PER_PIECE
 from dovetail.broker.local_delivery import LocalDelivery
@@ -60,10 +60,10 @@ class RetainedDeliveries:
         self._slices = slices
         self._retained = retained
         self._local = local
-        self._waiting: dict[Outlet, OrderedDict[str, _RetainedDelivery]] = {}
-        self._sending: dict[Outlet, None] = {}  # links whose slices are under way
+        self._waiting: dict[ClientLink, OrderedDict[str, _RetainedDelivery]] = {}
+        self._sending: dict[ClientLink, None] = {}  # links whose slices are under way
 
-    def begin(self, link: Outlet, subscription: Subscription) -> None:
+    def begin(self, link: ClientLink, subscription: Subscription) -> None:
         """Add the retained delivery of a subscription. `resume` sends it."""
         if not len(self._retained):
             return
@@ -78,13 +78,13 @@ class RetainedDeliveries:
                 if not oldest.is_stale:
                     waiting[key] = oldest
 
-    def resume(self, link: Outlet) -> None:
+    def resume(self, link: ClientLink) -> None:
         """Continue with a link that may have room again."""
         if link in self._waiting and link not in self._sending:
             self._sending[link] = None
             self._slices.begin(self._send(link))
 
-    def is_sending(self, link: Outlet) -> bool:
+    def is_sending(self, link: ClientLink) -> bool:
         """Is a slice for this link under way?"""
         return link in self._sending
 
@@ -94,10 +94,10 @@ class RetainedDeliveries:
                 self._sending[link] = None
                 self._slices.defer(self._send(link))
 
-    def end(self, link: Outlet) -> None:
+    def end(self, link: ClientLink) -> None:
         self._waiting.pop(link, None)
 
-    def _send(self, link: Outlet) -> Work:
+    def _send(self, link: ClientLink) -> Work:
         """Send as much as the client has room for now."""
         try:
             looks_left = RETAINED_LOOKS_PER_PIECE
@@ -119,7 +119,7 @@ class RetainedDeliveries:
             self._sending.pop(link, None)
             link.retained_delivery_paused()
 
-    def _has_room(self, link: Outlet, pending: _RetainedDelivery) -> bool:
+    def _has_room(self, link: ClientLink, pending: _RetainedDelivery) -> bool:
         """Do the client's backlog and queue have room for more?"""
         session = pending.subscription.session
         limits = self._shared.limits

@@ -24,7 +24,6 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple
 
-from dovetail.broker.client_link import Outlet
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.limits import ENTRIES_PER_PIECE
 from dovetail.broker.outgoing_message import OutgoingMessage
@@ -94,7 +93,6 @@ class SessionLifetimes:
         session = self.sessions.get(packet.client_id)
         if session is not None and session.link is not None:
             # [MQTT-3.1.4-3]; a session that is not persistent ends here.
-            assert isinstance(session.link, Outlet)
             session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
             session = self.sessions.get(packet.client_id)
         if session is None:

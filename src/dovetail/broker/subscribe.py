@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from dovetail.attributes.clauses import boxes_of, key_of, split_key
 from dovetail.broker.auth.access import ClientAccess
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.limits import (
     CHANGES_PER_PIECE,
     CLAUSE_CHARACTERS_PER_FILTER,
@@ -29,7 +30,6 @@ from dovetail.broker.limits import (
     SUBACK_WAIT_SECONDS,
 )
 from dovetail.broker.other_brokers import OtherBrokers
-from dovetail.broker.packet_reader import ClientLink
 from dovetail.broker.retained_delivery import RetainedDeliveries
 from dovetail.broker.router import Router
 from dovetail.broker.session import Session

@@ -25,12 +25,12 @@ from dovetail.broker.archive_queue import ArchiveQueue
 from dovetail.broker.auth.access import AccessRules, ownership_rules
 from dovetail.broker.auth.chain import load_passwords
 from dovetail.broker.auth.password_checker import PasswordChecker
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.engine_requests import EngineRequests
 from dovetail.broker.handle_requests import HandleRequests
 from dovetail.broker.kernel_loader import load_kernels
 from dovetail.broker.net.listeners import OpenListener, listen, serve
 from dovetail.broker.net.server import BrokerServer
-from dovetail.broker.packet_reader import ClientLink
 from dovetail.broker.peering import sketch_exchange
 from dovetail.broker.peering.broker_agent import BrokerAgent
 from dovetail.broker.peering.peer_tables import ClusterMembership

@@ -10,8 +10,8 @@ from dovetail.broker.auth.authenticator import Credentials, Decision, Grant
 from dovetail.broker.auth.chain import make_chain
 from dovetail.broker.auth.password_checker import REFUSALS, PasswordChecker
 from dovetail.broker.auth.passwords import PasswordFile
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.net.server import BrokerServer
-from dovetail.broker.packet_reader import ClientLink
 from dovetail.codec.packets import Connect
 from dovetail.settings import AccessSettings
 
@@ -37,7 +37,7 @@ class Logins:
 
     def authenticate(self, server: BrokerServer, link: ClientLink, packet: Connect) -> None:
         """Admit or refuse an MQTT client, now or when its password has been checked."""
-        connection, broker, peer = server.connection_of(link), server.broker, link.remote
+        broker, peer = server.broker, link.remote
         credentials = Credentials(
             client_id=packet.client_id,
             user=packet.user,
@@ -45,7 +45,7 @@ class Logins:
             certificate_name=peer.certificate_name,
             host=peer.host,
             is_loopback=peer.is_loopback,
-            listener=connection.listener,
+            listener=peer.listener,
         )
 
         def settle(decision: Decision) -> None:
@@ -59,7 +59,7 @@ class Logins:
             broker.shared.now = server.clock()
             if not link.is_closed and not decision.cancelled():
                 settle(decision.result())
-                connection.resume()
+                link.resume()
 
         decision = self._chain.authenticate(credentials, lambda: not link.is_closed)
         if isinstance(decision, asyncio.Future):

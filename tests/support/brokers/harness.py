@@ -13,10 +13,11 @@ from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.archive_queue import ArchiveQueue
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.auth.session_owner import OwnershipRules
-from dovetail.broker.client_link import RemoteEnd
+from dovetail.broker.client_link import ClientLink
+from dovetail.broker.client_wire import RemoteEnd
 from dovetail.broker.core import Broker
 from dovetail.broker.keep_alive import TICK_SECONDS_MAX
-from dovetail.broker.packet_reader import ClientLink
+from dovetail.broker.packet_reader import PacketReader
 from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import Batch, StoredState
@@ -186,7 +187,7 @@ class World:
 
 
 class Client:
-    """A client at the other end of a link."""
+    """A client at the other end of a link, and the link's wire."""
 
     def __init__(self, world: World, client_id: str = "", **fields: object) -> None:
         self.world = world
@@ -194,6 +195,7 @@ class Client:
         self.connect_packet = Connect(client_id=client_id, **fields)  # type: ignore[arg-type]
         self.version = self.connect_packet.version
         self.link: ClientLink | None = None
+        self.reader: PacketReader | None = None
         self.connack: Connack | None = None
         self.why: str | None = None
         """The reason string of the last SUBACK or UNSUBACK."""
@@ -201,9 +203,21 @@ class Client:
         self._next_packet_id = 1
 
     def open(self) -> ClientLink:
-        self.link = self.world.broker.accept(RemoteEnd("test"), self.world.now)
+        self.reader = self.world.broker.accept(self, RemoteEnd("test"), self.world.now)
+        self.link = self.reader.link
         self._buffer = b""
         return self.link
+
+    def wake(self) -> None:
+        """Called when the link has bytes. `take` takes them."""
+
+    def flush(self) -> None:
+        """Called when the link has many bytes. They stay there until `take`."""
+
+    def resume(self) -> None:
+        """Called when the client was admitted."""
+        assert self.reader is not None
+        self.reader.take_early_bytes()
 
     def connect(self) -> Connack:
         self.open()
@@ -218,9 +232,9 @@ class Client:
         self.send_bytes(b"".join(codec.encode(self.version, packet) for packet in packets))
 
     def send_bytes(self, data: bytes) -> None:
-        assert self.link is not None
-        if not self.link.receive_plain(data):
-            self.link.receive(data, self.world.now)
+        assert self.reader is not None
+        if not self.reader.receive_plain(data):
+            self.reader.receive(data, self.world.now)
         self.world.settle()
 
     def take(self) -> list[Packet]:

@@ -1,7 +1,7 @@
 """Requests for handles at a broker without sockets: each opens a mailbox and closes it at once."""
 
 from dovetail.api.handles import PolledMessage
-from dovetail.broker.client_link import RemoteEnd
+from dovetail.broker.client_wire import RemoteEnd
 from dovetail.broker.mailbox import Handle, Mailbox, new_handle
 from dovetail.broker.session import Session
 from dovetail.codec.packets import Subscribe, SubscriptionRequest

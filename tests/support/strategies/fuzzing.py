@@ -39,8 +39,9 @@ from typing import Any, Final, NamedTuple
 from dovetail import codec
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.auth.session_owner import OwnershipRules
-from dovetail.broker.client_link import LinkState, Outlet, RemoteEnd
-from dovetail.broker.packet_reader import ClientLink
+from dovetail.broker.client_link import ClientLink, LinkState
+from dovetail.broker.client_wire import RemoteEnd
+from dovetail.broker.core import Broker
 from dovetail.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -157,10 +158,13 @@ class FuzzEvent(NamedTuple):
 
 
 class HostileLink:
-    """The client end of a link, which checks what the broker sends."""
+    """The client end of a link, and its wire, which checks what the broker sends."""
 
-    def __init__(self, link: ClientLink) -> None:
-        self.link = link
+    def __init__(self, broker: Broker, now: float, dirty: list["HostileLink"]) -> None:
+        """`dirty` gets the links with bytes to write."""
+        self._dirty = dirty
+        self.reader = broker.accept(self, RemoteEnd("hostile"), now)
+        self.link = self.reader.link
         self.stream = bytearray()
         self.asked: Connect | None = None
         self._reads = True
@@ -171,6 +175,15 @@ class HostileLink:
         self._aliases: set[int] = set()
         self._unsent = 0
         self._resumed = False
+
+    def wake(self) -> None:
+        self._dirty.append(self)
+
+    def flush(self) -> None:
+        """Called when the link has many bytes. They stay there until the end of the turn."""
+
+    def resume(self) -> None:
+        self.reader.take_early_bytes()
 
     def take(self) -> None:
         """Take the bytes to write, as the shell does, and report how many are unwritten."""
@@ -293,7 +306,8 @@ class Arena:
         self.name = name
         self.world = World(session_expiry_max_seconds=SESSION_SECONDS_MAX, **_LIMITS[name])
         self.links: dict[int, HostileLink] = {}
-        self._by_link: dict[Outlet, HostileLink] = {}
+        self._by_link: dict[ClientLink, HostileLink] = {}
+        self._dirty: list[HostileLink] = []
         self._defers = False
         self._canaries = 0
         broker = self.world.broker
@@ -333,13 +347,8 @@ class Arena:
 
     def _flush(self) -> None:
         """End a turn as the shell does. Writes may allow more to be sent."""
-        broker = self.world.broker
-        while broker.dirty:
-            dirty, broker.dirty = broker.dirty, []
-            for link in dirty:
-                hostile = self._by_link.get(link)
-                if hostile is not None:
-                    hostile.take()
+        while self._dirty:
+            self._dirty.pop(0).take()
 
     # Events -------------------------------------------------------------------------------------
 
@@ -350,8 +359,8 @@ class Arena:
                 self._lose(event)
                 self._flush()
             del self._by_link[before.link]
-        link = self.world.broker.accept(RemoteEnd("hostile"), self.world.now)
-        self.links[event.link] = self._by_link[link] = HostileLink(link)
+        hostile = HostileLink(self.world.broker, self.world.now, self._dirty)
+        self.links[event.link] = self._by_link[hostile.link] = hostile
 
     def _bytes(self, event: FuzzEvent) -> None:
         hostile = self.links.get(event.link)
@@ -361,8 +370,8 @@ class Arena:
         self._defers = event.value > 0
         was_closed = link.is_closed
         hostile.stream += event.data
-        if not link.receive_plain(event.data):
-            link.receive(event.data, self.world.now)
+        if not hostile.reader.receive_plain(event.data):
+            hostile.reader.receive(event.data, self.world.now)
         if was_closed and (not link.is_closed or link.outgoing):
             raise BrokerViolation("a closed link came back to life")
         if (link.state is LinkState.CONNECTED) != (link.session is not None):
@@ -377,7 +386,7 @@ class Arena:
             self._admit(hostile.link, packet)
         else:
             hostile.link.refuse(ReasonCode.NOT_AUTHORIZED, None)
-        hostile.link.take_early_bytes()
+        hostile.resume()
 
     def _lose(self, event: FuzzEvent) -> None:
         hostile = self.links.get(event.link)
@@ -500,7 +509,7 @@ class Arena:
         return {
             "sessions": sorted(broker.sessions),
             "links": len(broker.links),
-            "dirty": len(broker.dirty),
+            "dirty": len(self._dirty),
             "retained deliveries": len(broker.retained_deliveries._waiting),
             "timers": len(broker.timers),
             "subscriptions": broker.router.count,

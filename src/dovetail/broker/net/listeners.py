@@ -102,11 +102,10 @@ def _refused(listener: ListenerSettings, port: int, error: OSError) -> ConfigErr
 def connection_factory(
     server: BrokerServer, listener: ListenerSettings, tls: TlsContext | None
 ) -> Callable[[], asyncio.Protocol]:
-    name = f"{listener.kind}:{listener.port}"
     kind = WebSocketConnection if listener.kind in WEBSOCKET_KINDS else ClientConnection
     if tls is None:
-        return lambda: kind(server, name, listener)
-    return lambda: TlsProtocol(server, name, tls, lambda: kind(server, name, listener))
+        return lambda: kind(server, listener)
+    return lambda: TlsProtocol(server, listener, tls, lambda: kind(server, listener))
 
 
 def tls_context(listener: ListenerSettings) -> ssl.SSLContext:

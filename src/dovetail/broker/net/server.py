@@ -2,7 +2,7 @@
 
 In a turn of the loop:
 
-1. Every readable connection hands its bytes to its link.
+1. Every readable connection hands its bytes to its reader (packet_reader.py).
 2. At the end of the turn each connection writes the bytes of its link at once.
 3. If the store's thread is idle, it gets the open batch of rows. When the batch is on disk, the
    journal calls back everyone that waits for it.
@@ -25,7 +25,8 @@ from typing import Any, cast
 from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.archive_queue import ArchiveQueue
 from dovetail.broker.auth.access import AccessRules
-from dovetail.broker.client_link import LinkState, Outlet, RemoteEnd
+from dovetail.broker.client_link import ClientLink, LinkState
+from dovetail.broker.client_wire import RemoteEnd
 from dovetail.broker.core import Broker
 from dovetail.broker.keep_alive import TICK_SECONDS_MAX
 from dovetail.broker.net.limits import (
@@ -43,7 +44,7 @@ from dovetail.broker.net.limits import (
     STORE_RETRY_SECONDS,
     UNKNOWN_CONNECTIONS_MAX,
 )
-from dovetail.broker.packet_reader import ClientLink
+from dovetail.broker.packet_reader import PacketReader
 from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import Batch
@@ -85,7 +86,7 @@ class BrokerServer:
         self.broker = Broker(
             shared,
             authenticate=authenticate,
-            schedule=self._schedule,
+            schedule=self.schedule,
             random=random,
             rules=rules,
             spaces=spaces,
@@ -94,6 +95,8 @@ class BrokerServer:
         )
         self.connections: set[ClientConnection] = set()
         self.stalled: set[ClientConnection] = set()
+        self.dirty: list[ClientConnection] = []
+        """Connections with bytes to write, or to close."""
         self._store = store
         self._writer = None if store is None else StoreWriter(store, self._written_by_thread)
         self._rows_taken = 0
@@ -113,7 +116,8 @@ class BrokerServer:
 
     # Writing ------------------------------------------------------------------------------------
 
-    def _schedule(self) -> None:
+    def schedule(self) -> None:
+        """Have the end of this turn handled."""
         if not self.is_scheduled:
             self.is_scheduled = True
             self._scheduled_at = time.monotonic()
@@ -156,35 +160,31 @@ class BrokerServer:
             log.exception("a long task failed, and the broker dropped it")
 
     def flush(self, seconds_max: float = math.inf) -> None:
-        """Write to dirty links. After `seconds_max` the rest waits for the next turn."""
-        broker = self.broker
-        dirty, broker.dirty = broker.dirty, []
+        """Write to dirty connections. After `seconds_max` the rest waits for the next turn."""
+        dirty, self.dirty = self.dirty, []
         end = time.monotonic() + seconds_max if len(dirty) > FLUSHED_MIN else math.inf
-        for place, link in enumerate(dirty, 1):
-            flush = link.flush
-            if flush is not None:
-                try:
-                    flush()
-                except Exception:  # a bug, which affects this connection only
-                    log.exception("cannot write to %s; closed", link.remote.address)
-                    self.connection_of(link).abort()
+        for place, connection in enumerate(dirty, 1):
+            try:
+                connection.flush()
+            except Exception:  # a bug, which affects this connection only
+                log.exception("cannot write to %s; closed", connection.link.remote.address)
+                connection.abort()
             if not place % FLUSHED_MIN and time.monotonic() > end:
-                broker.dirty = [*dirty[place:], *broker.dirty]
-                self._schedule()
+                self.dirty = [*dirty[place:], *self.dirty]
+                self.schedule()
                 return
 
-    def receive_at_once(self, link: ClientLink, data: bytes) -> bool:
+    def receive_at_once(self, reader: PacketReader, data: bytes) -> bool:
         """Call `receive_plain`, and write its results now, not at the end of the turn."""
         self.is_scheduled = True  # so that the links schedule nothing: we flush below
         try:
-            handled = link.receive_plain(data)
+            handled = reader.receive_plain(data)
         finally:
             self.is_scheduled = False
-        broker = self.broker
-        dirty = broker.dirty
+        dirty = self.dirty
         if len(dirty) == 1:
-            broker.dirty = []
-            self.connection_of(dirty[0]).flush_at_once()
+            self.dirty = []
+            dirty[0].flush_at_once()
         elif dirty:
             self.flush(FLUSH_SECONDS)
         if self._spin_seconds and not self._is_spinning:
@@ -206,7 +206,7 @@ class BrokerServer:
     def schedule_commit(self) -> None:
         """Schedule a commit if there are new rows. Call this after each read or other event."""
         if self.shared.journal.rows_written != self._rows_taken:
-            self._schedule()
+            self.schedule()
 
     def commit(self, *, probe: bool = False) -> None:
         """Hand the open batch to the store, unless it is busy or waits to try again."""
@@ -306,12 +306,6 @@ class BrokerServer:
         )
         return False
 
-    @staticmethod
-    def connection_of(link: Outlet) -> "ClientConnection":
-        connection = getattr(link.flush, "__self__", None)
-        assert isinstance(connection, ClientConnection)
-        return connection
-
     def pause_until_stored(self, connection: "ClientConnection") -> None:
         """Stop reading from a connection until the disk has caught up."""
         if not connection.waits_for_disk:
@@ -366,14 +360,15 @@ class BrokerServer:
 
 
 class ClientConnection(asyncio.Protocol):
-    """Moves bytes between a transport and a link."""
+    """Moves bytes between a transport and a link. It is the link's `Wire` (client_wire.py)."""
 
     __slots__ = (
         "_bytes_given",
         "_bytes_taken",
         "_counters",
         "_file",
-        "_name",
+        "_is_lost",
+        "_reader",
         "_server",
         "_taken_at",
         "_transport",
@@ -384,11 +379,11 @@ class ClientConnection(asyncio.Protocol):
         "waits_for_disk",
     )
 
-    def __init__(self, server: BrokerServer, name: str, listener: ListenerSettings) -> None:
+    def __init__(self, server: BrokerServer, listener: ListenerSettings) -> None:
         self._server = server
         self._counters = server.shared.counters
-        self._name = name
         self.listener = listener
+        self._is_lost = False
         # The reasons not to read:
         self.waits_for_disk = False  # the journal is full
         self._waits_for_link = False  # the link is busy, or admits its client
@@ -404,45 +399,44 @@ class ClientConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(
             high=min(WRITE_HIGH_WATER_BYTES, server.shared.limits.backlog_bytes_max // 4)
         )
-        peer = remote_end(transport, self._name)
+        peer = remote_end(transport, self.listener)
         descriptor = transport.get_extra_info("socket").fileno()
         if server.has_too_many_connections or not server.has_room_for(descriptor, peer.address):
             self._transport.abort()
-        link = server.broker.accept(peer, server.clock())
-        link.flush = self.flush
-        self.link = link
+        self._reader = server.broker.accept(self, peer, server.clock())
+        self.link = self._reader.link
         # Direct writes are possible only without TLS and WebSocket frames.
         self._file = descriptor if self.listener.kind == "tcp" else -1
         server.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        link = self.link
+        reader = self._reader
         self._counters.bytes_received += len(data)
         server = self._server
         server.reads += 1
         now = time.monotonic()
         is_quiet = now - server.read_at > QUIET_SECONDS_MIN and not server.is_scheduled
         server.read_at = now
-        if server.receive_at_once(link, data) if is_quiet else link.receive_plain(data):
+        if server.receive_at_once(reader, data) if is_quiet else reader.receive_plain(data):
             return
-        link.receive(data, server.clock())
+        reader.receive(data, server.clock())
         if server.shared.journal.rows_written != server._rows_taken:  # noqa: SLF001
             server.schedule_commit()
             if server.is_journal_full:
                 server.pause_until_stored(self)
-        if link.is_paused:
+        if self.link.is_paused:
             self._waits_for_link = True
             self.pause_reading()
 
     def resume(self) -> None:
         """Continue to read if the link is ready and the journal has room."""
         server = self._server
-        if not self.link.is_paused:
+        if self._waits_for_link and not self.link.is_paused:
             self._waits_for_link = False
             if server.is_journal_full:
                 server.pause_until_stored(self)
             self.resume_reading()
-            self.link.take_early_bytes()
+            self._reader.take_early_bytes()
         server.schedule_commit()
 
     def pause_reading(self) -> None:
@@ -458,7 +452,15 @@ class ClientConnection(asyncio.Protocol):
         ):
             self._transport.resume_reading()
 
+    def wake(self) -> None:
+        server = self._server
+        if not server.dirty:
+            server.schedule()
+        server.dirty.append(self)
+
     def flush(self) -> None:
+        if self._is_lost:
+            return
         link = self.link
         transport = self._transport
         outgoing = link.outgoing
@@ -555,7 +557,7 @@ class ClientConnection(asyncio.Protocol):
         server.connection_closed(self)
         link = self.link
         link.lost(server.clock())
-        link.flush = None
+        self._is_lost = True
         self._file = -1
         link.outgoing = []
         server.schedule_commit()
@@ -567,7 +569,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport.abort()
 
 
-def remote_end(transport: asyncio.BaseTransport, listener: str) -> RemoteEnd:
+def remote_end(transport: asyncio.BaseTransport, listener: ListenerSettings) -> RemoteEnd:
     address = transport.get_extra_info("peername")
     host = str(address[0]) if isinstance(address, tuple) else "local"
     shown = f"{host}:{address[1]}" if isinstance(address, tuple) else host
@@ -576,7 +578,7 @@ def remote_end(transport: asyncio.BaseTransport, listener: str) -> RemoteEnd:
     except ValueError:
         is_loopback = True  # a socket file
     certificate = transport.get_extra_info("peercert")
-    return RemoteEnd(shown, is_loopback, common_name(certificate), listener, host)
+    return RemoteEnd(shown, is_loopback, common_name(certificate), host, listener)
 
 
 def common_name(certificate: dict[str, Any] | None) -> str | None:

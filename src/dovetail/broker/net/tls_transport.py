@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from dovetail.broker.net.server import BrokerServer, ClientConnection, remote_end
+from dovetail.settings import ListenerSettings
 
 log = logging.getLogger("dovetail.broker")
 
@@ -43,8 +44,8 @@ class TlsProtocol(asyncio.Protocol):
     __slots__ = (
         "_incoming",
         "_inner",
+        "_listener",
         "_make",
-        "_name",
         "_outgoing",
         "_raw",
         "_server",
@@ -54,17 +55,21 @@ class TlsProtocol(asyncio.Protocol):
     )
 
     def __init__(
-        self, server: BrokerServer, name: str, tls: TlsContext, make: Callable[[], ClientConnection]
+        self,
+        server: BrokerServer,
+        listener: ListenerSettings,
+        tls: TlsContext,
+        make: Callable[[], ClientConnection],
     ) -> None:
         self._server = server
-        self._name = name
+        self._listener = listener
         self._tls = tls
         self._make = make
         self._inner: ClientConnection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast("asyncio.Transport", transport)
-        address = remote_end(transport, self._name).address
+        address = remote_end(transport, self._listener).address
         if not self._server.has_room_for(transport.get_extra_info("socket").fileno(), address):
             self._raw.abort()
         self._incoming = ssl.MemoryBIO()
@@ -121,7 +126,7 @@ class TlsProtocol(asyncio.Protocol):
         return True
 
     def _refuse(self, error: ssl.SSLError) -> None:
-        address = remote_end(self._raw, self._name).address
+        address = remote_end(self._raw, self._listener).address
         log.warning("refused a client from %s: %s", address, explain(error))
         self._server.shared.counters.connections_refused += 1
         self._raw.pause_reading()
@@ -132,7 +137,7 @@ class TlsProtocol(asyncio.Protocol):
         self._timer = self._server.loop.call_later(_LINGER_SECONDS, self._raw.abort)
 
     def _too_slow(self) -> None:
-        address = remote_end(self._raw, self._name).address
+        address = remote_end(self._raw, self._listener).address
         log.debug("%s did not complete its TLS handshake in time", address)
         self._raw.abort()
 

@@ -31,8 +31,8 @@ class WebSocketConnection(ClientConnection):
 
     __slots__ = ("_protocol",)
 
-    def __init__(self, server: BrokerServer, name: str, listener: ListenerSettings) -> None:
-        super().__init__(server, name, listener)
+    def __init__(self, server: BrokerServer, listener: ListenerSettings) -> None:
+        super().__init__(server, listener)
         self._protocol = ServerProtocol(
             # None is allowed too: only browsers send an origin.
             origins=[*(cast("Origin", origin) for origin in listener.allowed_origins), None]

@@ -25,11 +25,11 @@ from typing import IO
 
 import uvloop
 
+from dovetail.broker.client_link import ClientLink
 from dovetail.broker.kernel_loader import load_kernels
 from dovetail.broker.net.listeners import listen, serve
 from dovetail.broker.net.server import BrokerServer
 from dovetail.broker.other_brokers import NoPeers
-from dovetail.broker.packet_reader import ClientLink
 from dovetail.broker.shared_state import SharedState
 from dovetail.codec.packets import Connect
 from dovetail.errors import DovetailError

@@ -24,7 +24,6 @@ import logging
 from collections.abc import Callable
 
 from dovetail.attributes.clauses import check_key
-from dovetail.broker.client_link import Outlet
 from dovetail.broker.limits import HOLD_SECONDS_MAX, SUBACK_WAIT_SECONDS
 from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, OutgoingMessage
 from dovetail.broker.peering.control_messages import (
@@ -83,7 +82,6 @@ class HandoverIn:
             return
         if session is not None and session.link is not None:
             # Its client has been elsewhere since: this connection is not its last one.
-            assert isinstance(session.link, Outlet)
             session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
             session = self._lifetimes.sessions.get(header.client_id)
         waited: list[OutgoingMessage] = []

@@ -14,7 +14,6 @@ Rules:
 
 from collections.abc import Collection, Iterator
 
-from dovetail.broker.client_link import Outlet
 from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, OutgoingMessage
 from dovetail.broker.peering.control_messages import HandoverFilters, HandoverHeader, HandoverReady
 from dovetail.broker.peering.roaming.limits import FILTERS_ITEM_BYTES
@@ -55,7 +54,6 @@ class HandoverOut:
         if session is not None and not may_resume and session.stamp > stamp:
             return False  # two that meet after a cut would end each other
         if session is not None and session.link is not None:
-            assert isinstance(session.link, Outlet)
             session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
             session = self._lifetimes.sessions.get(client_id)
         if session is None:

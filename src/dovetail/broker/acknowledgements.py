@@ -1,0 +1,296 @@
+"""Acknowledges the publications of a client, in their order. Pure.
+
+    PUBLISH, QoS 1 -> (disk, other brokers) -> PUBACK
+    PUBLISH, QoS 2 -> (disk, other brokers) -> PUBREC;  PUBREL -> (disk) -> PUBCOMP
+
+An acknowledgement goes out when the publication is on disk, if a persistent session needs it, and
+when every other broker that needs it has it. If the disk refuses it, the deliveries are cancelled
+and the client gets an error.
+
+This module counts the publications in flight, and sends through the client's link. It does not know
+where a publication goes (intake.py does).
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dovetail import codec
+from dovetail.broker.client_link import ClientLink, LinkState
+from dovetail.broker.dispatch import RunOutcome
+from dovetail.broker.local_delivery import OutgoingMessages
+from dovetail.broker.matcher_client import PendingPublication
+from dovetail.broker.session import Session
+from dovetail.broker.shared_state import SharedState
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, PacketType
+from dovetail.codec.run import packet_ids_of, pubacks_of
+from dovetail.errors import ClientError, ReasonCode
+
+if TYPE_CHECKING:
+    from dovetail.broker.peering.tickets import Ticket
+
+_ACK_HEADS = {
+    PacketType.PUBACK: b"\x40\x02",
+    PacketType.PUBREC: b"\x50\x02",
+    PacketType.PUBCOMP: b"\x70\x02",
+}
+_NOT_STORED = "what cannot be stored is not acknowledged"
+_FAILURE = 0x80
+
+
+class _PendingAcknowledgement:
+    """A pending PUBACK, PUBREC or PUBCOMP. `waiting` counts what it still waits for.
+
+    It may also be the PUBACKs of a run, which only wait for earlier ones.
+    """
+
+    __slots__ = ("data", "ends", "packets", "waiting")
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting = waiting
+        self.data: bytes | None = None
+        """The encoded packet; None if none is to be sent any more."""
+        self.packets = 1
+        """The number of packets in `data`."""
+        self.ends = 0
+        """The number of publications that stop counting against the client's window."""
+
+
+class Acknowledgements:
+    """What one client still waits for."""
+
+    __slots__ = ("_link", "_pending", "_shared", "receiving")
+
+    def __init__(self, shared: SharedState, link: ClientLink) -> None:
+        self._shared = shared
+        self._link = link
+        # An empty deque would be ten times as large.
+        self._pending: list[_PendingAcknowledgement] = []
+        self.receiving = 0
+        """The client's publications at QoS 1 and 2 that are in flight."""
+
+    def begin_receiving(self, session: Session, qos: int, packet_id: int) -> bool:
+        """Count a QoS 1 or 2 publication. Return False if it came before."""
+        limits = self._shared.limits
+        if qos > limits.maximum_qos:  # [MQTT-3.2.2-11]
+            raise ClientError(
+                ReasonCode.QOS_NOT_SUPPORTED,
+                f"QoS {qos}; at most {limits.maximum_qos} is supported here",
+            )
+        if qos == 2 and packet_id in session.incoming:
+            self._acknowledge_again(session, packet_id)
+            return False
+        self.receiving += 1
+        if self._link.version == MQTT_5 and self.receiving > limits.receive_max:  # [MQTT-3.3.4-7]
+            raise ClientError(
+                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+                f"more than {limits.receive_max:,} unacknowledged publications",
+            )
+        return True
+
+    def acknowledge(
+        self,
+        answer: PacketType,
+        packet_id: int,
+        reason: int,
+        entries: OutgoingMessages | None,
+        *,
+        wait: bool,
+        ticket: "Ticket | None" = None,
+        why: str | None = None,
+    ) -> None:
+        """Send PUBACK, PUBREC or PUBCOMP once the disk and other brokers have the publication.
+
+        Acknowledgements go out in the order of the packets they answer [MQTT-4.6.0-2].
+        """
+        if not (wait or self._pending or reason or ticket):
+            # The fast path, for nearly all acknowledgements.
+            if answer != PacketType.PUBREC and self.receiving:
+                self.receiving -= 1
+            self._link.send(_ACK_HEADS[answer] + packet_id.to_bytes(2))
+            return
+        session = self._link.session
+        assert session is not None
+        pending = _PendingAcknowledgement(int(wait) + (ticket is not None))
+        pending.ends = int(answer != PacketType.PUBREC or reason >= _FAILURE)
+        pending.data = codec.encode_ack(self._link.version, answer, packet_id, reason)
+        if why is not None:
+            pending.data = self._link.with_reason(Ack(answer, packet_id, reason), why, pending.data)
+        self._pending.append(pending)
+
+        def settle(taken: bool) -> None:
+            pending.waiting -= 1
+            if not taken and pending.data is not None:
+                self._cancel(pending, session, answer, packet_id, entries)
+            self._send_acks()
+
+        if wait:
+            self._shared.journal.when_stored(settle)
+        if ticket is not None:
+            ticket.close(_forwarded(session, settle) if answer == PacketType.PUBREC else settle)
+        if not pending.waiting:
+            self._send_acks()
+
+    def acknowledge_run(self, passed: RunOutcome) -> None:
+        """Send the PUBACKs of a run once the disk has it."""
+        run = passed.run
+        pubacks = pubacks_of(run, passed.matched)
+        if not (self._pending or passed.stored):
+            self._shared.counters.packets_sent += run.packets - 1  # the shell counts pieces
+            self._link.send(pubacks)
+            return
+        self.receiving += run.packets
+        pending = _PendingAcknowledgement(int(bool(passed.stored)))
+        pending.data = pubacks
+        pending.ends = pending.packets = run.packets
+        self._pending.append(pending)
+        if passed.stored:
+
+            def settle(taken: bool) -> None:
+                pending.waiting = 0
+                if not taken:
+                    self._take_back_run(pending, passed)
+                self._send_acks()
+
+            self._shared.journal.when_stored(settle)
+
+    def refuse(self, qos: int, packet_id: int, reason: ReasonCode, why: str | None = None) -> None:
+        if not qos:
+            return
+        answer = PacketType.PUBREC if qos == 2 else PacketType.PUBACK
+        if self._link.version == MQTT_3_1_1 and qos == 2:
+            # A 3.1.1 PUBREC cannot refuse, so PUBREL follows and needs its identifier.
+            session = self._link.session
+            assert session is not None
+            session.hold_incoming(packet_id)
+        self.acknowledge(answer, packet_id, reason, None, wait=False, why=why)
+
+    def refuse_storage(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
+        if self._link.version == MQTT_5:
+            self.refuse(qos, packet_id, reason)
+        elif qos:
+            # Without an acknowledgement a 3.1.1 client keeps the message.
+            self._link.fail(reason, "a publication that cannot be stored")
+
+    def release(self, packet_id: int) -> None:
+        """Answer PUBREL with PUBCOMP."""
+        session = self._link.session
+        assert session is not None
+        reason = 0  # [MQTT-4.3.3-11]
+        if not session.release_incoming(packet_id):
+            reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            self.receiving += 1
+        # Also for an unknown identifier: PUBREL may have come over another connection before.
+        self.acknowledge(
+            PacketType.PUBCOMP, packet_id, reason, None, wait=session.expiry_seconds > 0
+        )
+
+    def _acknowledge_again(self, session: Session, packet_id: int) -> None:
+        """Send PUBREC for a repeated QoS 2 message [MQTT-4.3.3-10].
+
+        Its first copy may have come over another connection.
+        """
+        publication = session.awaiting_matchers.get(packet_id)
+        if publication is not None:
+            self._acknowledge_later(session, packet_id, publication)
+            return
+        if not session.persistent:
+            self.acknowledge(PacketType.PUBREC, packet_id, 0, None, wait=False)
+            return
+        journal = self._shared.journal
+        pending = _PendingAcknowledgement(1)
+        pending.data = codec.encode_ack(self._link.version, PacketType.PUBREC, packet_id)
+        self._pending.append(pending)
+
+        def act(stored: bool) -> None:
+            known = packet_id in session.incoming
+            if known and not stored:
+                journal.wait_on(act)  # the message is on disk, or is settled before this
+                return
+            pending.waiting = 0
+            if not known:
+                self._cancel(pending, session, PacketType.PUBREC, packet_id, None)
+            self._send_acks()
+
+        journal.when_stored(act)
+
+    def _acknowledge_later(
+        self, session: Session, packet_id: int, publication: PendingPublication
+    ) -> None:
+        """Send PUBREC for a repeated message when the matchers have answered for it."""
+        pending = _PendingAcknowledgement(1)
+        pending.data = codec.encode_ack(self._link.version, PacketType.PUBREC, packet_id)
+        self._pending.append(pending)
+
+        def settle(taken: bool) -> None:
+            pending.waiting = 0
+            if not taken:
+                self._cancel(pending, session, PacketType.PUBREC, packet_id, None)
+            self._send_acks()
+
+        publication.when_settled(settle)
+
+    def _take_back_run(self, pending: _PendingAcknowledgement, passed: RunOutcome) -> None:
+        """Cancel a run that could not be stored, as if it had not come."""
+        run = passed.run
+        for session, outgoing in passed.stored:
+            session.cancel_run(outgoing)
+        pending.data = None
+        if self._link.state is not LinkState.CONNECTED:
+            return
+        if self._link.version == MQTT_3_1_1:
+            self._link.fail(ReasonCode.QUOTA_EXCEEDED, _NOT_STORED)
+            return
+        pending.data = b"".join(
+            codec.encode_ack(
+                self._link.version, PacketType.PUBACK, packet_id, ReasonCode.QUOTA_EXCEEDED
+            )
+            for packet_id in packet_ids_of(pubacks_of(run, np.ones(run.packets, np.uint8)))
+        )
+
+    def _cancel(
+        self,
+        pending: _PendingAcknowledgement,
+        own: Session,
+        answer: PacketType,
+        packet_id: int,
+        entries: OutgoingMessages | None,
+    ) -> None:
+        """Cancel a publication that could not be stored, as if it had not come."""
+        for session, entry in entries or ():
+            session.cancel(entry)
+        if answer == PacketType.PUBREC:
+            own.release_incoming(packet_id)
+        pending.data = None
+        if self._link.state is not LinkState.CONNECTED:
+            return
+        if self._link.version == MQTT_3_1_1 or answer == PacketType.PUBCOMP:
+            self._link.fail(ReasonCode.QUOTA_EXCEEDED, _NOT_STORED)
+            return
+        pending.ends = 1
+        pending.data = codec.encode_ack(
+            self._link.version, answer, packet_id, ReasonCode.QUOTA_EXCEEDED
+        )
+
+    def _send_acks(self) -> None:
+        """Send the acknowledgements before the first one that still waits."""
+        while self._pending and not self._pending[0].waiting:
+            pending = self._pending.pop(0)
+            if self._link.state is not LinkState.CONNECTED or pending.data is None:
+                continue
+            # A repeated message counts once.
+            self.receiving = max(self.receiving - pending.ends, 0)
+            self._shared.counters.packets_sent += pending.packets - 1  # the shell counts pieces
+            self._link.send(pending.data)
+
+
+def _forwarded(session: Session, settle: Callable[[bool], None]) -> Callable[[bool], None]:
+    """Return `settle` for a publication that the session counts until other brokers have it."""
+    session.forwarding += 1
+
+    def act(taken: bool) -> None:
+        session.forwarding -= 1
+        settle(taken)
+
+    return act
