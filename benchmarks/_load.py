@@ -471,10 +471,12 @@ class Load:
         numbers_from: int = 0,
         *,
         publishers_port: int | None = None,
+        brokers: int = 1,
         knows_clauses: bool = False,
     ) -> None:
         """`publishers_port`: they are at another broker of a cluster.
 
+        `brokers`: subscribers are dealt out to so many, with ports from `port` on.
         `knows_clauses`: does the broker understand where-clauses? Otherwise subscribers get all.
         """
         Load._runs += 1
@@ -488,7 +490,12 @@ class Load:
         try:
             for number in range(traffic.subscribers):
                 subscriber = Subscriber(
-                    port, number, traffic, run, buffers, knows_clauses=knows_clauses
+                    port + number % brokers,
+                    number,
+                    traffic,
+                    run,
+                    buffers,
+                    knows_clauses=knows_clauses,
                 )
                 self.subscribers.append(subscriber)
             for number in range(traffic.publishers):

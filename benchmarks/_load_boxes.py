@@ -25,9 +25,11 @@ class Boxes:
 
     count: int
     subscribers: int
+    width: float = workload.WIDTH
+    """Of narrow boxes, points are drawn inside them: few others would lie in one."""
 
     def clauses(self, subscriber: int) -> list[str]:
-        lows, highs = _boxes(self.count)
+        lows, highs = _boxes(self.count, self.width)
         return [
             " and ".join(
                 f"{low:.3f} <= {name} < {high:.3f}"
@@ -38,11 +40,11 @@ class Boxes:
 
     def slots(self, subscriber: int) -> npt.NDArray[np.int64]:
         """Return which of the points lie in a box of this subscriber."""
-        lows, highs = _boxes(self.count)
+        lows, highs = _boxes(self.count, self.width)
         mine = slice(subscriber, None, self.subscribers)
         found = [
             bool(((lows[mine] <= point) & (point < highs[mine])).all(axis=1).any())
-            for point in _points(self.count)
+            for point in _points(self.count, self.width)
         ]
         return np.flatnonzero(found)
 
@@ -55,7 +57,7 @@ class Boxes:
                     for name, value in zip(NAMES, point, strict=True)
                 ]
             )
-            for point in _points(self.count).tolist()
+            for point in _points(self.count, self.width).tolist()
         ]
 
 
@@ -66,18 +68,21 @@ def space_table() -> str:
 
 
 @cache
-def _boxes(count: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    lows, highs = workload.boxes(count, _SEED)
+def _boxes(count: int, width: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    lows, highs = workload.boxes(count, _SEED, width=width)
     return np.round(lows, 3), np.round(highs, 3)
 
 
 @cache
-def _points(count: int) -> npt.NDArray[np.float64]:
+def _points(count: int, width: float) -> npt.NDArray[np.float64]:
     """Points that lie in a box: what nobody gets cannot be checked."""
-    lows, highs = _boxes(count)
-    drawn = np.round(workload.points(4 * POINTS, _SEED), 3)
-    wanted = [point for point in drawn if ((lows <= point) & (point < highs)).all(axis=1).any()]
-    if len(wanted) < POINTS:  # a single box: then in the middle of it
-        shares = np.random.default_rng(_SEED).random((POINTS, len(NAMES)))
-        return np.round(lows[0] + shares * (highs[0] - lows[0]) * 0.999, 3)
-    return np.array(wanted[:POINTS])
+    lows, highs = _boxes(count, width)
+    if count > 1 and width == workload.WIDTH:
+        drawn = np.round(workload.points(4 * POINTS, _SEED), 3)
+        wanted = [point for point in drawn if ((lows <= point) & (point < highs)).all(axis=1).any()]
+        assert len(wanted) >= POINTS, "too few boxes"
+        return np.array(wanted[:POINTS])
+    random = np.random.default_rng(_SEED)
+    chosen = random.integers(0, count, POINTS)
+    shares = random.random((POINTS, len(NAMES))) * 0.999
+    return np.round(lows[chosen] + shares * (highs - lows)[chosen], 3)

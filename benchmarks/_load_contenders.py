@@ -53,6 +53,10 @@ class Contender:
     only_for: Purpose | None = None
     knows_clauses: bool = False
     """Others get all that the subscribers of a scenario with where-clauses choose from."""
+    ports: int = 1
+    """It listens on so many, one after the other."""
+    is_cluster: bool = False
+    """Its processes have groups of their own, and end with the one that started them."""
 
 
 def find_program(name: str) -> str | None:
@@ -284,7 +288,7 @@ class Server:
 
     def __init__(self, contender: Contender, purpose: Purpose) -> None:
         self.contender = contender
-        self.port = reserve()
+        self.port = reserve(contender.ports)
         self.next_number = 0
         self._folder = tempfile.TemporaryDirectory(prefix="dovetail-bench-")
         folder = Path(self._folder.name)
@@ -331,9 +335,12 @@ class Server:
         ticks = 0
         for entry in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
-                # The name before may have spaces and parentheses; group, user and system time.
+                # The name before may have spaces and parentheses; parent, group, user and system.
                 fields = entry.read_text().rpartition(")")[2].split()
-                if int(fields[2]) == self._process.pid:
+                related = [int(fields[2])]
+                if self.contender.is_cluster:
+                    related += (int(fields[1]), int(entry.parent.name))
+                if self._process.pid in related:
                     ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")
 

@@ -12,6 +12,8 @@ A message does not change after it was made, except for three fields:
 class Message:
     """One publication. Times are Unix seconds."""
 
+    packets = 1  # a run (broker/outgoing_run.py) has more
+
     __slots__ = (
         "expires_at",
         "is_orphan",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dovetail import codec
 from dovetail.attributes.kernels.matching import match, match_few
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker import delivery, dispatch, packet_reader, router
+from dovetail.broker import delivery, packet_reader, router, run_dispatch
 from dovetail.broker.kernel_loader import load_kernels
 from dovetail.broker.kernels.owners import collect_rows
 from dovetail.broker.kernels.points import read_points
@@ -244,7 +244,7 @@ def run(
     run_deliveries_max: int = RUN_DELIVERIES_MAX,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "RUN_DELIVERIES_MAX", run_deliveries_max)
+        patch.setattr(run_dispatch, "RUN_DELIVERIES_MAX", run_deliveries_max)
         patch.setattr(scanner, "RUNS_PER_PIECE", runs_max)
         decoded, cut, whole = (DispatchWorld(version, receivers, rules=rules) for _ in range(3))
         with patch.context() as unscanned:

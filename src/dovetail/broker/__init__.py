@@ -11,9 +11,11 @@ A publication passes through these:
     route_cache.py        routes by topic, until a table that they depend on changes
     delivery.py           how one session gets a publication
     intake.py             publications of a client: checked and passed on
-    dispatch.py           sends a publication along its route
+    run_dispatch.py       sends runs along their route: the usual way
+    dispatch.py           sends one publication along its route: retained, QoS 2, rare features
     local_delivery.py     the last step: into the links and queues of sessions here
     other_brokers.py      what a broker asks of the others, and what a broker alone has instead
+    pending_publication.py  publications that wait for matchers
     matcher_client.py     asks matchers which brokers have matching clauses
     session_sender.py     QoS 1 and 2 towards the client
     acknowledgements.py   acknowledges the publications of a client, in order

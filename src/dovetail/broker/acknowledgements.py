@@ -18,9 +18,10 @@ import numpy as np
 
 from dovetail import codec
 from dovetail.broker.client_link import ClientLink, LinkState
-from dovetail.broker.dispatch import RunOutcome
 from dovetail.broker.local_delivery import OutgoingMessages
-from dovetail.broker.matcher_client import PendingPublication
+from dovetail.broker.outgoing_run import OutgoingRun
+from dovetail.broker.pending_publication import PendingPublication
+from dovetail.broker.run_dispatch import RunOutcome
 from dovetail.broker.session import Session
 from dovetail.broker.shared_state import SharedState
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, PacketType
@@ -132,28 +133,30 @@ class Acknowledgements:
         if not pending.waiting:
             self._send_acks()
 
-    def acknowledge_run(self, passed: RunOutcome) -> None:
-        """Send the PUBACKs of a run once the disk has it."""
-        run = passed.run
-        pubacks = pubacks_of(run, passed.matched)
-        if not (self._pending or passed.stored):
+    def acknowledge_run(self, published: RunOutcome) -> None:
+        """Send the PUBACKs of a run once the disk and other brokers have it."""
+        run, _, matched, _, waits_for_disk, ticket = published
+        pubacks = pubacks_of(run, np.ones(run.packets, np.uint8) if matched is None else matched)
+        if not (self._pending or waits_for_disk or ticket):
             self._shared.counters.packets_sent += run.packets - 1  # the shell counts pieces
             self._link.send(pubacks)
             return
         self.receiving += run.packets
-        pending = _PendingAcknowledgement(int(bool(passed.stored)))
+        pending = _PendingAcknowledgement(int(waits_for_disk) + (ticket is not None))
         pending.data = pubacks
         pending.ends = pending.packets = run.packets
         self._pending.append(pending)
-        if passed.stored:
 
-            def settle(taken: bool) -> None:
-                pending.waiting = 0
-                if not taken:
-                    self._take_back_run(pending, passed)
-                self._send_acks()
+        def settle(taken: bool) -> None:
+            pending.waiting -= 1
+            if not taken and pending.data is not None:
+                self._take_back_run(pending, published)
+            self._send_acks()
 
+        if waits_for_disk:
             self._shared.journal.when_stored(settle)
+        if ticket is not None:
+            ticket.close(settle)
 
     def refuse(self, qos: int, packet_id: int, reason: ReasonCode, why: str | None = None) -> None:
         if not qos:
@@ -231,11 +234,14 @@ class Acknowledgements:
 
         publication.when_settled(settle)
 
-    def _take_back_run(self, pending: _PendingAcknowledgement, passed: RunOutcome) -> None:
+    def _take_back_run(self, pending: _PendingAcknowledgement, published: RunOutcome) -> None:
         """Cancel a run that could not be stored, as if it had not come."""
-        run = passed.run
-        for session, outgoing in passed.stored:
-            session.cancel_run(outgoing)
+        run = published.run
+        for session, entry in published.entries:
+            if isinstance(entry, OutgoingRun):
+                session.cancel_run(entry)
+            else:
+                session.cancel(entry)
         pending.data = None
         if self._link.state is not LinkState.CONNECTED:
             return

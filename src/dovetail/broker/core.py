@@ -50,6 +50,7 @@ from dovetail.broker.retained_delivery import RetainedDeliveries
 from dovetail.broker.route import Route
 from dovetail.broker.route_cache import RouteCache
 from dovetail.broker.router import Router
+from dovetail.broker.run_dispatch import RunDispatch
 from dovetail.broker.session import Session
 from dovetail.broker.session_lifetime import SessionLifetimes
 from dovetail.broker.shared_state import SharedState
@@ -125,6 +126,15 @@ class Broker:
             archive=archived,
             engine=self.engine_backlog or NoEngine(),
         )
+        self.runs = RunDispatch(
+            shared,
+            self.router,
+            self.dispatch,
+            local,
+            forwarding=forwarding,
+            matchers=matchers,
+            archive=archived,
+        )
         self._lifetimes = SessionLifetimes(
             shared,
             self.slices,
@@ -144,6 +154,7 @@ class Broker:
                 shared,
                 self.router,
                 self.dispatch,
+                self.runs,
                 local,
                 self.retained,
                 self._lifetimes,

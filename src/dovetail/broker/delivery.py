@@ -117,8 +117,9 @@ class Share(NamedTuple):
 
     session: Session
     qos: int
-    rows: Slots | None
+    rows: Slots | None = None
     """None: all of them."""
+    identifiers: tuple[int, ...] = ()
 
 
 class _Columns(NamedTuple):

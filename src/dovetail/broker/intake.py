@@ -1,8 +1,8 @@
 """Checks the publications of a client and passes them on. Pure.
 
 A publication comes as a packet, or as a run that packet_reader.py has found. The intake resolves
-topic aliases, checks what the client may publish, and hands the publication to dispatch.py. The
-outcome goes to acknowledgements.py. It never sends to the client by itself.
+topic aliases, checks what the client may publish, and hands a publication to dispatch.py, or a run
+to run_dispatch.py. The outcome goes to acknowledgements.py. It never sends to the client by itself.
 """
 
 from typing import TYPE_CHECKING
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from dovetail import codec
 from dovetail.broker.acknowledgements import Acknowledgements
 from dovetail.broker.client_link import ClientLink
-from dovetail.broker.limits import RUN_DELIVERIES_PER_EFFORT
-from dovetail.broker.matcher_client import PendingPublication
+from dovetail.broker.pending_publication import PendingPublication
 from dovetail.broker.piece import Piece
 from dovetail.broker.route import Route
 from dovetail.broker.session import Session
@@ -42,6 +41,7 @@ class Intake:
         "_link",
         "_piece",
         "_router",
+        "_runs",
         "_shared",
     )
 
@@ -52,6 +52,7 @@ class Intake:
         self._shared = broker.shared
         self._router = broker.router
         self._dispatch = broker.dispatch
+        self._runs = broker.runs
         self._link = link
         self._acks = acks
         self._piece = piece
@@ -137,8 +138,8 @@ class Intake:
         )
         return True
 
-    def pass_on_run(self, route: Route, run: Run) -> int:
-        """Pass on a run as bytes, or its first packets. Return how many bytes of it.
+    def publish_run(self, route: Route, run: Run) -> int:
+        """Publish a run, or its first packets. Return how many bytes of it.
 
         Return 0, with nothing done, if that is impossible.
         """
@@ -151,13 +152,13 @@ class Intake:
             or self._acks.receiving + run.packets > limits.receive_max
         ):
             return 0
-        passed = self._dispatch.pass_on_run(route, run, session)
-        if passed is None:
+        published = self._runs.publish(route, run, session.client_id)
+        if published is None:
             return 0
-        self._piece.spent += passed.deliveries // RUN_DELIVERIES_PER_EFFORT
+        self._piece.spent += published.effort
         if run.qos:
-            self._acks.acknowledge_run(passed)
-        return len(passed.run.data)
+            self._acks.acknowledge_run(published)
+        return len(published.run.data)
 
     def _resolve_alias(self, packet: Publish) -> bytes:
         alias = packet.alias

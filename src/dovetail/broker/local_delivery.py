@@ -3,20 +3,35 @@
 A session gets a publication at the lower of both QoS: at QoS 0 straight into its link, at QoS 1 and
 2 through its queue and window (session_sender.py). A congested link gets no more at QoS 0. Of a
 group one member gets it.
+
+A session gets its part of a run as a whole: the bytes as they came, or as a kernel writes them for
+it. If it cannot take that, it gets the messages one by one, and no other session is concerned.
 """
 
 from collections.abc import Iterable
 
-from dovetail.broker.delivery import Delivery
+from dovetail.broker.delivery import Delivery, Share
+from dovetail.broker.limits import RUN_DELIVERIES_PER_EFFORT
 from dovetail.broker.outgoing_message import OutgoingMessage
+from dovetail.broker.outgoing_run import OutgoingRun, StoredRun
 from dovetail.broker.route import Group
 from dovetail.broker.session import Session
 from dovetail.broker.shared_state import GROUP_SOURCE, SharedState
-from dovetail.codec.run import Published, Run, packets_of, rewritten
+from dovetail.codec.run import (
+    Numbers,
+    Published,
+    Run,
+    packets_of,
+    rewritten,
+    rewritten_rows,
+)
 from dovetail.messages import Message
 
 OutgoingMessages = list[tuple[Session, OutgoingMessage]]
 """The QoS 1 and 2 deliveries that a publication began."""
+
+LocalEntry = tuple[Session, OutgoingMessage | OutgoingRun]
+"""One of them, or a part of a run for a persistent session."""
 
 
 class LocalDelivery:
@@ -70,6 +85,54 @@ class LocalDelivery:
             for delivery in deliveries:
                 self.deliver(delivery, message, False, [])
 
+    def send_shares(
+        self, shares: Iterable[Share], stored: StoredRun, entries: list[LocalEntry]
+    ) -> int:
+        """Send to each session what it gets of a run, and return the effort.
+
+        Add to `entries` what persistent sessions get: it has to be on disk.
+        """
+        run = stored.run
+        size = len(run.data)
+        congestion_bytes = self._backlog_bytes_max // 2
+        whole: dict[int, bytes] = {}  # the run at QoS 0, by version
+        deliveries = effort = 0
+        for share in shares:
+            session, qos, rows, identifiers = share
+            count = run.packets if rows is None else len(rows)
+            if identifiers or not session.takes_run(count, size, qos, congestion_bytes):
+                self._send_messages(share, stored, entries)
+                effort += count
+                continue
+            deliveries += count
+            if qos and session.expiry_seconds:
+                entries.append((session, _offer(session, stored, rows)))
+                continue
+            link = session.link
+            if link is None or (
+                not qos and link.unsent > self._backlog_bytes_max and not link.flush_backlog()
+            ):
+                self._counters.publishes_dropped += count
+                continue
+            first_id = session.light_ids(count) if qos else 0
+            if rows is not None:
+                data = rewritten_rows(run, stored.starts, rows, link.version, qos, first_id)
+            elif qos:
+                data = rewritten(run, link.version, qos, first_id)
+            else:
+                if link.version not in whole:
+                    whole[link.version] = rewritten(run, link.version, 0)
+                data = whole[link.version]
+            link.send_packets(data, count)
+        return effort + deliveries // RUN_DELIVERIES_PER_EFFORT
+
+    def _send_messages(self, share: Share, stored: StoredRun, entries: list[LocalEntry]) -> None:
+        delivery = Delivery(share.session, share.qos, False, share.identifiers)
+        for row in range(stored.packets) if share.rows is None else share.rows.tolist():
+            messages: OutgoingMessages = []
+            self.deliver(delivery, stored.message(row), False, messages)
+            entries += messages
+
     def deliver(
         self, delivery: Delivery, message: Message, retain: bool, entries: OutgoingMessages
     ) -> None:
@@ -102,6 +165,13 @@ class LocalDelivery:
         for _, entry in entries[known:]:
             entry.group = group
         return True
+
+
+def _offer(session: Session, stored: StoredRun, rows: Numbers | None) -> OutgoingRun:
+    """Queue a run. If it has much that the session does not get, only what it gets is stored."""
+    if rows is not None and len(rows) < stored.packets // 2:
+        return session.offer_run(stored.narrowed(rows), None)
+    return session.offer_run(stored, rows)
 
 
 def message_of(part: Published, client_id: str = "") -> Message:

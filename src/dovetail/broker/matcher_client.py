@@ -20,8 +20,9 @@ Rules:
   publication there, it goes to all brokers that may want it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,16 +31,14 @@ from dovetail.attributes.clauses import Clause
 from dovetail.attributes.policies import POLICIES
 from dovetail.attributes.space import Point
 from dovetail.attributes.space_registry import SpaceRegistry
-from dovetail.broker.outgoing_message import OutgoingMessage
 from dovetail.broker.peering.peer_tables import ClusterMembership
-from dovetail.broker.peering.tickets import Ticket
+from dovetail.broker.pending_publication import PendingPublication, PendingRun, Resumable
 from dovetail.broker.route import Group, Route
-from dovetail.broker.session import Session
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.subscription import Subscription
 from dovetail.broker.subscription_observer import SubscriptionObserver
 from dovetail.matcher.broker_side import Answer, BrokerSide
-from dovetail.matcher.layout import layout_of, layouts_of
+from dovetail.matcher.layout import Floats, layout_of, layouts_of
 from dovetail.matcher.matcher_messages import (
     ANNOUNCEMENT,
     ANNOUNCEMENT_ACK,
@@ -59,50 +58,18 @@ FRAMES = frozenset({ANNOUNCEMENT})
 ANSWERS = frozenset({ANSWER, ANNOUNCEMENT_ACK, LOADS, FEED_REPLY})
 """Kinds of frames with which other nodes answer ours."""
 
+_NOBODY: frozenset[str] = frozenset()
 
-class PendingPublication(Ticket):
-    """A publication that waits for matchers, then for the disk and the brokers that take it."""
 
-    __slots__ = (
-        "_done",
-        "_waiters",
-        "before_dispatch",
-        "entries",
-        "matching_brokers",
-        "message",
-        "point",
-        "resume",
-    )
+class RunRow(NamedTuple):
+    """A publication of a run that matchers are asked about."""
 
-    def __init__(
-        self,
-        message: Message,
-        point: Point | None,
-        resume: "Callable[[PendingPublication], None]",
-    ) -> None:
-        super().__init__()
-        self.resume = resume
-        """Called when it may continue, in the order of its publisher."""
-        self.message = message
-        self.point = point
-        self.entries: list[tuple[Session, OutgoingMessage]] = []
-        """The local deliveries that begin when the publication continues."""
-        self.before_dispatch: Callable[[], None] | None = None
-        """Called before the publication continues. It writes into the batch of the deliveries."""
-        self.matching_brokers: frozenset[str] | None = None
-        """The brokers with a matching clause. None: unknown, so all that may have one get it."""
-        self._done = self.expect()
-        self._waiters: list[Callable[[bool], None]] = []
+    place: QueuedPublication[Resumable]
+    pending: PendingRun
+    row: int
 
-    def when_settled(self, act: Callable[[bool], None]) -> None:
-        """Also call `act` when the publication is settled."""
-        self._waiters.append(act)
 
-    def settle(self, taken: bool) -> None:
-        """Report the end: `taken` says whether the disk and all brokers have the publication."""
-        self._done(taken)
-        for act in self._waiters:
-            act(taken)
+Asked = QueuedPublication[Resumable] | RunRow
 
 
 class MatcherClient(SubscriptionObserver):
@@ -123,7 +90,7 @@ class MatcherClient(SubscriptionObserver):
         self._send = membership.send
         self._random = random
         self._wake = wake
-        self._order: PublisherOrder[PendingPublication] = PublisherOrder()
+        self._order: PublisherOrder[Resumable] = PublisherOrder()
         self._numbers: dict[Subscription, list[int]] = {}
         self._free: list[int] = []
         self._next_number = 0
@@ -134,11 +101,11 @@ class MatcherClient(SubscriptionObserver):
         self._peers_live: dict[str, bool] = {}
         self._side, self._ids = self._make()
 
-    def _make(self) -> tuple[BrokerSide[QueuedPublication[PendingPublication]], Mapping[str, str]]:
+    def _make(self) -> tuple[BrokerSide[Asked], Mapping[str, str]]:
         spaces = [space for space in self._spaces.all if not space.is_streamed]
         layouts = {space.name: layout_of(space) for space in spaces}
         ids = {name: layout.id for name, layout in layouts.items()}
-        side: BrokerSide[QueuedPublication[PendingPublication]] = BrokerSide(
+        side: BrokerSide[Asked] = BrokerSide(
             self.name,
             layouts_of(list(layouts.values())),
             self._life,
@@ -221,9 +188,14 @@ class MatcherClient(SubscriptionObserver):
         """Does a publication of this client wait?"""
         return not self._order.is_empty(client_id)
 
-    def may_wait(self, route: Route, client_id: str) -> bool:
-        """May a publication wait for matchers, or for an earlier one that does?"""
-        return route.reads_payload or self.has_pending(client_id)
+    def has_to_wait(self, route: Route, client_id: str, *, has_point: bool) -> bool:
+        """Has a publication to wait for matchers, or for an earlier one that does?"""
+        if not (self.has_pending(client_id) or (has_point and self._may_want(route))):
+            return False
+        if self._order.is_full(client_id):
+            self.drain(client_id)
+            return False
+        return True
 
     def submit(
         self,
@@ -236,22 +208,45 @@ class MatcherClient(SubscriptionObserver):
 
         `resume` is called when it may continue.
         """
-        origin = message.origin
-        may_want = () if point is None or message.retain else self._may_want(route)
-        if not may_want and not self.has_pending(origin):
-            return None
-        if self._order.is_full(origin):
-            self.drain(origin)
+        if message.retain:
+            point = None
+        if not self.has_to_wait(route, message.origin, has_point=point is not None):
             return None
         publication = PendingPublication(message, point, resume)
-        place = self._order.append(origin, publication)
-        if may_want and point is not None and route.space is not None:
-            space = self._ids[route.space.name]
-            self._side.questions.submit(space, point.values, may_want, place)
-            self._wake()
+        place = self._order.append(message.origin, publication)
+        may_want = () if point is None else self._may_want(route)
+        if may_want and point is not None:
+            values = np.array([point.values], np.float64)
+            self._ask(route, values, may_want, [place])
         else:
-            self._decide(place, None)
+            self._continue(place)
         return publication
+
+    def submit_run(self, pending: PendingRun) -> None:
+        """Let a run wait that has to."""
+        route, points = pending.route, pending.points
+        place = self._order.append(pending.stored.origin, pending, pending.stored.packets)
+        may_want = () if points is None else self._may_want(route)
+        if not may_want or points is None:
+            self._continue(place)
+            return
+        rows = np.flatnonzero(points.known)
+        if len(rows) < len(points.known):
+            for row in np.flatnonzero(points.known == 0).tolist():
+                pending.matching_brokers[row] = _NOBODY
+        pending.rows_left = len(rows)
+        if not pending.rows_left:
+            self._continue(place)
+            return
+        asked = [RunRow(place, pending, row) for row in rows.tolist()]
+        self._ask(route, points.values[rows], may_want, asked)
+
+    def _ask(
+        self, route: Route, values: Floats, may_want: tuple[str, ...], asked: Sequence[Asked]
+    ) -> None:
+        assert route.space is not None
+        self._side.questions.submit_many(self._ids[route.space.name], values, may_want, asked)
+        self._wake()
 
     def explain(self, route: Route, point: Point) -> tuple[SkipReason, MatchingReport | None]:
         """Return which matcher `submit` would ask and why, or why it would ask none."""
@@ -280,24 +275,33 @@ class MatcherClient(SubscriptionObserver):
             return ()  # evaluating local clauses is faster than asking
         return (*route.clause_only_peers, self.name) if route.clauses else route.clause_only_peers
 
-    def _decide(
-        self, place: QueuedPublication[PendingPublication], wanted: frozenset[str] | None
-    ) -> None:
-        """Note the answer. The publication continues when all before it have."""
-        if not place.is_done:
-            place.value.matching_brokers = wanted
+    def _continue(self, place: QueuedPublication[Resumable]) -> None:
+        """Let a publication continue when all before it have."""
         for publication in self._order.complete(place):
-            publication.resume(publication)
+            publication.resume()
 
     def drain(self, client_id: str | None = None) -> None:
         """Let the publications of one client, or of all, continue without answers."""
         for origin in self._order.origins() if client_id is None else [client_id]:
             for place in self._order.entries_of(origin):
-                self._decide(place, None)
+                self._continue(place)
 
-    def _apply(self, verdicts: Iterable[Verdict[QueuedPublication[PendingPublication]]]) -> None:
+    def _apply(self, verdicts: Iterable[Verdict[Asked]]) -> None:
         for verdict in verdicts:
-            self._decide(verdict.tag, verdict.receivers)
+            asked = verdict.tag
+            if isinstance(asked, RunRow):
+                place, pending, row = asked
+                if place.is_done:
+                    continue  # it has continued without the answer
+                pending.matching_brokers[row] = verdict.receivers
+                pending.rows_left -= 1
+                if not pending.rows_left:
+                    self._continue(place)
+            elif not asked.is_done:
+                publication = asked.value
+                assert isinstance(publication, PendingPublication)
+                publication.matching_brokers = verdict.receivers
+                self._continue(asked)
 
     # Other nodes ----------------------------------------------------------------------------------
 

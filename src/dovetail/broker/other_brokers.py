@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from dovetail.attributes.space import Point
 from dovetail.broker.local_delivery import LocalDelivery
+from dovetail.broker.outgoing_run import StoredRun
 from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.route import Group, GroupKey, Route
 from dovetail.broker.session import Session
-from dovetail.codec.run import Run
 from dovetail.errors import ClientError
 from dovetail.messages import Message
 
 if TYPE_CHECKING:
-    from dovetail.broker.matcher_client import PendingPublication
     from dovetail.broker.peering.groups import GroupPool
+    from dovetail.broker.pending_publication import PendingPublication, PendingRun
 
 _NO_SCOPES: Mapping[str, Sequence[GroupKey]] = {}
 
@@ -54,8 +54,8 @@ class NoPeers:
 class Forwarding(Protocol):
     """Sends publications to other brokers, and picks the members of shared subscriptions."""
 
-    def forward(self, names: Iterable[str], run: Run, client_id: str) -> None:
-        """Forward a run at QoS 0 as it came from this client."""
+    def forward(self, names: Iterable[str], stored: StoredRun) -> Ticket | None:
+        """Forward a run. At QoS 1 the ticket says when all peers have it."""
         ...
 
     def publish(
@@ -98,8 +98,8 @@ class NoForwarding:
     def __init__(self, local: LocalDelivery) -> None:
         self._local = local
 
-    def forward(self, names: Iterable[str], run: Run, client_id: str) -> None:
-        """Do nothing."""
+    def forward(self, *_run: object) -> None:
+        """Do nothing: there is nobody to wait for."""
 
     def publish(self, *_publication: object, **_options: object) -> None:
         """Do nothing: there is nobody to wait for."""
@@ -134,8 +134,12 @@ class MatcherLookup(Protocol):
     name: str
     """The name of this broker."""
 
-    def may_wait(self, route: Route, client_id: str) -> bool:
-        """May a publication wait for matchers, or for an earlier one that does?"""
+    def has_pending(self, client_id: str) -> bool:
+        """Does a publication of this client wait?"""
+        ...
+
+    def has_to_wait(self, route: Route, client_id: str, *, has_point: bool) -> bool:
+        """Has a publication to wait for matchers, or for an earlier one that does?"""
         ...
 
     def submit(
@@ -148,15 +152,26 @@ class MatcherLookup(Protocol):
         """Let a publication wait for an answer; None if it need not wait."""
         ...
 
+    def submit_run(self, pending: "PendingRun") -> None:
+        """Let a run wait that has to."""
+        ...
+
 
 class NoMatchers:
     """Implements `MatcherLookup`: nothing waits."""
 
     name = ""
 
-    def may_wait(self, route: Route, client_id: str) -> bool:
-        del route, client_id
+    def has_pending(self, client_id: str) -> bool:
+        del client_id
         return False
+
+    def has_to_wait(self, route: Route, client_id: str, *, has_point: bool) -> bool:
+        del route, client_id, has_point
+        return False
+
+    def submit_run(self, pending: "PendingRun") -> None:
+        raise AssertionError(f"a run waits for matchers that there are not: {pending.route}")
 
     def submit(self, *_publication: object) -> None:
         """Do nothing: the publication need not wait."""

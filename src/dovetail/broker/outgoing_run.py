@@ -19,7 +19,15 @@ _ROW = np.dtype("<u2")
 
 
 class StoredRun:
-    """A run that sessions refer to, on disk once."""
+    """A run that sessions and other brokers need, on disk once.
+
+    An outbox treats it as a message (peering/outbox.py).
+    """
+
+    retain = False
+    is_orphan = False
+    expires_at: float | None = None
+    topic = b""  # there may be several
 
     __slots__ = ("_messages", "_starts", "number", "origin", "references", "run")
 
@@ -41,12 +49,28 @@ class StoredRun:
     def narrowed(self, rows: Numbers) -> "StoredRun":
         """Return a run of these packets alone."""
         run = self.run
-        data = rewritten_rows(run, self.starts, rows, run.version, 1, 1)
+        data = rewritten_rows(run, self.starts, rows, run.version, run.qos, 1)
         return StoredRun(run._replace(data=data, packets=len(rows)), self.origin)
+
+    def of_rows(self, rows: Numbers) -> "StoredRun":
+        """Return the run of these packets: this one if they are all."""
+        return self if len(rows) == self.run.packets else self.narrowed(rows)
 
     def row(self) -> RunRow:
         run = self.run
         return RunRow(run.data, run.version, run.packets, bool(run.has_properties), self.origin)
+
+    @property
+    def qos(self) -> int:
+        return self.run.qos
+
+    @property
+    def size(self) -> int:
+        return len(self.run.data)
+
+    @property
+    def packets(self) -> int:
+        return self.run.packets
 
     @property
     def starts(self) -> Numbers:
@@ -57,8 +81,9 @@ class StoredRun:
     def message(self, row: int) -> Message:
         """Return one message of the run; all sessions share it."""
         if self._messages is None:
+            qos = self.run.qos
             self._messages = [
-                Message(part.topic, part.payload, 1, False, part.properties, None, self.origin)
+                Message(part.topic, part.payload, qos, False, part.properties, None, self.origin)
                 for part in packets_of(self.run)
             ]
         return self._messages[row]

@@ -42,7 +42,7 @@ from dovetail.codec.packets import (
     Subscribe,
     Unsubscribe,
 )
-from dovetail.codec.run import Run, borders_of, packet_ids_of
+from dovetail.codec.run import Run, borders_of, packet_ids_of, rest_of
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.slices import Work, run_slice
 
@@ -76,12 +76,12 @@ class PacketReader:
     __slots__ = (
         "_acks",
         "_broker",
-        "_dispatch",
         "_intake",
         "_partial",
         "_partial_needs",
         "_piece",
         "_router",
+        "_runs",
         "_shared",
         "_waiting_data",
         "link",
@@ -91,7 +91,7 @@ class PacketReader:
         self._broker = broker
         self._shared = broker.shared
         self._router = broker.router
-        self._dispatch = broker.dispatch
+        self._runs = broker.runs
         self.link = link
         self._piece = Piece()
         self._acks = Acknowledgements(broker.shared, link)
@@ -160,7 +160,8 @@ class PacketReader:
             return False
         link.seen_at = self._shared.now
         run = Run(data, version, kernels.QOS_0, count, 0)
-        self._dispatch.forward(route, run, link.session)
+        assert link.session is not None
+        self._runs.publish(route, run, link.session.client_id)
         return True
 
     def _take(self, data: bytes) -> None:
@@ -344,17 +345,8 @@ class PacketReader:
         return self._piece.is_full or self.link.state is not LinkState.CONNECTED
 
     def _take_run(self, route: Route, run: Run) -> int:
-        """Pass on a run. Return how many bytes of it are taken."""
-        session = self.link.session
-        assert session is not None
-        if run.qos or (route.space is not None and run.has_properties):
-            return self._intake.pass_on_run(route, run) or self._take_each(run)
-        dispatch = self._dispatch
-        if run.packets * route.singles > RECEIVERS_PER_PIECE:
-            self._piece.begin(dispatch.forward_each(route, run, session))
-        else:
-            self._piece.spent += dispatch.forward(route, run, session)
-        return len(run.data)
+        """Publish a run. Return how many bytes of it are taken."""
+        return self._intake.publish_run(route, run) or self._take_each(run)
 
     def _take_each(self, run: Run) -> int:
         """Take the packets of a run one by one. Return how many bytes of it are taken."""
@@ -373,10 +365,12 @@ class PacketReader:
 
     def _search(self, topic: bytes, run: Run) -> Work:
         route = yield from self._router.search(topic)
-        self._take_run(route, run)
-        work, self._piece.work = self._piece.work, None
-        if work is not None:
-            yield from work
+        assert self.link.session is not None
+        while run.packets:
+            published = self._runs.publish(route, run, self.link.session.client_id)
+            assert published is not None  # as it is at QoS 0
+            run = rest_of(run, published.run)
+            yield
 
     def _take_checked_runs(self, data: bytes, runs: list[list[int]]) -> int:
         """Take runs like `_take_runs`, for a client that may not publish to every topic."""

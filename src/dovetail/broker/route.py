@@ -113,6 +113,7 @@ class Route:
         "groups",
         "is_heavy",
         "is_special",
+        "needs_every_payload",
         "own",
         "peers",
         "pools",
@@ -162,16 +163,14 @@ class Route:
         self.reads_payload = has_fields and (self.reads_attributes or streamed)
         # One flag for everything that can keep packets from being passed on as they came.
         self.is_special = bool(groups or pools or self.own or self.reads_payload)
-        self.takes_runs = (
-            not (archived or peers or groups or pools)
-            and not has_fields
-            and all(one.plain for one in self.deliveries)
-        )
-        """Can a run be passed on as a whole, if its packets have no attributes?"""
+        self.takes_runs = not (groups or pools or self.reads_payload)
+        """Can a run be published as a whole, if its packets have no attributes?"""
         self.takes_attributes = self.takes_runs and not (
-            streamed or wants.group_clauses or wants.pools or wants.peers
+            streamed or wants.group_clauses or wants.pools
         )
         """And if they have attributes?"""
+        self.needs_every_payload = has_fields
+        """At QoS 1 and 2 the broker refuses attributes that it cannot read, wanted or not."""
         needing = sum(not one.plain or one.session.is_handle for one in self.deliveries)
         self.singles = len(groups) + len(pools) + needing
         """The number of receivers that need each packet by itself, not a run of them."""

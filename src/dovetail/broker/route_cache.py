@@ -47,6 +47,8 @@ class RouteCache:
         self._by_filters: dict[RouteKey, Route] = {}
         self._dropped: list[dict[Any, Route]] = []
         self._half = max(routes_max // 2, 1)
+        self.changes = 0
+        """Rises when the tables change that routes depend on: earlier routes may be wrong then."""
 
     def __len__(self) -> int:
         return len(self.young) + len(self._old)
@@ -94,6 +96,7 @@ class RouteCache:
 
     def invalidate(self, topic_filter: str) -> None:
         """Drop the routes that may depend on this filter."""
+        self.changes += 1
         if "+" in topic_filter or "#" in topic_filter:
             self.clear()
             return
@@ -105,6 +108,7 @@ class RouteCache:
 
     def clear(self) -> None:
         """Drop all routes."""
+        self.changes += 1
         self._drop_later(self.young, self._old, self._by_filters)
         self.young = {}
         self._old = {}
@@ -112,6 +116,7 @@ class RouteCache:
 
     def peer_changed(self, name: str, search: SearchPeer) -> None:
         """Drop the routes that changed with a peer's sketch."""
+        self.changes += 1
         if len(self) > ROUTES_RECHECKED_MAX:
             self.clear()
             return

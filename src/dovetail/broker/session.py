@@ -22,7 +22,7 @@ from dovetail.messages import Message
 
 if TYPE_CHECKING:
     from dovetail.broker.auth.access import AccessRules
-    from dovetail.broker.matcher_client import PendingPublication
+    from dovetail.broker.pending_publication import PendingPublication
     from dovetail.broker.shared_state import SharedState
 
 

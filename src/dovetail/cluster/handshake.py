@@ -43,7 +43,7 @@ from dovetail.cluster.limits import REFUSAL_CHARACTERS_MAX
 from dovetail.limits import NODE_NAME_BYTES_MAX
 
 MAGIC = b"DOVETAIL"
-VERSION = 1
+VERSION = 2
 NONCE_BYTES = 32
 INSTANCE_BYTES = 16
 NAME_PATTERN = rf"\A[A-Za-z0-9._-]{{1,{NODE_NAME_BYTES_MAX}}}\Z"

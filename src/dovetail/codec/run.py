@@ -122,6 +122,12 @@ def first_packets(run: Run, count: int) -> Run:
     return run._replace(data=run.data[: int(starts_of(run)[count])], packets=count)
 
 
+def rest_of(run: Run, first: Run) -> Run:
+    """Return a run without its first packets."""
+    data = run.data[len(first.data) :]
+    return run._replace(data=data, packets=run.packets - first.packets)
+
+
 def pubacks_of(run: Run, matched: Flags) -> bytes:
     """Return the PUBACKs of a run at QoS 1. `matched` says which packets have a subscriber."""
     out = np.empty(5 * run.packets, np.uint8)

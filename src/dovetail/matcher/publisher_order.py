@@ -23,13 +23,14 @@ Value = TypeVar("Value")
 
 
 class QueuedPublication(Generic[Value]):
-    """One publication in its publisher's queue."""
+    """One publication, or a run of `count`, in its publisher's queue."""
 
-    __slots__ = ("is_done", "origin", "value")
+    __slots__ = ("count", "is_done", "origin", "value")
 
-    def __init__(self, origin: Hashable, value: Value) -> None:
+    def __init__(self, origin: Hashable, value: Value, count: int) -> None:
         self.origin = origin
         self.value = value
+        self.count = count
         self.is_done = False
 
 
@@ -39,13 +40,14 @@ class PublisherOrder(Generic[Value]):
     def __init__(self, waiting_max: int = ORDER_WAITING_MAX) -> None:
         self._waiting_max = waiting_max
         self._queues: dict[Hashable, deque[QueuedPublication[Value]]] = {}
+        self._waiting: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
         """Return how many publications wait."""
-        return sum(map(len, self._queues.values()))
+        return sum(self._waiting.values())
 
     def is_full(self, origin: Hashable) -> bool:
-        return len(self._queues.get(origin, ())) >= self._waiting_max
+        return self._waiting.get(origin, 0) >= self._waiting_max
 
     def is_empty(self, origin: Hashable) -> bool:
         """True: nothing of it waits, so a publication that needs no matcher may skip the queue."""
@@ -59,10 +61,11 @@ class PublisherOrder(Generic[Value]):
         """Return the publishers that have waiting publications."""
         return list(self._queues)
 
-    def append(self, origin: Hashable, value: Value) -> QueuedPublication[Value]:
-        """Queue a publication. Check `is_full` first."""
+    def append(self, origin: Hashable, value: Value, count: int = 1) -> QueuedPublication[Value]:
+        """Queue a publication, or a run of `count`. Check `is_full` first."""
         assert not self.is_full(origin)
-        entry = QueuedPublication(origin, value)
+        entry = QueuedPublication(origin, value, count)
+        self._waiting[origin] = self._waiting.get(origin, 0) + count
         self._queues.setdefault(origin, deque()).append(entry)
         return entry
 
@@ -74,7 +77,10 @@ class PublisherOrder(Generic[Value]):
         queue = self._queues[entry.origin]
         released: list[Value] = []
         while queue and queue[0].is_done:
-            released.append(queue.popleft().value)
+            first = queue.popleft()
+            self._waiting[entry.origin] -= first.count
+            released.append(first.value)
         if not queue:
             del self._queues[entry.origin]
+            del self._waiting[entry.origin]
         return released

@@ -33,6 +33,7 @@ from dovetail.attributes.policies import DimensionLoad, LoadTracker, Policy, ada
 from dovetail.matcher.announcement import AnnouncedBoxes, BoxDirectory
 from dovetail.matcher.candidate_choice import Choice, Rows
 from dovetail.matcher.feed import Send
+from dovetail.matcher.layout import Floats
 from dovetail.matcher.limits import (
     ASKING_SECONDS_MAX,
     MATCHER_ANSWER_SECONDS_MAX,
@@ -98,7 +99,7 @@ class MatcherQuestions(Generic[Tag]):
         self._is_listing = is_listing
         loads = {space: LoadTracker(own.get(space, policy), random) for space in directory.layouts}
         self.estimator = LoadEstimator(loads, random)
-        self._submitted: dict[tuple[str, tuple[str, ...]], list[tuple[Tag, Sequence[float]]]] = {}
+        self._submitted: dict[tuple[str, tuple[str, ...]], list[tuple[Sequence[Tag], Floats]]] = {}
         self._open: dict[int, _OpenQuestion[Tag]] = {}
         # A matcher may still answer what an earlier life of ours has asked.
         self._number = random.getrandbits(62)
@@ -110,15 +111,24 @@ class MatcherQuestions(Generic[Tag]):
 
     def submit(self, space: str, values: Sequence[float], brokers: Iterable[str], tag: Tag) -> None:
         """Submit a publication's values, and the brokers that may have boxes for it."""
+        self.submit_many(space, np.array([values], np.float64), brokers, [tag])
+
+    def submit_many(
+        self, space: str, points: Floats, brokers: Iterable[str], tags: Sequence[Tag]
+    ) -> None:
+        """Submit publications, a row of values each, for which the same brokers may have boxes."""
         key = (space, tuple(sorted(brokers)))
-        self._submitted.setdefault(key, []).append((tag, values))
+        self._submitted.setdefault(key, []).append((tags, points))
 
     def flush(self, now: float) -> None:
         """Ask about all that was submitted."""
         submitted, self._submitted = self._submitted, {}
         for (space, brokers), waiting in submitted.items():
-            for first in range(0, len(waiting), QUESTION_POINTS_MAX):
-                self._begin(space, brokers, waiting[first : first + QUESTION_POINTS_MAX], now)
+            tags = [tag for some, _ in waiting for tag in some]
+            points = waiting[0][1] if len(waiting) == 1 else np.vstack([one for _, one in waiting])
+            for first in range(0, len(tags), QUESTION_POINTS_MAX):
+                end = first + QUESTION_POINTS_MAX
+                self._begin(space, brokers, points[first:end], tags[first:end], now)
 
     def take_verdicts(self) -> list[Verdict[Tag]]:
         done, self._done = self._done, []
@@ -128,21 +138,22 @@ class MatcherQuestions(Generic[Tag]):
         self,
         space: str,
         brokers: tuple[str, ...],
-        waiting: Sequence[tuple[Tag, Sequence[float]]],
+        points: Floats,
+        tags: Sequence[Tag],
         now: float,
     ) -> None:
-        unsure, asked = self.scope(space, brokers, len(waiting))
+        unsure, asked = self.scope(space, brokers, len(tags))
         batch = QuestionBatch(
             space,
-            np.array([values for _, values in waiting], np.float64),
-            [tag for tag, _ in waiting],
+            points,
+            tags,
             unsure,
             asked,
             now + self.asking_seconds,
             is_listing=self._is_listing,
         )
-        self.open_points += len(waiting)
-        self._ask(batch, np.arange(len(waiting)), batch.kinds, now)
+        self.open_points += len(tags)
+        self._ask(batch, np.arange(len(tags)), batch.kinds, now)
 
     def scope(self, space: str, brokers: Iterable[str], points: int) -> QuestionScope:
         """Divide brokers into those to ask matchers about and the others.

@@ -87,10 +87,9 @@ def publication(sequence: int, topic: bytes, payload: bytes = b"", qos: int = 1)
     )
 
 
-def plain(version: int, *packets: bytes, client_id: str = "origin") -> bytes:
-    """QoS 0 packets of one client."""
-    origin = client_id.encode()
-    return bytes([version]) + len(origin).to_bytes(2) + origin + b"".join(packets)
+def plain(version: int, *packets: bytes, client_id: str = "origin", sequence: int = 0) -> bytes:
+    """Packets of one client; with a sequence at QoS 1."""
+    return peer_messages.ForwardedRun(sequence, version, client_id, b"".join(packets)).encoded()
 
 
 def marked(
@@ -164,14 +163,12 @@ def test_plain_publications_are_delivered_here_and_go_nowhere_else(version: int)
         codec.encode_publish(version, topic, b"%d" % number)
         for number, topic in enumerate([b"a/1", b"a/1", b"a/2", b"nobody"])
     ]
-    assert member.receive(peer_messages.PLAIN, plain(version, *packets)) == []
+    assert member.receive(peer_messages.RUN, plain(version, *packets)) == []
     assert client.payloads() == [b"0", b"1", b"2"]
     counters = member.shared.counters
     assert (counters.publishes_from_peers, counters.publishes_in_vain) == (4, 1)
     assert counters.publishes_received == 0
-    assert not any(
-        kind in (peer_messages.PLAIN, peer_messages.MESSAGE) for _, kind, _ in member.sent
-    )
+    assert not any(kind in (peer_messages.RUN, peer_messages.MESSAGE) for _, kind, _ in member.sent)
 
 
 def test_a_retained_message_that_has_expired_only_takes_away_what_it_replaced() -> None:
@@ -244,14 +241,14 @@ def test_an_invalid_publication_is_dropped_and_blocks_nothing() -> None:
 
 BROKEN: dict[str, tuple[int, bytes]] = {
     "a kind that there is not": (99, b""),
-    "no version": (peer_messages.PLAIN, b""),
-    "another version": (peer_messages.PLAIN, plain(9, codec.encode_publish(MQTT_5, b"a", b""))),
+    "no version": (peer_messages.RUN, b""),
+    "another version": (peer_messages.RUN, plain(9, codec.encode_publish(MQTT_5, b"a", b""))),
     "cut short": (
-        peer_messages.PLAIN,
+        peer_messages.RUN,
         plain(MQTT_5, codec.encode_publish(MQTT_5, b"a", b"x")[:-1]),
     ),
-    "a name that is none": (peer_messages.PLAIN, bytes([MQTT_5, 0, 1, 0xFF])),
-    "another packet": (peer_messages.PLAIN, plain(MQTT_5, b"\xc0\x00")),
+    "a name that is none": (peer_messages.RUN, bytes([*bytes(8), MQTT_5, 0, 1, 0xFF])),
+    "another packet": (peer_messages.RUN, plain(MQTT_5, b"\xc0\x00")),
     "not msgpack": (peer_messages.MESSAGE, b"\xc1"),
     "a number without a stream": (peer_messages.MESSAGE, publication(1, b"a")),
     "no mark": (
@@ -283,7 +280,7 @@ KINDS = [
     peer_messages.GROUPS_KNOWN,
     peer_messages.GROUPS_LOST,
     peer_messages.RESUME,
-    peer_messages.PLAIN,
+    peer_messages.RUN,
     peer_messages.MESSAGE,
     peer_messages.WANT,
 ]
@@ -361,7 +358,7 @@ def test_a_peers_publication_goes_to_the_groups_that_it_names() -> None:
     two.subscribe("$share/h/a/#", qos=1)
     member.receive(peer_messages.MESSAGE, publication(1, b"a/b"))
     packet = codec.encode_publish(MQTT_5, b"a/b", b"")
-    member.receive(peer_messages.PLAIN, plain(MQTT_5, packet))
+    member.receive(peer_messages.RUN, plain(MQTT_5, packet))
     assert [len(client.messages()) for client in (lone, one, two)] == [2, 0, 0]
     member.receive(peer_messages.MESSAGE, marked(2, b"a/b", ("g", "a/#")))
     member.receive(peer_messages.MESSAGE, marked(0, b"a/b", ("h", "a/#"), qos=0))
@@ -509,17 +506,17 @@ def test_what_a_client_published_elsewhere_before_it_came_here(version: int) -> 
     mover.subscribe("+", qos=0, identifier=7)
     other.subscribe("a", qos=1, no_local=True)
     packet = codec.encode_publish(version, b"a", b"mine")
-    member.receive(peer_messages.PLAIN, plain(version, packet, client_id="mover"))
+    member.receive(peer_messages.RUN, plain(version, packet, client_id="mover"))
     (mine,) = mover.messages()  # by the subscription without No Local
     assert mine.identifiers == (7,)
     assert other.payloads() == [b"mine"]
     mover.unsubscribe("+")
-    member.receive(peer_messages.PLAIN, plain(version, packet, client_id="mover"))
+    member.receive(peer_messages.RUN, plain(version, packet, client_id="mover"))
     own = peer_messages.ForwardedPublication(1, b"a", b"own", 1, False, b"", None, "mover", 0)
     member.receive(peer_messages.MESSAGE, peer_messages.encode(own))
     assert mover.messages() == []
     assert other.payloads() == [b"mine", b"own"]
-    member.receive(peer_messages.PLAIN, plain(version, packet, client_id="other"))
+    member.receive(peer_messages.RUN, plain(version, packet, client_id="other"))
     assert (mover.payloads(), other.payloads()) == ([b"mine"], [])
 
 
@@ -529,9 +526,9 @@ def test_plain_packets_carry_their_publisher() -> None:
     member.mesh.peer_is_up("peer")  # which may have subscribed to anything
     member.sent.clear()
     member.client("writer").publish("a", b"x")
-    ((_, kind, body),) = [one for one in member.sent if one[1] == peer_messages.PLAIN]
+    ((_, kind, body),) = [one for one in member.sent if one[1] == peer_messages.RUN]
     packet = codec.encode_publish(MQTT_5, b"a", b"x")
-    assert (kind, body) == (peer_messages.PLAIN, plain(MQTT_5, packet, client_id="writer"))
+    assert (kind, body) == (peer_messages.RUN, plain(MQTT_5, packet, client_id="writer"))
 
 
 # Limits that differ -------------------------------------------------------------------------------

@@ -9,12 +9,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from dovetail import codec
+from dovetail.broker.outgoing_run import StoredRun
 from dovetail.broker.peering import outbox
 from dovetail.broker.peering.control_messages import CONTROL_TOPIC
 from dovetail.broker.peering.limits import OUTBOX_WAIT_SECONDS_MAX
 from dovetail.broker.peering.outbox import Outbox
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import Journal
+from dovetail.codec.kernels.scan import QOS_1
+from dovetail.codec.packets import MQTT_5
+from dovetail.codec.run import Run
 from dovetail.messages import Message
 from dovetail.settings import MqttSettings
 from support.brokers.harness import Disk, commit
@@ -26,24 +31,35 @@ class Sender:
     def __init__(self, disk: Disk, first_number: int, **limits: int) -> None:
         self.disk = disk
         self.shared = SharedState(MqttSettings(), Journal(next_message=first_number))
-        self.wire: list[tuple[int, Message]] = []
+        self.wire: list[tuple[int, Message | StoredRun]] = []
         self.accepts = True
         self.outbox = Outbox("peer", self.shared, self.send, set(), **limits)
         state = disk.state()
         messages = {number: Message(*row) for number, row in state.messages.items()}
         for number, message in messages.items():
             message.number = number
+        runs = {number: StoredRun.restored(number, row) for number, row in state.runs.items()}
         for (_, sequence), owed in sorted(state.owed.items()):
-            messages[owed.message].references += 1
-            self.outbox.restore(sequence, messages[owed.message], owed.mark)
+            spooled = messages.get(owed.message) or runs[owed.message]
+            spooled.references += 1
+            self.outbox.restore(sequence, spooled, owed.mark)
 
-    def send(self, sequence: int, message: Message, _scope: bytes) -> bool:
+    def send(self, sequence: int, message: Message | StoredRun, _scope: bytes) -> bool:
         if self.accepts:
             self.wire.append((sequence, message))
         return self.accepts
 
     def commit(self, works: bool = True) -> None:
         commit(self.shared, self.disk, works=works)
+
+
+def run_of(*payloads: bytes) -> StoredRun:
+    """A run at QoS 1."""
+    packets = [
+        codec.encode_publish(MQTT_5, b"t", payload, 1, packet_id=number)
+        for number, payload in enumerate(payloads, 1)
+    ]
+    return StoredRun(Run(b"".join(packets), MQTT_5, QOS_1, len(packets), 0), "publisher")
 
 
 class OutboxMachine(RuleBasedStateMachine):
@@ -59,8 +75,8 @@ class OutboxMachine(RuleBasedStateMachine):
         self.lost: set[int] = set()
         self.waiting: set[int] = set()
 
-    @rule(qos=st.sampled_from([1, 2]))
-    def publish(self, qos: int) -> None:
+    @rule(kind=st.sampled_from([1, 2, "run"]))
+    def publish(self, kind: int | str) -> None:
         self.sequence += 1
         number = self.sequence
         self.waiting.add(number)
@@ -72,7 +88,10 @@ class OutboxMachine(RuleBasedStateMachine):
             else:
                 self.refused.add(number)
 
-        self.sender.outbox.put(number, Message(b"t", b"%d" % number, qos), done)
+        if isinstance(kind, int):
+            self.sender.outbox.put(number, Message(b"t", b"%d" % number, kind), done)
+        else:
+            self.sender.outbox.put(number, run_of(b"%d" % number, b"more"), done)
 
     @rule(works=st.sampled_from([True, True, True, False]))
     def commit(self, works: bool) -> None:
@@ -130,6 +149,7 @@ class OutboxMachine(RuleBasedStateMachine):
         state = self.disk.state()
         assert not state.owed
         assert not state.messages
+        assert not state.runs
 
     @invariant()
     def in_order_and_once(self) -> None:
@@ -140,6 +160,26 @@ class OutboxMachine(RuleBasedStateMachine):
 
 OutboxMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=50)
 TestOwing = OutboxMachine.TestCase
+
+
+def test_a_run_counts_as_all_its_messages_and_leaves_as_one() -> None:
+    sender = Sender(Disk(), 1, messages_max=3)
+    run = run_of(b"one", b"two")
+    done: list[bool] = []
+    sender.outbox.put(1, run, done.append)
+    assert (sender.outbox.count, sender.outbox.nbytes) == (2, run.size)
+    sender.outbox.put(2, run_of(b"three", b"four"), done.append)  # there is room for one
+    assert (done, sender.shared.counters.peer_messages_dropped) == ([True], 2)
+    sender.commit()
+    assert done == [True, True]
+    again = Sender(sender.disk, 100)
+    again.outbox.peer_is_up(0)
+    ((sequence, sent),) = again.wire
+    assert isinstance(sent, StoredRun)
+    assert (sequence, sent.run.data, sent.origin) == (1, run.run.data, "publisher")
+    again.outbox.acknowledged(1)
+    again.commit()
+    assert (again.outbox.count, again.disk.state().runs) == (0, {})
 
 
 def test_qos_2_is_on_disk_before_it_is_sent_and_holds_back_what_follows() -> None:

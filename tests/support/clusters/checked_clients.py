@@ -133,6 +133,7 @@ class CheckedSender(CheckedClient):
         self.acknowledged.append(number)
 
     def work(self) -> None:
+        packets = []
         while self.is_sending and self._is_connected and len(self._open) < WINDOW:
             if self.sent == self.messages_max:
                 break
@@ -140,7 +141,9 @@ class CheckedSender(CheckedClient):
             packet_id = self.sent % 60_000 + 1
             self._open[packet_id] = (self.sent, False)
             self.begun(self.sent)
-            self.send(self._packet(self.sent, packet_id))
+            packets.append(self._packet(self.sent, packet_id))
+        if packets:
+            self.send(*packets)
 
     def begun(self, number: int) -> None:
         """It is about to be sent for the first time."""

@@ -56,13 +56,13 @@ class StoreModel:
         self.keep("deliveries", lambda key, row: key[0] in sessions and row.message in messages)
         runs = self.state.runs
         self.keep("run_deliveries", lambda key, row: key[0] in sessions and row.run in runs)
-        needed_runs = {row.run for row in self.state.run_deliveries.values()}
-        self.keep("runs", lambda key, _: key in needed_runs)
         self.keep("retained", lambda _, row: row in messages)
-        needed = {row.message for row in self.state.deliveries.values()}
-        self.keep("owed", lambda _, row: row.message in messages)
+        self.keep("owed", lambda _, row: row.message in messages or row.message in runs)
+        owed = {row.message for row in self.state.owed.values()}
+        needed_runs = owed | {row.run for row in self.state.run_deliveries.values()}
+        self.keep("runs", lambda key, _: key in needed_runs)
+        needed = owed | {row.message for row in self.state.deliveries.values()}
         needed |= set(self.state.retained.values())
-        needed |= {row.message for row in self.state.owed.values()}
         self.keep("messages", lambda key, _: key in needed)
         return self.state
 

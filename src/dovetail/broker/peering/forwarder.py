@@ -5,6 +5,7 @@ Rules:
 - A QoS 0 publication is dropped and counted if a peer is down or does not keep up. QoS 1 and 2 wait
   in the peer's outbox (outbox.py), under a number of our stream. So do retained messages, and for a
   moment QoS 0 publications that follow one on its topic.
+- A run at QoS 1 is one entry of the outbox, under one number.
 - Retained messages go to all brokers. Of two on a topic the later one stays (stamps.py).
 - One broker serves a group (groups.py). If that is a peer, a DeliveryScope goes with the
   publication. It says for which groups the peer was picked.
@@ -13,14 +14,16 @@ Rules:
 from collections.abc import Iterable, Mapping, Sequence
 
 from dovetail.attributes.space import Point
-from dovetail.broker.local_delivery import LocalDelivery, message_of
+from dovetail.broker.local_delivery import LocalDelivery
+from dovetail.broker.outgoing_run import StoredRun
 from dovetail.broker.peering.groups import HERE
 from dovetail.broker.peering.limits import GROUP_HOPS_MAX, PEER_FRAME_EXTRA_BYTES, SCOPE_BYTES_MAX
 from dovetail.broker.peering.peer_messages import (
     MESSAGE,
-    PLAIN,
     RESUME,
+    RUN,
     DeliveryScope,
+    ForwardedRun,
     StreamAck,
     StreamResume,
     encode,
@@ -31,7 +34,6 @@ from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.route import Group, GroupKey, Route
 from dovetail.broker.shared_state import SharedState
 from dovetail.cluster.limits import PEER_FRAME_BYTES_MAX
-from dovetail.codec.run import Run, packets_of
 from dovetail.messages import Message
 
 _UTF_8_BYTES_MAX = 4  # of a character
@@ -64,27 +66,41 @@ class Forwarder:
 
     # To all who may need it -----------------------------------------------------------------------
 
-    def forward(self, names: Iterable[str], run: Run, client_id: str) -> None:
-        """Forward a run at QoS 0 as it came from this client."""
-        counters = self._shared.counters
-        data, version, _, count, _ = run
-        if len(data) > self._message_bytes_max:
-            for packet in packets_of(run):
-                self.publish(names, message_of(packet, client_id))
-            return
-        counts = self.counts
-        origin = client_id.encode()
-        body = (version << 16 | len(origin)).to_bytes(3) + origin + data
+    def forward(self, names: Iterable[str], stored: StoredRun) -> Ticket | None:
+        """Forward a run of a client. At QoS 1 the ticket says when all have it."""
+        if stored.size > self._message_bytes_max:
+            return self._forward_each(names, stored)
+        if not stored.qos:
+            self._send_run(names, stored)
+            return None
+        ticket = Ticket()
+        sequence = self._new_sequence()
+        for name in names:
+            self._count(name, stored.packets)
+            self._peers.get_or_add(name).outbox.put(sequence, stored, ticket.expect())
+        return ticket
+
+    def _forward_each(self, names: Iterable[str], stored: StoredRun) -> Ticket:
+        joined = Ticket()
+        for row in range(stored.packets):
+            ticket = self.publish(names, stored.message(row))
+            if ticket is not None:
+                ticket.close(joined.expect())
+        return joined
+
+    def _send_run(self, names: Iterable[str], stored: StoredRun) -> None:
+        """Send a run at QoS 0 to the peers that keep up."""
+        run = stored.run
+        body = ForwardedRun(0, run.version, stored.origin, run.data).encoded()
         behind = self._peers.behind
         for name in names:
-            if name in behind and self._may_wait(name, data, count):
-                for packet in packets_of(run):
-                    self._send_or_drop(name, message_of(packet, client_id))
-            elif self._send(name, PLAIN, body):
-                counters.publishes_forwarded += count
-                counts[name] = counts.get(name, 0) + count
+            if name in behind and self._may_wait(name, run.data, run.packets):
+                for row in range(run.packets):
+                    self._send_or_drop(name, stored.message(row))
+            elif self._send(name, RUN, body):
+                self._count(name, run.packets)
             else:
-                counters.peer_messages_dropped += count
+                self._shared.counters.peer_messages_dropped += run.packets
 
     def _may_wait(self, name: str, data: bytes, count: int) -> bool:
         """Return whether a packet may be on a topic for which messages wait. May err to True."""
@@ -232,9 +248,9 @@ class Forwarder:
         self._next_sequence += 1
         return sequence
 
-    def _count(self, name: str) -> None:
-        self._shared.counters.publishes_forwarded += 1
-        self.counts[name] = self.counts.get(name, 0) + 1
+    def _count(self, name: str, messages: int = 1) -> None:
+        self._shared.counters.publishes_forwarded += messages
+        self.counts[name] = self.counts.get(name, 0) + messages
 
     def _send_or_drop(
         self, name: str, message: Message, body: bytes = b"", *, scope: bytes = b""

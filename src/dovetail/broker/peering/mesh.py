@@ -3,7 +3,8 @@
     here                                            peer
       | -- RESUME: our stream --------------------> |   when a connection opens
       | <- ACK: the last number taken of it ------- |
-      | -- PLAIN: QoS 0 packets of a client ------> |   as they came; lost with the connection
+      | -- RUN: packets of a client --------------> |   as they came; without a number (QoS 0) they
+      |                                             |   are lost with the connection
       | -- MESSAGE: number, and all of it --------> |
       | <- ACK: up to this number ----------------- |   when it is on disk for its receivers there
       | -- WANT, <- PAGE: retained messages ------- |   that one side lacks (retained_sync.py)
@@ -36,13 +37,14 @@ from dovetail.broker.peering.peer_messages import (
     MESSAGE,
     MORE,
     PAGE,
-    PLAIN,
     RESUME,
+    RUN,
     WANT,
     WHOLE,
     WILLS,
     ClaimReply,
     ClaimRequest,
+    ForwardedRun,
     RetainedPage,
     StreamResume,
     ack_decoder,
@@ -66,6 +68,7 @@ from dovetail.broker.peering.will_copies import WillCopies
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.route import GroupKey
 from dovetail.broker.router import Router
+from dovetail.broker.run_dispatch import RunDispatch
 from dovetail.broker.session import Session
 from dovetail.broker.session_lifetime import SessionLifetimes
 from dovetail.broker.shared_state import SharedState
@@ -84,6 +87,7 @@ class Mesh:
         shared: SharedState,
         router: Router,
         dispatch: Dispatch,
+        runs: RunDispatch,
         local: LocalDelivery,
         retained: RetainedMessages,
         lifetimes: SessionLifetimes,
@@ -132,6 +136,7 @@ class Mesh:
             shared,
             router,
             dispatch,
+            runs,
             local,
             self.forwarder,
             self.stamps,
@@ -356,8 +361,8 @@ class Mesh:
 
     def receive(self, name: str, kind: int, body: bytes, answer: Answer) -> None:
         """Take a frame from a peer, over a connection that it has opened."""
-        if kind == PLAIN:
-            self._receiver.take_plain(body)
+        if kind == RUN:
+            self._stream_positions.take(name, ForwardedRun.decoded(body), answer)
         elif kind == MESSAGE:
             self._stream_positions.take(name, decoded(publication_decoder, body), answer)
         elif kind in (WHOLE, DELTA):

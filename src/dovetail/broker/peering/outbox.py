@@ -35,6 +35,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from math import inf
 
+from dovetail.broker.outgoing_run import StoredRun
 from dovetail.broker.peering.control_messages import CONTROL_TOPIC
 from dovetail.broker.peering.limits import (
     COMPLAIN_SECONDS,
@@ -60,7 +61,7 @@ _RELEASE_SECONDS = 1.0
 
 
 class OutboxEntry:
-    """A publication on its way to one peer."""
+    """A publication, or a run of them, on its way to one peer."""
 
     __slots__ = (
         "done",
@@ -76,7 +77,12 @@ class OutboxEntry:
     )
 
     def __init__(
-        self, sequence: int, message: Message, scope: bytes, done: Done | None, since: float
+        self,
+        sequence: int,
+        message: Message | StoredRun,
+        scope: bytes,
+        done: Done | None,
+        since: float,
     ) -> None:
         self.since = since
         self.sequence = sequence
@@ -103,7 +109,7 @@ class Outbox:
         self,
         peer: str,
         shared: SharedState,
-        send: Callable[[int, Message, bytes], bool],
+        send: Callable[[int, Message | StoredRun, bytes], bool],
         behind: set[str] | None = None,
         *,
         messages_max: int = OUTBOX_MESSAGES_MAX,
@@ -146,7 +152,7 @@ class Outbox:
     def put(
         self,
         sequence: int,
-        message: Message,
+        message: Message | StoredRun,
         done: Done | None = None,
         *,
         scope: bytes = b"",
@@ -161,7 +167,7 @@ class Outbox:
         if not is_exempt and not self._has_room_for(message):
             self._drop_expired()
             if not self._has_room_for(message):
-                self._drop(done)
+                self._drop(message, done)
                 return
         entry = OutboxEntry(sequence, message, scope, done, self._shared.now)
         entry.is_exempt = is_exempt
@@ -171,14 +177,14 @@ class Outbox:
             self._spool(entry)
         self.flush()
 
-    def _has_room_for(self, message: Message) -> bool:
+    def _has_room_for(self, message: Message | StoredRun) -> bool:
         return (
-            self.count - self._exempt_count < self._messages_max
+            self.count - self._exempt_count + message.packets <= self._messages_max
             and self.nbytes - self._exempt_bytes + message.size <= self._bytes_max
         )
 
-    def _drop(self, done: Done | None) -> None:
-        self._shared.counters.peer_messages_dropped += 1
+    def _drop(self, message: Message | StoredRun, done: Done | None) -> None:
+        self._shared.counters.peer_messages_dropped += message.packets
         self.has_dropped = True
         now = self._shared.now
         if now >= self._warn_at:
@@ -193,7 +199,7 @@ class Outbox:
         if done is not None:
             done(True)
 
-    def restore(self, sequence: int, message: Message, scope: bytes = b"") -> None:
+    def restore(self, sequence: int, message: Message | StoredRun, scope: bytes = b"") -> None:
         """Restore a spooled message after a start; lowest numbers first."""
         entry = OutboxEntry(sequence, message, scope, None, self._shared.now)
         entry.is_spooled = entry.is_on_disk = True
@@ -239,11 +245,12 @@ class Outbox:
             self._note_waiting(entry.message.topic, -1)
 
     def _count(self, entry: OutboxEntry, sign: int) -> None:
+        count = sign * entry.message.packets
         size = sign * entry.message.size
-        self.count += sign
+        self.count += count
         self.nbytes += size
         if entry.is_exempt:
-            self._exempt_count += sign
+            self._exempt_count += count
             self._exempt_bytes += size
 
     # Out ------------------------------------------------------------------------------------------
@@ -331,7 +338,7 @@ class Outbox:
             self.peer,
             extra=about(self.peer),
         )
-        self._shared.counters.peer_messages_dropped += 1
+        self._shared.counters.peer_messages_dropped += entry.message.packets
         self._pop_unsent()
         self._entries.remove(entry)
         self._remove(entry)
@@ -390,22 +397,29 @@ class Outbox:
         for entry in lost:
             self._remove(entry)
             _finish(entry, True)
-        return len(lost)
+        return sum(entry.message.packets for entry in lost)
 
     def _remove(self, entry: OutboxEntry) -> None:
         entry.is_gone = True
         self._count(entry, -1)
         if entry.is_spooled:
             self._shared.journal.drop_owed(self.peer, entry.sequence)
-            self._shared.journal.release(entry.message)
+            if isinstance(entry.message, StoredRun):
+                self._shared.journal.release_run(entry.message)
+            else:
+                self._shared.journal.release(entry.message)
 
     # The disk -------------------------------------------------------------------------------------
 
     def _spool(self, entry: OutboxEntry) -> None:
         journal = self._shared.journal
         entry.is_spooled = True
-        row = OwedRow(journal.keep(entry.message), entry.scope)
-        journal.save_owed(self.peer, entry.sequence, row)
+        message = entry.message
+        if isinstance(message, StoredRun):
+            number = journal.keep_run(message)
+        else:
+            number = journal.keep(message)
+        journal.save_owed(self.peer, entry.sequence, OwedRow(number, entry.scope))
 
         def stored(is_stored: bool) -> None:
             if entry.is_gone:

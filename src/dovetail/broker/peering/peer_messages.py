@@ -1,22 +1,23 @@
-"""The frames between brokers: their kinds, and their bodies in msgpack. Pure.
+"""The frames between brokers: their kinds, and their bodies in msgpack (RUN: in bytes). Pure.
 
 mesh.py and sketch_exchange.py draw who sends which frame, and when. A body that cannot be read is a
 PeerError: the sender's fault.
 """
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
 
 from dovetail.broker.peering.limits import LINEAGE_MAX, SECONDS_MAX, STAMP_MAX
 from dovetail.cluster import frame_body
+from dovetail.codec.packets import MQTT_3_1_1, MQTT_5
 from dovetail.errors import PeerError
 from dovetail.messages import Message
 
 WHOLE, DELTA, KNOWN, LOST, MORE = range(16, 21)
 GROUPS, GROUPS_KNOWN, GROUPS_LOST = range(24, 27)
-RESUME, ACK, PLAIN, MESSAGE, WANT, PAGE = range(32, 38)
+RESUME, ACK, RUN, MESSAGE, WANT, PAGE = range(32, 38)
 CLAIM, CLAIMED = 56, 57
 WILLS = 58
 
@@ -27,6 +28,8 @@ Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """An integer that SQLite can store."""
 
 _LINEAGE_STEP_MAX = 1 << 20
+_VERSIONS = (MQTT_3_1_1, MQTT_5)
+_RUN_HEAD_BYTES = 11  # number, version, and length of the client identifier
 
 ClientId = Annotated[str, Meta(min_length=1)]
 Qos = Annotated[int, Meta(ge=0, le=2)]
@@ -135,6 +138,36 @@ class ForwardedPublication(Struct, frozen=True, array_like=True):
     stamp: Stamp
     scope: bytes = b""
     """An encoded DeliveryScope, or nothing."""
+
+
+class ForwardedRun(NamedTuple):
+    """Publications of one client, as the packets that brought them (codec/run.py)."""
+
+    sequence: int
+    """0: they are at QoS 0 and are not sent again. Otherwise all are at QoS 1."""
+    version: int
+    origin: str
+    data: bytes
+
+    def encoded(self) -> bytes:
+        origin = self.origin.encode()
+        head = self.sequence << 24 | self.version << 16 | len(origin)
+        return head.to_bytes(_RUN_HEAD_BYTES) + origin + self.data
+
+    @classmethod
+    def decoded(cls, body: bytes) -> "ForwardedRun":
+        head = int.from_bytes(body[:_RUN_HEAD_BYTES])
+        sequence, version = head >> 24, head >> 16 & 0xFF
+        data_at = _RUN_HEAD_BYTES + (head & 0xFFFF)
+        if len(body) < data_at or sequence >= 1 << 63:
+            raise PeerError("a run that is cut short")
+        if version not in _VERSIONS:
+            raise PeerError("publications of no MQTT version")
+        try:
+            origin = body[_RUN_HEAD_BYTES:data_at].decode()
+        except UnicodeDecodeError as error:
+            raise PeerError("publications of a client without a name") from error
+        return cls(sequence, version, origin, body[data_at:])
 
 
 class RetainedRequest(Struct, frozen=True, array_like=True):

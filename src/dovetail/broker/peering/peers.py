@@ -10,8 +10,15 @@ Rules:
 
 from collections.abc import Callable, Iterator
 
+from dovetail.broker.outgoing_run import StoredRun
 from dovetail.broker.peering.outbox import Outbox
-from dovetail.broker.peering.peer_messages import MESSAGE, encode, to_publication
+from dovetail.broker.peering.peer_messages import (
+    MESSAGE,
+    RUN,
+    ForwardedRun,
+    encode,
+    to_publication,
+)
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import LeaveState, MemberRow
 from dovetail.messages import Message
@@ -62,7 +69,11 @@ class Peers:
         peer = self.known.get(name)
         if peer is None:
 
-            def send(sequence: int, message: Message, scope: bytes) -> bool:
+            def send(sequence: int, message: Message | StoredRun, scope: bytes) -> bool:
+                if isinstance(message, StoredRun):
+                    _, version, *_ = message.run
+                    run = ForwardedRun(sequence, version, message.origin, message.run.data)
+                    return self._send(name, RUN, run.encoded())
                 publication = to_publication(message, self._shared.now, sequence, scope)
                 return self._send(name, MESSAGE, encode(publication))
 

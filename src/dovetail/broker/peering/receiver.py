@@ -6,8 +6,7 @@ Rules:
   There is one exception: it came for a group (groups.py) that has no members here any more. Then it
   is passed on to a broker that has some, at most GROUP_HOPS_MAX times.
 - An invalid publication is dropped, not refused: it would come again, and block those behind it.
-- Plain packets stay as they came, and go on in runs as those of clients do
-  (broker/packet_reader.py).
+- A run stays as it came, and goes on like those of clients (broker/run_dispatch.py).
 """
 
 import logging
@@ -21,6 +20,7 @@ from dovetail.broker.peering.forwarder import Forwarder
 from dovetail.broker.peering.peer_messages import (
     DeliveryScope,
     ForwardedPublication,
+    ForwardedRun,
     decoded,
     expires_at_of,
     scope_decoder,
@@ -29,9 +29,9 @@ from dovetail.broker.peering.peer_messages import (
 from dovetail.broker.peering.stamps import Stamps
 from dovetail.broker.route import GroupKey, Route
 from dovetail.broker.router import Router
+from dovetail.broker.run_dispatch import RunDispatch
 from dovetail.broker.shared_state import SharedState
-from dovetail.codec.kernels.scan import QOS_0
-from dovetail.codec.packets import MQTT_3_1_1, MQTT_5
+from dovetail.codec.kernels.scan import KIND, QOS_0, QOS_1
 from dovetail.codec.run import Run
 from dovetail.codec.scanner import Scanner
 from dovetail.errors import ClientError, PeerError
@@ -39,8 +39,6 @@ from dovetail.messages import Message
 from dovetail.topics.names import check_name, matches
 
 log = logging.getLogger("dovetail.cluster")
-
-_VERSIONS = (MQTT_3_1_1, MQTT_5)
 
 
 class Receiver:
@@ -51,6 +49,7 @@ class Receiver:
         shared: SharedState,
         router: Router,
         dispatch: Dispatch,
+        runs: RunDispatch,
         local: LocalDelivery,
         forwarding: Forwarder,
         stamps: Stamps,
@@ -62,6 +61,7 @@ class Receiver:
         self._shared = shared
         self._router = router
         self._dispatch = dispatch
+        self._runs = runs
         self._local = local
         self._forwarding = forwarding
         self._stamps = stamps
@@ -69,53 +69,48 @@ class Receiver:
         self._take_control = take_control
         self._scan = Scanner()
 
-    # Plain packets, as they came ------------------------------------------------------------------
+    # Runs -----------------------------------------------------------------------------------------
 
-    def take_plain(self, body: bytes) -> None:
-        if not body or body[0] not in _VERSIONS:
-            raise PeerError("publications of no MQTT version")
-        version = body[0]
-        origin_end = 3 + int.from_bytes(body[1:3])
+    def take_run(self, name: str, forwarded: ForwardedRun) -> None:
+        """Take the packets of one client. Those at QoS 1 were not taken before."""
+        version, data = forwarded.version, forwarded.data
+        kind = QOS_1 if forwarded.sequence else QOS_0
+        self._shared.source = name
         try:
-            client_id = body[3:origin_end].decode()
-        except UnicodeDecodeError as error:
-            raise PeerError("publications of a client without a name") from error
-        data = body[origin_end:]
-        while data:
-            runs, at, _, _ = self._scan(data, version, len(data))
-            if not runs:
-                raise PeerError("publications that are cut short")
-            self._take_runs(data, version, runs, client_id)
-            data = data[at:]
+            while data:
+                runs, at, _, _ = self._scan(data, version, len(data))
+                if not runs:
+                    raise PeerError("publications that are cut short")
+                if any(run[KIND] != kind for run in runs):
+                    raise PeerError("a packet among publications that is none")
+                self._take_runs(data, version, runs, forwarded.origin)
+                data = data[at:]
+        finally:
+            self._shared.source = ""
 
     def _take_runs(self, data: bytes, version: int, runs: list[list[int]], client_id: str) -> None:
         """Neighbouring runs of one route go on as one run."""
         route: Route | None = None
-        first = last = packets = has_properties = 0
+        first = last = packets = joined_kind = has_properties = 0
         for start, body, end, count, topic_end, kind, properties in runs:
-            if kind != QOS_0:
-                raise PeerError("a packet among publications that is none")
             found = self._route(data[body + 2 : topic_end])
             if found is not None and found is route:
                 last = end
                 packets += count
                 has_properties |= properties
                 continue
-            run = Run(data[first:last], version, QOS_0, packets, has_properties)
+            run = Run(data[first:last], version, joined_kind, packets, has_properties)
             self._take_run(route, run, client_id)
             route, first, last, packets, has_properties = found, start, end, count, properties
-        run = Run(data[first:last], version, QOS_0, packets, has_properties)
+            joined_kind = kind
+        run = Run(data[first:last], version, joined_kind, packets, has_properties)
         self._take_run(route, run, client_id)
 
     def _take_run(self, route: Route | None, run: Run, client_id: str) -> None:
         counters = self._shared.counters
         counters.publishes_from_peers += run.packets
-        if route is None:
-            return
-        if route.deliveries or route.reads_payload or (run.has_properties and route.clauses):
-            self._dispatch.forward(route, run, None, client_id)
-        else:
-            counters.publishes_in_vain += run.packets
+        if route is not None:
+            counters.publishes_in_vain += self._runs.deliver(route, run, client_id)
 
     def _route(self, topic: bytes) -> Route | None:
         """Return the route; None if the topic is invalid here. A peer's limits may differ."""
@@ -132,8 +127,11 @@ class Receiver:
 
     # One at a time --------------------------------------------------------------------------------
 
-    def take(self, name: str, publication: ForwardedPublication) -> None:
-        """Take a publication, or a control message, that was not taken before."""
+    def take(self, name: str, publication: ForwardedPublication | ForwardedRun) -> None:
+        """Take a publication, a run or a control message that was not taken before."""
+        if isinstance(publication, ForwardedRun):
+            self.take_run(name, publication)
+            return
         shared = self._shared
         if publication.topic == CONTROL_TOPIC:
             expires_at = expires_at_of(publication, shared.now)

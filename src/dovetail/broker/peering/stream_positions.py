@@ -17,6 +17,7 @@ from dovetail.broker.peering.peer_messages import (
     ACK,
     CopiedFolderError,
     ForwardedPublication,
+    ForwardedRun,
     StreamAck,
     encode,
 )
@@ -39,7 +40,7 @@ class StreamPositions:
         peers: Peers,
         *,
         is_live: Callable[[str], bool],
-        take: Callable[[str, ForwardedPublication], None],
+        take: Callable[[str, ForwardedPublication | ForwardedRun], None],
     ) -> None:
         """`own` is our stream; `take` gets a peer's name and its new publication."""
         self._own = own
@@ -75,7 +76,9 @@ class StreamPositions:
         ack = StreamAck(self._positions.get(peer.stream, 0), self._message_bytes_max)
         self._acknowledge(peer, ack, answer)
 
-    def take(self, name: str, publication: ForwardedPublication, answer: Answer) -> None:
+    def take(
+        self, name: str, publication: ForwardedPublication | ForwardedRun, answer: Answer
+    ) -> None:
         journal = self._shared.journal
         peer = self._peers.get_or_add(name)
         sequence = publication.sequence

@@ -119,6 +119,7 @@ class OwedRow(NamedTuple):
     """A message spooled for a peer. `mark` has its groups there (peer_messages.py)."""
 
     message: int
+    """Or the number of a run."""
     mark: bytes
 
 
@@ -292,8 +293,8 @@ class Journal:
             self.rows_written += 1
         message.number = 0
 
-    def keep_run(self, stored: "StoredRun") -> None:
-        """Add a reference to a run, and store it if it is the first."""
+    def keep_run(self, stored: "StoredRun") -> int:
+        """Add a reference to a run, store it if it is the first, and return its number."""
         if not stored.references:
             stored.number = self._next_message
             self._next_message += 1
@@ -301,6 +302,7 @@ class Journal:
             self.bytes_open += len(stored.run.data)
             self.rows_written += 1
         stored.references += 1
+        return stored.number
 
     def release_run(self, stored: "StoredRun") -> None:
         stored.references -= 1

@@ -22,7 +22,7 @@ from dovetail.broker.router import Router
 from dovetail.broker.session import Session, stamp_from_row
 from dovetail.broker.session_lifetime import SessionLifetimes
 from dovetail.broker.shared_state import SharedState
-from dovetail.broker.store.journal import MessageRow, SessionRow, StoredState
+from dovetail.broker.store.journal import MessageRow, OwedRow, SessionRow, StoredState
 from dovetail.messages import Message
 
 log = logging.getLogger("dovetail.broker")
@@ -44,8 +44,11 @@ def restore(
     access rules now forbid.
     """
     messages = {number: _message(number, row) for number, row in state.messages.items()}
+    runs = {number: StoredRun.restored(number, row) for number, row in state.runs.items()}
+    for owed in state.owed.values():  # their rows stay on disk, with or without a cluster
+        _owed(owed, messages, runs).references += 1
     if mesh is None:
-        state = _without_redirects(state, messages)
+        state = _without_redirects(state, messages, runs)
     sessions = {number: _session(shared, number, row) for number, row in state.sessions.items()}
     here = {
         number: session
@@ -56,7 +59,7 @@ def restore(
     for (number, topic_filter), row in state.subscriptions.items():
         router.subscribe(sessions[number], topic_filter, row.options, row.identifier)
     router.settle()
-    _restore_pending(state, sessions, messages)
+    _restore_pending(state, sessions, messages, runs)
     for number, packet_id in state.incoming:
         sessions[number].incoming.add(packet_id)
     for number in state.retained.values():
@@ -70,9 +73,7 @@ def restore(
         mesh.restore(state.members, heard, state.seen, state.removals)
         mesh.group_exchange.restore(state.peer_groups)
         for (peer, sequence), owed in sorted(state.owed.items()):
-            message = messages[owed.message]
-            message.references += 1
-            mesh.outbox(peer).restore(sequence, message, owed.mark)
+            mesh.outbox(peer).restore(sequence, _owed(owed, messages, runs), owed.mark)
         mesh.session_moves.restored()
     review(sessions.values())
     for session in here.values():
@@ -80,10 +81,12 @@ def restore(
 
 
 def _restore_pending(
-    state: StoredState, sessions: dict[int, Session], messages: dict[int, Message]
+    state: StoredState,
+    sessions: dict[int, Session],
+    messages: dict[int, Message],
+    runs: dict[int, StoredRun],
 ) -> None:
     """Restore queues and messages in flight, each session's in the order of their sequences."""
-    runs = {number: StoredRun.restored(number, row) for number, row in state.runs.items()}
     for key in sorted((*state.deliveries, *state.run_deliveries)):
         number, sequence = key
         if key in state.run_deliveries:
@@ -107,14 +110,21 @@ def _restore_pending(
         session.take_apart()
 
 
-def _without_redirects(state: StoredState, messages: dict[int, Message]) -> StoredState:
+def _owed(
+    row: OwedRow, messages: dict[int, Message], runs: dict[int, StoredRun]
+) -> Message | StoredRun:
+    """Return what is spooled. Runs and messages share their numbers."""
+    return messages[row.message] if row.message in messages else runs[row.message]
+
+
+def _without_redirects(
+    state: StoredState, messages: dict[int, Message], runs: dict[int, StoredRun]
+) -> StoredState:
     """Return the state without redirected sessions (roaming/redirect.py).
 
     Their rows stay on disk, so the messages that they refer to count these references.
     """
     ghosts = {number for number, row in state.sessions.items() if has_moved_on(row.detour)}
-    for owed in state.owed.values():
-        messages[owed.message].references += 1
     if not ghosts:
         return state
     log.warning(
@@ -125,6 +135,9 @@ def _without_redirects(state: StoredState, messages: dict[int, Message]) -> Stor
     for (number, _), delivery in state.deliveries.items():
         if number in ghosts:
             messages[delivery.message].references += 1
+    for (number, _), run_delivery in state.run_deliveries.items():
+        if number in ghosts:
+            runs[run_delivery.run].references += 1
     return state._replace(
         sessions={key: row for key, row in state.sessions.items() if key not in ghosts},
         subscriptions={

@@ -203,9 +203,13 @@ _GARBAGE = {
     "run_deliveries": (
         "session NOT IN (SELECT session FROM sessions) OR run NOT IN (SELECT run FROM runs)"
     ),
-    "runs": "run NOT IN (SELECT run FROM run_deliveries)",
     "retained": "message NOT IN (SELECT message FROM messages)",
-    "owed": "message NOT IN (SELECT message FROM messages)",
+    "owed": (
+        "message NOT IN (SELECT message FROM messages) AND message NOT IN (SELECT run FROM runs)"
+    ),
+    "runs": (
+        "run NOT IN (SELECT run FROM run_deliveries) AND run NOT IN (SELECT message FROM owed)"
+    ),
     "messages": (
         "message NOT IN (SELECT message FROM deliveries)"
         " AND message NOT IN (SELECT message FROM retained)"
