@@ -99,6 +99,7 @@ class MatcherClient(SubscriptionObserver):
         self._records: dict[str, bytes] = {}
         self._peers_up: set[str] = set()
         self._peers_live: dict[str, bool] = {}
+        self._is_due = True
         self._side, self._ids = self._make()
 
     def _make(self) -> tuple[BrokerSide[Asked], Mapping[str, str]]:
@@ -137,7 +138,7 @@ class MatcherClient(SubscriptionObserver):
             self._side.receive_record(name, record, self._shared.now)
         for name in self._matchers_up:
             self._side.matcher_is_up(name)
-        self._wake()
+        self.tick()
 
     # Our boxes ------------------------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class MatcherClient(SubscriptionObserver):
             for number in numbers:
                 self._side.discard(self._ids[clause.space.name], number)
             self._free += numbers
-        self._wake()
+        self.tick()
 
     def _feed(self) -> None:
         """Announce all new boxes together."""
@@ -179,6 +180,7 @@ class MatcherClient(SubscriptionObserver):
         if not self._ids:
             act()  # no spaces
             return
+        self._is_due = True
         self._feed()
         self._side.when_known(deadline, act)
 
@@ -309,7 +311,7 @@ class MatcherClient(SubscriptionObserver):
         """Note that a connection to this matcher is open."""
         self._matchers_up.add(name)
         self._side.matcher_is_up(name)
-        self._wake()
+        self.tick()
 
     def matcher_is_down(self, name: str) -> None:
         self._matchers_up.discard(name)
@@ -324,14 +326,16 @@ class MatcherClient(SubscriptionObserver):
             self._records[name] = record
         self._side.receive_record(name, record, self._shared.now)
         self._apply(self._side.questions.take_verdicts())
-        self._wake()
+        self.tick()
 
     def matcher_answered(self, name: str, kind: int, body: bytes) -> None:
+        self._is_due = self._is_due or kind != ANSWER
         self._side.answered(name, kind, body, self._shared.now)
         self._apply(self._side.questions.take_verdicts())
 
     def peer_is_up(self, name: str, is_up: bool) -> None:
         """Note whether a connection to another broker is open."""
+        self._is_due = True
         announcer = self._side.announcer
         if is_up:
             self._peers_up.add(name)
@@ -341,22 +345,35 @@ class MatcherClient(SubscriptionObserver):
             announcer.peer_is_down(name)
 
     def peer_is_live(self, name: str, is_live: bool) -> None:
+        self._is_due = True
         self._peers_live[name] = is_live
         self._side.announcer.peer_is_live(name, is_live)
 
     def forget(self, name: str) -> None:
+        self._is_due = True
         self._peers_up.discard(name)
         self._peers_live.pop(name, None)
         self._side.forget(name)
 
     def receive(self, name: str, kind: int, body: bytes, answer: Answer) -> None:
         """Take a frame from another broker, over a connection that it opened."""
+        self._is_due = True
         self._side.receive(name, kind, body, answer)
 
+    def tick(self) -> None:
+        """Have the next turn send more than questions. Called some twenty times a second."""
+        self._is_due = True
+        if self._ids:
+            self._wake()
+
     def turn(self) -> None:
-        """Send what is due. Called at the end of a turn, and periodically."""
+        """Send questions, and whatever else is due. Called at the end of a turn."""
         if not self._ids:
             return  # no spaces
-        self._feed()
-        self._side.turn(self._shared.now)
+        if self._is_due:
+            self._is_due = False
+            self._feed()
+            self._side.turn(self._shared.now)
+        else:
+            self._side.questions.flush(self._shared.now)
         self._apply(self._side.questions.take_verdicts())

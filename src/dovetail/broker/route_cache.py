@@ -116,7 +116,6 @@ class RouteCache:
 
     def peer_changed(self, name: str, search: SearchPeer) -> None:
         """Drop the routes that changed with a peer's sketch."""
-        self.changes += 1
         if len(self) > ROUTES_RECHECKED_MAX:
             self.clear()
             return
@@ -134,6 +133,7 @@ class RouteCache:
                     and (may_want[topic] or may_match) != (name in route.clause_peers)
                 ):
                     del routes[topic]
+                    self.changes += 1
 
     def _drop_later(self, *routes: dict[Any, Route]) -> None:
         self._dropped += [some for some in routes if len(some) > ROUTES_FREED_AT_ONCE]

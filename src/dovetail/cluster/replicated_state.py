@@ -47,6 +47,8 @@ class ReplicatedState:
     def __init__(self) -> None:
         self._peers: dict[str, _Replica] = {}
         self._waiters: deque[_Waiter] = deque()
+        self._sent: int | None = None
+        """Nothing can be sent until the version differs from this, or a peer answers or comes."""
 
     # Peers ----------------------------------------------------------------------------------------
 
@@ -63,6 +65,7 @@ class ReplicatedState:
     def peer_is_up(self, name: str, is_up: bool) -> None:
         """A connection to the peer came up, or ended."""
         self._peers[name] = _Replica(self.is_live(name), is_up)
+        self._sent = None
 
     def forget(self, name: str) -> None:
         """The peer will not come back."""
@@ -71,18 +74,28 @@ class ReplicatedState:
 
     # Messages and answers -------------------------------------------------------------------------
 
+    def is_sent(self, version: int) -> bool:
+        """Return whether there is nothing to send of this version now."""
+        return version == self._sent
+
     def send(self, version: int, send: Callable[[str, int], bool]) -> None:
         """Call `send` with each peer that lacks `version` and can be sent to, and what it has.
 
         `send` returns False if the message could not go.
         """
+        if version == self._sent:
+            return
+        have_gone = True
         for name, peer in self._peers.items():
             if peer.is_up and not peer.is_in_flight and peer.acknowledged < version:
                 peer.is_in_flight = send(name, peer.acknowledged)
+                have_gone = have_gone and peer.is_in_flight
+        self._sent = version if have_gone else None
 
     def answered(self, name: str, version: int, own_state: tuple[int, int] = (0, 0)) -> None:
         """A known peer acknowledged `version`, or needs all of the state (`NOTHING`)."""
         peer = self._peers[name]
+        self._sent = None
         peer.is_in_flight = False
         peer.acknowledged = max(version, NOTHING)
         if not peer.own_state[0]:
@@ -91,6 +104,7 @@ class ReplicatedState:
 
     def restart(self) -> None:
         """Versions have a new lineage: no peer has acknowledged any."""
+        self._sent = None
         for peer in self._peers.values():
             peer.acknowledged = NOTHING
 

@@ -133,6 +133,8 @@ class BoxAnnouncer:
     # Time -----------------------------------------------------------------------------------------
 
     def flush(self) -> None:
+        if self._replicas.is_sent(self._number):
+            return
         body = cache(lambda: encode(self.body()))
         self._replicas.send(self._number, lambda name, _: self._send(name, ANNOUNCEMENT, body()))
 

@@ -321,6 +321,7 @@ class Mesh:
         self._ask()
         self.session_moves.tick(now)
         self.will_copies.tick(now)
+        self.matcher_client.tick()
         late = self.sketch_exchange.tick(now)
         return max(late, self.group_exchange.tick(now))  # both may count the same ones
 

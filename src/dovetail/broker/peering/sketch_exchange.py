@@ -185,6 +185,8 @@ class SketchExchange:
     def flush(self) -> None:
         """Send changes to the peers. At the end of a turn, so that many changes share a delta."""
         sketch = self.sketch
+        if self._replicas.is_sent(sketch.version):
+            return
         delta_since = cache(lambda version: self._delta(sketch, version))
         whole = cache(lambda: sketch_to_bytes(sketch))
 
