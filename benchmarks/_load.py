@@ -130,6 +130,15 @@ class Client:
 
     def expect(self, kind: int) -> bytes:
         """Return the body of the next packet, which must be of this type."""
+        got, body = self.take()
+        if got != kind:
+            raise LoadError(
+                f"{self.client_id} waited for packet type {kind} and got {got}: {body!r}"
+            )
+        return body
+
+    def take(self) -> tuple[int, bytes]:
+        """Return the type and the body of the next packet."""
         while (packet := wire.take_packet(self._unread)) is None:
             try:
                 data = self.socket.recv(65_536)
@@ -138,12 +147,8 @@ class Client:
             if not data:
                 raise LoadError(f"the broker closed the connection of {self.client_id}")
             self._unread += data
-        got, body, self._unread = packet
-        if got != kind:
-            raise LoadError(
-                f"{self.client_id} waited for packet type {kind} and got {got}: {body!r}"
-            )
-        return body
+        kind, body, self._unread = packet
+        return kind, body
 
     def subscribe(self, filters: list[bytes], qos: int, where: str = "") -> None:
         self._packet_id = self._packet_id % 65_535 + 1

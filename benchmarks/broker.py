@@ -12,6 +12,7 @@ import select
 import signal
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -38,19 +39,24 @@ from _load_contenders import (
     running,
     take_processor,
 )
+from _load_held import HeldSubscriptions
 from _load_kernels import AREAS, SITES
+from _load_retained import TOPICS as RETAINED_TOPICS
+from _load_retained import RetainedTopics
 from _measure import finish, ratio, table, verdict
 
 OURS, PEER, GENERATOR = "Dovetail", "Mosquitto", "generator alone"
 WARM_UP_SECONDS = 0.3
 LATENCY_RATE = 5_000
-CONNECTIONS = 2_000
+CONNECTIONS = 5_000
 HELD_FILTERS, HOLDERS = 100_000, 10
+SUBSCRIPTIONS = 200_000
 QUEUED = 50_000
 
 Sample = dict[str, float]
 """What one turn of one contender measured, by the name of the figure."""
 RATE, CPU, OUT = "messages/s", "CPU µs each", "CPU µs each out"
+AGAIN = "CPU µs again"
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,42 @@ def connections(scenario: Scenario, server: Server, _seconds: float) -> Sample:
     cpu = server.cpu_seconds()
     run = connect_and_leave(server.port, version, CONNECTIONS)
     cpu = server.cpu_seconds() - cpu
-    return {"connections/s": run.rate, "CPU ms each": cpu / CONNECTIONS * 1e3}
+    return {"connections/s": run.rate, CPU: cpu / CONNECTIONS * 1e6}
+
+
+def retained(scenario: Scenario, server: Server, _seconds: float) -> Sample:
+    """Set retained messages on topics that have none, set them again, and deliver them."""
+    version = scenario.traffic.at_version(server.contender.version_max).publisher_version
+    topics = RetainedTopics(server.port, version, scenario.traffic.qos)
+    cpu = []
+    seconds = 0.0
+    for turn in range(2):
+        packets = topics.prepare(turn)
+        before, started = server.cpu_seconds(), time.perf_counter()
+        topics.set(packets)
+        seconds += time.perf_counter() - started
+        cpu.append(server.cpu_seconds() - before)
+        before = server.cpu_seconds()
+        received = topics.deliver()
+        out = server.cpu_seconds() - before
+        topics.check(received)
+    topics.remove()
+    topics.close()
+    first, again, out = (value / RETAINED_TOPICS * 1e6 for value in (*cpu, out))
+    return {RATE: 2 * RETAINED_TOPICS / seconds, CPU: first, AGAIN: again, OUT: out}
+
+
+def subscriptions(scenario: Scenario, server: Server, _seconds: float) -> Sample:
+    """Subscribe to many filters, and check samples of what they get."""
+    version = scenario.traffic.at_version(server.contender.version_max).subscriber_version
+    held = HeldSubscriptions(server.port, version, draw_filters(SUBSCRIPTIONS), HOLDERS)
+    cpu, started = server.cpu_seconds(), time.perf_counter()
+    held.subscribe()
+    seconds = time.perf_counter() - started
+    cpu = server.cpu_seconds() - cpu
+    held.check()
+    held.close()
+    return {"subscriptions/s": SUBSCRIPTIONS / seconds, CPU: cpu / SUBSCRIPTIONS * 1e6}
 
 
 def offline_queue(scenario: Scenario, server: Server, _seconds: float) -> Sample:
@@ -258,9 +299,38 @@ SCENARIOS = [
         for_relay=False,
     ),
     Scenario(
+        "retained",
+        f"Retained at QoS 0 on {RETAINED_TOPICS:,} topics, again, and to a new subscriber "
+        "(ours is on disk)",
+        Traffic(),
+        cpu_at_most=3,
+        measure=retained,
+        purpose="persistence",
+        for_relay=False,
+    ),
+    Scenario(
+        "retained-qos-1",
+        "The same at QoS 1, 100 in flight",
+        Traffic(qos=1),
+        cpu_at_most=3,
+        measure=retained,
+        purpose="persistence",
+        for_relay=False,
+    ),
+    Scenario(
+        "subscriptions",
+        f"{SUBSCRIPTIONS:,} subscriptions of {HOLDERS} clients to wildcard filters",
+        Traffic(),
+        cpu_at_most=1.5,
+        judged=("subscriptions/s",),
+        measure=subscriptions,
+        for_relay=False,
+    ),
+    Scenario(
         "connections",
         "Connections that come and go, 50 at once",
         Traffic(),
+        cpu_at_most=1,
         judged=("connections/s",),
         measure=connections,
     ),
@@ -383,7 +453,7 @@ class Comparison:
                 row.append(number(statistics.median(values)))
                 if figure in scenario.judged:
                     row.append(f"{number(min(values))} - {number(max(values))}")
-                if figure in (*scenario.judged, CPU):
+                if figure in (*scenario.judged, CPU, AGAIN, OUT):
                     against = self.against_peer(name, figure)
                     row.append("-" if against is None else f"{against:.2f}")
             rows.append(row)
@@ -392,7 +462,7 @@ class Comparison:
             head.append(figure)
             if figure in scenario.judged:
                 head.append("range")
-            if figure in (*scenario.judged, CPU):
+            if figure in (*scenario.judged, CPU, AGAIN, OUT):
                 head.append(f"/ {PEER}")
         turns = self.rounds * scenario.slices
         table(f"{scenario.name}: {scenario.title}; medians of {turns} turns", head, rows)
