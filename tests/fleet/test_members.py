@@ -15,6 +15,7 @@ from dovetail.cluster.node_settings import secret_file_of
 from dovetail.errors import ConfigError
 from dovetail.fleet.members import Fleet, check_folders, plan, settings_of_member
 from dovetail.settings import Options, Settings, check_files, settings_of
+from support.oracles.store import message
 from support.processes.fleet_process import ANY_PORTS
 from support.processes.ports import ReservedPort, ReservedPorts
 from support.processes.unprivileged import error_as_nobody
@@ -32,7 +33,7 @@ def kept(folder: Path, *names: str) -> None:
     """Something that a client would miss."""
     for name in names:
         with closing(Store.open(folder / name, "process")) as store:
-            store.commit(Batch(1, retained={b"a": 1}))
+            store.commit(Batch(1, messages={1: message()._replace(retained=True)}))
 
 
 def begun(folder: Path, *names: str) -> None:

@@ -104,8 +104,9 @@ def retain_without_stamp(
     disk = cluster.disks[name]
     numbers = (*disk.tables["messages"], *disk.tables["runs"])
     number = max(numbers, default=0) + 1
-    disk.tables["messages"][number] = MessageRow(topic, payload, 0, True, b"", None, "c", 0)
-    disk.tables["retained"][topic] = number
+    disk.tables["messages"][number] = MessageRow(
+        topic, payload, 0, True, b"", None, "c", 0, retained=True
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -4,15 +4,15 @@
     PUBLISH, QoS 2 -> (disk, other brokers) -> PUBREC;  PUBREL -> (disk) -> PUBCOMP
 
 An acknowledgement goes out when the publication is on disk, if a persistent session needs it, and
-when every other broker that needs it has it. If the disk refuses it, the deliveries are cancelled
-and the client gets an error.
+when every other broker that needs it has it. Neighbours that wait for the same batch of the journal
+wait together. If the disk refuses it, the deliveries are cancelled and the client gets an error.
 
 This module counts the publications in flight, and sends through the client's link. It does not know
 where a publication goes (intake.py does).
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -40,22 +40,45 @@ _NOT_STORED = "what cannot be stored is not acknowledged"
 _FAILURE = 0x80
 
 
-class _PendingAcknowledgement:
-    """A pending PUBACK, PUBREC or PUBCOMP. `waiting` counts what it still waits for.
+class _Answered(NamedTuple):
+    """A packet that waits for its acknowledgement."""
 
-    It may also be the PUBACKs of a run, which only wait for earlier ones.
+    answer: PacketType
+    packet_id: int
+    entries: OutgoingMessages | None
+    """The deliveries that end if the packet cannot be stored."""
+
+
+class _PendingAcknowledgement:
+    """Pending PUBACKs, PUBRECs or PUBCOMPs that wait for the same. `waiting` counts for how much.
+
+    They may also be the PUBACKs of a run, which only wait for earlier ones.
     """
 
-    __slots__ = ("data", "ends", "packets", "waiting")
+    __slots__ = ("answered", "batch", "data", "ends", "packets", "waiting")
 
-    def __init__(self, waiting: int) -> None:
+    def __init__(self, waiting: int, batch: int = 0) -> None:
         self.waiting = waiting
-        self.data: bytes | None = None
-        """The encoded packet; None if none is to be sent any more."""
-        self.packets = 1
+        self.batch = batch
+        """The batch of the journal that they wait for, if they wait for nothing else."""
+        self.data: bytes | bytearray | None = None
+        """The encoded packets; None if none is to be sent any more."""
+        self.packets = 0
         """The number of packets in `data`."""
         self.ends = 0
         """The number of publications that stop counting against the client's window."""
+        self.answered: list[_Answered] = []
+
+    def add(self, answered: _Answered, data: bytes, ends: int) -> None:
+        if self.data is None:
+            self.data = data
+        else:
+            if isinstance(self.data, bytes):
+                self.data = bytearray(self.data)
+            self.data += data
+        self.answered.append(answered)
+        self.packets += 1
+        self.ends += ends
 
 
 class Acknowledgements:
@@ -113,21 +136,29 @@ class Acknowledgements:
             return
         session = self._link.session
         assert session is not None
-        pending = _PendingAcknowledgement(int(wait) + (ticket is not None))
-        pending.ends = int(answer != PacketType.PUBREC or reason >= _FAILURE)
-        pending.data = codec.encode_ack(self._link.version, answer, packet_id, reason)
+        version = self._link.version
+        journal = self._shared.journal
+        batch = journal.open.number if wait and ticket is None else 0
+        data = codec.encode_ack(version, answer, packet_id, reason)
         if why is not None:
-            pending.data = self._link.with_reason(Ack(answer, packet_id, reason), why, pending.data)
+            data = self._link.with_reason(Ack(answer, packet_id, reason), why, data)
+        ends = int(answer != PacketType.PUBREC or reason >= _FAILURE)
+        answered = _Answered(answer, packet_id, entries)
+        if batch and self._pending and (last := self._pending[-1]).batch == batch:
+            last.add(answered, data, ends)
+            return
+        pending = _PendingAcknowledgement(int(wait) + (ticket is not None), batch)
+        pending.add(answered, data, ends)
         self._pending.append(pending)
 
         def settle(taken: bool) -> None:
             pending.waiting -= 1
             if not taken and pending.data is not None:
-                self._cancel(pending, session, answer, packet_id, entries)
+                self._cancel(pending, session)
             self._send_acks()
 
         if wait:
-            self._shared.journal.when_stored(settle)
+            journal.when_stored(settle)
         if ticket is not None:
             ticket.close(_forwarded(session, settle) if answer == PacketType.PUBREC else settle)
         if not pending.waiting:
@@ -203,7 +234,8 @@ class Acknowledgements:
             return
         journal = self._shared.journal
         pending = _PendingAcknowledgement(1)
-        pending.data = codec.encode_ack(self._link.version, PacketType.PUBREC, packet_id)
+        data = codec.encode_ack(self._link.version, PacketType.PUBREC, packet_id)
+        pending.add(_Answered(PacketType.PUBREC, packet_id, None), data, 0)
         self._pending.append(pending)
 
         def act(stored: bool) -> None:
@@ -213,7 +245,7 @@ class Acknowledgements:
                 return
             pending.waiting = 0
             if not known:
-                self._cancel(pending, session, PacketType.PUBREC, packet_id, None)
+                self._cancel(pending, session)
             self._send_acks()
 
         journal.when_stored(act)
@@ -223,13 +255,14 @@ class Acknowledgements:
     ) -> None:
         """Send PUBREC for a repeated message when the matchers have answered for it."""
         pending = _PendingAcknowledgement(1)
-        pending.data = codec.encode_ack(self._link.version, PacketType.PUBREC, packet_id)
+        data = codec.encode_ack(self._link.version, PacketType.PUBREC, packet_id)
+        pending.add(_Answered(PacketType.PUBREC, packet_id, None), data, 0)
         self._pending.append(pending)
 
         def settle(taken: bool) -> None:
             pending.waiting = 0
             if not taken:
-                self._cancel(pending, session, PacketType.PUBREC, packet_id, None)
+                self._cancel(pending, session)
             self._send_acks()
 
         publication.when_settled(settle)
@@ -255,28 +288,25 @@ class Acknowledgements:
             for packet_id in packet_ids_of(pubacks_of(run, np.ones(run.packets, np.uint8)))
         )
 
-    def _cancel(
-        self,
-        pending: _PendingAcknowledgement,
-        own: Session,
-        answer: PacketType,
-        packet_id: int,
-        entries: OutgoingMessages | None,
-    ) -> None:
-        """Cancel a publication that could not be stored, as if it had not come."""
-        for session, entry in entries or ():
-            session.cancel(entry)
-        if answer == PacketType.PUBREC:
-            own.release_incoming(packet_id)
+    def _cancel(self, pending: _PendingAcknowledgement, own: Session) -> None:
+        """Cancel publications that could not be stored, as if they had not come."""
+        for answer, packet_id, entries in pending.answered:
+            for session, entry in entries or ():
+                session.cancel(entry)
+            if answer == PacketType.PUBREC:
+                own.release_incoming(packet_id)
         pending.data = None
         if self._link.state is not LinkState.CONNECTED:
             return
-        if self._link.version == MQTT_3_1_1 or answer == PacketType.PUBCOMP:
+        if self._link.version == MQTT_3_1_1 or any(
+            one.answer == PacketType.PUBCOMP for one in pending.answered
+        ):
             self._link.fail(ReasonCode.QUOTA_EXCEEDED, _NOT_STORED)
             return
-        pending.ends = 1
-        pending.data = codec.encode_ack(
-            self._link.version, answer, packet_id, ReasonCode.QUOTA_EXCEEDED
+        pending.ends = pending.packets
+        pending.data = b"".join(
+            codec.encode_ack(self._link.version, answer, packet_id, ReasonCode.QUOTA_EXCEEDED)
+            for answer, packet_id, _ in pending.answered
         )
 
     def _send_acks(self) -> None:
@@ -288,7 +318,7 @@ class Acknowledgements:
             # A repeated message counts once.
             self.receiving = max(self.receiving - pending.ends, 0)
             self._shared.counters.packets_sent += pending.packets - 1  # the shell counts pieces
-            self._link.send(pending.data)
+            self._link.send(bytes(pending.data))
 
 
 def _forwarded(session: Session, settle: Callable[[bool], None]) -> Callable[[bool], None]:

@@ -255,8 +255,7 @@ class ClientLink:
             self.congested = False
             if self.session is not None:
                 self.session.pump(self._shared.now)
-        if self._shared.gauges.retained_messages:
-            self._broker.retained_deliveries.resume(self)
+        self._broker.retained_deliveries.resume(self)
 
     def retained_delivery_paused(self) -> None:
         """Called when a delivery of retained messages pauses or ends (retained_delivery.py)."""

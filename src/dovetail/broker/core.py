@@ -214,9 +214,14 @@ class Broker:
         self.retained_deliveries.resume_all()
         if self.engine_backlog is not None:
             self.engine_backlog.tick()
+        self._count()
+
+    def _count(self) -> None:
         gauges = self.shared.gauges
         gauges.sessions = len(self.sessions)
         gauges.subscriptions = self.router.count
+        gauges.retained_messages = len(self.retained)
+        gauges.retained_bytes = self.retained.nbytes
         self.shared.counters.routes_computed = self.router.computed
 
     def _run_timers(self) -> Work:
@@ -278,7 +283,7 @@ class Broker:
         )
         if self.engine_backlog is not None:
             self.engine_backlog.restore(state.heard)
-        self.dispatch.count_retained()
+        self._count()
         self.timers.run(now)
 
     def stop(self, now: float) -> None:

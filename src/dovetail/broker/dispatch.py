@@ -147,7 +147,9 @@ class Dispatch:
         self, route: Route, message: Message, point: Point | None, wanted: MatchingBrokers = None
     ) -> tuple[OutgoingMessages | None, Ticket | None]:
         """Publish a message. `wanted` are the brokers at which a clause holds, if known."""
-        sequence, point = self._put_into_archive(route, message, point)
+        sequence = 0
+        if route.archived or route.streamed:
+            sequence, point = self._put_into_archive(route, message, point)
         peers: tuple[str, ...] = ()
         ticket = None
         is_wanted = bool(sequence)
@@ -323,30 +325,28 @@ class Dispatch:
         shared = self._shared
         volatile = message.topic.startswith(SYS_PREFIX)
         retained = self._retained
+        known = retained.get(message.topic)
         order = None if volatile else self._retained_order
-        if order is not None and order.is_late(message, retained.get(message.topic)):
+        if order is not None and order.is_late(message, known):
             return
         if not message.payload:  # [MQTT-3.3.1-6], [MQTT-3.3.1-7]
             self.forget_retained(message.topic)
             if order is not None:
                 order.remove(message.topic, message.stamp)
             return
-        if not volatile and not self.has_room_for(message):
+        if not volatile and not self._has_room(message, known):
             shared.counters.publishes_dropped += 1
             retained.note_lack(message)
             return
-        known = retained.get(message.topic)
         retained.put(message)  # [MQTT-3.3.1-5]
         if order is not None:
             if known is not None:
                 order.taken(known)
             order.put(message)
         if not volatile:
-            number = shared.journal.keep(message)
-            shared.journal.save_retained(message.topic, number)
+            shared.journal.keep_retained(message)
             if known is not None:
-                shared.journal.release(known)
-        self.count_retained()
+                shared.journal.release_retained(known)
 
     def expire_retained(self, message: Message) -> None:
         """Remove a retained message that has expired."""
@@ -355,9 +355,11 @@ class Dispatch:
 
     def has_room_for(self, message: Message) -> bool:
         """Would the retained messages stay within their limits with this one?"""
+        return self._has_room(message, self._retained.get(message.topic))
+
+    def _has_room(self, message: Message, known: Message | None) -> bool:
         retained = self._retained
         limits = self._shared.limits
-        known = retained.get(message.topic)
         if known is None and len(retained) >= limits.retained_messages_max:
             return False
         replaced = 0 if known is None else known.size
@@ -365,16 +367,12 @@ class Dispatch:
 
     def forget_retained(self, topic: bytes) -> None:
         known = self._retained.remove(topic)
-        if known is not None and not topic.startswith(SYS_PREFIX):
+        if known is None:
+            return
+        if not topic.startswith(SYS_PREFIX):
             self._retained_order.taken(known)
-        if known is not None and known.number:
-            self._shared.journal.save_retained(topic, None)
-            self._shared.journal.release(known)
-        self.count_retained()
-
-    def count_retained(self) -> None:
-        self._shared.gauges.retained_messages = len(self._retained)
-        self._shared.gauges.retained_bytes = self._retained.nbytes
+        if known.number:
+            self._shared.journal.release_retained(known)
 
 
 def _deliveries(route: Route, message: Message, point: Point | None) -> Iterable[Delivery]:

@@ -12,6 +12,7 @@ from dovetail.broker.acknowledgements import Acknowledgements
 from dovetail.broker.client_link import ClientLink
 from dovetail.broker.pending_publication import PendingPublication
 from dovetail.broker.piece import Piece
+from dovetail.broker.publication_point import NO_ATTRIBUTES
 from dovetail.broker.route import Route
 from dovetail.broker.session import Session
 from dovetail.codec.packets import MQTT_5, PacketType, Publish
@@ -28,6 +29,7 @@ _SEARCHES_MAX = 3
 """Searches for the route of a retained message while subscriptions change. After these the broker
 searches once more, in one piece."""
 _DOLLAR = 0x24
+_RETAINED_QOS_0 = 0x31
 
 
 class Intake:
@@ -60,38 +62,35 @@ class Intake:
 
     def take_publish(self, first: int, data: bytes, start: int, body: int, end: int) -> None:
         qos = first >> 1 & 3
-        if end - body >= 5 and qos in (1, 2) and not (first & 1):
-            # The fast path, for packets without properties or retain flag.
-            topic_end = body + 2 + (data[body] << 8) + data[body + 1]
-            payload = topic_end + 2
-            if self._link.version == MQTT_5:
-                payload += 1
+        retain = first & 1
+        limits = self._shared.limits
+        version = self._link.version
+        if qos in (1, 2) or first == _RETAINED_QOS_0:
+            # The fast path, for packets without properties.
+            topic_at = body + 2
+            topic_end = topic_at + (data[body] << 8) + data[body + 1] if end > topic_at else end
+            payload = topic_end + (2 if qos else 0) + (version == MQTT_5)
             if (
-                payload <= end
-                and topic_end > body + 2
-                and (payload == topic_end + 2 or not data[payload - 1])
+                topic_at < topic_end
+                and payload <= end
+                and (version != MQTT_5 or not data[payload - 1])
+                and (limits.retain_available or not retain)
             ):
-                packet_id = (data[topic_end] << 8) + data[topic_end + 1]
-                if packet_id and self._pass_on(data, start, body + 2, topic_end, end, packet_id):
+                packet_id = (data[topic_end] << 8) + data[topic_end + 1] if qos else 0
+                if not qos or packet_id:
+                    if not retain and self._pass_on(
+                        data, start, topic_at, topic_end, end, packet_id
+                    ):
+                        return
+                    topic = data[topic_at:topic_end]
+                    self._accept(topic, data[payload:end], qos, retain > 0, packet_id, b"", None)
                     return
-                if packet_id:
-                    self._accept(
-                        data[body + 2 : topic_end],
-                        data[payload:end],
-                        qos,
-                        False,
-                        packet_id,
-                        b"",
-                        None,
-                    )
-                    return
-        packet = codec.decode_publish(self._link.version, first, data[body:end], from_client=True)
+        packet = codec.decode_publish(version, first, data[body:end], from_client=True)
         if packet.identifiers:  # [MQTT-3.3.4-6]
             raise ClientError(
                 ReasonCode.PROTOCOL_ERROR, "a client's PUBLISH has no subscription identifiers"
             )
         topic = self._resolve_alias(packet)
-        limits = self._shared.limits
         if packet.retain and not limits.retain_available:  # [MQTT-3.2.2-14]
             raise ClientError(
                 ReasonCode.RETAIN_NOT_SUPPORTED, "retained messages are switched off here"
@@ -201,7 +200,7 @@ class Intake:
         counters.publish_bytes_received += len(topic) + len(payload) + len(properties)
         if qos and not self._acks.begin_receiving(session, qos, packet_id):
             return
-        route = self._router.look_up(topic)
+        route = self._router.cache.young.get(topic) or self._router.look_up(topic)
         is_free = self._link.access.everything and topic[0] != _DOLLAR
         if not is_free and not self.may_publish(topic):
             counters.publishes_dropped += 1
@@ -232,7 +231,7 @@ class Intake:
     def _publish(self, session: Session, route: Route, message: Message, packet_id: int) -> None:
         shared = self._shared
         qos = message.qos
-        point, fault = self._dispatch.read(route, message)
+        point, fault = NO_ATTRIBUTES if route.space is None else self._dispatch.read(route, message)
         if fault is not None and qos and self._link.version == MQTT_5:
             # Otherwise its acknowledgement cannot carry the reason, and it goes to the subscribers
             # without a clause.

@@ -68,6 +68,7 @@ _LONG = frozenset({0x82, 0xA2})
 _LONG_LENGTH = 0x80
 _PINGRESP = b"\xd0\x00"
 _DOLLAR = 0x24
+_TOPIC_LENGTH_BYTES = 2
 
 
 class PacketReader:
@@ -264,14 +265,7 @@ class PacketReader:
         link, scan = self.link, self._broker.scan
         runs, at, status, needs = scan(data, link.version, self._shared.limits.packet_bytes_max)
         if link.access.everything:
-            routes = self._router.cache.young
-            unknown = [
-                topic
-                for _, body, _, _, topic_end, _, _ in runs
-                if topic_end and (topic := data[body + 2 : topic_end]) not in routes
-            ]
-            if unknown:
-                self._router.prepare(unknown)
+            self._prepare_routes(data, runs)
             taken = self._take_runs(data, runs)
         else:
             taken = self._take_checked_runs(data, runs)
@@ -290,6 +284,21 @@ class PacketReader:
                 return data[at:]
             self._keep(data, at, needs)
         return b""
+
+    def _prepare_routes(self, data: bytes, runs: list[list[int]]) -> None:
+        """Find the routes of all new topics at once."""
+        routes = self._router.cache.young
+        unknown = []
+        for start, body, end, _, topic_end, _, _ in runs:
+            if not topic_end:
+                if data[start] & 0xF0 != _PUBLISH_PLAIN or end - body < _TOPIC_LENGTH_BYTES:
+                    continue
+                topic_end = body + 2 + (data[body] << 8) + data[body + 1]  # noqa: PLW2901
+            topic = data[body + 2 : topic_end]
+            if topic not in routes:
+                unknown.append(topic)
+        if unknown:
+            self._router.prepare(unknown)
 
     def _take_runs(self, data: bytes, runs: list[list[int]]) -> int:
         """Join neighbouring runs that share a route, and pass each on as one block of bytes.

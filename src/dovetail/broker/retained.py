@@ -1,12 +1,13 @@
 """The retained message of each topic, and the search for those that match a filter. Pure.
 
-The messages are in a tree of topic levels. It branches only where topics differ: a branch with one
-topic is its message, and levels that all topics below share are one step. So there are fewer nodes
-than messages, however deep the topics are.
+A dictionary has the message of each topic. The topics are besides in a tree of their levels, which
+only changes when a topic gets its first message or loses its last one. The tree branches only where
+topics differ: a branch with one topic is that topic, and levels that all topics below share are one
+step. So there are fewer nodes than topics, however deep the topics are.
 
 `walk` may pause between any two steps while the tree changes. So a node never changes its path: a
 new node replaces it and takes over its children. A walk that holds the old node still finds every
-message that was there all the time.
+topic that was there all the time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,58 +19,46 @@ from dovetail.topics.names import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, matches
 class _TopicNode:
     """A place where topics branch, or where one topic is the beginning of others."""
 
-    __slots__ = ("children", "message", "path")
+    __slots__ = ("children", "path", "topic")
 
     def __init__(
         self,
         path: Sequence[str],
-        message: Message | None = None,
+        topic: bytes | None = None,
         children: "_Children | None" = None,
     ) -> None:
         self.path = _joined(path)  # the levels between this node's own level and its children's
-        self.message = message
+        self.topic = topic
         self.children: _Children = {} if children is None else children
 
     def levels(self) -> list[str]:
         return [] if self.path is None else self.path.split(SEPARATOR)
 
 
-_Children = dict[str, _TopicNode | Message]
-"""By level. A message stands alone in its branch, and its topic may have more levels."""
+_Children = dict[str, _TopicNode | bytes]
+"""By level. A topic stands alone in its branch, and may have more levels."""
 
 
 class RetainedMessages:
     """One message per topic. Callers pass valid topics and filters only."""
 
     def __init__(self) -> None:
+        self._messages: dict[bytes, Message] = {}
         self._root: _Children = {}
-        self._count = 0
         self.nbytes = 0
         self.ordinal = 0
         """The ordinal of the message that was put in last."""
-        self.changes = 0
-        """Rises whenever a message comes or goes."""
         self.lacking_bytes = 0
         """The size of the smallest message that found no room; 0: all did."""
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages.values())
 
     def get(self, topic: bytes) -> Message | None:
-        levels = _levels(topic)
-        children = self._root
-        at = 0
-        while True:
-            child = children.get(levels[at])
-            if not isinstance(child, _TopicNode):
-                return child if child is not None and child.topic == topic else None
-            path = child.levels()
-            at += 1 + len(path)
-            if levels[at - len(path) : at] != path:
-                return None
-            if at == len(levels):
-                return child.message
-            children = child.children
+        return self._messages.get(topic)
 
     def note_lack(self, message: Message) -> None:
         """Note that a message finds no room here. In a cluster it is fetched again later."""
@@ -78,17 +67,19 @@ class RetainedMessages:
     def put(self, message: Message) -> Message | None:
         """Retain this message, and return the one that it replaces."""
         self.ordinal += 1
-        self.changes += 1
         message.ordinal = self.ordinal
-        before = self._put(message, _levels(message.topic))
         self.nbytes += message.size
+        before = self._messages.get(message.topic)
         if before is None:
-            self._count += 1
+            self._insert(message.topic)
         else:
+            message.topic = before.topic  # equal, and in memory once
             self.nbytes -= before.size
+        self._messages[message.topic] = message
         return before
 
-    def _put(self, message: Message, levels: list[str]) -> Message | None:
+    def _insert(self, topic: bytes) -> None:
+        levels = _levels(topic)
         children = self._root
         at = 0
         while True:
@@ -96,25 +87,30 @@ class RetainedMessages:
             child = children.get(level)
             at += 1
             if child is None:
-                children[level] = message
-                return None
-            if isinstance(child, Message):
-                if child.topic == message.topic:
-                    children[level] = message
-                    return child
+                children[level] = topic
+                return
+            if isinstance(child, bytes):
                 node = _node_above(child, levels, at)
             else:
                 node = _node_on_path(child, levels, at)
             if node is not child:
                 children[level] = node
-            at += len(node.levels())
+            if node.path is not None:
+                at += node.path.count(SEPARATOR) + 1
             if at == len(levels):
-                before, node.message = node.message, message
-                return before
+                node.topic = topic
+                return
             children = node.children
 
     def remove(self, topic: bytes) -> Message | None:
         """Remove and return the message of this topic, with branches that become empty."""
+        message = self._messages.pop(topic, None)
+        if message is not None:
+            self.nbytes -= message.size
+            self._delete(topic)
+        return message
+
+    def _delete(self, topic: bytes) -> None:
         levels = _levels(topic)
         above: _Children = {}
         children = self._root
@@ -123,32 +119,19 @@ class RetainedMessages:
         at = 0
         while True:
             level = levels[at]
-            child = children.get(level)
-            if child is None or isinstance(child, Message):
-                if child is None or child.topic != topic:
-                    return None
+            child = children[level]
+            if isinstance(child, bytes):
                 del children[level]
                 if parent is not None:
                     _simplify(above, parent_level, parent)
-                return self._removed(child)
-            path = child.levels()
-            at += 1 + len(path)
-            if levels[at - len(path) : at] != path:
-                return None
+                return
+            at += 1 + len(child.levels())
             if at == len(levels):
-                message, child.message = child.message, None
-                if message is None:
-                    return None
+                child.topic = None
                 _simplify(children, level, child)
-                return self._removed(message)
+                return
             above, parent, parent_level = children, child, level
             children = child.children
-
-    def _removed(self, message: Message) -> Message:
-        self.changes += 1
-        self._count -= 1
-        self.nbytes -= message.size
-        return message
 
     def match(self, topic_filter: str) -> Iterator[Message]:
         """Yield the messages whose topics match this filter (not a shared one)."""
@@ -157,15 +140,16 @@ class RetainedMessages:
     def walk(self, topic_filter: str) -> Iterator[Message | None]:
         """Yield matching messages, and None for each step without one, so that callers can pause.
 
-        The tree may change between two steps. A message that was removed meanwhile may still come.
+        Messages may come and go between two steps.
         """
+        get = self._messages.get
         levels = topic_filter.split(SEPARATOR)
         stack: list[tuple[_Children, int]] = [(self._root, 0)]
         while stack:
             children, at = stack.pop()
             for child in _matching_children(children, levels[at], first=not at):
-                if isinstance(child, Message):
-                    yield child if matches(topic_filter, child.topic.decode()) else None
+                if isinstance(child, bytes):
+                    yield get(child) if matches(topic_filter, child.decode()) else None
                     continue
                 yield None
                 # "#" is the last level, and matches the parent level too.
@@ -177,15 +161,12 @@ class RetainedMessages:
                 if end is None:
                     continue
                 if end < len(levels) and levels[end] == MULTI_LEVEL:
-                    yield from _messages_below(child)
+                    for topic in _topics_below(child):
+                        yield get(topic)
                 elif end < len(levels):
                     stack.append((child.children, end))
-                elif child.message is not None:
-                    yield child.message
-
-    def __iter__(self) -> Iterator[Message]:
-        for child in self._root.values():
-            yield from _messages_below(child)
+                elif child.topic is not None:
+                    yield get(child.topic)
 
 
 def _levels(topic: bytes) -> list[str]:
@@ -210,46 +191,48 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
     return count
 
 
-def _node_above(message: Message, levels: list[str], at: int) -> _TopicNode:
-    """Return a node where the message's topic and `levels` branch, from level `at` on."""
-    other = _levels(message.topic)
+def _node_above(topic: bytes, levels: list[str], at: int) -> _TopicNode:
+    """Return a node where `topic` and `levels` branch, from level `at` on."""
+    other = _levels(topic)
     end = at + _common(other[at:], levels[at:])
     node = _TopicNode(other[at:end])
     if end == len(other):
-        node.message = message
+        node.topic = topic
     else:
-        node.children[other[end]] = message
+        node.children[other[end]] = topic
     return node
 
 
 def _node_on_path(node: _TopicNode, levels: list[str], at: int) -> _TopicNode:
     """Return the node itself if `levels` pass through it, or a new one above it."""
+    if node.path is None:
+        return node
     path = node.levels()
     shared = _common(path, levels[at:])
     if shared == len(path):
         return node
     above = _TopicNode(path[:shared])
-    above.children[path[shared]] = _TopicNode(path[shared + 1 :], node.message, node.children)
+    above.children[path[shared]] = _TopicNode(path[shared + 1 :], node.topic, node.children)
     return above
 
 
 def _simplify(children: _Children, level: str, node: _TopicNode) -> None:
-    """Replace a node that lost a message, if it no longer branches."""
-    if len(node.children) > 1 or (node.children and node.message is not None):
+    """Replace a node that lost a topic, if it no longer branches."""
+    if len(node.children) > 1 or (node.children and node.topic is not None):
         return
-    if node.message is not None:
-        children[level] = node.message
+    if node.topic is not None:
+        children[level] = node.topic
         return
     ((next_level, child),) = node.children.items()
     if isinstance(child, _TopicNode):
         path = [*node.levels(), next_level, *child.levels()]
-        child = _TopicNode(path, child.message, child.children)
+        child = _TopicNode(path, child.topic, child.children)
     children[level] = child
 
 
 def _matching_children(
     children: _Children, level: str, *, first: bool
-) -> Iterator[_TopicNode | Message]:
+) -> Iterator[_TopicNode | bytes]:
     """Yield the children that a level of a filter matches."""
     if level not in {SINGLE_LEVEL, MULTI_LEVEL}:
         child = children.get(level)
@@ -275,14 +258,14 @@ def _match_levels(levels: list[str], at: int, path: list[str]) -> int | None:
     return at
 
 
-def _messages_below(top: _TopicNode | Message) -> Iterator[Message]:
-    """Yield all messages of a branch."""
-    stack = [top]
+def _topics_below(top: _TopicNode) -> Iterator[bytes]:
+    """Yield all topics of a branch."""
+    stack: list[_TopicNode | bytes] = [top]
     while stack:
         one = stack.pop()
-        if isinstance(one, Message):
+        if isinstance(one, bytes):
             yield one
             continue
-        if one.message is not None:
-            yield one.message
+        if one.topic is not None:
+            yield one.topic
         stack += one.children.values()

@@ -32,13 +32,12 @@ _STALE_MIN = 100
 class _RetainedDelivery:
     """The retained delivery of one subscription: messages up to `ordinal`."""
 
-    __slots__ = ("changes", "messages", "ordinal", "subscription")
+    __slots__ = ("messages", "ordinal", "subscription")
 
     def __init__(self, subscription: Subscription, ordinal: int) -> None:
         self.subscription = subscription
         self.ordinal = ordinal
         self.messages: Iterator[Message | None] | None = None
-        self.changes = 0  # `RetainedMessages.changes` when the walk began
 
     @property
     def is_stale(self) -> bool:
@@ -133,10 +132,8 @@ class RetainedDeliveries:
     def _send_next(self, pending: _RetainedDelivery) -> bool:
         """Take one step of the walk, and send its message if wanted. Return False at the end."""
         subscription = pending.subscription
-        retained = self._retained
         if pending.messages is None:
-            pending.messages = retained.walk(subscription.filter)
-            pending.changes = retained.changes
+            pending.messages = self._retained.walk(subscription.filter)
         try:
             message = next(pending.messages)
         except StopIteration:
@@ -146,7 +143,6 @@ class RetainedDeliveries:
             and message.ordinal <= pending.ordinal
             and (message.expires_at is None or message.expires_at > self._shared.now)
             and _is_wanted(subscription, message)
-            and (pending.changes == retained.changes or retained.get(message.topic) is message)
         ):
             delivery = Delivery.of(subscription.session, (subscription,))
             self._shared.source = RETAINED_SOURCE

@@ -439,7 +439,7 @@ class Router:
             self.computed += len(unknown)
             matched = self._trie.match_some(unknown, steps_max)
             for topic, numbers, rest in zip(unknown, matched, self._search(unknown), strict=True):
-                if numbers is None or self._are_many(numbers):
+                if numbers is None or (numbers and self._are_many(numbers)):
                     continue
                 key = (numbers, *rest)
                 route = cache.route_with(key)
@@ -488,7 +488,9 @@ class Router:
 
     def _search(self, topics: Sequence[bytes]) -> Iterator[RouteParts]:
         """Return the parts of these topics' routes that do not come from filters."""
-        spaces = [self.spaces.space_of_topic(topic) for topic in topics]
+        spaces: Sequence[Space | None] = [None] * len(topics)
+        if self.spaces.all:
+            spaces = [self.spaces.space_of_topic(topic) for topic in topics]
         return zip(
             self.peers.search(topics),
             self.peers.search_groups(topics),
@@ -502,9 +504,9 @@ class Router:
         self, topics: Sequence[bytes], spaces: Sequence[Space | None]
     ) -> list[tuple[str, ...]]:
         """Return for each topic the brokers that may have clauses on it."""
-        governed = [topic for topic, space in zip(topics, spaces, strict=True) if space is not None]
-        if not governed:
+        if not any(spaces):
             return [()] * len(topics)
+        governed = [topic for topic, space in zip(topics, spaces, strict=True) if space is not None]
         found = dict(zip(governed, self.peers.search([*map(clause_topic, governed)]), strict=True))
         return [found.get(topic, ()) for topic in topics]
 

@@ -28,8 +28,8 @@ class Timers:
             self._drop_stale()
 
     def cancel(self, key: Hashable) -> None:
-        self._due.pop(key, None)
-        self._drop_stale()
+        if self._due.pop(key, None) is not None:
+            self._drop_stale()
 
     def _drop_stale(self) -> None:
         if len(self._heap) > 2 * len(self._due) + _STALE_MIN:

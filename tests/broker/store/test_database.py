@@ -53,7 +53,7 @@ def test_makes_folders_that_only_the_user_can_read(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "down" / "data"
     with closing(Store.open(folder, "process")) as store:
         batch = Batch(1)
-        batch.retained[b"a"] = 1
+        batch.heard[1] = 1
         store.commit(batch)
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
@@ -220,11 +220,13 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(folder: Path) -> None:
             "ALTER TABLE sessions DROP COLUMN stamp; ALTER TABLE sessions DROP COLUMN detour;"
             "ALTER TABLE sessions DROP COLUMN void_before;"
             "ALTER TABLE messages DROP COLUMN stamp; PRAGMA user_version = 1;"
+            "ALTER TABLE messages DROP COLUMN retained;"
+            "CREATE TABLE retained (topic BLOB PRIMARY KEY, message INTEGER NOT NULL)"
+            " STRICT, WITHOUT ROWID;"
             "DELETE FROM numbers WHERE kind IN ('incarnation', 'stream', 'archive');"
         )
         for name in (
-            *("sessions", "subscriptions", "messages", "deliveries", "incoming", "retained"),
-            "numbers",
+            *("sessions", "subscriptions", "messages", "deliveries", "incoming", "numbers"),
         ):
             old.execute(f"ALTER TABLE {name} DROP COLUMN checksum")
     with closing(Store.open(folder, "process")) as store:

@@ -224,7 +224,75 @@ def test_a_retained_message_is_acknowledged_when_it_is_on_disk(version: int) -> 
     assert client.take() == []
     world.commit_all()
     assert isinstance(client.take_one(), Ack)
-    assert len(world.disk.tables["retained"]) == 1
+    (row,) = world.disk.tables["messages"].values()
+    assert row.retained
+
+
+@both
+def test_neighbours_are_acknowledged_together_and_in_order(version: int) -> None:
+    world = World(auto_commit=False)
+    client = world.client("c", version=version)
+    ids = [client.publish(topic, b"x", 1, retain=True) for topic in "abc"]
+    world.disk_works = False
+    world.commit()
+    if version == MQTT_3_1_1:
+        client.assert_ended(ReasonCode.QUOTA_EXCEEDED)
+        return
+    assert client.take() == [Ack(PUBACK, one, ReasonCode.QUOTA_EXCEEDED) for one in ids]
+    world.disk_works = True
+    world.commit_all()
+    ids = [client.publish(topic, b"y", 1, retain=True) for topic in "abc"]
+    assert client.take() == []
+    assert world.commit()
+    ids.append(client.publish("d", b"y", 1, retain=True))
+    unseen = ReasonCode.NO_MATCHING_SUBSCRIBERS
+    assert client.take() == [Ack(PUBACK, one, unseen) for one in ids[:3]]
+    world.commit_all()
+    assert client.take() == [Ack(PUBACK, ids[3], unseen)]
+
+
+def test_a_replaced_message_stays_as_long_as_a_session_needs_it() -> None:
+    journal = Journal()
+    message, newer = Message(b"t", b"x", 1, True), Message(b"t", b"y", 1, True)
+    journal.keep_retained(message)
+    journal.keep(message)
+    first = closed(journal)
+    assert [row and row.retained for row in first.messages.values()] == [True]
+    journal.keep_retained(newer)
+    journal.release_retained(message)
+    second = closed(journal)
+    assert second.messages[message.number] is not None
+    assert [row and row.retained for row in second.messages.values()] == [True, False]
+    journal.release(message)
+    assert closed(journal).messages == {1: None}
+
+
+def test_a_message_that_is_replaced_and_delivered_in_one_batch_is_deleted() -> None:
+    journal = Journal()
+    message = Message(b"t", b"x", 1, True)
+    journal.keep_retained(message)
+    journal.keep(message)
+    closed(journal)
+    journal.release_retained(message)
+    journal.release(message)
+    assert closed(journal).messages == {1: None}  # its row is on disk, and must not stay retained
+
+
+def test_a_message_that_comes_and_goes_within_a_batch_is_never_written() -> None:
+    journal = Journal()
+    message = Message(b"t", b"x", 1, True)
+    journal.keep_retained(message)
+    journal.release_retained(message)
+    journal.when_stored(lambda _: None)
+    assert closed(journal).messages == {}
+
+
+def closed(journal: Journal) -> Batch:
+    """Return the open batch, stored."""
+    batch = journal.close()
+    assert batch is not None
+    journal.finished(True)
+    return batch
 
 
 @both

@@ -123,6 +123,7 @@ BATCHES = st.builds(
             expires_at=MOMENTS,
             origin=st.text(),
             stamp=st.integers(0, 2**62),
+            retained=st.booleans(),
         ),
     ),
     deliveries=rows_or_none(
@@ -160,7 +161,6 @@ BATCHES = st.builds(
         ),
     ),
     incoming=rows_or_none(st.tuples(SESSIONS, st.integers(1, 3)), st.booleans()),
-    retained=rows_or_none(TOPICS, MESSAGES),
     owed=rows_or_none(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), OWED),
     heard=rows_or_none(st.integers(1, 3), st.integers(1, 2**62)),
     seen=rows_or_none(st.integers(1, 3), st.just(True)),
@@ -245,12 +245,12 @@ def test_batches_of_any_length(store: Store, count: int) -> None:
         put.deliveries[number, 1] = put.deliveries[1, number] = delivery(number)
         put.subscriptions[number, f"a/{number}"] = SubscriptionRow(number % 64, number)
         put.incoming[1, number] = True
-        put.retained[b"a/%d" % number] = number
+        put.removals[b"a/%d" % number] = number
         if number % 3:
             remove.deliveries[1, number] = None
             remove.subscriptions[number, f"a/{number}"] = None
             remove.incoming[1, number] = None
-            remove.retained[b"a/%d" % number] = None
+            remove.removals[b"a/%d" % number] = None
         if number % 5 == 0:
             remove.sessions[number] = None
     for batch in (put, remove):
@@ -319,7 +319,7 @@ def test_garbage_is_removed_and_counted(store: Store, caplog: pytest.LogCaptureF
     batch.sessions[1] = session()
     batch.messages = {number: message() for number in range(1, 8)}
     batch.deliveries = {(1, 1): delivery(1), (1, 2): delivery(99), (9, 1): delivery(5)}
-    batch.retained = {b"here": 2, b"nowhere": 98}
+    batch.messages[2] = message()._replace(retained=True)
     batch.owed = {("peer", 1): OwedRow(3, b"mark"), ("peer", 2): OwedRow(97, b"")}
     batch.subscriptions = {(1, "a"): SubscriptionRow(0, 0), (9, "a"): SubscriptionRow(0, 0)}
     batch.incoming = {(1, 1): True, (8, 1): True, (9, 1): True}
@@ -329,14 +329,14 @@ def test_garbage_is_removed_and_counted(store: Store, caplog: pytest.LogCaptureF
     (line,) = caplog.messages
     assert line == (
         f"Removed from {store.file} what nothing refers to: 1 subscriptions, 2 incoming, "
-        "2 deliveries, 1 retained, 1 owed, 4 messages."
+        "2 deliveries, 1 owed, 4 messages."
     )
     assert set(state.messages) == {1, 2, 3}
     assert state.owed == {("peer", 1): OwedRow(3, b"mark")}
     assert set(state.deliveries) == {(1, 1)}
     assert set(state.subscriptions) == {(1, "a")}
     assert state.incoming == {(1, 1): True}
-    assert state.retained == {b"here": 2}
+    assert state.messages[2].retained
     caplog.clear()
     with caplog.at_level(logging.INFO):
         assert store.load() == state
@@ -479,14 +479,16 @@ def test_removals_go_through_on_a_full_disk(tmp_path: Path) -> None:
             # The database has room in itself, and the log as much as two batches took.
             for content, count in ((b"a", 120), (b"b", 100), (b"c", 100)):
                 great = Batch(1)
-                great.messages = {n: message(content * 10_000) for n in range(1, count + 1)}
+                great.messages = {
+                    n: message(content * 10_000)._replace(retained=n == 100)
+                    for n in range(1, count + 1)
+                }
                 store.commit(great)
                 if content == b"a":
                     store.commit(Batch(2, messages=dict.fromkeys(range(101, 121))))
                     store._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             removal = Batch(2)
             removal.messages = dict.fromkeys(range(1, 91))
-            removal.retained[b"a"] = 100
             fill(disk)
             with pytest.raises(StoreError, match="no room left"):
                 store.commit(removal)
@@ -525,10 +527,9 @@ from dovetail.errors import StoreError
 from support.oracles.store import message
 store = Store.open(Path(sys.argv[1]), "process")
 small, great = Batch(1), Batch(2)
-small.messages[1] = message()
-small.retained[b"a"] = 1
-great.messages[2] = message(bytes(1_000_000))
-great.retained[b"a"] = 2
+small.messages[1] = message()._replace(retained=True)
+great.messages[1] = None
+great.messages[2] = message(bytes(1_000_000))._replace(retained=True)
 store.commit(small)
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
@@ -730,7 +731,7 @@ def test_bugs_are_reported_and_do_not_end_the_thread(
     assert error is not None
     assert "UnicodeEncodeError" in error.message
     for number in (2, 3):
-        writer.submit(Batch(number, retained={b"a": number}))
+        writer.submit(Batch(number, heard={1: number}))
         assert results.next()[1] is None
     writer.close(LONG_SECONDS)
     assert [record.exc_info is not None for record in caplog.records] == [True, True]

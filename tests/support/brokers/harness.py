@@ -20,7 +20,7 @@ from dovetail.broker.keep_alive import TICK_SECONDS_MAX
 from dovetail.broker.packet_reader import PacketReader
 from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.shared_state import SharedState
-from dovetail.broker.store.journal import Batch, StoredState
+from dovetail.broker.store.journal import Batch, Journal, StoredState
 from dovetail.codec.packets import (
     MQTT_5,
     Connack,
@@ -57,7 +57,6 @@ class Disk:
                 "runs",
                 "run_deliveries",
                 "incoming",
-                "retained",
                 "owed",
                 "heard",
                 "seen",
@@ -81,6 +80,11 @@ class Disk:
                     table = self.tables[name]
                     for key in [key for key in table if key[0] == number]:
                         del table[key]
+
+    def journal(self) -> Journal:
+        """Return the journal of a new process."""
+        messages = (*self.tables["messages"], *self.tables["runs"])
+        return Journal(max(self.tables["sessions"], default=0) + 1, max(messages, default=0) + 1)
 
     def state(self) -> StoredState:
         return StoredState(**{name: dict(table) for name, table in self.tables.items()})
@@ -117,11 +121,11 @@ class World:
         self.disk_works = True
         self.works = True
         """Is long work done at once? Otherwise the test runs its pieces."""
-        self.shared = SharedState(MqttSettings(**limits), ownership=ownership or OwnershipRules())  # type: ignore[arg-type]
-        sessions = self.disk.tables["sessions"]
-        messages = (*self.disk.tables["messages"], *self.disk.tables["runs"])
-        self.shared.journal._next_session = max(sessions, default=0) + 1
-        self.shared.journal._next_message = max(messages, default=0) + 1
+        self.shared = SharedState(
+            MqttSettings(**limits),  # type: ignore[arg-type]
+            self.disk.journal(),
+            ownership=ownership or OwnershipRules(),
+        )
         self.broker = Broker(
             self.shared,
             authenticate=lambda link, packet: self.broker.admit(link, packet, packet.user),

@@ -56,13 +56,12 @@ class StoreModel:
         self.keep("deliveries", lambda key, row: key[0] in sessions and row.message in messages)
         runs = self.state.runs
         self.keep("run_deliveries", lambda key, row: key[0] in sessions and row.run in runs)
-        self.keep("retained", lambda _, row: row in messages)
         self.keep("owed", lambda _, row: row.message in messages or row.message in runs)
         owed = {row.message for row in self.state.owed.values()}
         needed_runs = owed | {row.run for row in self.state.run_deliveries.values()}
         self.keep("runs", lambda key, _: key in needed_runs)
         needed = owed | {row.message for row in self.state.deliveries.values()}
-        needed |= set(self.state.retained.values())
+        needed |= {number for number, row in messages.items() if row.retained}
         self.keep("messages", lambda key, _: key in needed)
         return self.state
 
@@ -73,11 +72,14 @@ class StoreModel:
 
 
 def numbered_batch(number: int) -> Batch:
-    """After batch n, messages n - PERSISTENT + 1 to n are there, each owed to two sessions."""
+    """After batch n, messages n - PERSISTENT + 1 to n are there, each owed to two sessions.
+
+    Every other one is retained.
+    """
     batch = Batch(number)
     batch.sessions = {1: session(f"{number}"), 2: session(f"{number}")}
-    batch.messages[number] = message(b"%d" % number * 1_000)
-    batch.retained[b"last"] = number
+    one = message(b"%d" % number * 1_000)._replace(topic=b"plant/%d" % number)
+    batch.messages[number] = one._replace(retained=number % 2 == 0)
     for receiver in (1, 2):
         batch.deliveries[receiver, number] = delivery(number)
         batch.incoming[receiver, number % 7 + 1] = True
@@ -112,10 +114,35 @@ def parts(folder: Path) -> dict[str, bytes]:
     return {part: file.read_bytes() if file.exists() else b"" for part, file in files.items()}
 
 
+def as_version_10(folder: Path) -> None:
+    """Convert a store to version 10, the last one with a table of retained messages."""
+    with closing(sqlite3.connect(folder / DATABASE_FILE)) as old:
+        old.execute(
+            "CREATE TABLE retained (topic BLOB PRIMARY KEY, message INTEGER NOT NULL, "
+            "checksum INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID"
+        )
+        rows = old.execute("SELECT topic, message FROM messages WHERE retained = 1").fetchall()
+        old.executemany(
+            "INSERT INTO retained VALUES (?, ?, ?)",
+            [(*row, tables.checksum(row)) for row in rows],
+        )
+        old.execute("ALTER TABLE messages DROP COLUMN retained")
+        (messages,) = [one for one in tables.of_version(10) if one.name == "messages"]
+        for row in old.execute(tables.read_statement(messages)).fetchall():
+            old.execute(
+                "UPDATE messages SET checksum = ? WHERE message = ?",
+                (tables.checksum(row[:-1]), row[0]),
+            )
+        old.execute("PRAGMA user_version = 10")
+        old.commit()
+    (folder / f"{DATABASE_FILE}-mark").unlink(missing_ok=True)
+
+
 def as_version_8(folder: Path) -> None:
     """Convert a store to version 8, the last one whose rows have no checksums."""
+    as_version_10(folder)
     with closing(sqlite3.connect(folder / DATABASE_FILE)) as old:
-        for table in tables.ALL:
+        for table in tables.of_version(10):
             old.execute(f"ALTER TABLE {table.name} DROP COLUMN checksum")
         old.execute("PRAGMA user_version = 8")
     (folder / f"{DATABASE_FILE}-mark").unlink(missing_ok=True)

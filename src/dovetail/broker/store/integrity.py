@@ -148,7 +148,7 @@ def _row_faults(connection: sqlite3.Connection, version: int) -> list[str]:
     """Describe damaged rows. SQLite raises an error for text that is not UTF-8."""
     there = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     counts: Counter[str] = Counter()
-    for table in tables.ALL:
+    for table in tables.of_version(version):
         if table.name not in there:
             continue
         if version < tables.CHECKSUMS_SINCE:

@@ -61,6 +61,8 @@ class MessageRow(NamedTuple):
     expires_at: float | None
     origin: str
     stamp: int = 0
+    retained: bool = False
+    """Is it the retained message of its topic?"""
 
 
 class DeliveryRow(NamedTuple):
@@ -154,8 +156,6 @@ class Batch:
     """By session and the first sequence. Each message has a sequence of its own."""
     incoming: dict[tuple[int, int], bool | None] = field(default_factory=dict)
     """Packet identifiers of QoS 2 publications received and not released, by session."""
-    retained: dict[bytes, int | None] = field(default_factory=dict)
-    """The number of the retained message, by topic."""
     owed: dict[tuple[str, int], OwedRow | None] = field(default_factory=dict)
     """By peer and position in our stream to it."""
     heard: dict[int, int | None] = field(default_factory=dict)
@@ -181,7 +181,6 @@ class Batch:
             or self.run_deliveries
             or self.waiting
             or self.incoming
-            or self.retained
             or self.subscriptions
             or self.sessions
             or self.owed
@@ -204,7 +203,6 @@ class StoredState(NamedTuple):
     runs: dict[int, RunRow]
     run_deliveries: dict[tuple[int, int], RunDeliveryRow]
     incoming: dict[tuple[int, int], bool]
-    retained: dict[bytes, int]
     owed: dict[tuple[str, int], OwedRow]
     heard: dict[int, int]
     seen: dict[int, bool]
@@ -236,6 +234,8 @@ class Journal:
         self._callback_work: Work | None = None
         self._next_session = next_session
         self._next_message = next_message
+        self._first_message = next_message
+        """Messages from this number on are not on disk: their rows are in the open batch."""
 
     @property
     def refuses_more(self) -> bool:
@@ -265,33 +265,50 @@ class Journal:
     def keep(self, message: Message) -> int:
         """Add a reference to a message, store it if it is the first, and return its number."""
         if not message.references:
-            message.number = self._next_message
-            self._next_message += 1
-            self.open.messages[message.number] = MessageRow(
-                message.topic,
-                message.payload,
-                message.qos,
-                message.retain,
-                message.properties,
-                message.expires_at,
-                message.origin,
-                message.stamp,
-            )
-            self.bytes_open += message.size
-            self.rows_written += 1
+            self._write(message, retained=False)
         message.references += 1
         return message.number
+
+    def keep_retained(self, message: Message) -> None:
+        """Add a reference to a message, and store it as the retained one of its topic."""
+        self._write(message, retained=True)
+        message.references += 1
+
+    def _write(self, message: Message, *, retained: bool) -> None:
+        number = message.number
+        if not number:
+            number = message.number = self._next_message
+            self._next_message += 1
+        self.open.messages[number] = MessageRow(
+            message.topic,
+            message.payload,
+            message.qos,
+            message.retain,
+            message.properties,
+            message.expires_at,
+            message.origin,
+            message.stamp,
+            retained,
+        )
+        self.bytes_open += message.size
+        self.rows_written += 1
 
     def release(self, message: Message) -> None:
         message.references -= 1
         if message.references:
             return
-        messages = self.open.messages
-        # A message's row is written once, so one in the open batch is not on disk.
-        if messages.pop(message.number, None) is None:
-            messages[message.number] = None
+        if message.number >= self._first_message:
+            del self.open.messages[message.number]
+        else:
+            self.open.messages[message.number] = None
             self.rows_written += 1
         message.number = 0
+
+    def release_retained(self, message: Message) -> None:
+        """Release a message that is not the retained one of its topic any more."""
+        if message.references > 1:
+            self._write(message, retained=False)
+        self.release(message)
 
     def keep_run(self, stored: "StoredRun") -> int:
         """Add a reference to a run, store it if it is the first, and return its number."""
@@ -338,10 +355,6 @@ class Journal:
 
     def save_incoming(self, session: int, packet_id: int, held: bool) -> None:
         self.open.incoming[session, packet_id] = held or None
-        self.rows_written += 1
-
-    def save_retained(self, topic: bytes, message_number: int | None) -> None:
-        self.open.retained[topic] = message_number
         self.rows_written += 1
 
     def save_owed(self, peer: str, sequence: int, row: OwedRow) -> None:
@@ -404,6 +417,7 @@ class Journal:
         self.outstanding = batch
         self.open = Batch(batch.number + 1)
         self.bytes_open = 0
+        self._first_message = self._next_message
         return batch
 
     def finished(self, stored: bool, begin: Callable[[Work], None] = run_to_end) -> None:
@@ -463,7 +477,6 @@ class Journal:
         ) + sum(len(row.data) for row in now.runs.values() if row is not None)
         now.deliveries = failed.deliveries | now.deliveries
         now.incoming = failed.incoming | now.incoming
-        now.retained = failed.retained | now.retained
         now.owed = failed.owed | now.owed
         now.heard = failed.heard | now.heard
         now.seen = failed.seen | now.seen

@@ -62,8 +62,7 @@ def restore(
     _restore_pending(state, sessions, messages, runs)
     for number, packet_id in state.incoming:
         sessions[number].incoming.add(packet_id)
-    for number in state.retained.values():
-        message = messages[number]
+    for message in [messages[number] for number, one in state.messages.items() if one.retained]:
         message.references += 1
         retained.put(message)
         if message.expires_at is not None:
@@ -152,7 +151,7 @@ def _without_redirects(
 
 
 def _message(number: int, row: MessageRow) -> Message:
-    message = Message(*row)
+    message = Message(*row[:-1])  # all but `retained`
     message.number = number
     return message
 

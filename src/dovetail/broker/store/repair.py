@@ -150,6 +150,7 @@ def _save(damaged: Path, file: Path) -> RepairReport:
         target.execute("BEGIN IMMEDIATE")
         for table in tables.ALL:
             _save_table(table, source, target, done)
+        _mark_retained(source, target, done)
         give_checksums(target)
         _save_numbers(target, done)
         target.execute("COMMIT")
@@ -196,6 +197,17 @@ def _save_table(
     done.kept[table.name] = kept
     if damaged:
         done.damaged[table.name] = damaged
+
+
+def _mark_retained(
+    source: sqlite3.Connection, target: sqlite3.Connection, done: RepairReport
+) -> None:
+    """Mark the retained messages of an older file, which has a table for them."""
+    table = tables.RETAINED_UNTIL_10
+    columns = [row[1] for row in source.execute(f"PRAGMA table_info({table.name})")]
+    for row in _rows(table, columns, source, done) if columns else ():
+        if "checksum" not in columns or tables.is_whole(row):
+            target.execute("UPDATE messages SET retained = 1 WHERE message = ?", (row[1],))
 
 
 def _rows(

@@ -149,7 +149,6 @@ class Store:
             runs=tables.read_runs(self._rows(tables.RUNS)),
             run_deliveries=tables.read_run_deliveries(self._rows(tables.RUN_DELIVERIES)),
             incoming=tables.read_incoming(self._rows(tables.INCOMING)),
-            retained=dict(self._rows(tables.RETAINED)),
             owed={
                 (peer, number): OwedRow(message, mark)
                 for peer, number, message, mark in self._rows(tables.OWED)
@@ -289,7 +288,6 @@ class Store:
         self._put_and_remove(tables.RUNS, batch.runs)
         self._put_and_remove(tables.RUN_DELIVERIES, batch.run_deliveries)
         self._put_and_remove(tables.INCOMING, batch.incoming)
-        self._put_and_remove(tables.RETAINED, batch.retained)
         self._put_and_remove(tables.OWED, batch.owed)
         self._put_and_remove(tables.HEARD, batch.heard)
         self._put_and_remove(tables.SEEN, batch.seen)
@@ -506,7 +504,7 @@ def has_promises(folder: Path) -> bool:
             for name in there
             & {
                 table.name
-                for table in (tables.SESSIONS, tables.RETAINED, tables.OWED, tables.ARCHIVE)
+                for table in (tables.SESSIONS, tables.MESSAGES, tables.OWED, tables.ARCHIVE)
             }
         )
 

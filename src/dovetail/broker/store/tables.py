@@ -27,7 +27,7 @@ from dovetail.broker.store.journal import (
     SubscriptionRow,
 )
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """In PRAGMA user_version; 0 is a file that has nothing in it yet."""
 
 # Tables with an INTEGER PRIMARY KEY are SQLite's own kind: large rows do not fill the inner pages
@@ -176,6 +176,11 @@ CREATE TABLE run_deliveries (
     PRIMARY KEY (session, sequence)
 ) STRICT, WITHOUT ROWID;
 """
+_SCHEMA_11 = """
+ALTER TABLE messages ADD COLUMN retained INTEGER NOT NULL DEFAULT 0;
+UPDATE messages SET retained = 1 WHERE message IN (SELECT message FROM retained);
+DROP TABLE retained;
+"""
 CHECKSUMS_SINCE = 9
 """Rows of earlier versions have none; an upgrade adds them."""
 UPGRADES = {
@@ -189,6 +194,7 @@ UPGRADES = {
     8: _SCHEMA_8,
     9: _SCHEMA_9,
     10: _SCHEMA_10,
+    11: _SCHEMA_11,
 }
 """The script that leads to each version from the one before. A new file runs all of them."""
 
@@ -203,7 +209,6 @@ _GARBAGE = {
     "run_deliveries": (
         "session NOT IN (SELECT session FROM sessions) OR run NOT IN (SELECT run FROM runs)"
     ),
-    "retained": "message NOT IN (SELECT message FROM messages)",
     "owed": (
         "message NOT IN (SELECT message FROM messages) AND message NOT IN (SELECT run FROM runs)"
     ),
@@ -211,8 +216,8 @@ _GARBAGE = {
         "run NOT IN (SELECT run FROM run_deliveries) AND run NOT IN (SELECT message FROM owed)"
     ),
     "messages": (
-        "message NOT IN (SELECT message FROM deliveries)"
-        " AND message NOT IN (SELECT message FROM retained)"
+        "retained = 0"
+        " AND message NOT IN (SELECT message FROM deliveries)"
         " AND message NOT IN (SELECT message FROM owed)"
     ),
 }
@@ -260,9 +265,11 @@ def _flat_session(row: SessionRow) -> tuple[Any, ...]:
 
 
 def _flat_message(row: MessageRow) -> tuple[Any, ...]:
-    topic, payload, qos, retain, properties, expires_at, origin, stamp = row
-    expires_at = _real(expires_at)
-    return topic, payload, qos, 1 if retain else 0, properties, expires_at, origin, stamp
+    topic, payload, qos, retain, properties, expires_at, origin, stamp, retained = row
+    return (
+        *(topic, payload, qos, 1 if retain else 0, properties, _real(expires_at), origin, stamp),
+        1 if retained else 0,
+    )
 
 
 def _flat_delivery(row: DeliveryRow) -> tuple[Any, ...]:
@@ -295,7 +302,6 @@ RUN_DELIVERIES = TableSchema(
     "run_deliveries", ("session", "sequence"), RunDeliveryRow._fields, _unchanged, has_payload=True
 )
 INCOMING = TableSchema("incoming", ("session", "packet_id"), ("held",), _single)
-RETAINED = TableSchema("retained", ("topic",), ("message",), _single)
 OWED = TableSchema("owed", ("peer", "sequence"), OwedRow._fields, _unchanged)
 HEARD = TableSchema("heard", ("stream",), ("sequence",), _single)
 REMOVALS = TableSchema("removals", ("topic",), ("stamp",), _single)
@@ -307,9 +313,20 @@ ARCHIVE = TableSchema(
 )
 NUMBERS = TableSchema("numbers", ("kind",), ("reserved",), _single)
 ALL = (
-    *(SESSIONS, SUBSCRIPTIONS, MESSAGES, DELIVERIES, RUNS, RUN_DELIVERIES, INCOMING, RETAINED),
+    *(SESSIONS, SUBSCRIPTIONS, MESSAGES, DELIVERIES, RUNS, RUN_DELIVERIES, INCOMING),
     *(OWED, HEARD, SEEN, MEMBERS, REMOVALS, PEER_GROUPS, ARCHIVE, NUMBERS),
 )
+
+RETAINED_UNTIL_10 = TableSchema("retained", ("topic",), ("message",), _single)
+"""The table that said which messages are retained. Since version 11 their own rows do."""
+
+
+def of_version(version: int) -> tuple[TableSchema, ...]:
+    """Return the tables of a file of this version, as far as rows have checksums."""
+    if version > 10:
+        return ALL
+    messages = MESSAGES._replace(values=MESSAGES.values[:-1])
+    return (*(messages if one is MESSAGES else one for one in ALL), RETAINED_UNTIL_10)
 
 
 # Statements. Their names are ours, so S608 (injection) does not apply.
@@ -390,11 +407,24 @@ def read_sessions(
 
 
 def read_messages(
-    rows: Iterable[tuple[int, bytes, bytes, int, int, bytes, float | None, str, int]],
+    rows: Iterable[tuple[int, bytes, bytes, int, int, bytes, float | None, str, int, int]],
 ) -> dict[int, MessageRow]:
     return {
-        number: MessageRow(topic, payload, qos, bool(retain), properties, expires_at, origin, stamp)
-        for number, topic, payload, qos, retain, properties, expires_at, origin, stamp in rows
+        number: MessageRow(
+            topic, payload, qos, bool(retain), properties, expires_at, origin, stamp, bool(retained)
+        )
+        for (
+            number,
+            topic,
+            payload,
+            qos,
+            retain,
+            properties,
+            expires_at,
+            origin,
+            stamp,
+            retained,
+        ) in rows
     }
 
 
