@@ -65,6 +65,13 @@ class TrieMachine(RuleBasedStateMachine):
         self.trie[topic_filter] = value
         self.oracle[topic_filter] = value
 
+    @rule(wanted=st.lists(st.tuples(filters(), st.integers()), max_size=12))
+    def put_many(self, wanted: list[tuple[str, int]]) -> None:
+        found = self.trie.setdefault_many(
+            [topic_filter.encode() for topic_filter, _ in wanted], [value for _, value in wanted]
+        )
+        assert found == [self.oracle.setdefault(*one) for one in wanted]
+
     @rule(topic_filter=filters())
     def remove(self, topic_filter: str) -> None:
         assert self.trie.pop(topic_filter, None) == self.oracle.pop(topic_filter, None)
@@ -93,6 +100,21 @@ class TrieMachine(RuleBasedStateMachine):
 
 TrieMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 TestTrie = TrieMachine.TestCase
+
+
+@given(st.lists(st.sampled_from(["", "a", "a/b", "+", "b/#"]), max_size=8))
+def test_many_at_once_as_one_by_one(wanted: list[str]) -> None:
+    many, one_by_one = FilterTrie[int](), FilterTrie[int]()
+    for trie in (many, one_by_one):
+        for number in range(20):  # leave free numbers behind
+            trie[f"x/{number}"] = number
+        for number in range(0, 20, 2):
+            del trie[f"x/{number}"]
+    encoded = [one.encode() for one in wanted]
+    expected = [one_by_one.setdefault(one, place) for place, one in enumerate(wanted)]
+    assert many.setdefault_many(encoded, range(len(wanted))) == expected
+    assert dict(many) == dict(one_by_one)
+    assert many.match("a/b") == one_by_one.match("a/b")
 
 
 @given(st.lists(deep_filters, max_size=5), deep_names)

@@ -18,7 +18,7 @@ from dovetail.attributes.filter_query import split_query
 from dovetail.attributes.limits import CLAUSES_UNINDEXED_MAX
 from dovetail.attributes.space import Box, Point, Space, has_texts, matches
 from dovetail.errors import ClientError, ReasonCode
-from dovetail.topics.names import check_filter
+from dovetail.topics.names import check_filter, is_plainly_valid
 
 _SEPARATOR = "\0"
 _OR = " or "
@@ -56,6 +56,8 @@ def check_key(key: str) -> None:
 
 def check_requested_filter(topic_filter: str) -> None:
     """Raise a ClientError if this is no filter, with or without a query. Spaces check the query."""
+    if is_plainly_valid(topic_filter):
+        return
     try:
         check_filter(topic_filter)
     except ClientError:

@@ -109,6 +109,8 @@ class RouteCache:
     def clear(self) -> None:
         """Drop all routes."""
         self.changes += 1
+        if not (self.young or self._old or self._by_filters):
+            return
         self._drop_later(self.young, self._old, self._by_filters)
         self.young = {}
         self._old = {}

@@ -26,7 +26,7 @@ has ended no new route has it, even while its filters are still in the tables.
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from dovetail.attributes.clauses import Clause, boxes_of, key_of, split_key
+from dovetail.attributes.clauses import Clause, key_of, split_key
 from dovetail.attributes.space import Space
 from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.archive_queue import ArchivedTopics, NoArchive
@@ -50,7 +50,7 @@ from dovetail.broker.route import (
 )
 from dovetail.broker.route_cache import RouteCache, RouteParts
 from dovetail.broker.session import Session
-from dovetail.broker.subscription import Subscription
+from dovetail.broker.subscription import Subscription, SubscriptionKey, take_apart
 from dovetail.broker.subscription_observer import SubscriptionObserver
 from dovetail.codec.datatypes import check_text
 from dovetail.errors import ClientError, ReasonCode
@@ -122,6 +122,7 @@ class Router:
         self._limits = limits
         self.peers = peers or NoPeers()
         self._observers: list[SubscriptionObserver] = []
+        self._unplaced: list[Subscription] = []
         self._trie: FilterTrie[_Entry | _EntryTable] = FilterTrie()
         self.groups: dict[GroupKey, Group] = {}
         self._groups_of: dict[int, dict[str, Group]] = {}  # by session number, and by filter
@@ -135,10 +136,16 @@ class Router:
 
     def subscribe(self, session: Session, key: str, options: int, identifier: int) -> Subscription:
         """Add a subscription with this (valid) key, or change its options. Return it."""
+        subscription = self.put(session, take_apart(key), options, identifier)
+        self.place()
+        return subscription
+
+    def put(
+        self, session: Session, parts: SubscriptionKey, options: int, identifier: int
+    ) -> Subscription:
+        """Begin to subscribe. `place` has to follow before anything else happens."""
+        key, _, text, shared, inner, nbytes, boxes = parts
         known = session.subscriptions.get(key)
-        topic_filter, text = split_key(key)
-        shared = split_shared(topic_filter)
-        inner = topic_filter if shared is None else shared.filter
         self.changes += 1
         if known is not None:  # [MQTT-3.8.4-3]
             known.options = options
@@ -152,8 +159,10 @@ class Router:
             return known
         subscription = Subscription(session, key, options, identifier)
         session.subscriptions[key] = subscription
-        session.filter_bytes += len(key.encode())
-        self._count(session, key, 1)
+        session.filter_bytes += nbytes
+        session.boxes += boxes
+        self.boxes += boxes
+        self.count += 1
         if text:
             subscription.clause = self.spaces.clause(inner, text)
             self._with_clause[subscription] = None
@@ -162,9 +171,20 @@ class Router:
         elif text:
             self._put_clause(inner, subscription)
         else:
-            self._put(inner, session.number, subscription)
-            self.cache.invalidate(inner)
+            self._unplaced.append(subscription)
         return subscription
+
+    def place(self) -> None:
+        """Put new plain subscriptions into the tables, all at once, and drop their routes."""
+        unplaced, self._unplaced = self._unplaced, []
+        if not unplaced:
+            return
+        filters = [subscription.filter.encode() for subscription in unplaced]
+        for subscription, at in zip(
+            unplaced, self._trie.setdefault_many(filters, unplaced), strict=True
+        ):
+            self._add(subscription.filter, subscription.session.number, subscription, at)
+            self.cache.invalidate(subscription.filter)
 
     def unsubscribe(self, session: Session, key: str) -> bool:
         """Remove a subscription. Return False if there is none."""
@@ -183,11 +203,12 @@ class Router:
         """
         key = subscription.key
         self.changes += 1
-        session.filter_bytes -= len(key.encode())
-        self._count(session, key, -1)
+        _, _, text, shared, _, nbytes, boxes = take_apart(key)
+        session.filter_bytes -= nbytes
+        session.boxes -= boxes
+        self.boxes -= boxes
+        self.count -= 1
         self._with_clause.pop(subscription, None)
-        _, text = split_key(key)
-        shared = split_shared(subscription.filter)
         if shared is not None:
             self._leave(shared, text, subscription)
             return shared.filter
@@ -211,12 +232,6 @@ class Router:
                     self.cache.invalidate(inner)
             if subscriptions:
                 yield
-
-    def _count(self, session: Session, key: str, sign: int) -> None:
-        boxes = sign * boxes_of(key)
-        session.boxes += boxes
-        self.boxes += boxes
-        self.count += sign
 
     def change_spaces(self, spaces: SpaceRegistry) -> int:
         """Replace the spaces, and return how many subscriptions have no valid clause now.
@@ -314,7 +329,10 @@ class Router:
             self._take(inner, _GROUP_CLAUSES)
 
     def _put(self, inner: str, key: int | str, entry: _Entry) -> None:
-        at = self._trie.setdefault(inner, entry)  # one entry is kept without a dict
+        self._add(inner, key, entry, self._trie.setdefault(inner, entry))
+
+    def _add(self, inner: str, key: int | str, entry: _Entry, at: _Entry | _EntryTable) -> None:
+        """Add an entry to what the trie has for its filter: one entry is kept without a dict."""
         known = None if at is entry else at
         if isinstance(key, int) and not _has_plain(known):
             self._filter_changed(inner, True)

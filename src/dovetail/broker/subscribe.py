@@ -18,7 +18,7 @@ from collections.abc import Generator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from dovetail.attributes.clauses import boxes_of, key_of, split_key
+from dovetail.attributes.clauses import key_of, split_key
 from dovetail.broker.auth.access import ClientAccess
 from dovetail.broker.client_link import ClientLink
 from dovetail.broker.limits import (
@@ -35,7 +35,7 @@ from dovetail.broker.router import Router
 from dovetail.broker.session import Session
 from dovetail.broker.shared_state import SharedState
 from dovetail.broker.store.journal import SubscriptionRow
-from dovetail.broker.subscription import Subscription
+from dovetail.broker.subscription import Subscription, SubscriptionKey, take_apart
 from dovetail.codec.packets import (
     MQTT_3_1_1,
     PacketType,
@@ -46,7 +46,6 @@ from dovetail.codec.packets import (
 )
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.slices import SliceScheduler, Work
-from dovetail.topics.names import split_shared
 
 WHERE = "where"
 """The name of the user property that holds a where-clause."""
@@ -112,23 +111,30 @@ class SubscribeHandler:
         budget = _FilterBudget()
         for position, request in enumerate(packet.requests):
             if budget.is_full(request.filter, where):
+                self._router.place()
                 yield
                 if link.session is not session:
                     break
             try:
-                key = self._key(request.filter, where)
-                self._check(link, session, key, position)
+                parts = self._key(request.filter, where)
+                key = parts.key
+                is_new = key not in session.subscriptions
+                self._check(link, session, parts, position, is_new=is_new)
             except ClientError as error:
                 reasons.append(error.reason)
                 why[str(error)] = None
                 continue
-            is_new = key not in session.subscriptions
-            self._begin_change(session, key, revision)
-            subscription = self._subscribe(session, key, request, packet.identifier)
-            changed[key] = subscription.row()
+            options = self._options(request)
+            if session.persistent:
+                self._begin_change(session, key, revision)
+                changed[key] = row = SubscriptionRow(options, packet.identifier)
+                self._shared.journal.save_subscription(session.number, key, row)
+            subscription = self._router.put(session, parts, options, packet.identifier)
             reasons.append(subscription.qos)
-            if _wants_retained(request, is_new=is_new):
+            # section 4.8.2
+            if parts.shared is None and _wants_retained(request, is_new=is_new):
                 retained_for.append(subscription)
+        self._router.place()
 
         def answer(stored: bool) -> Work:
             yield from self._end_changes(session, changed, revision, stored)
@@ -149,6 +155,14 @@ class SubscribeHandler:
             self._shared.journal.when_stored(answer)
         else:
             yield from answer(True)
+
+    def _options(self, request: SubscriptionRequest) -> int:
+        return (
+            min(request.qos, self._shared.limits.maximum_qos)  # [MQTT-3.8.4-7]
+            | request.no_local << 2
+            | request.retain_as_published << 3
+            | request.retain_handling << 4
+        )
 
     def _acknowledge(
         self,
@@ -224,32 +238,41 @@ class SubscribeHandler:
                 yield
         return dropped
 
-    def _key(self, topic_filter: str, where: Sequence[str]) -> str:
+    def _key(self, topic_filter: str, where: Sequence[str]) -> SubscriptionKey:
         """Return the key of the subscription that the client asks for."""
+        if not where and "?" not in topic_filter:
+            return take_apart(topic_filter)
         if len(where) > 1:
             raise ClientError(
                 ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
                 f"{len(where)} user properties `where` in one SUBSCRIBE; it takes one, and "
                 "conditions are joined by `and` or `or`",
             )
-        return key_of(
-            *self._router.spaces.parse_subscription(topic_filter, where[0] if where else None)
+        return take_apart(
+            key_of(
+                *self._router.spaces.parse_subscription(topic_filter, where[0] if where else None)
+            )
         )
 
-    def _check(self, link: ClientLink, session: Session, key: str, position: int) -> None:
+    def _check(
+        self,
+        link: ClientLink,
+        session: Session,
+        parts: SubscriptionKey,
+        position: int,
+        *,
+        is_new: bool,
+    ) -> None:
         """Raise ClientError if the session may not have this subscription."""
         limits = self._shared.limits
-        topic_filter, _ = split_key(key)
-        shared = split_shared(topic_filter)
-        inner = topic_filter if shared is None else shared.filter
+        _, topic_filter, clause, shared, inner, nbytes, _ = parts
         if position >= FILTERS_PER_PACKET_MAX:
             raise ClientError(
                 ReasonCode.QUOTA_EXCEEDED,
                 f"more than {FILTERS_PER_PACKET_MAX:,} topic filters in one SUBSCRIBE",
             )
-        if (
-            inner.count("/") >= limits.topic_levels_max
-            or len(inner.encode()) > limits.topic_bytes_max
+        if inner.count("/") >= limits.topic_levels_max or (
+            nbytes > limits.topic_bytes_max and len(inner.encode()) > limits.topic_bytes_max
         ):
             raise ClientError(
                 ReasonCode.TOPIC_FILTER_INVALID,
@@ -258,20 +281,20 @@ class SubscribeHandler:
             )
         if not link.access.may_subscribe(topic_filter):
             raise ClientError(ReasonCode.NOT_AUTHORIZED, f"{topic_filter!r} is not allowed")
-        if key not in session.subscriptions:
-            self._check_room(session, key)
+        if is_new:
+            self._check_room(session, parts)
         if shared is not None and not self._others.has_room_for(
-            (shared.group, key_of(inner, split_key(key)[1]))
+            (shared.group, key_of(inner, clause))
         ):
             raise ClientError(ReasonCode.QUOTA_EXCEEDED, "there is no room for more groups")
 
-    def _check_room(self, session: Session, key: str) -> None:
+    def _check_room(self, session: Session, parts: SubscriptionKey) -> None:
         """Raise ClientError if there is no room. A where-clause counts once for each box."""
         limits = self._shared.limits
-        boxes = boxes_of(key)
+        boxes = parts.boxes
         if session.boxes + boxes > limits.subscriptions_per_session_max:
             why = f"a session may have {limits.subscriptions_per_session_max:,} here"
-        elif session.filter_bytes + len(key.encode()) > limits.subscriptions_bytes_per_session_max:
+        elif session.filter_bytes + parts.nbytes > limits.subscriptions_bytes_per_session_max:
             why = (
                 f"those of a session may have {limits.subscriptions_bytes_per_session_max:,} bytes"
             )
@@ -286,21 +309,6 @@ class SubscribeHandler:
             ReasonCode.QUOTA_EXCEEDED,
             f"there is no room for more subscriptions: {why}{counted}",
         )
-
-    def _subscribe(
-        self, session: Session, key: str, request: SubscriptionRequest, identifier: int
-    ) -> Subscription:
-        options = (
-            min(request.qos, self._shared.limits.maximum_qos)  # [MQTT-3.8.4-7]
-            | request.no_local << 2
-            | request.retain_as_published << 3
-            | request.retain_handling << 4
-        )
-        if session.persistent:
-            self._shared.journal.save_subscription(
-                session.number, key, SubscriptionRow(options, identifier)
-            )
-        return self._router.subscribe(session, key, options, identifier)
 
     def _drop(self, session: Session, key: str) -> bool:
         known = self._router.unsubscribe(session, key)
@@ -376,5 +384,4 @@ def _where(user_properties: UserProperties) -> list[str]:
 
 def _wants_retained(request: SubscriptionRequest, *, is_new: bool) -> bool:
     # [MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]
-    wanted = request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
-    return wanted and split_shared(request.filter) is None  # section 4.8.2
+    return request.retain_handling == 0 or (request.retain_handling == 1 and is_new)

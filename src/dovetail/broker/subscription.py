@@ -1,12 +1,36 @@
 """A subscription of a session: a filter, an optional where-clause, and options. Pure."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from dovetail.attributes.clauses import Clause, split_key
+from dovetail.attributes.clauses import Clause, boxes_of, split_key
 from dovetail.broker.store.journal import SubscriptionRow
+from dovetail.topics.names import SharedFilter, split_shared
 
 if TYPE_CHECKING:
     from dovetail.broker.session import Session
+
+
+class SubscriptionKey(NamedTuple):
+    """The key of a subscription, taken apart once."""
+
+    key: str
+    filter: str
+    clause: str
+    """Its where-clause; empty if there is none."""
+    shared: SharedFilter | None
+    inner: str
+    """The filter without the group of a shared subscription."""
+    nbytes: int
+    boxes: int
+    """The boxes that it counts as."""
+
+
+def take_apart(key: str) -> SubscriptionKey:
+    topic_filter, clause = split_key(key)
+    shared = split_shared(topic_filter)
+    inner = topic_filter if shared is None else shared.filter
+    boxes = boxes_of(key) if clause else 1
+    return SubscriptionKey(key, topic_filter, clause, shared, inner, len(key.encode()), boxes)
 
 
 class Subscription:
@@ -18,7 +42,7 @@ class Subscription:
         self.session = session
         self.key = key
         """The filter, with the where-clause if there is one (attributes/clauses.py)."""
-        self.filter, _ = split_key(key)
+        self.filter = split_key(key)[0]
         self.clause: Clause | None = None
         """Its where-clause; None if it has none, or if no space knows the clause now."""
         self.options = options

@@ -73,6 +73,15 @@ _PUBLISH_FLAGS: Final = tuple(
     for flags in range(16)
 )
 
+_TEXT_LENGTH_BYTES: Final = 2
+_QOS_BITS: Final = 0b11
+_SUBSCRIPTION_OPTIONS: Final = {
+    options: (options & _QOS_BITS, bool(options & 0b0100), bool(options & 0b1000), options >> 4)
+    for options in range(0b11_0000)
+    if options & _QOS_BITS < _QOS_BITS
+}
+"""QoS, No Local, Retain As Published and Retain Handling, by the byte that has them."""
+
 
 def decode(version: int, first_byte: int, body: bytes) -> Packet:
     """Return the packet with this fixed header and `body`, or raise a ClientError.
@@ -309,10 +318,17 @@ def _subscribe_in_pieces(version: int, body: bytes) -> Generator[None, None, Sub
     packet = Subscribe(reader.packet_id(), [])
     if version == MQTT_5:
         _read_fields(reader, PacketType.SUBSCRIBE, packet)
-    while not reader.done():
-        topic_filter = _read_filter(reader)
-        options = reader.byte("the subscription options")
-        packet.requests.append(_request(version, topic_filter, options))
+    data, end = reader.data, reader.end
+    while reader.at < end:
+        start = reader.at + _TEXT_LENGTH_BYTES
+        stop = start + (data[start - 2] << 8 | data[start - 1]) if start <= end else end
+        if stop >= end:  # it is cut off: the reader says where
+            _read_filter(reader)
+            reader.byte("the subscription options")
+        topic_filter = check_text(data[start:stop], "the topic filter")
+        check_requested_filter(topic_filter)  # [MQTT-3.8.3-1]
+        packet.requests.append(_request(version, topic_filter, data[stop]))
+        reader.at = stop + 1
         if not len(packet.requests) % FILTERS_DECODED_PER_PIECE:
             yield
     if not packet.requests:  # [MQTT-3.8.3-2]
@@ -321,23 +337,22 @@ def _subscribe_in_pieces(version: int, body: bytes) -> Generator[None, None, Sub
 
 
 def _request(version: int, topic_filter: str, options: int) -> SubscriptionRequest:
-    if options & (0b1100_0000 if version == MQTT_5 else 0b1111_1100):
-        # [MQTT-3.8.3-5], [MQTT3-3.8.3-4]
-        raise malformed(f"reserved bits of the subscription options, 0x{options:02x}, are set")
-    request = SubscriptionRequest(
-        topic_filter,
-        qos=options & 0b11,
-        no_local=bool(options & 0b0100),
-        retain_as_published=bool(options & 0b1000),
-        retain_handling=options >> 4,
-    )
-    if request.qos == 3:  # section 3.8.3.1
-        raise protocol_error("QoS 3 does not exist")
-    if request.retain_handling == 3:  # section 3.8.3.1
-        raise protocol_error("retain handling 3 does not exist")
+    fields = _SUBSCRIPTION_OPTIONS.get(options)
+    if fields is None or (version != MQTT_5 and options > _QOS_BITS):
+        raise _options_error(version, options)
+    request = SubscriptionRequest(topic_filter, *fields)
     if request.no_local and topic_filter.startswith(f"{SHARE_PREFIX}/"):  # [MQTT-3.8.3-4]
         raise protocol_error("a shared subscription cannot be No Local")
     return request
+
+
+def _options_error(version: int, options: int) -> ClientError:
+    if options & (0b1100_0000 if version == MQTT_5 else 0b1111_1100):
+        # [MQTT-3.8.3-5], [MQTT3-3.8.3-4]
+        return malformed(f"reserved bits of the subscription options, 0x{options:02x}, are set")
+    if options & _QOS_BITS == _QOS_BITS:  # section 3.8.3.1
+        return protocol_error("QoS 3 does not exist")
+    return protocol_error("retain handling 3 does not exist")  # section 3.8.3.1
 
 
 def _decode_unsubscribe(version: int, _packet_type: int, body: bytes) -> Unsubscribe:

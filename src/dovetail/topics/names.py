@@ -47,7 +47,7 @@ def check_filter(topic_filter: str | bytes) -> bytes:
 
     A filter whose first level is `$share` has to be a whole shared subscription.
     """
-    if isinstance(topic_filter, str) and _is_plainly_valid(topic_filter):
+    if isinstance(topic_filter, str) and is_plainly_valid(topic_filter):
         return topic_filter.encode()
     errors = _ErrorBuilder(ReasonCode.TOPIC_FILTER_INVALID, "topic filter", topic_filter)
     text, encoded = _check_text(topic_filter, errors)
@@ -122,7 +122,7 @@ def _check_text(text: str | bytes, errors: _ErrorBuilder) -> tuple[str, bytes]:
     return text, encoded
 
 
-def _is_plainly_valid(topic_filter: str) -> bool:
+def is_plainly_valid(topic_filter: str) -> bool:
     """Is the filter valid at first sight, as nearly all are? False means: check it in full."""
     return (
         topic_filter.isascii()

@@ -178,46 +178,66 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
         return self._values[self._number(topic_filter)]  # type: ignore[return-value]
 
     def __setitem__(self, topic_filter: str | bytes, value: Value) -> None:
-        self._values[self._put(_encoded(topic_filter))] = value
+        (number,) = self._put((_encoded(topic_filter),), (value,))
+        self._values[number] = value
 
     def setdefault(self, topic_filter: str | bytes, default: Value) -> Value:
         """Return the filter's value; insert `default` if it was not in."""
-        count = self._count
-        number = self._put(_encoded(topic_filter))
-        if self._count > count:
-            self._values[number] = default
-        return self._values[number]  # type: ignore[return-value]
+        return self.setdefault_many((_encoded(topic_filter),), (default,))[0]
 
-    def _put(self, wanted: bytes) -> int:
-        """Return the number of a filter, and insert the filter if it was not in."""
-        self._make_room_for_nodes(2 + wanted.count(b"/"))
-        self._make_room_for_text(len(wanted))
-        number = self._next_number()
-        text_start = self._text_end + (int(kernels.SECOND) if self._text_in else 0)
-        known, fresh = kernels.insert(
+    def setdefault_many(
+        self, topic_filters: Sequence[bytes], defaults: Sequence[Value]
+    ) -> list[Value]:
+        """Return the filters' values; insert the defaults of those that were not in.
+
+        A few dozen filters are one short step. For one that occurs twice its first default counts.
+        """
+        values = self._values
+        return [values[number] for number in self._put(topic_filters, defaults)]  # type: ignore[misc]
+
+    def _put(self, wanted: Sequence[bytes], values: Sequence[Value]) -> list[int]:
+        """Return the numbers of filters, and insert those that were not in with their values."""
+        text = b"".join(wanted)
+        count = len(wanted)
+        self._make_room_for_nodes(2 * count + text.count(b"/"))
+        self._make_room_for_text(len(text))
+        free = self._next_numbers(count)
+        found = np.empty(count, np.int32)
+        new, size, fresh = kernels.insert_many(
             self._table.nodes,
             self._older.nodes,
             *self._texts,
             self._spans,
             self._following,
-            np.frombuffer(wanted, np.uint8),
+            np.frombuffer(text, np.uint8),
+            np.fromiter(accumulate(map(len, wanted)), np.int64, count),
             self._seed,
-            number,
-            text_start,
+            np.array(free, np.int32),
+            self._text_end + (int(kernels.SECOND) if self._text_in else 0),
+            found,
         )
-        if fresh < 0:
-            return int(known)
-        if number == len(self._values):
-            self._values.append(None)
-        else:
-            self._free.pop()
-        self._count += 1
+        numbers: list[int] = found.tolist()
+        behind_all = len(self._values)
+        self._free += [number for number in free[new:] if number < behind_all]
+        if not new:
+            return numbers
+        given = iter(free[:new])
+        number = next(given)
+        for place, one in enumerate(numbers):
+            if one != number:
+                continue
+            if number == len(self._values):
+                self._values.append(values[place])
+            else:
+                self._values[number] = values[place]
+            number = next(given, _FREE)
+        self._count += new
         self._changes += 1
         self._nodes_used += fresh
-        self._text_end += len(wanted)
-        self._text_live += len(wanted)
-        self._continue_moves(_SLOTS_PER_NODE * fresh, len(wanted) // _BYTES_PER_TEXT)
-        return number
+        self._text_end += size
+        self._text_live += size
+        self._continue_moves(_SLOTS_PER_NODE * fresh, size // _BYTES_PER_TEXT)
+        return numbers
 
     def __delitem__(self, topic_filter: str | bytes) -> None:
         wanted = _encoded(topic_filter)
@@ -309,22 +329,23 @@ class FilterTrie(MutableMapping[str | bytes, Value]):
 
     # Numbers ------------------------------------------------------------------------
 
-    def _next_number(self) -> int:
-        """Return a free number: the last of `_free`, or the one behind all."""
-        for _ in range(_MOVED_MIN):
-            if not self._free:
+    def _next_numbers(self, count: int) -> list[int]:
+        """Take free numbers from the end of `_free`, and then those behind all."""
+        found: dict[int, None] = {}
+        behind_all = len(self._values)
+        for _ in range(_MOVED_MIN + count):
+            if not self._free or len(found) == count:
                 break
-            number = self._free[-1]
+            number = self._free.pop()
             # It may have been dropped, and perhaps given again, since it was put there.
-            if number < len(self._values) and self._spans[number, 0] == _FREE:
-                return number
-            self._free.pop()
-        number = len(self._values)
-        if number == len(self._spans):
-            rows = number + min(number // 2, _FILTERS_GROWTH_MAX)
+            if number < behind_all and self._spans[number, 0] == _FREE:
+                found[number] = None
+        end = behind_all + count - len(found)
+        if end > len(self._spans):
+            rows = max(end, behind_all + min(behind_all // 2, _FILTERS_GROWTH_MAX))
             self._spans.resize((rows, 2), refcheck=False)
             self._following.resize(rows, refcheck=False)
-        return number
+        return [*found, *range(behind_all, end)]
 
     def _drop_free_at_end(self) -> None:
         """Drop free numbers at the end."""

@@ -303,6 +303,53 @@ def insert(
     return number, fresh
 
 
+@kernel
+def insert_many(
+    nodes: Nodes,
+    older: Nodes,
+    first: Bytes,
+    second: Bytes,
+    spans: Spans,
+    following: Filters,
+    wanted: Bytes,
+    ends: Spans,
+    seed: np.uint64,
+    free: Filters,
+    text_start: int,
+    found: Filters,
+) -> tuple[int, int, int]:
+    """Insert filters, whose texts in `wanted` end at `ends`. There is room.
+
+    New ones get the numbers in `free`, in this order, and `found` gets the numbers of all. Return
+    how many are new, how many bytes their texts have, and how many nodes are new.
+    """
+    start = 0
+    count = 0
+    size = 0
+    nodes_new = 0
+    for i in range(len(ends)):
+        one = wanted[start : ends[i]]
+        start = ends[i]
+        number, fresh = insert(
+            nodes,
+            older,
+            first,
+            second,
+            spans,
+            following,
+            one,
+            seed,
+            free[count],
+            text_start + size,
+        )
+        found[i] = number
+        if fresh != NONE:
+            count += 1
+            size += len(one)
+            nodes_new += fresh
+    return count, size, nodes_new
+
+
 @inlined
 def _unlink(following: Filters, first: int, number: int) -> int:
     """Remove a filter from a list. Return the list's new first filter."""
