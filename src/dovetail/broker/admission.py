@@ -114,7 +114,8 @@ class Admission:
         expiry_seconds = min(wanted, self._shared.limits.session_expiry_max_seconds)
         link.keep_alive_seconds = self._keep_alive_seconds(packet)
         answer = self._connack(packet, expiry_seconds, assigned, link)
-        if not link.is_small_enough(codec.encode(packet.version, answer)):  # [MQTT-3.1.2-24]
+        data = codec.encode(packet.version, answer)
+        if not link.is_small_enough(data):  # [MQTT-3.1.2-24]
             link.refuse(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
             return
         if stamp is None and self._others.have_sessions and not assigned:
@@ -130,7 +131,7 @@ class Admission:
         elif session is not None and session.rules is not self.rules:
             self._slices.begin(self._admit_reviewed(session, link, packet, user, stamp))
         else:
-            self._let_in(link, packet, user, expiry_seconds, answer, stamp or 0)
+            self._let_in(link, packet, user, expiry_seconds, answer, data, stamp or 0)
 
     def _let_in(
         self,
@@ -139,8 +140,10 @@ class Admission:
         user: str | None,
         expiry_seconds: int,
         answer: Connack,
+        data: bytes,
         stamp: int,
     ) -> None:
+        """Connect an admitted client to its session. `data` is the answer for a new session."""
         session, answer.session_present = self._lifetimes.session_for(packet.client_id, user)
         session.is_loss_unconfirmed = session.is_loss_unconfirmed or session.stamp == NEVER_BEGUN
         if session.is_loss_unconfirmed:
@@ -154,10 +157,13 @@ class Admission:
         self._shared.gauges.clients_connected += 1
         self._shared.counters.connections_accepted += 1
         log.debug("%r connected from %s", packet.client_id, link.remote.address)
-        link.admitted(session, packet, answer)
+        if answer.session_present:
+            data = codec.encode(packet.version, answer)
+        link.admitted(session, packet, data)
         window = min(packet.receive_max, self._shared.limits.inflight_max)
         session.resume(link, window, self._shared.now)
-        self._slices.begin(self._router.presence_changed(session))
+        if self._router.is_in_groups(session):
+            self._slices.begin(self._router.presence_changed(session))
 
     def _admit_reviewed(
         self,

@@ -141,7 +141,7 @@ class ClientLink:
         self.state = LinkState.ADMITTING
         self._broker.authenticate(self, packet)
 
-    def admitted(self, session: Session, packet: Connect, answer: Connack) -> None:
+    def admitted(self, session: Session, packet: Connect, connack: bytes) -> None:
         """Connect the authenticated client to its session, and send CONNACK."""
         self.state = LinkState.CONNECTED
         self.session = session
@@ -154,7 +154,7 @@ class ClientLink:
             packet.packet_bytes_max is None
             or packet.packet_bytes_max >= limits.packet_bytes_max + 2
         )
-        self.send(codec.encode(self.version, answer))
+        self.send(connack)
 
     def resume(self) -> None:
         """Have the shell read on, after the client was admitted."""

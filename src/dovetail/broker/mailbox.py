@@ -34,7 +34,7 @@ from dovetail.broker.client_wire import NO_WIRE, RemoteEnd
 from dovetail.broker.limits import HANDLE_ANSWER_BYTES_MAX, HANDLE_PREFIX
 from dovetail.broker.publish_encoder import remaining_seconds
 from dovetail.broker.session import Session
-from dovetail.codec.packets import MQTT_5, Connack, Connect, Disconnect, PacketType
+from dovetail.codec.packets import MQTT_5, Connect, Disconnect, PacketType
 from dovetail.codec.properties import forwarded_properties
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
@@ -141,8 +141,8 @@ class Mailbox(ClientLink):
         )
         broker.admit(self, packet, user, _STAMP_OF_NEW if is_new else None)
 
-    def admitted(self, session: Session, packet: Connect, answer: Connack) -> None:
-        del packet, answer
+    def admitted(self, session: Session, packet: Connect, connack: bytes) -> None:
+        del packet, connack
         self.state = LinkState.CONNECTED
         self.session = session
         if not session.window:  # the first request since the process began

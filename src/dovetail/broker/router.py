@@ -382,6 +382,9 @@ class Router:
                 self._take(shared.filter, shared.group)
         self._group_changed(group)
 
+    def is_in_groups(self, session: Session) -> bool:
+        return session.number in self._groups_of
+
     def presence_changed(self, session: Session) -> Work:
         """Update the groups of a session whose client came or went, in pieces."""
         joined = self._groups_of.get(session.number, {})

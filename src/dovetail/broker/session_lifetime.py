@@ -204,7 +204,8 @@ class SessionLifetimes:
             self.end(session)
             return
         self._report_will(session)
-        self._slices.begin(self._router.presence_changed(session))
+        if self._router.is_in_groups(session):
+            self._slices.begin(self._router.presence_changed(session))
         if session.will is not None:
             delay = session.will.delay_seconds
             if delay:

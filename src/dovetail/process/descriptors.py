@@ -13,6 +13,7 @@ A connection of a client may stay if its number is left of the first line, one o
 second, and so on. The numbers right of the last line are for files and our own connections.
 """
 
+import functools
 import os
 import resource
 import sys
@@ -34,6 +35,7 @@ class DescriptorShares(NamedTuple):
     links: int
 
 
+@functools.lru_cache(maxsize=1)
 def shares_of(limit: int) -> DescriptorShares:
     """Return the shares of a process that may have `limit` descriptors."""
     links = limit - FILE_DESCRIPTORS_RESERVED
