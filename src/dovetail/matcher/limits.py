@@ -67,6 +67,6 @@ answers for its old place meanwhile, so there is no hurry."""
 MATCHER_LINGER_SECONDS = 3.0
 """A matcher that has left still answers for this long, because gossip takes a moment."""
 
-ORDER_WAITING_MAX = 1_024
+ORDER_WAITING_MAX = 8_192
 """Publications of one publisher that wait for an earlier one. When there are more, the broker lets
 all of them continue without answers."""
