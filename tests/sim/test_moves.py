@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dovetail.codec.packets import Connack, Subscribe
+from dovetail.codec.packets import Connack, Publish, Subscribe
 from dovetail.codec.packets import SubscriptionRequest as Request
 from support.brokers.harness import PERSISTENT, Client
 from support.clusters.clients import PersistentReceiver, PersistentSender
@@ -267,3 +267,116 @@ def test_a_publisher_that_moves_does_not_overtake_itself(seed: int, qos: int) ->
     cluster.run(5)
     assert sender.acknowledged == [1, 2, 3, 4, 5, 6]
     assert [*dict.fromkeys(receiver.numbers(b"t"))] == [1, 2, 3, 4, 5, 6]
+
+
+class Publishers:
+    """Clients that publish at QoS 1, one at each broker."""
+
+    def __init__(self, scene: Scenario, *names: str) -> None:
+        self._scene = scene
+        self.clients: dict[str, Client] = {}
+        for name in names:
+            node = scene.cluster.nodes[name]
+            node.wake()
+            client = self.clients[name] = Client(node, f"publisher-{name}")
+            client.open()
+            client.send(client.connect_packet)
+        self.published: list[bytes] = []
+        scene.cluster.run(1)
+
+    def publish(self, name: str) -> None:
+        payload = b"%d" % len(self.published)
+        self.published.append(payload)
+        self._scene.cluster.nodes[name].wake()
+        self.clients[name].send(Publish(b"t", payload, 1, packet_id=len(self.published)))
+
+
+def received(scene: Scenario, name: str) -> set[bytes]:
+    """Connect the client at this broker, and return what it gets."""
+    scene.begin_to_connect(name, **PERSISTENT)
+    assert scene.client is not None
+    scene.cluster.run(15)
+    packets = scene.client.take()
+    assert any(isinstance(packet, Connack) and packet.session_present for packet in packets)
+    return {packet.payload for packet in packets if isinstance(packet, Publish)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_session_on_its_way_to_a_broker_that_is_down_gets_all_messages(seed: int) -> None:
+    """No other broker sends directly to the new one before that has the subscriptions."""
+    scene = Scenario(seed, "a", "b", "c")
+    publishers = Publishers(scene, "a", "b")
+    scene.connect("a", **PERSISTENT)
+    scene.subscribe("t")
+    scene.leave()
+    scene.cluster.wires["a", "c"].slow_down(1)
+    scene.begin_to_connect("c", **PERSISTENT)
+    scene.cluster.run_until(
+        lambda: scene.cluster.nodes["a"].mesh.session_moves.has_ghosts, seconds_max=1
+    )
+    scene.cluster.run(0.1)
+    scene.cluster.kill("c")
+    for _ in range(20):
+        scene.cluster.run(1)
+        publishers.publish("a")
+        publishers.publish("b")
+    scene.cluster.start("c")
+    scene.cluster.run(8)
+    assert received(scene, "c") == {*publishers.published}
+
+
+def test_a_session_without_its_subscriptions_asks_for_no_messages() -> None:
+    """Its new broker restarts when only a part of the session has come."""
+    scene = Scenario(2, "a", "b", "c")  # the header comes well before the subscriptions
+    publishers = Publishers(scene, "b")
+    scene.connect("a", **PERSISTENT)
+    scene.subscribe("t")
+    scene.leave()
+    cluster = scene.cluster
+    cluster.wires["a", "c"].slow_down(0.5)
+    scene.begin_to_connect("c", **PERSISTENT)
+    node = cluster.nodes["c"]
+
+    def has_header_on_disk() -> bool:
+        session = node.broker.sessions.get("k")
+        return session is not None and node.shared.journal.outstanding is None
+
+    while not has_header_on_disk():
+        cluster.run(0.000_1)
+    assert not node.broker.sessions["k"].subscriptions
+    cluster.kill("c")
+    cluster.part("a", "c")
+    cluster.start("c")
+    cluster.run(12)
+    publishers.publish("b")
+    cluster.run(1)
+    cluster.heal()
+    cluster.run(8)
+    assert received(scene, "c") == {*publishers.published}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ghosts_that_become_one_take_what_the_earlier_one_would_have(seed: int) -> None:
+    """A publication is on its way to a broker where the client has been several times since."""
+    scene = Scenario(seed, "a", "b", "c")
+    publishers = Publishers(scene, "b")
+    scene.connect("a", **PERSISTENT)
+    scene.subscribe("t")
+    scene.leave()
+    cluster = scene.cluster
+    cluster.wires["b", "c"].slow_down(20)
+    scene.connect("c", **PERSISTENT)
+    cluster.run(1)
+    publishers.publish("b")
+    cluster.run(0.5)
+    cluster.pause("b", True)
+    for name in "acacacac":
+        scene.leave()
+        answer, _ = scene.connect(name, **PERSISTENT)
+        assert answer.session_present
+        cluster.run(0.5)
+    cluster.pause("b", False)
+    cluster.run(30)
+    assert scene.client is not None
+    got = {packet.payload for packet in scene.client.take() if isinstance(packet, Publish)}
+    assert got == {*publishers.published}

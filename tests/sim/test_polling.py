@@ -1,14 +1,21 @@
-"""A handle that is polled at any broker while brokers crash and restart, on a virtual clock.
+"""Handles that are polled at any broker while brokers fail, on a virtual clock.
 
 A failing seed is in the test's name, and can be replayed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 import pytest
 
-from dovetail.broker.mailbox import Mailbox, new_handle
+from dovetail.broker.mailbox import Handle, Mailbox, new_handle
+from dovetail.broker.peering.control_messages import (
+    HandoverHeader,
+    HandoverMessage,
+    HandoverReady,
+    RedirectEnd,
+)
+from dovetail.broker.peering.roaming.redirect import NEVER_BEGUN
 from dovetail.codec.packets import Subscribe, SubscriptionRequest
 from dovetail.errors import ReasonCode
 from support.brokers.mailboxes import begin
@@ -22,10 +29,18 @@ QUIET_SECONDS = 60
 class HandleReader:
     """Polls and acknowledges, each at a random broker."""
 
-    def __init__(self, cluster: SimulatedCluster, random: Random) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        random: Random,
+        *,
+        number: int = 0,
+        step_seconds_max: float = 0.2,
+    ) -> None:
         self._cluster = cluster
         self._random = random
-        self.handle = new_handle(bytes(16), None, 100_000)
+        self._step_seconds_max = step_seconds_max
+        self.handle = new_handle(number.to_bytes(16), None, 100_000)
         self.got: list[tuple[str, str]] = []
         self.done: set[tuple[str, str]] = set()
         self.resent: list[tuple[str, str]] = []
@@ -50,11 +65,16 @@ class HandleReader:
         self._step = self._poll
 
     def _pump(self) -> None:
-        self._cluster.clock.after(self._random.uniform(0.01, 0.2), self._pump)
+        pause = self._random.uniform(0.01, self._step_seconds_max)
+        self._cluster.clock.after(pause, self._pump)
         self._step()
 
+    def rest(self) -> None:
+        """Ask for nothing more."""
+        self._step = self._rest
+
     def _rest(self) -> None:
-        """Nothing to do yet."""
+        """Nothing to do."""
 
     def _node(self) -> SimulatedBroker | None:
         node = self._cluster.nodes[self._random.choice(NAMES)]
@@ -214,16 +234,113 @@ class Scenario:
                 return
 
     def missing(self) -> dict[str, list[int]]:
-        got = set(self.reader.got)
-        found = {
-            sender.client_id: [
-                number
-                for number in sender.acknowledged
-                if (sender.topic.decode(), str(number)) not in got
-            ]
-            for sender in self.senders
+        return missing(self.reader, self.senders)
+
+
+def missing(reader: HandleReader, senders: Iterable[PersistentSender]) -> dict[str, list[int]]:
+    """Return what each sender has an acknowledgement for, and the reader did not get."""
+    got = set(reader.got)
+    found = {
+        sender.client_id: [
+            number
+            for number in sender.acknowledged
+            if (sender.topic.decode(), str(number)) not in got
+        ]
+        for sender in senders
+    }
+    return {name: numbers for name, numbers in found.items() if numbers}
+
+
+class SteadySender(PersistentSender):
+    """A sender with a steady, low rate."""
+
+    _next_at = 0.0
+
+    def work(self) -> None:
+        now = self.cluster.clock.now
+        if self.trying_since is None and now >= self._next_at:
+            self._next_at = now + 0.25
+            self.messages_max = self.sent + 1
+            super().work()
+
+
+class FastScenario:
+    """Handles that move several times a second, while brokers are killed, stopped and cut off.
+
+    Faults last from 0.1 to 10 s, as in `scripts/soak`, and overlap.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.cluster = SimulatedCluster(seed, *NAMES)
+        self.cluster.run(3)
+        self.readers = [
+            HandleReader(self.cluster, self.random, number=number, step_seconds_max=0.08)
+            for number in range(2)
+        ]
+        for reader in self.readers:
+            reader.subscribe(self.random.choice(NAMES))
+        self.senders = [
+            SteadySender(
+                self.cluster, home, f"sender-{home}-{qos}", f"t/{home}/{qos}".encode(), qos
+            )
+            for home in NAMES
+            for qos in (1, 2)
+        ]
+        self.story: list[str] = []
+        self._busy_until: dict[str, float] = {}
+        self._pump()
+
+    def _pump(self) -> None:
+        for sender in self.senders:
+            sender.pump()
+        self.cluster.clock.after(0.1, self._pump)
+
+    def strike(self) -> None:
+        cluster = self.cluster
+        kind = self.random.choice(("kill", "kill", "kill", "stop", "cut", "part", "drop"))
+        one, other, _ = self.random.sample(NAMES, 3)
+        seconds = self._draw_seconds()
+        key = "network" if kind in {"cut", "part"} else one
+        if self._busy_until.get(key, 0) > cluster.clock.now:
+            return
+        self.story.append(f"{cluster.clock.now:.2f}: {kind} {one} {other} for {seconds:.2f} s")
+        if kind == "drop":
+            cluster.drop(one)
+            return
+        self._busy_until[key] = cluster.clock.now + seconds
+        faults: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+            "kill": (lambda: cluster.kill(one), lambda: cluster.start(one)),
+            "stop": (lambda: cluster.pause(one, True), lambda: cluster.pause(one, False)),
+            "cut": (lambda: cluster.cut(one), cluster.heal),
+            "part": (lambda: cluster.part(one, other), cluster.heal),
         }
-        return {name: numbers for name, numbers in found.items() if numbers}
+        begin, end = faults[kind]
+        begin()
+        cluster.clock.after(seconds, end)
+
+    def _draw_seconds(self) -> float:
+        draw = self.random.random()
+        if draw < 0.5:
+            return self.random.uniform(0.1, 2)
+        return self.random.uniform(2, 5) if draw < 0.8 else self.random.uniform(6, 10)
+
+    def missing(self) -> list[dict[str, list[int]]]:
+        found = [missing(reader, self.senders) for reader in self.readers]
+        return [one for one in found if one]
+
+    def play(self, seconds: float) -> None:
+        end = self.cluster.clock.now + seconds
+        while self.cluster.clock.now < end:
+            self.strike()
+            self.cluster.run(self.random.uniform(0, 3))
+        self.cluster.run(11)  # the last fault ends
+        for sender in self.senders:
+            sender.is_sending = False
+        for _ in range(QUIET_SECONDS):
+            self.cluster.run(1)
+            if not self.missing() and all(sender.is_done for sender in self.senders):
+                return
 
 
 @pytest.mark.parametrize("seed", [0, 4, 6])
@@ -272,3 +389,118 @@ def test_acknowledged_messages_do_not_come_again(seed: int) -> None:
     assert not scene.missing()
     assert not scene.resent()
     assert len(scene.reader.done) > 100
+
+
+@pytest.mark.parametrize("seed", [9, 11, 14, 18, 23])
+def test_nothing_is_lost_while_handles_move_fast(seed: int) -> None:
+    scene = FastScenario(seed)
+    scene.play(30)
+    assert not scene.missing(), "\n".join(scene.story)
+    assert all(sender.is_done for sender in scene.senders)
+    assert all(len(sender.acknowledged) > 10 for sender in scene.senders)
+
+
+def early_message(client_id: str, stamp: int, payload: bytes) -> HandoverMessage:
+    return HandoverMessage(
+        client_id,
+        stamp,
+        user=None,
+        topic=b"t/early",
+        payload=payload,
+        message_qos=1,
+        message_retain=False,
+        properties=b"",
+        expires_at=None,
+        origin="",
+        qos=1,
+        retain=False,
+        packet_id=0,
+        released=False,
+        identifiers=(),
+    )
+
+
+def ask(cluster: SimulatedCluster, name: str, handle: Handle) -> Mailbox:
+    """Poll at this broker for some seconds, and return the mailbox."""
+    node = cluster.nodes[name]
+    node.wake()
+    mailbox = begin(node)
+    mailbox.open(handle, None, 100)
+    node.settle()
+    cluster.run(8)
+    node.wake()
+    mailbox.close(with_will=False)
+    node.settle()
+    return mailbox
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_messages_without_their_session_do_not_pass_for_it(seed: int) -> None:
+    """Their broker gives them to another one; the session is on its way to one that is down."""
+    cluster = SimulatedCluster(seed, *NAMES)
+    cluster.run(3)
+    reader = HandleReader(cluster, Random(seed))
+    reader.subscribe("b")
+    reader.rest()
+    handle = reader.handle
+    sender = PersistentSender(cluster, "b", "sender", b"t/b", 1)
+    cluster.wires["b", "c"].slow_down(1)
+    node = cluster.nodes["c"]
+    node.wake()
+    begin(node).open(handle, None, 100)
+    node.settle()
+    cluster.run_until(lambda: cluster.nodes["b"].mesh.session_moves.has_ghosts, seconds_max=1)
+    cluster.run(0.1)
+    cluster.kill("c")
+    cluster.run(1)
+    node = cluster.nodes["a"]
+    node.wake()
+    node.mesh.session_moves.take("c", early_message(handle.client_id, 1, b"early"))
+    node.settle()
+    for name in "ba":
+        mailbox = ask(cluster, name, handle)
+        assert mailbox.error is not None
+        assert mailbox.error.reason == ReasonCode.SERVER_BUSY
+    sender.messages_max = 1
+    for _ in range(20):
+        sender.pump()
+        cluster.run(0.1)
+    assert sender.acknowledged == [1]
+    cluster.start("c")
+    cluster.run(8)
+    mailbox = ask(cluster, "c", handle)
+    assert {message.payload for message in mailbox.messages} == {"early", "1"}
+
+
+def test_messages_that_arrive_one_after_the_other_have_numbers_of_their_own() -> None:
+    """The session has arrived in between. Two rows on disk with one number would be one row."""
+    cluster = SimulatedCluster(0, *NAMES)
+    cluster.run(3)
+    node = cluster.nodes["a"]
+    for stamp in (5, 6):
+        header = HandoverHeader(
+            "k",
+            stamp,
+            stamp_before=NEVER_BEGUN,
+            void_before=0,
+            user=None,
+            expiry_seconds=1_000,
+            next_packet_id=1,
+            incoming=[],
+            sources=[],
+            behind=[],
+            is_loss_unconfirmed=False,
+        )
+        node.wake()
+        for message in (
+            header,
+            early_message("k", stamp, b"%d" % stamp),
+            HandoverReady("k", stamp),
+            RedirectEnd("k", stamp),
+        ):
+            node.mesh.session_moves.take("b", message)
+        node.settle()
+        cluster.run(3)
+    cluster.kill("a")
+    node = cluster.start("a")
+    assert [entry.message.payload for entry in node.broker.sessions["k"].queue] == [b"5", b"6"]

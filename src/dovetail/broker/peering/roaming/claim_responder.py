@@ -4,6 +4,8 @@ Rules:
 
 - A broker with a later connection of the client says so. Otherwise it hands its session over
   (handover_out.py), refuses a client that waits here, or says where the session went.
+- A session that never began (it holds messages that came without it) goes along. But if the real
+  one is on its way elsewhere, the answer says so.
 - The answer also says what our sketches tell of brokers that are down, or that the asking broker
   does not reach.
 - A publisher must not overtake itself. The other brokers acknowledge its QoS 2 publications before
@@ -91,12 +93,23 @@ class ClaimResponder:
             answer(self._newer_reply(name, body, newest))
             self._claimant.ask_again(client_id, user, name)
             return
+        if body.stamp == NEVER_BEGUN:
+            # Only an inquiry: both brokers hold messages for a client that neither has seen.
+            answer(self._reply(name, body, NOTHING, NEVER_BEGUN))
+            return
         self._claimant.give_way(client_id, user)
         if self._redirects.is_unready(client_id):
             answer(self._reply(name, body, MOVED, newest, self._name))
-        elif self._handover_out.give_way(client_id, user, name, body.stamp, is_clean=body.is_clean):
+            return
+        session = self._lifetimes.sessions.get(client_id)
+        holds_messages_only = session is not None and session.stamp == NEVER_BEGUN
+        last = self._redirects.last_move(client_id, user)
+        moves = self._handover_out.give_way(
+            client_id, user, name, body.stamp, is_clean=body.is_clean
+        )
+        if moves and not (holds_messages_only and last):
             answer(ClaimReply(client_id, body.stamp, MOVES))
-        elif last := self._redirects.last_move(client_id, user):
+        elif last:
             owner, stamp = last
             answer(self._reply(name, body, MOVED, stamp, owner))
         else:

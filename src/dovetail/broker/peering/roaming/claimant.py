@@ -133,9 +133,12 @@ class Claimant:
         return [claim for claims in self._claims.values() for claim in claims.values()]
 
     def _session_of(self, claim: Claim) -> Session | None:
-        """Return the client's session here, whole or in part; never another user's."""
+        """Return the client's session here, whole or in part; never another user's.
+
+        One that only holds messages is none to a handle, which cannot begin it.
+        """
         session = self._lifetimes.sessions.get(claim.client_id)
-        if session is None:
+        if session is None or (session.stamp == NEVER_BEGUN and not claim.may_begin):
             return None
         may_resume = self._shared.ownership.may_resume(session.user, claim.user)
         return session if may_resume else None
@@ -168,7 +171,7 @@ class Claimant:
             act=act,
         )
         self._claims.setdefault(client_id, {})[user] = claim
-        if client_id in self._lifetimes.sessions:
+        if self._session_of(claim) is not None:
             self._await_rest(claim)
         elif last := self._redirects.last_move(client_id, user):
             owner, stamp = last

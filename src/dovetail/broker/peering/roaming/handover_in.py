@@ -188,7 +188,8 @@ class HandoverIn:
             self._redirects.hand_on(to, entry)
 
     def _has_ended(self, pending: HandoverMessage) -> bool:
-        return pending.stamp <= self._redirects.last_end(pending.client_id, pending.user)
+        last_end = self._redirects.last_end(pending.client_id, pending.user)
+        return NEVER_BEGUN < pending.stamp <= last_end
 
     def _adopt(self, pending: HandoverMessage) -> None:
         """Keep a message whose session has moved on, and look for the session."""

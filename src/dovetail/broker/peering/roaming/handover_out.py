@@ -8,6 +8,8 @@ Rules:
 - The broker ends the client's connection here, with its will, as for a take-over at one broker. It
   does not publish a delayed will, because the client is back [MQTT-3.1.3-9].
 - The whole session goes in one batch: from then on it is in the outbox to its new broker, or there.
+- A session that never began holds messages and no subscriptions. It leaves no redirect behind: its
+  markers would close those of the client's real session.
 - A clean start discards what the client had here. Another user's session stays, unless this user
   may end it (broker/auth/session_owner.py) and has connected later.
 """
@@ -17,7 +19,7 @@ from collections.abc import Collection, Iterator
 from dovetail.broker.outgoing_message import ARRIVED_SEQUENCES, OutgoingMessage
 from dovetail.broker.peering.control_messages import HandoverFilters, HandoverHeader, HandoverReady
 from dovetail.broker.peering.roaming.limits import FILTERS_ITEM_BYTES
-from dovetail.broker.peering.roaming.redirect import Redirects, handover_message
+from dovetail.broker.peering.roaming.redirect import NEVER_BEGUN, Redirects, handover_message
 from dovetail.broker.session import Session
 from dovetail.broker.session_lifetime import SessionLifetimes
 from dovetail.errors import ReasonCode
@@ -73,7 +75,9 @@ class HandoverOut:
         client_id = session.client_id
         now = redirects.shared.now
         redirect = redirects.begin(session)
-        if sources is None:
+        if session.stamp == NEVER_BEGUN:
+            sources = set()  # it has no subscriptions: nothing that is published comes to it
+        elif sources is None:
             sources = {"", *redirects.members()}
         header = HandoverHeader(
             client_id,

@@ -7,7 +7,10 @@ Rules:
 
 - A marker stands between two publications in C's streams to A and to B. Publications before it
   reach the client through A, those behind it directly: each of them once.
-- C writes its markers when it routes by the sketch that the request names, and not before.
+- C writes its markers when it routes by the sketch that the request names, and not before. Only B
+  knows which version has the subscriptions, so only B asks, and only when all of them have come.
+- B may not know that A had the session. Then A asks B, and B asks the others. While B is down, A
+  goes on redirecting.
 - A broker that waits for markers asks again: C may have been killed while it waited for the sketch.
   It asks only brokers that are up. For the others the first request still waits in their outboxes.
 - A marker names the broker to which publications go from there on. A ghost closes at markers of
@@ -63,7 +66,7 @@ class Reconciliation:
         if session.redirect is None:
             return
         redirect = redirect_of(session)
-        if not redirect.guard or self._redirects.has_ended(session):
+        if not redirect.guard or redirect.unready or self._redirects.has_ended(session):
             return
         redirect.requested_at = self._redirects.shared.now
         if "" in redirect.guard:
@@ -129,8 +132,7 @@ class Reconciliation:
             request.client_id, request.stamp, owner, request.is_clean, request.user
         )
         if owner == self._name:
-            # We did not know that the sender was one of the last.
-            self._redirects.put(name, marker)
+            self._reroute_from(name, marker)
         elif not self._exchange.routes_by(owner, (request.lineage, request.version)):
             self._wait(name, request)
         elif request.is_late:
@@ -146,6 +148,25 @@ class Reconciliation:
         else:
             self._redirects.put_for_each({*request.holders, owner} - {self._name}, marker)
             self.apply_marker("", marker)
+
+    def _reroute_from(self, name: str, marker: RerouteMarker) -> None:
+        """Have publications sent here that still go to a broker which handed a session over to us.
+
+        The question came behind the session, so our sketch has its subscriptions now. If the
+        session has not come from everywhere, or has moved on and is still redirected, our sketch
+        may lack some: then that broker redirects for longer, and asks again.
+        """
+        client_id, user = marker.client_id, marker.user
+        session = self._lifetimes.sessions.get(client_id)
+        is_here = session is not None and session.user == user
+        if is_here and self._redirects.is_unready(client_id):
+            return
+        if not is_here and self._redirects.of_client(client_id, user):
+            return
+        self._redirects.put(name, marker)
+        self.apply_marker("", marker)
+        request = self.reroute_request(client_id, marker.stamp, (name,), user=user)
+        self._redirects.put_for_each(self._reachable(self._redirects.members()), request)
 
     def _wait(self, name: str, request: RerouteRequest) -> None:
         """Keep a request until the owner's sketch is here. Without room, its sender asks again."""
@@ -172,8 +193,7 @@ class Reconciliation:
                 and not self._is_way_here(marker, redirect)
             ):
                 redirect.open.discard(source)
-            if redirect.guard_stamp <= marker.stamp:
-                redirect.guard.discard(source)
+            redirect.wrote_marker(source, marker.stamp)
             redirects.changed(session)
 
     def _is_way_here(self, marker: RerouteMarker, ghost: Redirect) -> bool:
@@ -195,7 +215,7 @@ class Reconciliation:
         """Ask again for missing markers; called from time to time."""
         self._request_again(session, now)
         if session.redirect is not None and redirect_of(session).owner:
-            self._ask_for_notes(session, redirect_of(session), now)
+            self._ask_owner(session, redirect_of(session), now)
 
     def forget(self, name: str) -> None:
         """Forget a broker that will not return."""
@@ -219,15 +239,17 @@ class Reconciliation:
     def _reachable(self, names: Iterable[str]) -> list[str]:
         return [name for name in self._redirects.known(names) if self._is_up(name)]
 
-    def _ask_for_notes(self, ghost: Session, redirect: Redirect, now: float) -> None:
-        """Ask the others ourselves: the owner may not know that we had the session."""
-        if (
-            not redirect.open
-            or max(redirect.asked_at, redirect.since) + REROUTE_AGAIN_SECONDS > now
-        ):
+    def _ask_owner(self, ghost: Session, redirect: Redirect, now: float) -> None:
+        """Ask the owner to have publications sent there: it may not know that we had the session.
+
+        We cannot ask the others ourselves. The owner may have been down since the session left, and
+        a sketch of the owner that we know need not have its subscriptions yet.
+        """
+        is_missing = "" in redirect.open or bool(self._reachable(redirect.open))
+        is_due = max(redirect.asked_at, redirect.since) + REROUTE_AGAIN_SECONDS <= now
+        if not (is_missing and is_due and self._reachable((redirect.owner,))):
             return
         redirect.asked_at = now
-        lineage, version = self._exchange.state_of(redirect.owner)
         request = RerouteRequest(
             ghost.client_id,
             redirect.moved_stamp,
@@ -236,14 +258,7 @@ class Reconciliation:
             is_clean=False,
             user=ghost.user,
             is_late=False,
-            lineage=lineage,
-            version=version,
+            lineage=0,
+            version=0,
         )
-        self._redirects.put_for_each(self._reachable(redirect.open), request)
-        if "" in redirect.open:
-            marker = RerouteMarker(
-                ghost.client_id, redirect.moved_stamp, redirect.owner, False, ghost.user
-            )
-            self._redirects.put(redirect.owner, marker)
-            redirect.open.discard("")
-            self._redirects.changed(ghost)
+        self._redirects.put(redirect.owner, request)

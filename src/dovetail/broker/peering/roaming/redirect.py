@@ -16,8 +16,9 @@ Rules:
 - The ghost of a session that was still arriving holds back direct messages, as the session did,
   until everything has come through the last broker.
 - A client has at most GHOSTS_PER_CLIENT_MAX ghosts. There are more while a broker is down, because
-  no ghost can be closed for it; then the two oldest become one. A publication of that broker in
-  the moment of its return may come twice then.
+  no ghost can be closed for it; then the two oldest become one. It takes what either would have: a
+  broker leaves its guard by the marker that the older one waited for. A publication of that broker
+  in the moment of its return may come twice then.
 - Until the new broker has confirmed the session, other brokers find it here: our sketch keeps its
   trace (directory.py).
 - A session may move on before it has arrived. Then its ghost has a guard, too.
@@ -68,6 +69,7 @@ class _Row(Struct, array_like=True):
     unready: list[str]
     is_fresh: bool
     since: float
+    earlier: dict[str, int] = {}
 
 
 def has_moved_on(row: bytes) -> bool:
@@ -86,6 +88,9 @@ class Redirect:
         """Brokers from which nothing is taken directly. Empty stands for this broker."""
         self.guard_stamp = 0
         """The stamp of the connection that the session follows."""
+        self.earlier: dict[str, int] = {}
+        """Brokers that leave the guard by a marker of an earlier connection, and its stamp: an
+        older ghost waited for that, and was merged into this one."""
         self.holders: set[str] = set()
         """The last brokers. More than one if the cluster was cut, or if it has moved fast."""
         self.ending: set[str] = set()
@@ -139,6 +144,12 @@ class Redirect:
                 self._redirects.hand_on(session, entry)
         return False
 
+    def wrote_marker(self, source: str, stamp: int) -> None:
+        """Take a broker out of the guard, if its marker is about our connection or a later one."""
+        if self.earlier.get(source, self.guard_stamp) <= stamp:
+            self.guard.discard(source)
+            self.earlier.pop(source, None)
+
     @property
     def is_on_its_way(self) -> bool:
         """Has the new broker not confirmed yet that it has the session?"""
@@ -171,6 +182,7 @@ class Redirect:
                 sorted(self.unready),
                 self.is_fresh,
                 self.since,
+                self.earlier,
             )
         )
 
@@ -185,6 +197,7 @@ class Redirect:
         self.last_stamp = row.last_stamp
         self.unready = set(row.unready)
         self.is_fresh = row.is_fresh
+        self.earlier = dict(row.earlier)
 
 
 class Redirects(SessionObserver):
@@ -225,6 +238,7 @@ class Redirects(SessionObserver):
         redirect = session.redirect
         if redirect is None:
             redirect = session.redirect = Redirect(self, self.shared.now)
+            redirect.next_arrival = _next_arrival(session)
         assert isinstance(redirect, Redirect)
         return redirect
 
@@ -249,12 +263,7 @@ class Redirects(SessionObserver):
     def restored(self) -> None:
         """Continue after a start, when all messages are restored."""
         for session in self.arriving:
-            arrived = [
-                entry.sequence
-                for entry in (*session.inflight.values(), *session.queue)
-                if entry.sequence < ARRIVED_SEQUENCES
-            ]
-            redirect_of(session).next_arrival = max(arrived, default=0) + 1
+            redirect_of(session).next_arrival = _next_arrival(session)
             session.next_sequence = max(session.next_sequence, ARRIVED_SEQUENCES)
         for client_id in self.ghosts:
             self._update_trace(client_id)
@@ -479,6 +488,8 @@ class Redirects(SessionObserver):
         if not before.has_ended:
             self.put(before.owner, RedirectEnd(older.client_id, before.moved_stamp))
         redirect.guard -= before.open - before.guard
+        for name in before.open & redirect.guard:
+            redirect.earlier[name] = before.earlier.get(name, before.guard_stamp)
         redirect.open |= before.open
         newer.save()
         self.clear(older)
@@ -550,6 +561,16 @@ class Redirects(SessionObserver):
                 redirect.open.clear()
                 redirect.guard.clear()
             self.changed(session)
+
+
+def _next_arrival(session: Session) -> int:
+    """Return the next sequence of an arriving message: an earlier redirect may have used some."""
+    arrived = [
+        entry.sequence
+        for entry in (*session.inflight.values(), *session.queue)
+        if entry.sequence < ARRIVED_SEQUENCES
+    ]
+    return max(arrived, default=0) + 1
 
 
 def redirect_of(session: Session) -> Redirect:
