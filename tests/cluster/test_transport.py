@@ -13,7 +13,7 @@ from dovetail.cluster import frames, transport
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.dialer import DialTarget
 from dovetail.cluster.frames import encode, header
-from dovetail.cluster.handshake import MAGIC, RefusalCode, decode_refusal
+from dovetail.cluster.handshake import MAGIC, VERSION, RefusalCode, decode_refusal
 from dovetail.cluster.limits import HANDSHAKE_BYTES_MAX
 from dovetail.cluster.peer_link import PeerLink
 from dovetail.cluster.transport import Transport
@@ -383,7 +383,8 @@ def test_another_cluster(caplog: Log) -> None:
 def test_another_version() -> None:
     async def work() -> None:
         async with nodes(links("a")) as (a,), dialed(a.address) as peer:
-            peer.send(frames.HELLO, MAGIC + b"\0\2whatever will be said then")
+            version = (VERSION + 1).to_bytes(2)
+            peer.send(frames.HELLO, MAGIC + version + b"whatever will be said then")
             frame = await peer.next_frame()
             assert frame is not None
             assert frame[0] == frames.REFUSAL
