@@ -184,6 +184,26 @@ SCENARIOS = [
         slices=4,
     ),
     Scenario(
+        "100-publishers-qos-1",
+        "QoS 1, 100 publishers with one message in flight each, one subscriber",
+        Traffic(publishers=100, filters=EVERYTHING, qos=1, in_flight_max=1),
+        cpu_at_most=1,
+        judged=(CPU,),
+    ),
+    Scenario(
+        "100-publishers-properties",
+        "QoS 0, 100 publishers, each packet sent alone, with four user properties",
+        Traffic(
+            publishers=100,
+            single_packets=True,
+            filters=EVERYTHING,
+            window_bytes=100 << 10,
+            properties=SENSOR_PROPERTIES,
+        ),
+        cpu_at_most=0.6,
+        judged=(CPU,),
+    ),
+    Scenario(
         "fan-out",
         "QoS 0, one publisher, 100 subscribers: deliveries",
         Traffic(subscribers=100, window_bytes=100 << 10),

@@ -6,6 +6,7 @@ The packages `net/` and `store/` and the `*_requests.py` modules connect them to
 A publication passes through these:
 
     packet_reader.py      the bytes of a client: packets and runs
+    joined_reads.py       plain publications of many clients, joined into runs
     router.py             topic to route, cached
     route.py              a route: who gets a publication
     route_cache.py        routes by topic, until a table that they depend on changes

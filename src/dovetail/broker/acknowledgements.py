@@ -14,8 +14,6 @@ where a publication goes (intake.py does).
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from dovetail import codec
 from dovetail.broker.client_link import ClientLink, LinkState
 from dovetail.broker.local_delivery import OutgoingMessages
@@ -164,10 +162,9 @@ class Acknowledgements:
         if not pending.waiting:
             self._send_acks()
 
-    def acknowledge_run(self, published: RunOutcome) -> None:
+    def acknowledge_run(self, published: RunOutcome, pubacks: bytes) -> None:
         """Send the PUBACKs of a run once the disk and other brokers have it."""
-        run, _, matched, _, waits_for_disk, ticket = published
-        pubacks = pubacks_of(run, np.ones(run.packets, np.uint8) if matched is None else matched)
+        run, _, _, _, waits_for_disk, ticket = published
         if not (self._pending or waits_for_disk or ticket):
             self._shared.counters.packets_sent += run.packets - 1  # the shell counts pieces
             self._link.send(pubacks)
@@ -285,7 +282,7 @@ class Acknowledgements:
             codec.encode_ack(
                 self._link.version, PacketType.PUBACK, packet_id, ReasonCode.QUOTA_EXCEEDED
             )
-            for packet_id in packet_ids_of(pubacks_of(run, np.ones(run.packets, np.uint8)))
+            for packet_id in packet_ids_of(pubacks_of(run, None))
         )
 
     def _cancel(self, pending: _PendingAcknowledgement, own: Session) -> None:

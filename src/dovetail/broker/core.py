@@ -24,6 +24,7 @@ from dovetail.broker.client_link import ClientLink
 from dovetail.broker.client_wire import RemoteEnd, Wire
 from dovetail.broker.dispatch import Dispatch
 from dovetail.broker.engine_backlog import EngineBacklog, NoEngine
+from dovetail.broker.joined_reads import JoinedReads
 from dovetail.broker.keep_alive import KeepAlive
 from dovetail.broker.limits import CONNECT_BYTES_MAX, REVIEWED_PER_PIECE, TIMERS_PER_PIECE
 from dovetail.broker.local_delivery import LocalDelivery
@@ -134,6 +135,9 @@ class Broker:
             forwarding=forwarding,
             matchers=matchers,
             archive=archived,
+        )
+        self.joined_reads = JoinedReads(
+            shared, routes, self.runs, asks_matchers=cluster is not None
         )
         self._lifetimes = SessionLifetimes(
             shared,

@@ -169,6 +169,13 @@ class SubscriptionClauses(ClauseSet[Subscription]):
         self._few = None
         super().remove(entry)
 
+    def is_owner(self, client_id: str) -> bool:
+        """Has this client a clause here?"""
+        self.update_index()
+        if self._index is not None:
+            return client_id in self._owner_named
+        return client_id in self._compared()[0].client_ids
+
     def shares(self, points: RunPoints, client_id: str, qos: int) -> list[Share] | None:
         """Return what each session gets of a run that `client_id` published at this QoS.
 
@@ -208,13 +215,17 @@ class SubscriptionClauses(ClauseSet[Subscription]):
                 self._owner_named,
             )  # fmt: skip
             return columns, *self._index.match(values)
-        if self._few is None:
-            self._few = self._make_few()
-        columns, edges = self._few
+        columns, edges = self._compared()
         offsets = np.zeros(len(values) + 1, np.int64)
         slots = np.empty(len(values) * len(columns.owners), np.int64)
         match_few(edges, values.reshape(-1), values.shape[1], offsets, slots)
         return columns, offsets, slots[: offsets[-1]]
+
+    def _compared(self) -> tuple[_Columns, npt.NDArray[np.float64]]:
+        """Return columns of boxes that are too few for an index, and their edges."""
+        if self._few is None:
+            self._few = self._make_few()
+        return self._few
 
     def _make_few(self) -> tuple[_Columns, npt.NDArray[np.float64]]:
         boxes = self.boxes_one_by_one()

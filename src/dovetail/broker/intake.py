@@ -16,7 +16,7 @@ from dovetail.broker.publication_point import NO_ATTRIBUTES
 from dovetail.broker.route import Route
 from dovetail.broker.session import Session
 from dovetail.codec.packets import MQTT_5, PacketType, Publish
-from dovetail.codec.run import Run
+from dovetail.codec.run import Run, pubacks_of
 from dovetail.errors import ClientError, ReasonCode
 from dovetail.messages import Message
 from dovetail.slices import Work
@@ -144,20 +144,20 @@ class Intake:
         """
         session = self._link.session
         assert session is not None
-        limits = self._shared.limits
-        if run.qos and (
-            not self._link.access.everything
-            or not limits.maximum_qos
-            or self._acks.receiving + run.packets > limits.receive_max
-        ):
+        if run.qos and not (self._link.access.everything and self.has_room_for(run.packets)):
             return 0
         published = self._runs.publish(route, run, session.client_id)
         if published is None:
             return 0
         self._piece.spent += published.effort
         if run.qos:
-            self._acks.acknowledge_run(published)
+            self._acks.acknowledge_run(published, pubacks_of(published.run, published.matched))
         return len(published.run.data)
+
+    def has_room_for(self, packets: int) -> bool:
+        """Is there room in the client's window for so many publications at QoS 1?"""
+        limits = self._shared.limits
+        return limits.maximum_qos > 0 and self._acks.receiving + packets <= limits.receive_max
 
     def _resolve_alias(self, packet: Publish) -> bytes:
         alias = packet.alias

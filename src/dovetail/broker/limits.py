@@ -147,3 +147,10 @@ waits this long for other brokers to take its client's QoS 2 publications."""
 
 SUBACK_WAIT_SECONDS = 0.2
 """SUBACK waits this long for the other brokers to know of a subscription."""
+
+JOINED_READS_MIN = 8
+"""Reads in one turn from which on a kernel looks for those that can be joined (joined_reads.py)."""
+
+JOINED_PACKETS_MAX = 8
+"""Publications of a read that is joined with others. One with more is a run that pays by itself,
+and may have to be taken in pieces."""

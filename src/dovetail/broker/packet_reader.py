@@ -27,6 +27,7 @@ from dovetail.broker.limits import (
 )
 from dovetail.broker.piece import Piece
 from dovetail.broker.route import Route
+from dovetail.broker.run_dispatch import RunOutcome
 from dovetail.codec.kernels import scan as kernels
 from dovetail.codec.limits import RUN_PACKETS_MAX
 from dovetail.codec.packets import (
@@ -164,6 +165,25 @@ class PacketReader:
         assert link.session is not None
         self._runs.publish(route, run, link.session.client_id)
         return True
+
+    @property
+    def joinable_version(self) -> int:
+        """The client's version if its next read may be joined with others (joined_reads.py), or 0.
+
+        Only a connected client may publish to every topic.
+        """
+        link = self.link
+        if self._partial or link.is_busy or not link.access.everything:
+            return 0
+        return link.version
+
+    def has_room_for(self, packets: int) -> bool:
+        """Is there room in the client's window for so many publications at QoS 1?"""
+        return self._intake.has_room_for(packets)
+
+    def acknowledge_run(self, published: RunOutcome, pubacks: bytes) -> None:
+        """Acknowledge a run that was published together with those of other clients."""
+        self._acks.acknowledge_run(published, pubacks)
 
     def _take(self, data: bytes) -> None:
         """Take a piece of the data now, and the rest in slices."""

@@ -113,6 +113,7 @@ class Route:
         "groups",
         "is_heavy",
         "is_special",
+        "joins_publishers",
         "needs_every_payload",
         "own",
         "peers",
@@ -174,12 +175,21 @@ class Route:
         needing = sum(not one.plain or one.session.is_handle for one in self.deliveries)
         self.singles = len(groups) + len(pools) + needing
         """The number of receivers that need each packet by itself, not a run of them."""
+        self.joins_publishers = self.takes_runs and not (
+            self.own or self.singles or self.clause_peers
+        )
+        """Can publications of several clients be one run? Then nobody asks who published them,
+        except for clauses (`is_subscriber`)."""
         self.is_heavy = any(len(one.identifiers) > ROUTE_IDENTIFIERS_MAX for one in self.deliveries)
         """Does it have too many subscription identifiers to be cached?"""
 
     @property
     def is_empty_here(self) -> bool:
         return not (self.deliveries or self.groups or self.clauses or self.group_clauses)
+
+    def is_subscriber(self, client_id: str) -> bool:
+        """Has this client a clause here? It may want none of its own publications."""
+        return any(clauses.is_owner(client_id) for clauses in self.clauses)
 
     def needs_each_packet(self, client_id: str) -> bool:
         """Does each packet of this client have to be handled by itself?"""

@@ -94,6 +94,12 @@ class RunDispatch:
         outcome = self._publish_columns(route, run, client_id)
         return self._publish_each(route, run, client_id) if outcome is None else outcome
 
+    def publish_joined(self, route: Route, run: Run) -> RunOutcome | None:
+        """Publish a run of several clients (`Route.joins_publishers`) like `publish`."""
+        if run.qos or (route.space is not None and run.has_properties):
+            return self._publish_columns(route, run, "")
+        return self._publish_plain(route, run, "")
+
     def _publish_columns(self, route: Route, run: Run, client_id: str) -> RunOutcome | None:
         qos = run.qos
         space = route.space

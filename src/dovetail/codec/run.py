@@ -21,6 +21,9 @@ from dovetail.codec.packets import MQTT_5
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.uint8]
 
+PUBACK_BYTES = 4
+"""The size of a PUBACK without a reason. With one, MQTT 5 takes a byte more."""
+
 
 class Run(NamedTuple):
     """Neighbouring PUBLISH packets, at QoS 0 or 1, that go to the same receivers."""
@@ -128,8 +131,13 @@ def rest_of(run: Run, first: Run) -> Run:
     return run._replace(data=data, packets=run.packets - first.packets)
 
 
-def pubacks_of(run: Run, matched: Flags) -> bytes:
-    """Return the PUBACKs of a run at QoS 1. `matched` says which packets have a subscriber."""
+def pubacks_of(run: Run, matched: Flags | None) -> bytes:
+    """Return the PUBACKs of a run at QoS 1.
+
+    `matched` says which packets have a subscriber. None: all of them.
+    """
+    if matched is None:
+        matched = np.ones(run.packets, np.uint8)
     out = np.empty(5 * run.packets, np.uint8)
     size = write_pubacks(np.frombuffer(run.data, np.uint8), run.version, matched, out)
     return out[:size].tobytes()

@@ -2,7 +2,9 @@
 
 In a turn of the loop:
 
-1. Every readable connection hands its bytes to its reader (packet_reader.py).
+1. Every readable connection hands its bytes to its reader (packet_reader.py). While many
+   connections send, it keeps them until the end of the turn: then publications that go to the same
+   receivers are taken together (joined_reads.py).
 2. At the end of the turn each connection writes the bytes of its link at once.
 3. If the store's thread is idle, it gets the open batch of rows. When the batch is on disk, the
    journal calls back everyone that waits for it.
@@ -29,6 +31,7 @@ from dovetail.broker.client_link import ClientLink, LinkState
 from dovetail.broker.client_wire import RemoteEnd
 from dovetail.broker.core import Broker
 from dovetail.broker.keep_alive import TICK_SECONDS_MAX
+from dovetail.broker.limits import JOINED_READS_MIN
 from dovetail.broker.net.limits import (
     FLUSH_SECONDS,
     FLUSHED_MIN,
@@ -105,6 +108,10 @@ class BrokerServer:
         self._scheduled_at = 0.0
         self._joining = False
         self.reads = 0
+        self.gathers = False
+        """Are reads kept until the end of the turn?"""
+        self.gathered: list[ClientConnection] = []
+        """Connections that keep a read."""
         self.read_at = 0.0
         self._spin_seconds = shared.limits.spin_microseconds / 1e6
         self._is_spinning = False
@@ -126,7 +133,10 @@ class BrokerServer:
     def _end_of_turn(self) -> None:
         # If this turn has read several connections, more bytes will come soon. Then writing waits
         # for a few turns, and the loop does not sleep in between.
+        if self.gathered:
+            self._take_gathered()
         reads, self.reads = self.reads, 0
+        self.gathers = reads >= JOINED_READS_MIN
         are_many = reads >= REST_READS_MIN
         seconds_max = REST_JOIN_SECONDS_MAX if are_many else JOIN_SECONDS_MAX
         slices = self.broker.slices
@@ -173,6 +183,21 @@ class BrokerServer:
                 self.dirty = [*dirty[place:], *self.dirty]
                 self.schedule()
                 return
+
+    def _take_gathered(self) -> None:
+        """Take the reads that connections keep, similar publications together."""
+        gathered, self.gathered = self.gathered, []
+        self.update_clock()
+        connections = {one.reader: one for one in gathered if one.kept}
+        for reader, data in self.broker.joined_reads.take(
+            [(one.reader, one.kept) for one in connections.values()]
+        ):
+            connections.pop(reader).take_kept(data)
+        for one in connections.values():
+            one.kept = b""
+        if self.shared.journal.rows_written != self._rows_taken and self.is_journal_full:
+            for one in connections.values():
+                self.pause_until_stored(one)
 
     def receive_at_once(self, reader: PacketReader, data: bytes) -> bool:
         """Call `receive_plain`, and write its results now, not at the end of the turn."""
@@ -368,14 +393,15 @@ class ClientConnection(asyncio.Protocol):
         "_counters",
         "_file",
         "_is_lost",
-        "_reader",
         "_server",
         "_taken_at",
         "_transport",
         "_waits_for_client",
         "_waits_for_link",
+        "kept",
         "link",
         "listener",
+        "reader",
         "waits_for_disk",
     )
 
@@ -388,6 +414,8 @@ class ClientConnection(asyncio.Protocol):
         self.waits_for_disk = False  # the journal is full
         self._waits_for_link = False  # the link is busy, or admits its client
         self._waits_for_client = False  # the client does not read our bytes
+        self.kept = b""
+        """A read of this turn that is not taken yet."""
         self._bytes_given = 0  # to the transport
         self._bytes_taken = -1  # by the client, when last checked
         self._taken_at = 0.0
@@ -403,23 +431,54 @@ class ClientConnection(asyncio.Protocol):
         descriptor = transport.get_extra_info("socket").fileno()
         if server.has_too_many_connections or not server.has_room_for(descriptor, peer.address):
             self._transport.abort()
-        self._reader = server.broker.accept(self, peer, server.clock())
-        self.link = self._reader.link
+        self.reader = server.broker.accept(self, peer, server.clock())
+        self.link = self.reader.link
         # Direct writes are possible only without TLS and WebSocket frames.
         self._file = descriptor if self.listener.kind == "tcp" else -1
         server.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        reader = self._reader
+        reader = self.reader
         self._counters.bytes_received += len(data)
         server = self._server
         server.reads += 1
         now = time.monotonic()
         is_quiet = now - server.read_at > QUIET_SECONDS_MIN and not server.is_scheduled
         server.read_at = now
-        if server.receive_at_once(reader, data) if is_quiet else reader.receive_plain(data):
+        if is_quiet:
+            if server.receive_at_once(reader, data):
+                return
+        elif server.gathers:
+            self._keep(data)
             return
-        reader.receive(data, server.clock())
+        elif reader.receive_plain(data):
+            return
+        self._take_read(data)
+
+    def _keep(self, data: bytes) -> None:
+        """Keep a read until the end of this turn."""
+        server = self._server
+        if self.kept:
+            self.kept += data
+            return
+        self.kept = data
+        if not server.gathered:
+            server.schedule()
+        server.gathered.append(self)
+
+    def take_kept(self, data: bytes) -> None:
+        """Take what is left of a read that was kept."""
+        self.kept = b""
+        try:
+            if not self.reader.receive_plain(data):
+                self._take_read(data)
+        except Exception:  # a bug, which affects this connection only
+            log.exception("cannot read from %s; closed", self.link.remote.address)
+            self.abort()
+
+    def _take_read(self, data: bytes) -> None:
+        server = self._server
+        self.reader.receive(data, server.clock())
         if server.shared.journal.rows_written != server._rows_taken:  # noqa: SLF001
             server.schedule_commit()
             if server.is_journal_full:
@@ -436,7 +495,7 @@ class ClientConnection(asyncio.Protocol):
             if server.is_journal_full:
                 server.pause_until_stored(self)
             self.resume_reading()
-            self._reader.take_early_bytes()
+            self.reader.take_early_bytes()
         server.schedule_commit()
 
     def pause_reading(self) -> None:
@@ -486,9 +545,12 @@ class ClientConnection(asyncio.Protocol):
         Otherwise a client that sends requests and reads no answers would fill our memory.
         """
         size = self._transport.get_write_buffer_size()
-        limit = self._server.shared.limits.backlog_bytes_max
         # Above the high-water mark `resume_writing` is sure to come.
-        if size > WRITE_HIGH_WATER_BYTES and size > limit and not self._waits_for_client:
+        if (
+            size > WRITE_HIGH_WATER_BYTES
+            and size > self._server.shared.limits.backlog_bytes_max
+            and not self._waits_for_client
+        ):
             self._waits_for_client = True
             self.pause_reading()
         return size
@@ -555,6 +617,8 @@ class ClientConnection(asyncio.Protocol):
         del exc
         server = self._server
         server.connection_closed(self)
+        if self.kept:
+            self.take_kept(self.kept)
         link = self.link
         link.lost(server.clock())
         self._is_lost = True

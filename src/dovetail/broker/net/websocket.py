@@ -59,6 +59,10 @@ class WebSocketConnection(ClientConnection):
                 break
         self._pass_on()
 
+    def _keep(self, data: bytes) -> None:
+        """Take it now: the next frame may be one that ends the connection."""
+        self.take_kept(data)
+
     def _shake_hands(self, request: Request) -> None:
         protocol = self._protocol
         path = request.path.partition("?")[0]

@@ -115,6 +115,36 @@ def scan(
     return count, at, WHOLE, 0
 
 
+@kernel
+def scan_reads(
+    data: Bytes,
+    ends: Runs,
+    versions: Runs,
+    packet_bytes_max: int,
+    run_packets_max: int,
+    runs: Runs,
+) -> None:
+    """Scan the reads of many connections, and fill a row of `runs` for each.
+
+    COUNT is 0 for a read that is not exactly one run of publications, and for one whose version is
+    0. All places count from the begin of the read.
+    """
+    start = np.int64(0)
+    for read in range(len(ends)):
+        end = ends[read]
+        found = runs[read : read + 1]
+        count = 0
+        if versions[read]:
+            count, at, _, _ = scan(
+                data[start:end], versions[read], packet_bytes_max, run_packets_max, found
+            )
+            if start + at < end or (count and not found[0, TOPIC_END]):
+                count = 0
+        if not count:
+            found[0, COUNT] = 0
+        start = end
+
+
 @inlined
 def _properties_at(topic_end: int, kind: int) -> int:
     return topic_end + 2 if kind == QOS_1 else topic_end
