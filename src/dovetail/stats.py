@@ -22,6 +22,12 @@ class Counters:
     publishes_dropped: int = 0
     """Deliveries dropped: full queue, offline QoS 0 receiver, or packet too large."""
     publishes_expired: int = 0
+    publisher_waits: int = 0
+    """Times that a publisher had to wait because its only receivers were behind."""
+    publisher_wait_milliseconds: int = 0
+    """The time that publishers have waited in all."""
+    publisher_waits_expired: int = 0
+    """Waits that took too long: after these, messages at QoS 0 were dropped."""
     publish_bytes_received: int = 0
     publish_bytes_sent: int = 0
     connections_accepted: int = 0
@@ -71,6 +77,8 @@ class Gauges:
     """Current values."""
 
     clients_connected: int = 0
+    publishers_waiting: int = 0
+    """Publishers that the broker does not read from, because their only receivers are behind."""
     sessions: int = 0
     """Sessions, connected or not."""
     subscriptions: int = 0

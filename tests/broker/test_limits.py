@@ -317,7 +317,7 @@ def test_the_total_is_of_all_sessions() -> None:
 
 
 def test_a_client_that_does_not_read_loses_qos_0_only() -> None:
-    world = World(backlog_bytes_max=10_000)
+    world = World(backlog_bytes_max=10_000, publisher_wait_seconds=0)
     client = world.client("c")
     client.subscribe("t", qos=1)
     publisher = world.client("publisher")

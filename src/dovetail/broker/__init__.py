@@ -20,6 +20,7 @@ A publication passes through these:
     matcher_client.py     asks matchers which brokers have matching clauses
     session_sender.py     QoS 1 and 2 towards the client
     acknowledgements.py   acknowledges the publications of a client, in order
+    back_pressure.py      slows publishers down whose only receivers are behind
     client_link.py        one connection: its state, what is sent to it, its end
     publish_encoder.py    encodes a PUBLISH once for each kind of receiver
 

@@ -108,7 +108,7 @@ class ClientLink:
         self.seen_at = now
         self.keep_alive_seconds = 0
         self.is_busy = False
-        """Is its last read still being taken, in slices?"""
+        """Is its last read still being taken, in slices? Or does it wait for receivers?"""
 
         self.outgoing: list[bytes] = []
         self.unsent = 0
@@ -242,20 +242,40 @@ class ClientLink:
         """Is the packet within the client's Maximum Packet Size?"""
         return self.packet_bytes_max is None or len(data) <= self.packet_bytes_max
 
-    def flush_backlog(self) -> bool:
-        """Have the shell write now. Return True if the backlog is within its bound then."""
+    def flush_backlog(self) -> None:
+        """Have the shell write now."""
         if self.outgoing:
             self._wire.flush()
-        return self.unsent <= self._shared.limits.backlog_bytes_max
+
+    def has_room(self) -> bool:
+        """Return False if the backlog is full. Call this if more than half of it is taken.
+
+        A single piece may have filled it. As no publisher could wait before, one more is taken.
+        """
+        backlog_bytes_max = self._shared.limits.backlog_bytes_max
+        if not self.congested or self.unsent > backlog_bytes_max:
+            self.flush_backlog()
+        if self.unsent <= backlog_bytes_max // 2:
+            return True
+        self.congested = True
+        is_new = self._broker.back_pressure.fell_behind(self)
+        return is_new or self.unsent <= backlog_bytes_max
 
     def written(self, unsent: int) -> None:
-        """Note that the shell has written, and how many bytes are still unsent."""
+        """Note how many bytes are still unsent. The shell reports each change, if only by ticks."""
         self.unsent = unsent
-        if self.congested and unsent <= self._shared.limits.backlog_bytes_max // 4:
+        if self.congested:
+            self._note_room()
+        self._broker.retained_deliveries.resume(self)
+
+    def _note_room(self) -> None:
+        backlog_bytes_max = self._shared.limits.backlog_bytes_max
+        if self.unsent <= backlog_bytes_max // 8 * 5:
+            self._broker.back_pressure.caught_up(self)
+        if self.unsent <= backlog_bytes_max // 4:
             self.congested = False
             if self.session is not None:
                 self.session.pump(self._shared.now)
-        self._broker.retained_deliveries.resume(self)
 
     def retained_delivery_paused(self) -> None:
         """Called when a delivery of retained messages pauses or ends (retained_delivery.py)."""

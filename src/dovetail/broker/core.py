@@ -20,6 +20,7 @@ from dovetail.attributes.space_registry import SpaceRegistry
 from dovetail.broker.admission import Admission
 from dovetail.broker.archive_queue import ArchiveQueue, NoArchive
 from dovetail.broker.auth.access import AccessRules
+from dovetail.broker.back_pressure import BackPressure
 from dovetail.broker.client_link import ClientLink
 from dovetail.broker.client_wire import RemoteEnd, Wire
 from dovetail.broker.dispatch import Dispatch
@@ -90,6 +91,7 @@ class Broker:
         self.slices = SliceScheduler(schedule)
         """Long work, done in pieces so that other clients do not wait for it."""
         self.timers = Timers()
+        self.back_pressure = BackPressure(shared, self.timers)
         self.scan = Scanner()
         self.links: set[ClientLink] = set()
         self.connect_bytes_max = min(CONNECT_BYTES_MAX, shared.limits.packet_bytes_max)
@@ -323,6 +325,7 @@ class Broker:
         self.links.discard(link)
         self.retained_deliveries.end(link)
         self._keep_alive.end(link)
+        self.back_pressure.end(link)
         session = link.session
         link.session = None
         if was_connected and session is not None and session.link is link:

@@ -176,6 +176,11 @@ class SubscriptionClauses(ClauseSet[Subscription]):
             return client_id in self._owner_named
         return client_id in self._compared()[0].client_ids
 
+    def sessions(self) -> Iterable[Session]:
+        """Return the sessions that have a clause in this set."""
+        self.update_index()
+        return self._compared()[0].sessions if self._index is None else self._owner_of
+
     def shares(self, points: RunPoints, client_id: str, qos: int) -> list[Share] | None:
         """Return what each session gets of a run that `client_id` published at this QoS.
 

@@ -42,6 +42,7 @@ class Intake:
         "_dispatch",
         "_link",
         "_piece",
+        "_pressure",
         "_router",
         "_runs",
         "_shared",
@@ -55,6 +56,7 @@ class Intake:
         self._router = broker.router
         self._dispatch = broker.dispatch
         self._runs = broker.runs
+        self._pressure = broker.back_pressure
         self._link = link
         self._acks = acks
         self._piece = piece
@@ -136,6 +138,13 @@ class Intake:
             PacketType.PUBREC if qos == 2 else PacketType.PUBACK, packet_id, 0, None, wait=False
         )
         return True
+
+    def has_to_wait(self, route: Route, qos: int) -> bool:
+        """Must a publication wait because its receivers are behind? Then the piece ends."""
+        awaited = self._pressure.awaited(self._link, route, qos)
+        if awaited:
+            self._piece.wait_for(awaited)
+        return bool(awaited)
 
     def publish_run(self, route: Route, run: Run) -> int:
         """Publish a run, or its first packets. Return how many bytes of it.
@@ -231,6 +240,9 @@ class Intake:
     def _publish(self, session: Session, route: Route, message: Message, packet_id: int) -> None:
         shared = self._shared
         qos = message.qos
+        if self._pressure.behind and not message.retain and self.has_to_wait(route, qos):
+            self._piece.work = self._publish_later(session, message, packet_id)
+            return
         point, fault = NO_ATTRIBUTES if route.space is None else self._dispatch.read(route, message)
         if fault is not None and qos and self._link.version == MQTT_5:
             # Otherwise its acknowledgement cannot carry the reason, and it goes to the subscribers

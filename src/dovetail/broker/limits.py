@@ -145,6 +145,10 @@ HOLD_SECONDS_MAX = 2.0
 """New publications for a moved session wait this long for its queue from the last broker. A session
 waits this long for other brokers to take its client's QoS 2 publications."""
 
+SERVED_SECONDS = 10.0
+"""A publisher does not wait for receivers that are behind if it had one that keeps up in this
+time."""
+
 SUBACK_WAIT_SECONDS = 0.2
 """SUBACK waits this long for the other brokers to know of a subscription."""
 

@@ -1,8 +1,8 @@
 """Delivers publications to sessions of this broker: the last step of dispatch. Pure.
 
 A session gets a publication at the lower of both QoS: at QoS 0 straight into its link, at QoS 1 and
-2 through its queue and window (session_sender.py). A congested link gets no more at QoS 0. Of a
-group one member gets it.
+2 through its queue and window (session_sender.py). A link whose backlog is full gets no more at QoS
+0 (back_pressure.py says what comes before that). Of a group one member gets it.
 
 A session gets its part of a run as a whole: the bytes as they came, or as a kernel writes them for
 it. If it cannot take that, it gets the messages one by one, and no other session is concerned.
@@ -40,12 +40,12 @@ class LocalDelivery:
     def __init__(self, shared: SharedState) -> None:
         self._shared = shared
         self._counters = shared.counters
-        self._backlog_bytes_max = shared.limits.backlog_bytes_max
+        self._congestion_bytes = shared.limits.backlog_bytes_max // 2
 
     def send_run(self, deliveries: Iterable[Delivery], run: Run) -> bool:
         """Send a run at QoS 0. Return True if some receivers needed each packet by itself."""
         counters = self._counters
-        backlog_bytes_max = self._backlog_bytes_max
+        congestion_bytes = self._congestion_bytes
         data, version, _, count, _ = run
         size = len(data)
         sent = 0
@@ -61,7 +61,7 @@ class LocalDelivery:
                     each = []
                 each.append(delivery)
                 continue
-            if link.unsent > backlog_bytes_max and not link.flush_backlog():
+            if link.unsent > congestion_bytes and not link.has_room():
                 counters.publishes_dropped += count
                 continue
             sent += 1
@@ -94,7 +94,7 @@ class LocalDelivery:
         """
         run = stored.run
         size = len(run.data)
-        congestion_bytes = self._backlog_bytes_max // 2
+        congestion_bytes = self._congestion_bytes
         whole: dict[int, bytes] = {}  # the run at QoS 0, by version
         deliveries = effort = 0
         for share in shares:
@@ -109,9 +109,7 @@ class LocalDelivery:
                 entries.append((session, _offer(session, stored, rows)))
                 continue
             link = session.link
-            if link is None or (
-                not qos and link.unsent > self._backlog_bytes_max and not link.flush_backlog()
-            ):
+            if link is None or (not qos and link.unsent > congestion_bytes and not link.has_room()):
                 self._counters.publishes_dropped += count
                 continue
             first_id = session.light_ids(count) if qos else 0
@@ -147,7 +145,7 @@ class LocalDelivery:
         link = session.link
         if (
             link is None
-            or (link.unsent > self._backlog_bytes_max and not link.flush_backlog())
+            or (link.unsent > self._congestion_bytes and not link.has_room())
             or not link.send_publish(message, 0, retain, 0, delivery.identifiers, False)
         ):
             self._counters.publishes_dropped += 1

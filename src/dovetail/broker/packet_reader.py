@@ -7,7 +7,8 @@ that runs at QoS 0 go straight to dispatch.py. CONNECT and DISCONNECT change the
 
 One read may bring work that would keep other clients waiting: many packets, or one with many
 filters. The reader then takes the rest in slices (slices.py), in order. Meanwhile the link is busy,
-and the shell does not read from it.
+and the shell does not read from it. The same holds while a publication waits for its receivers
+(back_pressure.py).
 """
 
 from collections.abc import Callable
@@ -82,6 +83,7 @@ class PacketReader:
         "_partial",
         "_partial_needs",
         "_piece",
+        "_pressure",
         "_router",
         "_runs",
         "_shared",
@@ -94,6 +96,7 @@ class PacketReader:
         self._shared = broker.shared
         self._router = broker.router
         self._runs = broker.runs
+        self._pressure = broker.back_pressure
         self.link = link
         self._piece = Piece()
         self._acks = Acknowledgements(broker.shared, link)
@@ -160,6 +163,8 @@ class PacketReader:
                 return False
         if count * route.singles > RECEIVERS_PER_PIECE:
             return False
+        if self._pressure.behind and self._pressure.awaited(link, route, 0):
+            return False
         link.seen_at = self._shared.now
         run = Run(data, version, kernels.QOS_0, count, 0)
         assert link.session is not None
@@ -188,26 +193,39 @@ class PacketReader:
     def _take(self, data: bytes) -> None:
         """Take a piece of the data now, and the rest in slices."""
         rest = self._take_piece(data)
-        if rest or self._piece.work is not None:
+        if self._piece.awaited:
+            self.link.is_busy = True
+            self._wait_for_receivers(rest)
+        elif rest or self._piece.work is not None:
             self.link.is_busy = True
             self._broker.slices.begin(self._take_rest(rest))
 
+    def _wait_for_receivers(self, rest: bytes) -> None:
+        self._waiting_data = rest + self._waiting_data
+        self._pressure.wait(self.link, self._piece.awaited, self._go_on)
+
+    def _go_on(self) -> None:
+        """Called when the wait is over."""
+        self._piece.awaited = ()
+        self._broker.slices.begin(self._take_rest(b""))
+
     def _take_rest(self, data: bytes) -> Work:
-        """Take the rest of a read, and the reads behind it.
+        """Take the rest of a read, and the reads behind it, as far as nothing has to wait.
 
         When the link closes, the untaken data is discarded. A publication has then reached either
         all of its receivers or none.
         """
-        link = self.link
+        link, piece = self.link, self._piece
         try:
             yield
-            while link.state is LinkState.CONNECTED:
+            while link.state is LinkState.CONNECTED and not piece.awaited:
                 link.seen_at = self._shared.now  # the client is not silent: we do not read
-                if self._piece.work is not None:
+                if piece.work is not None:
                     yield from self._finish_work()
                 elif data:
                     data = self._take_piece(data)
-                    yield
+                    if not piece.awaited:
+                        yield
                 elif self._waiting_data:
                     data = bytes(self._partial) + self._waiting_data
                     self._partial = self._waiting_data = b""
@@ -216,16 +234,22 @@ class PacketReader:
         except ClientError as error:
             link.fail(error.reason, error.message)
         finally:
-            self._piece.work = None
-            self._waiting_data = b""
-            link.finish_read()
+            if piece.awaited and link.state is LinkState.CONNECTED:
+                self._wait_for_receivers(data)
+            else:
+                piece.work, piece.awaited = None, ()
+                self._waiting_data = b""
+                link.finish_read()
 
     def _finish_work(self) -> Work:
-        """Do the work that has to end before the next packet is taken."""
-        link = self.link
-        work, self._piece.work = self._piece.work, None
+        """Do the work that has to end before the next packet is taken, or until it has to wait."""
+        link, piece = self.link, self._piece
+        work, piece.work = piece.work, None
         assert work is not None
         while link.state is LinkState.CONNECTED and not run_slice(work):
+            if piece.awaited:
+                piece.work = work
+                return
             yield
             link.seen_at = self._shared.now
 
@@ -375,6 +399,8 @@ class PacketReader:
 
     def _take_run(self, route: Route, run: Run) -> int:
         """Publish a run. Return how many bytes of it are taken."""
+        if self._pressure.behind and self._intake.has_to_wait(route, run.qos):
+            return 0
         return self._intake.publish_run(route, run) or self._take_each(run)
 
     def _take_each(self, run: Run) -> int:
@@ -396,6 +422,9 @@ class PacketReader:
         route = yield from self._router.search(topic)
         assert self.link.session is not None
         while run.packets:
+            if self._pressure.behind and self._intake.has_to_wait(route, 0):
+                yield
+                continue
             published = self._runs.publish(route, run, self.link.session.client_id)
             assert published is not None  # as it is at QoS 0
             run = rest_of(run, published.run)

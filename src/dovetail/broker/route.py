@@ -5,7 +5,7 @@ publication only if its attributes satisfy the clause. So a route also has the c
 are searched for each publication.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.attributes.clauses import Clause, ClauseSet
@@ -111,6 +111,7 @@ class Route:
         "deliveries",
         "group_clauses",
         "groups",
+        "has_other_receivers",
         "is_heavy",
         "is_special",
         "joins_publishers",
@@ -155,6 +156,10 @@ class Route:
         """The brokers that may need a publication with attributes."""
         self.clause_only_peers = tuple(name for name in wants.peers if name not in peers)
         """Those of them that need a publication only if a clause holds."""
+        self.has_other_receivers = bool(
+            archived or streamed or pools or wants.pools or self.clause_peers
+        )
+        """Do publications also go elsewhere than to sessions here?"""
         self.reads_attributes = bool(
             wants.clauses or wants.group_clauses or wants.pools or wants.peers
         )
@@ -214,6 +219,20 @@ class Route:
             more = wanted.pop(delivery.session, None)
             yield delivery if more is None else delivery.joined(more)
         yield from wanted.values()
+
+    def receivers(self, client_id: str) -> Iterator[tuple[Session, int]]:
+        """Yield the sessions here that may get what this client publishes, and their highest QoS.
+
+        Which of them do depends on attributes, and on the members that groups pick.
+        """
+        for delivery in self.deliveries_from(client_id) if self.own else self.deliveries:
+            yield delivery.session, delivery.qos
+        for clauses in self.clauses:
+            for session in clauses.sessions():
+                yield session, 2
+        for group in (*self.groups, *(one for some in self.group_clauses for one in some)):
+            for member in group.members.values():
+                yield member.session, member.qos
 
     def groups_for(self, point: Point) -> list[Group]:
         """Return the groups of this broker whose clauses hold."""

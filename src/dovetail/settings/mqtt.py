@@ -84,6 +84,16 @@ class MqttSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             "are dropped, and counted, and QoS 1 and 2 ones wait in its queue.",
         ),
     ] = 8 * _MIB
+    publisher_wait_seconds: Annotated[
+        float,
+        bounded(
+            0,
+            60,
+            "The longest time that a publisher waits before messages at QoS 0 are dropped, if all "
+            "clients that could get them have more than three quarters of `backlog_bytes_max` to "
+            "read. TCP slows the publisher down meanwhile. 0: it never waits.",
+        ),
+    ] = 1
     packet_bytes_max: Annotated[
         int,
         bounded(

@@ -31,6 +31,10 @@ HELP: Mapping[str, str] = {
     "publishes_dropped": "Deliveries that were not made: a full queue, a receiver of QoS 0 that is "
     "offline, a packet larger than its receiver takes.",
     "publishes_expired": "Deliveries that were not made because the message had expired.",
+    "publisher_waits": "Times that a publisher waited because its only receivers were behind.",
+    "publisher_wait_milliseconds": "Milliseconds that publishers have waited in all.",
+    "publisher_waits_expired": "Waits that lasted too long, so that messages at QoS 0 were dropped "
+    "after them.",
     "publish_bytes_received": "Bytes of payload in PUBLISH packets from clients.",
     "publish_bytes_sent": "Bytes of payload in PUBLISH packets to clients.",
     "connections_accepted": "CONNECT packets that were answered with success.",
@@ -59,6 +63,7 @@ HELP: Mapping[str, str] = {
     "engine_deliveries": "Deliveries to sessions and groups that an engine found.",
     "engine_repeats": "Publications that an engine sent again, and that were ignored.",
     "clients_connected": "Clients that are connected.",
+    "publishers_waiting": "Publishers that wait because their only receivers are behind.",
     "sessions": "Sessions, of clients connected or not.",
     "subscriptions": "Subscriptions of all sessions.",
     "retained_messages": "Topics that have a retained message.",

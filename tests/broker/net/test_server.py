@@ -382,6 +382,7 @@ connect_timeout_seconds = 3
 write_stall_seconds = 2
 spin_microseconds = 10_000
 backlog_bytes_max = {BACKLOG_BYTES_MAX}
+publisher_wait_seconds = 0.1
 """
 
 

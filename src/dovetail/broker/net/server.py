@@ -206,6 +206,8 @@ class BrokerServer:
             handled = reader.receive_plain(data)
         finally:
             self.is_scheduled = False
+        if self.broker.slices:  # a link with room again has had a publisher go on
+            self.schedule()
         dirty = self.dirty
         if len(dirty) == 1:
             self.dirty = []
@@ -342,9 +344,11 @@ class BrokerServer:
 
     def _tick(self) -> None:
         self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
-        now = self.clock()
+        self.shared.now = now = self.clock()
         for connection in (*self._waiting_for_disk, *self.stalled):
             connection.link.seen_at = now  # the client is not silent: we do not read
+        for connection in self.stalled:
+            connection.report_unsent()
         self.broker.tick(now)
         for connection in list(self.stalled):
             if connection.stalled_for(now) > self.shared.limits.write_stall_seconds:
@@ -604,6 +608,11 @@ class ClientConnection(asyncio.Protocol):
             self._bytes_taken = taken
             self._taken_at = now
         return now - self._taken_at
+
+    def report_unsent(self) -> None:
+        """Tell the link how much its client has left unread. A flush does so, too."""
+        if not self.link.outgoing:
+            self.link.written(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         if not self._transport.is_closing():
