@@ -97,6 +97,27 @@ def raw_connect(name: bytes, level: int, *rest: bytes) -> bytes:
 
 
 @both
+def test_a_publication_that_comes_before_connack_waits_for_it(version: int) -> None:
+    """The route of its topic is cached, so that nothing else would keep it from its receiver."""
+    world = World()
+    receiver = world.client("receiver")
+    receiver.subscribe("a")
+    world.client("p", version=version).publish("a", b"1")
+    assert receiver.payloads() == [b"1"]
+    world.client("c", version=version, **PERSISTENT).lose()
+    world.auto_commit = False
+    client = Client(world, "c", version=version)
+    client.open()
+    client.send(client.connect_packet)
+    client.send(Publish(b"a", b"2"))
+    assert client.take() == receiver.take() == []
+    world.auto_commit = True
+    world.settle()
+    assert [type(packet) for packet in client.take()] == [Connack]
+    assert receiver.payloads() == [b"2"]
+
+
+@both
 @pytest.mark.parametrize("packet", FROM_CLIENTS.values(), ids=FROM_CLIENTS)
 def test_before_connect_nothing_counts(version: int, packet: Packet) -> None:
     world = World()

@@ -161,14 +161,14 @@ class PacketReader:
             count = _count_alike(data, end, topic_end if version == MQTT_3_1_1 else topic_end + 1)
             if not count:
                 return False
-        if count * route.singles > RECEIVERS_PER_PIECE:
-            return False
+        session = link.session
+        if session is None or count * route.singles > RECEIVERS_PER_PIECE:
+            return False  # without a session, the client is being admitted
         if self._pressure.behind and self._pressure.awaited(link, route, 0):
             return False
         link.seen_at = self._shared.now
         run = Run(data, version, kernels.QOS_0, count, 0)
-        assert link.session is not None
-        self._runs.publish(route, run, link.session.client_id)
+        self._runs.publish(route, run, session.client_id)
         return True
 
     @property
