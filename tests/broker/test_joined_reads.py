@@ -201,6 +201,25 @@ def test_a_client_that_may_not_publish_everywhere_is_checked(many: Stage) -> Non
     assert reader.joinable_version == 0  # the rest of its packet is still to come
 
 
+def test_a_publisher_waits_for_a_receiver_that_is_behind(many: Stage) -> None:
+    link = many.receivers["plain"].link
+    assert link is not None
+    link.written(many.world.shared.limits.backlog_bytes_max)
+    assert link.has_room()
+    assert many.world.broker.back_pressure.behind == {link}
+    reads = [(one, plain()) for one in newest(many)]
+    assert many.take(reads, are_joined=True) == 0
+    assert many.world.shared.gauges.publishers_waiting == len(reads)
+
+
+def test_nothing_is_joined_before_its_client_is_admitted(many: Stage) -> None:
+    reader = newest(many)[0].reader
+    assert reader is not None
+    assert reader.joinable_version == MQTT_5
+    reader.link.session = None
+    assert reader.joinable_version == 0
+
+
 def test_a_client_that_wants_none_of_its_own_is_not_joined(many: Stage) -> None:
     clients = newest(many)
     clients[0].subscribe("a/1", where="speed > 1", no_local=True)

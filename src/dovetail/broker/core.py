@@ -139,7 +139,7 @@ class Broker:
             archive=archived,
         )
         self.joined_reads = JoinedReads(
-            shared, routes, self.runs, asks_matchers=cluster is not None
+            shared, routes, self.runs, self.back_pressure, asks_matchers=cluster is not None
         )
         self._lifetimes = SessionLifetimes(
             shared,

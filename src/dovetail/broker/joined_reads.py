@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dovetail.broker.back_pressure import BackPressure
 from dovetail.broker.limits import JOINED_PACKETS_MAX, JOINED_READS_MIN
 from dovetail.broker.packet_reader import PacketReader
 from dovetail.broker.route import Route
@@ -43,17 +44,24 @@ class JoinedReads:
     """Publishes what many clients sent in one turn."""
 
     def __init__(
-        self, shared: SharedState, cache: RouteCache, runs: RunDispatch, *, asks_matchers: bool
+        self,
+        shared: SharedState,
+        cache: RouteCache,
+        runs: RunDispatch,
+        pressure: BackPressure,
+        *,
+        asks_matchers: bool,
     ) -> None:
         self._shared = shared
         self._cache = cache
         self._runs = runs
+        self._pressure = pressure
         self._asks_matchers = asks_matchers
 
     def take(self, reads: Sequence[ReaderBytes]) -> list[ReaderBytes]:
         """Publish the reads that can be joined, and return the others, or what is left of them."""
-        if len(reads) < JOINED_READS_MIN:
-            return list(reads)
+        if len(reads) < JOINED_READS_MIN or self._pressure.behind:
+            return list(reads)  # if a client is behind, publishers may have to wait for it
         rest = []
         joined: dict[tuple[Route, int, int], list[_Part]] = {}
         routes = self._cache.young

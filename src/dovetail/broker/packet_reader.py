@@ -175,10 +175,10 @@ class PacketReader:
     def joinable_version(self) -> int:
         """The client's version if its next read may be joined with others (joined_reads.py), or 0.
 
-        Only a connected client may publish to every topic.
+        It has been admitted, nothing of it waits, and it may publish to every topic.
         """
         link = self.link
-        if self._partial or link.is_busy or not link.access.everything:
+        if self._partial or link.is_busy or link.session is None or not link.access.everything:
             return 0
         return link.version
 
