@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from dovetail.broker.limits import RECEIVERS_PER_PIECE
 from dovetail.codec import encode, forwardable_properties, user_properties
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Ack, Packet, PacketType, Publish, Will
 from dovetail.errors import ReasonCode
@@ -360,6 +361,23 @@ def test_what_a_client_may_not_publish_is_acknowledged_in_3_1_1(qos: int) -> Non
     kinds = [packet.type for packet in client.take() if isinstance(packet, Ack)]
     assert kinds == [[], [PUBACK], [PUBREC, PUBCOMP]][qos]
     assert subscriber.take() == []
+
+
+@both
+def test_no_packet_of_a_read_is_lost_where_each_has_many_receivers(version: int) -> None:
+    """The broker takes them in pieces."""
+    world = World()
+    subscribers = [world.client(version=version) for _ in range(RECEIVERS_PER_PIECE)]
+    member = world.client(version=version)
+    member.subscribe("$share/group/t")
+    for subscriber in subscribers:
+        subscriber.subscribe("t")
+    publisher = world.client(version=version)
+    publisher.publish("t", b"the broker knows the route then")
+    payloads = [b"%03d" % number for number in range(100)]
+    publisher.send(*(Publish(b"t", payload) for payload in payloads))
+    for client in (member, *subscribers):
+        assert client.payloads()[1:] == payloads
 
 
 @both

@@ -168,7 +168,10 @@ class PacketReader:
             return False
         link.seen_at = self._shared.now
         run = Run(data, version, kernels.QOS_0, count, 0)
-        self._runs.publish(route, run, session.client_id)
+        published = self._runs.publish(route, run, session.client_id)
+        assert published is not None  # as it is at QoS 0
+        if published.run is not run:
+            self.receive(data[len(published.run.data) :], self._shared.now)
         return True
 
     @property
