@@ -286,8 +286,7 @@ finish_downloads() {
     status=0
     for job in $downloads; do wait "$job" || status=1; done
     downloads=
-    { kill "$watcher" && wait "$watcher"; } 2>/dev/null
-    watcher=
+    stop_watcher
     ! is_terminal || printf '\r\033[K' >&2
     cat "$work"/*.log >>"$log"
     return $status
@@ -334,10 +333,23 @@ install_lock() {
 
 is_terminal() { [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; }
 
-# Says how far downloads are: every second in one line of a terminal, less often in a log.
+stop_watcher() {
+    [ -n "$watcher" ] || return 0
+    { kill "$watcher" && wait "$watcher"; } 2>/dev/null
+    watcher=
+}
+
+# Says how far downloads are: every second in one line of a terminal, less often in a log. When it
+# is told to stop, it first finishes its line: a part of it that went on alone would look for files
+# that are removed.
 show_progress() {
+    pause=
+    trap 'kill "$pause" 2>/dev/null; exit' TERM
     seconds=0
-    while sleep 1 2>/dev/null 9>&-; do
+    while :; do
+        sleep 1 2>/dev/null 9>&- &
+        pause=$!
+        wait "$pause" || return
         seconds=$((seconds + 1))
         if is_terminal; then
             printf '\r\033[K  %s' "$(progress | cut -c 1-75)" >&2
@@ -445,7 +457,8 @@ take_lock() {
 # Ends what was begun and is not done, and lets the next one in.
 tidy_up() {
     trap - EXIT HUP INT TERM
-    kill $downloads $watcher $kernels 2>/dev/null
+    kill $downloads $kernels 2>/dev/null
+    stop_watcher
     [ -z "$work" ] || rm -rf "$work"
     [ -z "$lock_folder" ] || rm -rf "$lock_folder"
     exec 9>&-

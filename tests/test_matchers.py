@@ -1,5 +1,6 @@
 """Matchers as a user meets them: `up --matchers` and `node --role matcher`, with real processes."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -22,12 +23,25 @@ from support.processes.fleet_process import TRAFFIC, FleetProcess, process_exist
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
-    """Two brokers and two matchers."""
-    folder = tmp_path_factory.mktemp("matchers")
+    """Two brokers and two matchers. Tests leave them as they were: any may be the last."""
+    with two_of_each(tmp_path_factory.mktemp("matchers")) as fleet:
+        yield fleet
+
+
+@contextlib.contextmanager
+def two_of_each(folder: Path) -> Iterator[FleetProcess]:
+    """Start two brokers and two matchers, and see that no process remains."""
     (folder / "dovetail.toml").write_text(TRAFFIC)
     counts = ("--brokers", 2, "--matchers", 2)
     with FleetProcess(folder, "up", *counts, "--config", "dovetail.toml") as fleet:
         yield fleet
+        children = fleet.children()
+        fleet.signal(signal.SIGINT)
+        assert fleet.wait() == 0
+    assert children
+    assert not any(map(process_exists, children))
+    assert "Traceback" not in fleet.log()
+    assert "it is killed" not in fleet.log()
 
 
 def matchers(fleet: FleetProcess) -> dict[str, dict[str, Any]]:
@@ -197,7 +211,12 @@ def test_other_spaces_without_a_restart(fleet: FleetProcess) -> None:
     assert fleet.children() == children
 
 
-def test_a_matcher_is_drained_while_publications_flow(fleet: FleetProcess) -> None:
+def test_a_matcher_is_drained_while_publications_flow(tmp_path: Path) -> None:
+    with two_of_each(tmp_path) as fleet:
+        _drain_while_publications_flow(fleet)
+
+
+def _drain_while_publications_flow(fleet: FleetProcess) -> None:
     until_serving(fleet, "1", "2")
     children = fleet.children()
     here, there = fleet.ports("MQTT")
@@ -228,17 +247,6 @@ def test_a_matcher_is_drained_while_publications_flow(fleet: FleetProcess) -> No
     assert len(left) == 3
     assert {*left} < {*children}
     until_serving(fleet, "1")
-
-
-def test_no_process_remains(fleet: FleetProcess) -> None:
-    """The last test: it stops all of them."""
-    children = fleet.children()
-    assert len(children) == 3
-    fleet.signal(signal.SIGINT)
-    assert fleet.wait() == 0
-    assert not any(map(process_exists, children))
-    assert "Traceback" not in fleet.log()
-    assert "it is killed" not in fleet.log()
 
 
 ELASTIC = f"""{TRAFFIC}

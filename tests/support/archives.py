@@ -68,7 +68,14 @@ class Publisher(threading.Thread):
     acknowledged.
     """
 
-    def __init__(self, port: int, qos: int, before: "Publisher | None" = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        qos: int,
+        before: "Publisher | None" = None,
+        *,
+        messages_max: int | None = None,
+    ) -> None:
         """Continue the session of `before`, the same client on an earlier connection."""
         super().__init__(daemon=True)
         self.acknowledged: set[bytes] = set()
@@ -82,6 +89,7 @@ class Publisher(threading.Thread):
             self.acknowledged = before.acknowledged
             if qos == 2:
                 self._under_way = before._under_way
+        self._last = None if messages_max is None else self._number + messages_max
         for packet in self._under_way.values():
             packet.duplicate = True
             self._client.send(packet)
@@ -100,6 +108,8 @@ class Publisher(threading.Thread):
 
     def _next(self) -> Publish:
         self._number += 1
+        if self._number == self._last:
+            self._ending.set()
         packet_id = self._number % 60_000 + 1
         payload = f"{self._qos} {self._number}".encode()
         packet = Publish(f"a/{self._number % 7}".encode(), payload, self._qos, packet_id=packet_id)

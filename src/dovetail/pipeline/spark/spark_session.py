@@ -125,8 +125,9 @@ def open_session(master: str | None = None) -> Iterator[SparkSession]:
             hint="Set TMPDIR to a folder that you may write to.",
         ) from error
     process = None
+    _silence_bridge()
     try:
-        with _environment(master, java_home), _own_interrupt_handler(), _quiet_bridge():
+        with _environment(master, java_home), _own_interrupt_handler():
             process, context = _start(master, scratch)
             with _watched(process), spark_errors():
                 yield SparkSession(context)
@@ -147,32 +148,20 @@ def _own_interrupt_handler() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-@contextlib.contextmanager
-def _quiet_bridge() -> Iterator[None]:
+def _silence_bridge() -> None:
     """Silence log lines about errors that are raised as well.
 
-    Py4J logs a traceback for each failed call, and PySpark logs JSON for each error in a query.
+    Py4J logs a traceback for each failed call, and PySpark logs JSON for each error in a query. It
+    stays so: a thread of Py4J still tells Java about garbage when the session has ended.
     """
-    root, own = logging.getLogger(), logging.getLogger("py4j")
-    level = own.level
-    queries = [
-        PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("DataFrame", "SQL")
-    ]
-    for logger in queries:
-        logger.disabled = True
+    logging.getLogger().addFilter(_is_not_of_bridge)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for kind in ("DataFrame", "SQL"):
+        PySparkLogger.getLogger(f"{kind}QueryContextLogger").disabled = True
 
-    def is_other(record: logging.LogRecord) -> bool:
-        return Path(record.pathname).parent.name != "py4j"
 
-    root.addFilter(is_other)
-    own.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        root.removeFilter(is_other)
-        own.setLevel(level)
-        for logger in queries:
-            logger.disabled = False
+def _is_not_of_bridge(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 @contextlib.contextmanager
