@@ -227,7 +227,7 @@ class RandomClient:
             self.look(self.client.take())
         assert not self.client.is_closed
         session = self.world.broker.sessions["s"]
-        assert session.outstanding == len(session.queue) == 0
+        assert session.outstanding == session.queue.count == 0
         assert not session.inflight
         assert not session.light
         if self.is_persistent:

@@ -262,4 +262,4 @@ def test_what_cannot_be_stored_is_refused_to_each_of_them(many: Stage, is_there:
     world.commit_all()
     assert kept.link is not None
     session = world.broker.sessions["kept"]
-    assert session.queued == 0
+    assert session.queue.count == 0

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.attributes.space import Dimension, Space
-from dovetail.broker import core, session_sender, subscribe
+from dovetail.broker import core, outgoing_queue, subscribe
 from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.mailbox import Handle
 from dovetail.codec.packets import Connack, Packet, Publish, Will
@@ -266,7 +266,7 @@ def test_a_change_of_rules_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_client_is_let_in_when_its_session_was_reviewed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscribe, "REVIEWED_PER_PIECE", 1)
-    monkeypatch.setattr(session_sender, "REVIEWED_PER_PIECE", 1)
+    monkeypatch.setattr(outgoing_queue, "REVIEWED_PER_PIECE", 1)
     world = World(rules=(ALL,))
     client = world.client("c", **PERSISTENT)
     client.subscribe("open/#", "secret/#", qos=1)

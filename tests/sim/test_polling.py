@@ -503,4 +503,5 @@ def test_messages_that_arrive_one_after_the_other_have_numbers_of_their_own() ->
         cluster.run(3)
     cluster.kill("a")
     node = cluster.start("a")
-    assert [entry.message.payload for entry in node.broker.sessions["k"].queue] == [b"5", b"6"]
+    waiting = node.broker.sessions["k"].queue.messages()
+    assert [entry.message.payload for entry in waiting] == [b"5", b"6"]

@@ -118,7 +118,7 @@ class RoamingScenario:
             )
             and not any(node.mesh.session_moves.ghosts for node in self.cluster.nodes.values())
             and not any(
-                session.queue or session.inflight
+                session.queue.count or session.inflight
                 for node in self.cluster.nodes.values()
                 for session in node.broker.sessions.values()
             )

@@ -40,7 +40,7 @@ class RoamingDrama(FaultScenario):
         nodes = self.cluster.nodes.values()
         return super().is_quiet() and not any(
             node.mesh.session_moves.ghosts
-            or any(one.queue or one.inflight for one in node.broker.sessions.values())
+            or any(one.queue.count or one.inflight for one in node.broker.sessions.values())
             for node in nodes
         )
 

@@ -18,6 +18,7 @@ A publication passes through these:
     other_brokers.py      what a broker asks of the others, and what a broker alone has instead
     pending_publication.py  publications that wait for matchers
     matcher_client.py     asks matchers which brokers have matching clauses
+    outgoing_queue.py     what a session has to deliver: counted and on disk
     session_sender.py     QoS 1 and 2 towards the client
     acknowledgements.py   acknowledges the publications of a client, in order
     back_pressure.py      slows publishers down whose only receivers are behind

@@ -125,7 +125,7 @@ class RetainedDeliveries:
         return not (
             link.congested
             or link.unsent > limits.backlog_bytes_max // 2
-            or session.queued_bytes > limits.queue_bytes_max // 2
+            or session.queue.nbytes > limits.queue_bytes_max // 2
             or session.pending > limits.queue_messages_max // 2
         )
 

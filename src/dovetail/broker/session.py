@@ -108,13 +108,10 @@ class Session(SessionSender):
             self._inflight[entry.packet_id] = entry
             self.next_packet_id = entry.packet_id % PACKET_ID_MAX + 1
         else:
-            self._enqueue(entry)
+            self.queue.append(entry)
         self.next_sequence = entry.sequence + 1
         entry.message.references += 1
-        size = entry.message.size
-        self.queued_bytes += size
-        self.shared.gauges.queued_messages += 1
-        self.shared.gauges.queued_bytes += size
+        self.queue.count_in(entry.message.size)
 
     def add_handed_over(
         self,
@@ -132,25 +129,19 @@ class Session(SessionSender):
         Limits do not apply: the other broker has accepted it.
         """
         entry = OutgoingMessage(message, qos, retain, identifiers, sequence)
-        self.queued_bytes += message.size
-        self.shared.gauges.queued_messages += 1
-        self.shared.gauges.queued_bytes += message.size
+        self.queue.add(entry, persistent=self.persistent)
         if packet_id:
             entry.packet_id = packet_id
             entry.sent = True
             entry.released = released
             self.inflight[packet_id] = entry
         else:
-            at = len(self.queue)
-            while at and self.queue[at - 1].sequence >= ARRIVED_SEQUENCES:
+            waiting = self.queue.messages()
+            at = len(waiting)
+            while at and waiting[at - 1].sequence >= ARRIVED_SEQUENCES:
                 at -= 1
             self.queue.insert(at, entry)
-            if message.expires_at is not None:
-                self.shared.message_expiry.note(self, message.expires_at)
-        if self.persistent:
-            entry.first_batch = self.shared.journal.open.number
-            self.shared.journal.keep(message)
-            self.shared.journal.save_delivery(self.number, sequence, entry.row())
+        self.queue.save(entry)
         if self.link is not None:
             self.pump(self.shared.now)
 
@@ -161,13 +152,12 @@ class Session(SessionSender):
         """
         for entry in reversed(list(self.inflight.values())):
             if entry.released:
-                self._forget(entry)
+                self.queue.forget(entry)
                 continue
             entry.packet_id = 0
             entry.sent = False
-            self._queue.appendleft(entry)
-            if entry.first_batch:
-                self.shared.journal.save_delivery(self.number, entry.sequence, entry.row())
+            self.queue.waiting.appendleft(entry)
+            self.queue.save(entry)
         self.inflight.clear()
         for packet_id in list(self.incoming):
             self.release_incoming(packet_id)
@@ -245,28 +235,24 @@ class Session(SessionSender):
 
     def _keep_in_memory_only(self) -> None:
         """Delete the stored entries of a session that now ends with its connection."""
-        journal = self.shared.journal
-        for entry in (*self.inflight.values(), *self.queue):
-            if entry.first_batch:
-                journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
-                journal.release(entry.message)
-                entry.first_batch = 0
+        for entry in (*self.inflight.values(), *self.queue.messages()):
+            self.queue.keep_in_memory_only(entry)
 
     def clear_messages(self, but: Collection[OutgoingMessage] = ()) -> None:
         """Forget all messages and held identifiers, except the entries in `but`."""
         kept = set(but)
         self._forget_runs()
-        for entry in (*self.inflight.values(), *self.queue):
+        for entry in (*self.inflight.values(), *self.queue.messages()):
             if entry not in kept:
-                self._forget(entry)
+                self.queue.forget(entry)
         self.inflight.clear()
         self.light.clear()
-        self.queue = deque(but)
+        self.queue.waiting = deque(but)
         self.resending.clear()
         self.awaiting_matchers.clear()
         for packet_id in list(self.incoming):
             self.release_incoming(packet_id)
-        self.shared.message_expiry.forget(self)
+        self.shared.message_expiry.forget(self.queue)
 
     def end(self) -> deque[OutgoingMessage]:
         """End the session, and return its undelivered entries for the caller to forget.
@@ -274,31 +260,23 @@ class Session(SessionSender):
         The caller calls `delete_rows` after it has given entries of groups to other members.
         """
         self.has_ended = True
+        self.queue.drops_rows = False
         self._forget_runs()
-        left = deque((*self.inflight.values(), *self.queue))
+        left = deque((*self.inflight.values(), *self.queue.messages()))
         self.inflight.clear()
-        self.queue.clear()
+        self.queue.waiting.clear()
         self.light.clear()
         self.resending.clear()
         self.awaiting_matchers.clear()
         self.incoming.clear()
-        self.shared.message_expiry.forget(self)
+        self.shared.message_expiry.forget(self.queue)
         return left
-
-    def drop_row_of(self, entry: OutgoingMessage) -> None:
-        """Delete the row of an entry from `end` that another session has now."""
-        if entry.first_batch:
-            self.shared.journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
 
     def delete_rows(self) -> None:
         """Delete the session's row, and all that belongs to it."""
         if self.stored:
             self.stored = False
             self.shared.journal.drop_session(self.number)
-
-    def forget(self, entry: OutgoingMessage) -> None:
-        """Forget an entry from `end`."""
-        self._forget(entry)
 
 
 def stamp_to_row(stamp: int, *, is_loss_unconfirmed: bool) -> int:

@@ -289,7 +289,7 @@ class SessionLifetimes:
         shared = [entry for entry in left if entry.may_be_shared]
         for place, entry in enumerate(shared, 1):
             self._dispatch.redistribute(entry)
-            session.drop_row_of(entry)
+            session.queue.drop_row(entry)
             if not place % ENTRIES_PER_PIECE:
                 yield
         session.delete_rows()
@@ -297,7 +297,7 @@ class SessionLifetimes:
             self._note_when_deleted(session.client_id)
         while left:
             for _ in range(min(len(left), ENTRIES_PER_PIECE)):
-                session.forget(left.popleft())
+                session.queue.forget(left.popleft())
             if left:
                 yield
         yield from retiring

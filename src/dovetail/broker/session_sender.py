@@ -23,15 +23,15 @@ Rules for persistent sessions:
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from dovetail.broker.limits import REVIEWED_PER_PIECE
 from dovetail.broker.outgoing_message import (
     ARRIVED_SEQUENCES,
     OutgoingMessage,
     SessionRedirect,
     SubscriberLink,
 )
+from dovetail.broker.outgoing_queue import OutgoingQueue
 from dovetail.broker.outgoing_run import OutgoingRun, StoredRun
 from dovetail.codec import encode_ack
 from dovetail.codec.packets import PacketType
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from dovetail.broker.shared_state import SharedState
 
 PACKET_ID_MAX = 65_535
-
-_Queued = OutgoingMessage | OutgoingRun
 
 _FAILURE = 0x80  # reason codes from here on are refusals
 _PUBREL = b"\x62\x02"
@@ -66,9 +64,6 @@ class SessionSender:
 
     __slots__ = (
         "_inflight",
-        "_queue",
-        "_runs_queued",
-        "_runs_queued_messages",
         "expiry_seconds",
         "has_ended",
         "is_handle",
@@ -78,7 +73,7 @@ class SessionSender:
         "next_sequence",
         "number",
         "outstanding",
-        "queued_bytes",
+        "queue",
         "redirect",
         "resending",
         "runs_sent",
@@ -94,9 +89,7 @@ class SessionSender:
         self.has_ended = False  # it has ended and receives nothing
         self.redirect: SessionRedirect | None = None
         self.link: SubscriberLink | None = None
-        self._queue: deque[_Queued] = deque()
-        self._runs_queued = 0
-        self._runs_queued_messages = 0
+        self.queue = OutgoingQueue(shared, number)
         self._inflight: dict[int, OutgoingMessage] = {}
         self.light: dict[int, int | OutgoingRun] = {}
         """By packet identifier, the acknowledgement awaited, or the run with the message."""
@@ -104,7 +97,6 @@ class SessionSender:
         self.resending: deque[OutgoingMessage] = deque()
         self.outstanding = 0  # sent over this connection, and not acknowledged
         self.window = 0
-        self.queued_bytes = 0
         self.next_packet_id = 1
         self.next_sequence = 1
 
@@ -125,31 +117,9 @@ class SessionSender:
             self._inflight = {entry.packet_id: entry for entry in by_sequence}
 
     @property
-    def queue(self) -> deque[OutgoingMessage]:
-        """The queued messages. Runs are taken apart for it."""
-        if self._runs_queued:
-            entries: list[OutgoingMessage] = []
-            for one in self._queue:
-                entries += (
-                    (one,) if isinstance(one, OutgoingMessage) else self._take_apart_queued(one)
-                )
-            self._queue = deque(entries)
-        return cast("deque[OutgoingMessage]", self._queue)
-
-    @queue.setter
-    def queue(self, queue: deque[OutgoingMessage]) -> None:
-        assert not self._runs_queued
-        self._queue = cast("deque[_Queued]", queue)
-
-    @property
-    def queued(self) -> int:
-        """The number of messages in the queue."""
-        return len(self._queue) - self._runs_queued + self._runs_queued_messages
-
-    @property
     def pending(self) -> int:
         """The number of messages that are queued or in flight."""
-        return self.queued + len(self._inflight) + len(self.light)
+        return self.queue.count + len(self._inflight) + len(self.light)
 
     def _take_apart_sent(self, run: OutgoingRun) -> None:
         light = self.light
@@ -168,69 +138,7 @@ class SessionSender:
                 self._inflight[packet_id] = entry
                 entries.append(entry)
         del self.runs_sent[run]
-        self._replace(run, entries)
-
-    def _take_apart_queued(self, run: OutgoingRun) -> list[OutgoingMessage]:
-        """Return the entries that the caller puts into the queue in the place of a run."""
-        self._runs_queued -= 1
-        self._runs_queued_messages -= run.count
-        entries = [
-            OutgoingMessage(message, 1, False, (), run.sequence + number)
-            for number, message in enumerate(run.messages())
-        ]
-        self._replace(run, entries)
-        return entries
-
-    def _take_apart_first(self) -> None:
-        """Take the run apart that is the first in the queue."""
-        run = self._queue.popleft()
-        assert isinstance(run, OutgoingRun)
-        self._queue.extendleft(reversed(self._take_apart_queued(run)))
-
-    def _take_apart_one(self, end: int) -> bool:
-        """Take apart the first run in the queue whose sequence is below `end`, if there is one."""
-        queue = self._queue
-        for before, one in enumerate(queue):
-            if isinstance(one, OutgoingRun) and one.sequence < end:
-                queue.rotate(-before)
-                self._take_apart_first()
-                queue.rotate(before)
-                return True
-        return False
-
-    def _enqueue_run(self, run: OutgoingRun, *, is_first: bool = False) -> None:
-        self._runs_queued += 1
-        self._runs_queued_messages += run.count
-        if is_first:
-            self._queue.appendleft(run)
-        else:
-            self._queue.append(run)
-
-    def _replace(self, run: OutgoingRun, entries: list[OutgoingMessage]) -> None:
-        """Keep entries in the place of a run, on disk too."""
-        run.entries = tuple(entries)
-        self._forget_run(run)
-        gauges = self.shared.gauges
-        journal = self.shared.journal
-        for entry in entries:
-            size = entry.message.size
-            self.queued_bytes += size
-            gauges.queued_messages += 1
-            gauges.queued_bytes += size
-            if self.expiry_seconds:
-                entry.first_batch = journal.open.number
-                journal.keep(entry.message)
-                journal.save_delivery(self.number, entry.sequence, entry.row())
-
-    def _forget_run(self, run: OutgoingRun) -> None:
-        gauges = self.shared.gauges
-        self.queued_bytes -= run.size
-        gauges.queued_bytes -= run.size
-        gauges.queued_messages -= run.unacknowledged
-        if run.first_batch:
-            if not self.has_ended:  # otherwise its row goes with the session's
-                self.shared.journal.drop_run_delivery(self.number, run.sequence, run.first_batch)
-            self.shared.journal.release_run(run.stored)
+        self.queue.replace(run, entries)
 
     def _forget_runs(self) -> None:
         """Forget all runs, and do not take them apart first."""
@@ -238,22 +146,17 @@ class SessionSender:
             for packet_id in range(run.first_id, run.first_id + run.count):
                 if self.light.get(packet_id) is run:
                     del self.light[packet_id]
-            self._forget_run(run)
+            self.queue.forget_run(run)
         self.runs_sent.clear()
-        if self._runs_queued:
-            for one in self._queue:
-                if isinstance(one, OutgoingRun):
-                    self._forget_run(one)
-            self._queue = deque(one for one in self._queue if isinstance(one, OutgoingMessage))
-            self._runs_queued = self._runs_queued_messages = 0
+        self.queue.forget_runs()
 
     def offer_run(self, stored: StoredRun, rows: Numbers | None) -> OutgoingRun:
         """Send or queue a run that `takes_run` accepted for a persistent session."""
         count = stored.run.packets if rows is None else len(rows)
         run = OutgoingRun(stored, rows, 0, count, self.next_sequence)
         self.next_sequence += count
-        self._add_run(run)
-        self._enqueue_run(run)
+        self.queue.add_run(run)
+        self.queue.append_run(run)
         self.pump(self.shared.now)
         return run
 
@@ -261,26 +164,14 @@ class SessionSender:
         """Take back a run from disk, in the order of sequences."""
         self.next_sequence = run.sequence + run.count
         run.stored.references += 1
-        self._count_run(run)
+        self.queue.count_in(run.size, run.count)
         if not run.first_id:
-            self._enqueue_run(run)
+            self.queue.append_run(run)
             return
         ids = range(run.first_id, run.first_id + run.count)
         self.light.update(dict.fromkeys(ids, run))
         self.runs_sent[run] = None
         self.next_packet_id = ids[-1] % PACKET_ID_MAX + 1
-
-    def _add_run(self, run: OutgoingRun) -> None:
-        self._count_run(run)
-        run.first_batch = self.shared.journal.open.number
-        self.shared.journal.keep_run(run.stored)
-        self.shared.journal.save_run_delivery(self.number, run.sequence, run.row())
-
-    def _count_run(self, run: OutgoingRun) -> None:
-        gauges = self.shared.gauges
-        self.queued_bytes += run.size
-        gauges.queued_bytes += run.size
-        gauges.queued_messages += run.count
 
     def cancel_run(self, run: OutgoingRun) -> None:
         """Cancel a run that could not be stored, as far as it has not been sent."""
@@ -288,11 +179,8 @@ class SessionSender:
         while piece is not None:
             for entry in piece.entries:
                 self.cancel(entry)
-            if not piece.first_id and piece in self._queue:
-                self._queue.remove(piece)
-                self._runs_queued -= 1
-                self._runs_queued_messages -= piece.count
-                self._forget_run(piece)
+            if not piece.first_id and piece in self.queue.waiting:
+                self.queue.remove_run(piece)
             piece = piece.rest
 
     def _send_run(self, run: OutgoingRun, link: SubscriberLink) -> bool:
@@ -300,24 +188,15 @@ class SessionSender:
         ids = self._free_ids(min(run.count, self.window - self.outstanding))
         if not link.plain or not ids:
             return False
-        self._queue.popleft()
-        self._runs_queued -= 1
-        self._runs_queued_messages -= run.count
-        journal = self.shared.journal
+        self.queue.pop_run()
         if len(ids) < run.count:
-            rest = run.split(len(ids))
-            if run.first_batch:
-                rest.first_batch = journal.open.number
-                journal.keep_run(rest.stored)
-                journal.save_run_delivery(self.number, rest.sequence, rest.row())
-            self._enqueue_run(rest, is_first=True)
+            self.queue.put_back(run.split(len(ids)))
         run.first_id = ids[0]
         self.light.update(dict.fromkeys(ids, run))
         self.next_packet_id = ids[-1] % PACKET_ID_MAX + 1
         self.outstanding += run.count
         self.runs_sent[run] = None
-        if run.first_batch:
-            journal.save_run_delivery(self.number, run.sequence, run.row())
+        self.queue.save_run(run)
         link.send_packets(run.encoded(link.version), run.count)
         return True
 
@@ -328,7 +207,7 @@ class SessionSender:
         self.shared.gauges.queued_messages -= 1
         if not run.unacknowledged:
             del self.runs_sent[run]
-            self._forget_run(run)
+            self.queue.forget_run(run)
 
     # Single messages ------------------------------------------------------------------------------
 
@@ -344,42 +223,30 @@ class SessionSender:
         link = self.link
         if (
             self.pending >= limits.queue_messages_max
-            or self.queued_bytes + size > limits.queue_bytes_max
+            or self.queue.nbytes + size > limits.queue_bytes_max
             or shared.gauges.queued_bytes + size > limits.queued_bytes_total_max
         ):
-            if shared.message_expiry.drop(self, shared.now):
+            if shared.message_expiry.drop(self.queue, shared.now):
                 return self._offer(message, qos, retain, identifiers)
             shared.counters.publishes_dropped += 1
             return None
         entry = OutgoingMessage(message, qos, retain, identifiers, self.next_sequence)
         self.next_sequence += 1
-        self.queued_bytes += size
-        gauges = shared.gauges
-        gauges.queued_messages += 1
-        gauges.queued_bytes += size
-        persistent = self.expiry_seconds > 0
-        if persistent:
-            entry.first_batch = shared.journal.open.number
-            shared.journal.keep(message)
+        queue = self.queue
+        queue.add(entry, persistent=self.expiry_seconds > 0)
         if (
             link is not None
             and self.outstanding < self.window
-            and not self._queue
+            and not queue.waiting
             and not self.resending
             and not link.congested
             and not (self.redirect is not None and self.redirect.holds)
         ):
             self._start(entry, link)
         else:
-            if persistent:
-                shared.journal.save_delivery(self.number, entry.sequence, entry.row())
-            self._enqueue(entry)
+            queue.save(entry)
+            queue.append(entry)
         return entry
-
-    def _enqueue(self, entry: OutgoingMessage) -> None:
-        self._queue.append(entry)
-        if entry.message.expires_at is not None:
-            self.shared.message_expiry.note(self, entry.message.expires_at)
 
     def _start(self, entry: OutgoingMessage, link: SubscriberLink) -> None:
         packet_id = self.next_packet_id
@@ -390,13 +257,11 @@ class SessionSender:
         entry.packet_id = packet_id
         inflight[packet_id] = entry
         self.outstanding += 1
-        if entry.first_batch:
-            journal = self.shared.journal
-            journal.save_delivery(self.number, entry.sequence, entry.row())
-            if entry.qos == 2:
-                journal.when_stored(self._send_when_stored(entry, link))
-                return
-        self._send(entry, link)
+        self.queue.save(entry)
+        if entry.first_batch and entry.qos == 2:
+            self.shared.journal.when_stored(self._send_when_stored(entry, link))
+        else:
+            self._send(entry, link)
 
     def _send_when_stored(
         self, entry: OutgoingMessage, link: SubscriberLink
@@ -423,7 +288,7 @@ class SessionSender:
         ):
             # Too large for this client: it counts as delivered [MQTT-3.1.2-25].
             self.shared.counters.publishes_dropped += 1
-            self._forget(self._inflight.pop(entry.packet_id))
+            self.queue.forget(self._inflight.pop(entry.packet_id))
             self.outstanding -= 1
 
     def pump(self, now: float) -> None:
@@ -441,7 +306,7 @@ class SessionSender:
                     self.shared.journal.when_stored(self._send_when_stored(entry, link))
                 else:
                     self._send(entry, link)
-            elif not (self._queue and self._send_first(self._queue[0], link, now)):
+            elif not (waiting := self.queue.waiting) or not self._send_first(waiting[0], link, now):
                 return
 
     def _send_first(
@@ -456,62 +321,24 @@ class SessionSender:
             return False
         if isinstance(entry, OutgoingRun):
             if self.redirect is not None or not self._send_run(entry, link):
-                self._take_apart_first()
+                self.queue.take_first_apart()
             return True
-        self._queue.popleft()
+        self.queue.waiting.popleft()
         expires_at = entry.message.expires_at
         if expires_at is not None and expires_at <= now:  # [MQTT-3.3.2-5]
             self.shared.counters.publishes_expired += 1
-            self._forget(entry)
+            self.queue.forget(entry)
         else:
             self._start(entry, link)
         return True
 
     def _go_on(self, now: float) -> None:
-        if self._queue or self.resending:
+        if self.queue.waiting or self.resending:
             self.pump(now)
-
-    def drop_expired(self, now: float) -> float | None:
-        """Drop expired messages from the queue. Return the next expiry time, if any."""
-        expires_next: float | None = None
-        kept: deque[_Queued] = deque()
-        for entry in self._queue:
-            if isinstance(entry, OutgoingRun):  # nothing in it expires
-                kept.append(entry)
-                continue
-            expires_at = entry.message.expires_at
-            if expires_at is not None and expires_at <= now:
-                self.shared.counters.publishes_expired += 1
-                self._forget(entry)
-                continue
-            kept.append(entry)
-            if expires_at is not None and (expires_next is None or expires_at < expires_next):
-                expires_next = expires_at
-        self._queue = kept
-        return expires_next
 
     def drop_queued(self, is_unwanted: Callable[[Message], bool]) -> Work:
         """Drop unwanted messages from the queue, in pieces."""
-        end = self.next_sequence
-        while self._take_apart_one(end):
-            yield
-        found: set[_Queued] = set()
-        entries = [one for one in self._queue if isinstance(one, OutgoingMessage)]
-        for place, entry in enumerate(entries, 1):
-            if is_unwanted(entry.message):
-                found.add(entry)
-            if not place % REVIEWED_PER_PIECE:
-                yield
-        # Some may have been sent meanwhile, and are in flight.
-        queue = self._queue
-        unwanted = [one for one in queue if one in found and isinstance(one, OutgoingMessage)]
-        if unwanted:
-            self._queue = deque(one for one in queue if one not in found)
-            self.shared.counters.publishes_dropped += len(unwanted)
-        for place, entry in enumerate(unwanted, 1):
-            self._forget(entry)
-            if not place % REVIEWED_PER_PIECE:
-                yield
+        return self.queue.drop_unwanted(is_unwanted, self.next_sequence)
 
     def can_pass_on(self, version: int, congestion_bytes: int) -> bool:
         """Can a plain packet be passed on at once, with only its identifier kept?"""
@@ -519,7 +346,7 @@ class SessionSender:
         return (
             link is not None
             and self.outstanding < self.window
-            and not self._queue
+            and not self.queue.waiting
             and not self.expiry_seconds
             and self.redirect is None
             and link.plain
@@ -554,7 +381,7 @@ class SessionSender:
             and link.unsent <= congestion_bytes
             and not link.congested
             and self.outstanding + count <= self.window
-            and not self._queue
+            and not self.queue.waiting
             and self.redirect is None
             and bool(self._free_ids(count))
         )
@@ -568,7 +395,7 @@ class SessionSender:
             and self.redirect is None
             and not shared.journal.refuses_more
             and self.pending + count <= limits.queue_messages_max
-            and self.queued_bytes + size <= limits.queue_bytes_max
+            and self.queue.nbytes + size <= limits.queue_bytes_max
             and shared.gauges.queued_bytes + size <= limits.queued_bytes_total_max
         )
 
@@ -663,8 +490,7 @@ class SessionSender:
             self.resending.remove(entry)
             self.outstanding += 1
         entry.released = True
-        if entry.first_batch:
-            self.shared.journal.save_delivery(self.number, entry.sequence, entry.row())
+        self.queue.save(entry)
         self._release(entry, link)
 
     def _release(self, entry: OutgoingMessage, link: SubscriberLink) -> None:
@@ -720,7 +546,7 @@ class SessionSender:
             self.resending.remove(entry)
         else:
             self.outstanding -= 1
-        self._forget(entry)
+        self.queue.forget(entry)
         self._go_on(now)
 
     def cancel(self, entry: OutgoingMessage) -> None:
@@ -728,9 +554,9 @@ class SessionSender:
         if entry.packet_id:
             if not entry.sent and self._inflight.get(entry.packet_id) is entry:
                 self._finish(entry, self.shared.now)
-        elif entry in self._queue:
-            self._queue.remove(entry)
-            self._forget(entry)
+        elif entry in self.queue.waiting:
+            self.queue.waiting.remove(entry)
+            self.queue.forget(entry)
 
     def resume(self, link: SubscriberLink, window: int, now: float) -> None:
         """Begin on a new connection: resend unacknowledged messages in order [MQTT-4.4.0-1]."""
@@ -745,18 +571,6 @@ class SessionSender:
             else:
                 self.resending.append(entry)
         self.pump(now)
-
-    def _forget(self, entry: OutgoingMessage) -> None:
-        message = entry.message
-        size = message.size
-        self.queued_bytes -= size
-        shared = self.shared
-        shared.gauges.queued_messages -= 1
-        shared.gauges.queued_bytes -= size
-        if entry.first_batch:
-            if not self.has_ended:  # otherwise its row goes with the session's
-                shared.journal.drop_delivery(self.number, entry.sequence, entry.first_batch)
-            shared.journal.release(message)
 
 
 def _sequence_of(entry: OutgoingMessage) -> int:

@@ -475,7 +475,7 @@ def test_connected_members_elsewhere_come_before_others_here() -> None:
     member.mesh.peer_is_down("peer")  # and who is kept here before who went with a broker
     publisher.publish("a", b"y", 1)
     assert sent_publications(member) == []
-    assert len(member.broker.sessions["c"].queue) == 1
+    assert member.broker.sessions["c"].queue.count == 1
 
 
 def test_many_groups_go_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1030,7 +1030,7 @@ class CrashMachine(RuleBasedStateMachine):
             for peer in self.peers
         )
         return not waiting and all(
-            not session.queue and not session.inflight
+            not session.queue.count and not session.inflight
             for session in self.world.broker.sessions.values()
         )
 

@@ -851,7 +851,7 @@ def test_messages_that_came_before_their_session_have_rows_of_their_own() -> Non
     member.take(header(stamp=LATEST), filters("a", stamp=LATEST), HandoverReady("c", LATEST))
     member.take(entry(b"waited", stamp=LATEST))
     again = Member(member.disk, now=member.now)
-    queue = again.broker.sessions["c"].queue
+    queue = again.broker.sessions["c"].queue.messages()
     assert sorted(one.message.payload for one in queue) == [b"early", b"waited"]
 
 

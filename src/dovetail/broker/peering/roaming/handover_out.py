@@ -99,7 +99,7 @@ class HandoverOut:
             redirects.put(owner, handover_message(session, stamp, entry))
         redirects.put(owner, HandoverReady(client_id, stamp))
         held: list[OutgoingMessage] = []
-        for entry in session.queue:
+        for entry in session.queue.messages():
             expires_at = entry.message.expires_at
             if redirect.holds and entry.sequence >= ARRIVED_SEQUENCES:
                 held.append(entry)
@@ -114,7 +114,7 @@ class HandoverOut:
         gone there while this broker was up.
         """
         session.requeue()
-        waited = list(session.queue)
+        waited = list(session.queue.messages())
         self._redirects.begin(session).holds = False
         self._leave_ghost(session, owner, stamp, {"", *self._redirects.members()}, [])
         return waited

@@ -513,7 +513,7 @@ class Redirects(SessionObserver):
         session.pump(self.shared.now)
 
     def _hand_on_held(self, ghost: Session) -> None:
-        for entry in ghost.queue:
+        for entry in ghost.queue.messages():
             self.hand_on(ghost, entry)
         ghost.clear_messages()
 
@@ -567,7 +567,7 @@ def _next_arrival(session: Session) -> int:
     """Return the next sequence of an arriving message: an earlier redirect may have used some."""
     arrived = [
         entry.sequence
-        for entry in (*session.inflight.values(), *session.queue)
+        for entry in (*session.inflight.values(), *session.queue.messages())
         if entry.sequence < ARRIVED_SEQUENCES
     ]
     return max(arrived, default=0) + 1
