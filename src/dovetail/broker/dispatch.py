@@ -344,9 +344,7 @@ class Dispatch:
                 order.taken(known)
             order.put(message)
         if not volatile:
-            shared.journal.keep_retained(message)
-            if known is not None:
-                shared.journal.release_retained(known)
+            shared.journal.keep_retained(message, known)
 
     def expire_retained(self, message: Message) -> None:
         """Remove a retained message that has expired."""

@@ -258,11 +258,10 @@ def test_a_replaced_message_stays_as_long_as_a_session_needs_it() -> None:
     journal.keep(message)
     first = closed(journal)
     assert [row and row.retained for row in first.messages.values()] == [True]
-    journal.keep_retained(newer)
-    journal.release_retained(message)
+    journal.keep_retained(newer, message)
     second = closed(journal)
     assert second.messages[message.number] is not None
-    assert [row and row.retained for row in second.messages.values()] == [True, False]
+    assert [row and row.retained for row in second.messages.values()] == [False, True]
     journal.release(message)
     assert closed(journal).messages == {1: None}
 
@@ -276,6 +275,34 @@ def test_a_message_that_is_replaced_and_delivered_in_one_batch_is_deleted() -> N
     journal.release_retained(message)
     journal.release(message)
     assert closed(journal).messages == {1: None}  # its row is on disk, and must not stay retained
+
+
+def test_a_retained_message_takes_over_the_row_of_the_one_before() -> None:
+    journal = Journal()
+    messages = [Message(b"t", payload, 1, True) for payload in (b"x", b"y", b"z")]
+    before = None
+    for message in messages:
+        journal.keep_retained(message, before)
+        before = message
+        (row,) = closed(journal).messages.items()
+        assert row[0] == 1
+        assert row[1] is not None
+        assert row[1].payload == message.payload
+    assert [message.number for message in messages] == [0, 0, 1]
+    assert [message.references for message in messages] == [0, 0, 1]
+    journal.release_retained(messages[-1])
+    assert closed(journal).messages == {1: None}
+
+
+def test_a_row_that_another_needs_is_not_taken_over() -> None:
+    journal = Journal()
+    first, second = Message(b"t", b"x", 1, True), Message(b"t", b"y", 1, True)
+    journal.keep_retained(first)
+    journal.keep(second)  # a session keeps it already
+    journal.keep_retained(second, first)
+    assert {number: row and row.payload for number, row in closed(journal).messages.items()} == {
+        2: b"y"
+    }
 
 
 def test_a_message_that_comes_and_goes_within_a_batch_is_never_written() -> None:

@@ -142,7 +142,11 @@ class ArchiveRow(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """Rows by key; None deletes a row. Numbers of sessions and messages are never reused."""
+    """Rows by key; None deletes a row.
+
+    Numbers of sessions and messages are never reused, except that a retained message takes over the
+    number of the one that it replaces.
+    """
 
     number: int
     sessions: dict[int, SessionRow | None] = field(default_factory=dict)
@@ -269,8 +273,15 @@ class Journal:
         message.references += 1
         return message.number
 
-    def keep_retained(self, message: Message) -> None:
-        """Add a reference to a message, and store it as the retained one of its topic."""
+    def keep_retained(self, message: Message, before: Message | None = None) -> None:
+        """Add a reference to a message, and store it as the retained one of its topic.
+
+        It replaces `before`, and takes over its row if nothing else refers to that one.
+        """
+        if before is not None and before.references == 1 and not message.number:
+            message.number, before.number, before.references = before.number, 0, 0
+        elif before is not None:
+            self.release_retained(before)
         self._write(message, retained=True)
         message.references += 1
 

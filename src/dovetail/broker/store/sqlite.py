@@ -3,7 +3,7 @@
 - When `commit` returns, the whole batch is on disk. If it raises, nothing of it is.
 - One thread at a time uses a `Store`: the one that opens and loads it, then its `StoreWriter`, then
   the one that closes it. Other threads and processes may call `backup`.
-- Session and message numbers are never used again, not even those of deleted rows.
+- The numbers of deleted sessions and messages are never used again.
 - Damage changes nothing: the files stay as they are until all rows were read and found intact.
 - On a full disk the store spends the reserve (disk_reserve.py) and keeps the log short. Then it
   accepts only writes that free space.
@@ -21,7 +21,7 @@ import tempfile
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -307,7 +307,9 @@ class Store:
 
     def _put_and_remove(self, table: tables.TableSchema, changes: dict[Any, Any]) -> None:
         put: list[tuple[Any, ...]] = []
+        sizes: list[int] = []
         removed: list[tuple[Any, ...]] = []
+        flatten, with_checksum = table.flatten, tables.with_checksum
         # In the order of keys a page is changed once, however many of its rows are.
         for key in sorted(changes):
             row = changes[key]
@@ -315,27 +317,28 @@ class Store:
             if row is None:
                 removed.append(parts)
             else:
-                flat = (*parts, *table.flatten(row))
-                put.append((*flat, tables.checksum(flat)))
-        self._in_pieces(
-            functools.partial(tables.put_statement, table), put, weigh=table.has_payload
-        )
+                flat, size = with_checksum((*parts, *flatten(row)))
+                put.append(flat)
+                sizes.append(size)
+        self._in_pieces(functools.partial(tables.put_statement, table), put, sizes)
         self._in_pieces(functools.partial(tables.remove_statement, table, len(table.keys)), removed)
 
     def _in_pieces(
-        self, statement: Callable[[int], str], rows: list[tuple[Any, ...]], *, weigh: bool = False
+        self,
+        statement: Callable[[int], str],
+        rows: list[tuple[Any, ...]],
+        sizes: Sequence[int] = (),
     ) -> None:
-        """Execute a statement for all rows, many at once.
+        """Execute a statement for all rows, many at once, as far as their bytes are not too many.
 
         Pieces are powers of two, so that SQLite compiles few statements, and each once.
         """
         start = 0
         while start < len(rows):
             count = min(1 << (len(rows) - start).bit_length() - 1, STATEMENT_ROWS_MAX)
-            piece = rows[start : start + count]
-            while weigh and count > 1 and _weight(piece) > STATEMENT_BYTES_MAX:
+            while count > 1 and sum(sizes[start : start + count]) > STATEMENT_BYTES_MAX:
                 count //= 2
-                piece = piece[:count]
+            piece = rows[start : start + count]
             self._connection.execute(statement(count), [*itertools.chain.from_iterable(piece)])
             start += count
 
@@ -408,10 +411,6 @@ def _no_collections() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _weight(rows: Iterable[tuple[Any, ...]]) -> int:
-    return sum(len(value) for row in rows for value in row if isinstance(value, bytes))
 
 
 class StoreWriter:
