@@ -15,6 +15,7 @@ from dovetail.codec.run import (
     packet_ids_of,
     packets_of,
     pubacks_of,
+    retained_parts_of,
     rewritten,
     rewritten_rows,
 )
@@ -125,3 +126,13 @@ def test_some_packets_of_a_run(
     wanted = [part for part, is_wanted in some if is_wanted]
     found = rewritten_rows(run, starts, rows, to_version, to_qos, 9)
     assert found == encoded(wanted, to_version, to_qos, 9)
+
+
+@given(st.lists(parts, min_size=1, max_size=8), versions, levels)
+def test_a_run_of_retained_publications(parts: list[Published], version: int, qos: int) -> None:
+    parts = [part._replace(payload=part.payload + b"x", properties=b"") for part in parts]
+    run = run_of(parts, version, qos)
+    found = retained_parts_of(run)
+    assert found.topics == [part.topic for part in parts]
+    assert found.payloads == [part.payload for part in parts]
+    assert found.ends == [end for _, _, end in borders_of(run.data)]

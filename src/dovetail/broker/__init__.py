@@ -13,7 +13,8 @@ A publication passes through these:
     delivery.py           how one session gets a publication
     intake.py             publications of a client: checked and passed on
     run_dispatch.py       sends runs along their route: the usual way
-    dispatch.py           sends one publication along its route: retained, QoS 2, rare features
+    retained_runs.py      retains publications that nobody receives now, many at once
+    dispatch.py           sends one publication along its route: QoS 2, rare features
     local_delivery.py     the last step: into the links and queues of sessions here
     other_brokers.py      what a broker asks of the others, and what a broker alone has instead
     pending_publication.py  publications that wait for matchers

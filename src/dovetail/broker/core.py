@@ -49,6 +49,7 @@ from dovetail.broker.peering.mesh import Mesh
 from dovetail.broker.peering.peer_tables import ClusterMembership, PeerTables
 from dovetail.broker.retained import RetainedMessages
 from dovetail.broker.retained_delivery import RetainedDeliveries
+from dovetail.broker.retained_runs import RetainedRuns
 from dovetail.broker.route import Route
 from dovetail.broker.route_cache import RouteCache
 from dovetail.broker.router import Router
@@ -171,6 +172,9 @@ class Broker:
                 expire_retained=self.expire_retained,
                 publish=self.publish,
             )
+        self.retained_runs = RetainedRuns(
+            shared, self.router, self.retained, self.expire_retained, is_alone=cluster is None
+        )
         self.retained_deliveries = RetainedDeliveries(shared, self.slices, self.retained, local)
         self._subscribe_handler = SubscribeHandler(
             shared, self.slices, self.router, self.retained_deliveries, self.others

@@ -14,6 +14,7 @@ from dovetail.broker.pending_publication import PendingPublication
 from dovetail.broker.piece import Piece
 from dovetail.broker.publication_point import NO_ATTRIBUTES
 from dovetail.broker.route import Route
+from dovetail.broker.run_dispatch import RunOutcome
 from dovetail.broker.session import Session
 from dovetail.codec.packets import MQTT_5, PacketType, Publish
 from dovetail.codec.run import Run, pubacks_of
@@ -155,11 +156,22 @@ class Intake:
         assert session is not None
         if run.qos and not (self._link.access.everything and self.has_room_for(run.packets)):
             return 0
-        published = self._runs.publish(route, run, session.client_id)
+        return self._published(self._runs.publish(route, run, session.client_id))
+
+    def retain_run(self, run: Run) -> int:
+        """Retain a run, or its first packets, like `publish_run`."""
+        session = self._link.session
+        assert session is not None
+        if not self._link.access.everything or (run.qos and not self.has_room_for(run.packets)):
+            return 0
+        return self._published(self._broker.retained_runs.retain(run, session.client_id))
+
+    def _published(self, published: RunOutcome | None) -> int:
+        """Acknowledge what was published of a run. Return how many bytes of it that is."""
         if published is None:
             return 0
         self._piece.spent += published.effort
-        if run.qos:
+        if published.run.qos:
             self._acks.acknowledge_run(published, pubacks_of(published.run, published.matched))
         return len(published.run.data)
 

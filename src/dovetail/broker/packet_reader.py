@@ -1,9 +1,9 @@
 """Takes the bytes of a client apart: into packets, and into runs of similar publications. Pure.
 
-A kernel scans a whole read buffer at once, and finds runs of publications and of PUBACKs
-(codec/kernels/scan.py). Other packets are taken one by one. Publications go to intake.py, except
-that runs at QoS 0 go straight to dispatch.py. CONNECT and DISCONNECT change the state of the link
-(client_link.py), SUBSCRIBE goes to the broker, and acknowledgements go to the session.
+A kernel scans a whole read buffer at once, and finds runs of publications, of retained ones, and of
+PUBACKs (codec/kernels/scan.py). Other packets are taken one by one. Publications go to intake.py,
+except that runs at QoS 0 go straight to run_dispatch.py. CONNECT and DISCONNECT change the state of
+the link (client_link.py), SUBSCRIBE goes to the broker, and acknowledgements go to the session.
 
 One read may bring work that would keep other clients waiting: many packets, or one with many
 filters. The reader then takes the rest in slices (slices.py), in order. Meanwhile the link is busy,
@@ -334,18 +334,18 @@ class PacketReader:
 
     def _prepare_routes(self, data: bytes, runs: list[list[int]]) -> None:
         """Find the routes of all new topics at once."""
-        routes = self._router.cache.young
-        unknown = []
-        for start, body, end, _, topic_end, _, _ in runs:
+        topics = []
+        for start, body, end, _, topic_end, kind, _ in runs:
             if not topic_end:
-                if data[start] & 0xF0 != _PUBLISH_PLAIN or end - body < _TOPIC_LENGTH_BYTES:
+                if (
+                    kind != kernels.SINGLE
+                    or data[start] & 0xF0 != _PUBLISH_PLAIN
+                    or end - body < _TOPIC_LENGTH_BYTES
+                ):
                     continue
                 topic_end = body + 2 + (data[body] << 8) + data[body + 1]  # noqa: PLW2901
-            topic = data[body + 2 : topic_end]
-            if topic not in routes:
-                unknown.append(topic)
-        if unknown:
-            self._router.prepare(unknown)
+            topics.append(data[body + 2 : topic_end])
+        self._router.prepare(topics)
 
     def _take_runs(self, data: bytes, runs: list[list[int]]) -> int:
         """Join neighbouring runs that share a route, and pass each on as one block of bytes.
@@ -377,9 +377,9 @@ class PacketReader:
                 if taken < last or self._has_to_stop:
                     return taken
             if not topic_end:
-                self._take_others(data, start, body, end, kind)
-                if self._has_to_stop:
-                    return end
+                taken = self._take_others(data, start, body, end, count, kind)
+                if taken < end or self._has_to_stop:
+                    return taken
                 continue
             route = found or router.look_up(data[body + 2 : topic_end])
             if route is None:
@@ -443,7 +443,9 @@ class PacketReader:
                 if taken < end:
                     return taken
             else:
-                self._take_others(data, start, body, end, kind)
+                taken = self._take_others(data, start, body, end, count, kind)
+                if taken < end:
+                    return taken
             if self._has_to_stop:
                 return end
         return end
@@ -461,17 +463,34 @@ class PacketReader:
             return len(run.data)
         return self._search_for(topic, run) if route is None else self._take_run(route, run)
 
-    def _take_others(self, data: bytes, start: int, body: int, end: int, kind: int) -> None:
-        """Take a run that is no publications: one packet, or PUBACKs."""
+    def _take_others(
+        self, data: bytes, start: int, body: int, end: int, count: int, kind: int
+    ) -> int:
+        """Take a run without a common topic: one packet, PUBACKs, or retained publications.
+
+        Return the position behind what is taken.
+        """
         if kind == kernels.SINGLE:
             self._take_packet(data, start, body, end)
-            return
+            return end
+        if kind != kernels.PUBACKS:
+            qos = kind - kernels.RETAINED_QOS_0
+            run = Run(data[start:end], self.link.version, kernels.QOS_0 + qos, count, 0)
+            return start + self._take_retained(run)
         ids = packet_ids_of(data[start:end])
         self._shared.counters.packets_received += len(ids)
         self._piece.spent += len(ids) // ACKNOWLEDGEMENTS_PER_EFFORT
         session = self.link.session
         assert session is not None
         session.handle_pubacks(ids, self._shared.now)
+        return end
+
+    def _take_retained(self, run: Run) -> int:
+        """Take a run of retained publications. Return how many bytes of it are taken."""
+        taken = self._intake.retain_run(run)
+        if taken == len(run.data) or (taken and self._has_to_stop):
+            return taken
+        return taken + self._take_each(run._replace(data=run.data[taken:]))
 
     def _take_packet(self, data: bytes, at: int, body: int, end: int) -> None:
         first = data[at]

@@ -113,6 +113,7 @@ class Route:
         "groups",
         "has_other_receivers",
         "is_heavy",
+        "is_nowhere",
         "is_special",
         "joins_publishers",
         "needs_every_payload",
@@ -160,6 +161,8 @@ class Route:
             archived or streamed or pools or wants.pools or self.clause_peers
         )
         """Do publications also go elsewhere than to sessions here?"""
+        self.is_nowhere = self.space is None and self.is_empty_here and not self.has_other_receivers
+        """Does nobody receive its publications, and nobody read their attributes?"""
         self.reads_attributes = bool(
             wants.clauses or wants.group_clauses or wants.pools or wants.peers
         )

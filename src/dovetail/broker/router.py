@@ -438,18 +438,22 @@ class Router:
         return self._resolve((topic,), SEARCH_STEPS_PER_PIECE).get(topic)
 
     def prepare(self, topics: Sequence[bytes]) -> None:
-        """Cache the routes of many topics at once, as far as it does not take long.
+        """Cache the routes of these topics that are not cached, as far as it does not take long.
 
         `look_up` handles the others, and invalid topics.
         """
+        routes = self.cache.young
         valid = []
         for topic in topics:
+            if topic in routes:
+                continue
             try:
                 self.check(topic)
             except ClientError:
                 continue
             valid.append(topic)
-        self._resolve(valid, SEARCH_STEPS_MAX)
+        if valid:
+            self._resolve(valid, SEARCH_STEPS_MAX)
 
     def _resolve(self, topics: Sequence[bytes], steps_max: int) -> dict[bytes, Route]:
         """Find and cache the routes of these (valid) topics, except those that take long."""

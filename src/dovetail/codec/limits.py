@@ -11,5 +11,8 @@ on together."""
 RUN_PACKETS_MAX = 512
 """Packets of one run. A receiver may need each packet by itself, so a run bounds that work."""
 
+RETAINED_RUN_PACKETS_MAX = 128
+"""Packets of one run of retained publications, each of which may have a topic of its own."""
+
 FILTERS_DECODED_PER_PIECE = 512
 """Topic filters of a long SUBSCRIBE or UNSUBSCRIBE that are decoded in one piece."""

@@ -15,7 +15,7 @@ from dovetail.codec.kernels.rewrite import (
     rewrite_rows,
     write_pubacks,
 )
-from dovetail.codec.kernels.scan import QOS_0
+from dovetail.codec.kernels.scan import QOS_0, find_retained
 from dovetail.codec.packets import MQTT_5
 
 Numbers = npt.NDArray[np.int64]
@@ -64,6 +64,28 @@ def packets_of(run: Run) -> list[Published]:
             Published(data[body + 2 : topic_end], data[payload:at], data[properties:payload])
         )
     return found
+
+
+class RetainedParts(NamedTuple):
+    """The columns of a run of retained publications."""
+
+    topics: list[bytes]
+    payloads: list[bytes]
+    ends: list[int]
+    """Where each packet ends."""
+
+
+def retained_parts_of(run: Run) -> RetainedParts:
+    """Take a run of retained publications apart."""
+    data = run.data
+    borders = np.empty((run.packets, 4), np.int64)
+    find_retained(np.frombuffer(data, np.uint8), run.version, run.qos > 0, borders)
+    topic_starts, topic_ends, payload_starts, ends = borders.T.tolist()
+    return RetainedParts(
+        [data[start:end] for start, end in zip(topic_starts, topic_ends, strict=True)],
+        [data[start:end] for start, end in zip(payload_starts, ends, strict=True)],
+        ends,
+    )
 
 
 def borders_of(data: bytes) -> list[tuple[int, int, int]]:

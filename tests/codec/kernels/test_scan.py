@@ -13,11 +13,14 @@ from dovetail.codec.kernels.scan import (
     PUBACKS,
     QOS_0,
     QOS_1,
+    RETAINED_QOS_0,
+    RETAINED_QOS_1,
     SINGLE,
     TOO_LONG,
     WHOLE,
     scan,
 )
+from dovetail.codec.limits import RETAINED_RUN_PACKETS_MAX
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Publish
 from dovetail.errors import ClientError
 from support.strategies import packets
@@ -56,6 +59,8 @@ def classified(data: bytes, version: int, at: int, body: int, end: int) -> Packe
     packet = data[at:end]
     if packet[0] == 0x40 and len(packet) == 4 and packet[2:] != b"\0\0":
         return Packet(PUBACKS)
+    if packet[0] in (0x31, 0x33):
+        return classified_retained(packet[0], data[body:end], version)
     if packet[0] not in (0x30, 0x32) or end - body < 3:
         return OTHER
     stop = body + 2 + int.from_bytes(data[body : body + 2])
@@ -75,6 +80,20 @@ def classified(data: bytes, version: int, at: int, body: int, end: int) -> Packe
         return OTHER
     kind = QOS_1 if publish.qos else QOS_0
     return Packet(kind, stop, int(bool(publish.properties)))
+
+
+def classified_retained(first: int, data: bytes, version: int) -> Packet:
+    try:
+        publish = codec.decode(version, first, data)
+    except ClientError:
+        return OTHER
+    assert isinstance(publish, Publish)
+    if not publish.topic.isascii() or publish.topic.startswith(b"$") or not publish.payload:
+        return OTHER
+    if publish != Publish(publish.topic, publish.payload, publish.qos, True, False,
+                          publish.packet_id):  # fmt: skip
+        return OTHER  # it has properties
+    return Packet(RETAINED_QOS_1 if publish.qos else RETAINED_QOS_0)
 
 
 def publish_names(properties: bytes) -> list[bytes]:
@@ -114,9 +133,11 @@ def oracle(
         if runs and kind:
             _, first_body, last_end, count, first_stop, last_kind, _ = runs[-1]
             is_alike = last_end == at and data[first_body:first_stop] == data[body:stop]
-            if kind == PUBACKS:
+            if kind in (PUBACKS, RETAINED_QOS_0, RETAINED_QOS_1):
                 is_alike = True
-            if last_kind == kind and is_alike and count < run_packets_max:
+            is_retained = kind in (RETAINED_QOS_0, RETAINED_QOS_1)
+            packets_max = RETAINED_RUN_PACKETS_MAX if is_retained else run_packets_max
+            if last_kind == kind and is_alike and last_end == at and count < packets_max:
                 runs[-1][2] = end
                 runs[-1][3] += 1
                 runs[-1][6] |= has_properties
@@ -168,6 +189,7 @@ def publications(draw: st.DrawFn, version: int) -> bytes:
         draw(few_topics),
         draw(st.binary(max_size=4)),
         qos,
+        draw(st.booleans()),
         packet_id=draw(st.integers(0, 300)) if qos else 0,
         properties=draw(some_properties) if version == MQTT_5 else b"",
     )

@@ -5,6 +5,8 @@ A run is a series of neighbouring packets that are handled together:
 - PUBLISH at QoS 0, or PUBLISH at QoS 1 for the first time. All are on one topic, which does not
   begin with `$`. None is to be retained. Their properties, if any, are only such as a server passes
   on untouched.
+- PUBLISH with the retain flag, at QoS 0, or at QoS 1 for the first time. Each has its own topic,
+  plain ASCII, and a payload, and none has properties.
 - PUBACK in its short form.
 
 Every other packet is a run of its own and is taken apart elsewhere. So is whatever is not encoded
@@ -15,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.codec.kernels.pairs import is_text
+from dovetail.codec.limits import RETAINED_RUN_PACKETS_MAX
 from dovetail.compilation import inlined, inner_kernel, kernel
 
 Bytes = npt.NDArray[np.uint8]
@@ -22,9 +25,9 @@ Runs = npt.NDArray[np.int64]
 
 START, BODY, END, COUNT, TOPIC_END, KIND, PROPERTIES = range(7)
 """Columns of a run. BODY is where the first packet's fixed header ends. TOPIC_END is 0 unless the
-run is publications. PROPERTIES says whether any of them has properties."""
+run is publications that are not retained. PROPERTIES says whether any of them has properties."""
 
-SINGLE, QOS_0, QOS_1, PUBACKS = range(4)
+SINGLE, QOS_0, QOS_1, PUBACKS, RETAINED_QOS_0, RETAINED_QOS_1 = range(6)
 """Kinds of runs."""
 
 WHOLE, TOO_LONG, MALFORMED = range(3)
@@ -33,9 +36,11 @@ length."""
 
 _PUBLISH_QOS_0 = 0x30
 _PUBLISH_QOS_1 = 0x32
+_RETAINED_QOS_0 = 0x31
+_RETAINED_QOS_1 = 0x33
 _PUBACK = 0x40
 _MORE = 0x80
-_DOLLAR = 0x24
+_DOLLAR, _PLUS, _HASH = 0x24, 0x2B, 0x23
 
 _PAYLOAD_FORMAT = 0x01
 _CONTENT_TYPE = 0x03
@@ -85,17 +90,23 @@ def scan(
                     kind = QOS_1 if first == _PUBLISH_QOS_1 else QOS_0
         elif first == _PUBACK and length == 2 and body == at + 2 and (data[body] or data[body + 1]):
             kind = PUBACKS
+        elif first in (_RETAINED_QOS_0, _RETAINED_QOS_1) and _is_plainly_retained(
+            data, body, end, version, first == _RETAINED_QOS_1
+        ):
+            kind = RETAINED_QOS_1 if first == _RETAINED_QOS_1 else RETAINED_QOS_0
         if kind and count:
             last = count - 1
+            is_retained = kind in (RETAINED_QOS_0, RETAINED_QOS_1)
             if (
                 runs[last, KIND] == kind
                 and runs[last, END] == at
-                and runs[last, COUNT] < run_packets_max
+                and runs[last, COUNT]
+                < (RETAINED_RUN_PACKETS_MAX if is_retained else run_packets_max)
                 and _is_same_topic(data, runs[last, BODY], runs[last, TOPIC_END], body, topic_end)
             ):
                 runs[last, END] = end
                 runs[last, COUNT] += 1
-                if kind != PUBACKS and version == 5 and data[_properties_at(topic_end, kind)]:
+                if topic_end and version == 5 and data[_properties_at(topic_end, kind)]:
                     runs[last, PROPERTIES] = 1
                 at = end
                 continue
@@ -145,6 +156,57 @@ def scan_reads(
         start = end
 
 
+@kernel
+def find_retained(data: Bytes, version: int, has_id: bool, borders: Runs) -> None:
+    """Fill `borders` with where the topic of each packet of a retained run begins and ends.
+
+    Then come where its payload begins and ends.
+    """
+    at = 0
+    for packet in range(len(borders)):
+        length = 0
+        shift = 0
+        while True:
+            at += 1
+            length |= (int(data[at]) & 0x7F) << shift
+            if data[at] < _MORE:
+                break
+            shift += 7
+        at += 1
+        end = at + length
+        topic_end = at + 2 + (int(data[at]) << 8) + int(data[at + 1])
+        borders[packet, 0] = at + 2
+        borders[packet, 1] = topic_end
+        borders[packet, 2] = _plain_payload_at(topic_end, version, has_id)
+        borders[packet, 3] = end
+        at = end
+
+
+@inlined
+def _plain_payload_at(topic_end: int, version: int, has_id: bool) -> int:
+    """Return where the payload of a packet without properties begins."""
+    return topic_end + (2 if has_id else 0) + (1 if version == 5 else 0)
+
+
+@inlined
+def _is_plainly_retained(data: Bytes, body: int, end: int, version: int, has_id: bool) -> bool:
+    """Has a PUBLISH a payload, no properties, and an ASCII topic that a client may publish to?"""
+    topic = body + 2
+    if topic >= end or data[topic] == _DOLLAR:
+        return False
+    topic_end = topic + (int(data[body]) << 8) + int(data[body + 1])
+    payload = _plain_payload_at(topic_end, version, has_id)
+    if topic_end == topic or payload >= end or (version == 5 and data[payload - 1]):
+        return False
+    if has_id and not (data[topic_end] or data[topic_end + 1]):
+        return False
+    for i in range(topic, topic_end):
+        byte = data[i]
+        if byte in (0, _PLUS, _HASH) or byte >= 0x80:
+            return False
+    return True
+
+
 @inlined
 def _properties_at(topic_end: int, kind: int) -> int:
     return topic_end + 2 if kind == QOS_1 else topic_end
@@ -152,7 +214,7 @@ def _properties_at(topic_end: int, kind: int) -> int:
 
 @inlined
 def _is_same_topic(data: Bytes, first: int, first_end: int, body: int, topic_end: int) -> bool:
-    """Are the topics of two packets the same? Those of acknowledgements are."""
+    """Are the topics of two packets the same, or have they none that matters?"""
     if not topic_end:
         return True
     size = topic_end - body
