@@ -357,6 +357,7 @@ def test_matching_as_the_oracle_has_it(put: list[str], removed: list[str], name:
     expected = {message for topic, message in oracle.items() if matches(name, topic)}
     assert len(found) == len(expected)
     assert set(found) == expected
+    assert tree.may_match(name) or not expected
 
 
 # Topics that part from each other here and there.
@@ -407,6 +408,16 @@ def test_an_empty_tree_is_empty(put: list[str]) -> None:
         tree.remove(topic.encode())
     assert tree._root == {}
     assert (len(tree), tree.nbytes) == (0, 0)
+
+
+def test_a_first_level_that_fits_no_topic_is_seen_at_once() -> None:
+    tree = RetainedMessages()
+    tree.put(Message(b"$SYS/broker/uptime", b"x"))
+    assert not any(map(tree.may_match, ["a", "a/b", "#", "+/b"]))
+    assert tree.may_match("$SYS/#")
+    tree.put(Message(b"a/b", b"x"))
+    assert all(map(tree.may_match, ["a", "a/c", "#", "+/c"]))
+    assert not tree.may_match("b")
 
 
 def test_deep_topics_need_no_deep_stack() -> None:

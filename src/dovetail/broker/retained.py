@@ -15,6 +15,9 @@ from collections.abc import Iterator, Sequence
 from dovetail.messages import Message
 from dovetail.topics.names import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, matches
 
+_FIRST_LEVELS_SEEN = 4
+"""If topics have more first levels, `may_match` does not look at them."""
+
 
 class _TopicNode:
     """A place where topics branch, or where one topic is the beginning of others."""
@@ -132,6 +135,18 @@ class RetainedMessages:
                 return
             above, parent, parent_level = children, child, level
             children = child.children
+
+    def may_match(self, topic_filter: str) -> bool:
+        """Return False if the first level of a filter obviously rules out all topics.
+
+        Mostly there are none but those of `$SYS`, and a client subscribes to other topics.
+        """
+        level = topic_filter.partition(SEPARATOR)[0]
+        if level not in {SINGLE_LEVEL, MULTI_LEVEL}:
+            return level in self._root
+        return len(self._root) > _FIRST_LEVELS_SEEN or any(
+            not name.startswith("$") for name in self._root
+        )
 
     def match(self, topic_filter: str) -> Iterator[Message]:
         """Yield the messages whose topics match this filter (not a shared one)."""

@@ -32,12 +32,13 @@ _STALE_MIN = 100
 class _RetainedDelivery:
     """The retained delivery of one subscription: messages up to `ordinal`."""
 
-    __slots__ = ("messages", "ordinal", "subscription")
+    __slots__ = ("has_ended", "messages", "ordinal", "subscription")
 
     def __init__(self, subscription: Subscription, ordinal: int) -> None:
         self.subscription = subscription
         self.ordinal = ordinal
         self.messages: Iterator[Message | None] | None = None
+        self.has_ended = False
 
     @property
     def is_stale(self) -> bool:
@@ -60,11 +61,12 @@ class RetainedDeliveries:
         self._retained = retained
         self._local = local
         self._waiting: dict[ClientLink, OrderedDict[str, _RetainedDelivery]] = {}
+        self._congestion_bytes = shared.limits.backlog_bytes_max // 2
         self._sending: dict[ClientLink, None] = {}  # links whose slices are under way
 
     def begin(self, link: ClientLink, subscription: Subscription) -> None:
         """Add the retained delivery of a subscription. `resume` sends it."""
-        if not len(self._retained):
+        if not self._retained.may_match(subscription.filter):
             return
         pending = _RetainedDelivery(subscription, self._retained.ordinal)
         waiting = self._waiting.setdefault(link, OrderedDict())
@@ -105,13 +107,15 @@ class RetainedDeliveries:
                     yield
                     looks_left = RETAINED_LOOKS_PER_PIECE
                     continue
-                looks_left -= 1
                 pending = next(iter(waiting.values()))
                 if pending.is_stale:
-                    waiting.popitem(last=False)
+                    looks_left -= 1
+                    pending.has_ended = True
                 elif not self._has_room(link, pending):
                     return
-                elif not self._send_next(pending):
+                else:
+                    looks_left -= self._send_some(link, pending, looks_left)
+                if pending.has_ended:
                     waiting.popitem(last=False)
             self._waiting.pop(link, None)
         finally:
@@ -120,35 +124,48 @@ class RetainedDeliveries:
 
     def _has_room(self, link: ClientLink, pending: _RetainedDelivery) -> bool:
         """Do the client's backlog and queue have room for more?"""
+        if link.congested or link.unsent > self._congestion_bytes:
+            return False
         session = pending.subscription.session
+        if not pending.subscription.qos and not session.is_handle:
+            return True  # its queue gets nothing of them
         limits = self._shared.limits
         return not (
-            link.congested
-            or link.unsent > limits.backlog_bytes_max // 2
-            or session.queue.nbytes > limits.queue_bytes_max // 2
+            session.queue.nbytes > limits.queue_bytes_max // 2
             or session.pending > limits.queue_messages_max // 2
         )
 
-    def _send_next(self, pending: _RetainedDelivery) -> bool:
-        """Take one step of the walk, and send its message if wanted. Return False at the end."""
+    def _send_some(self, link: ClientLink, pending: _RetainedDelivery, looks_max: int) -> int:
+        """Take steps of the walk, and send the wanted messages while there is room.
+
+        Return the number of steps.
+        """
         subscription = pending.subscription
         if pending.messages is None:
             pending.messages = self._retained.walk(subscription.filter)
-        try:
-            message = next(pending.messages)
-        except StopIteration:
-            return False
-        if (
-            message is not None
-            and message.ordinal <= pending.ordinal
-            and (message.expires_at is None or message.expires_at > self._shared.now)
-            and _is_wanted(subscription, message)
-        ):
-            delivery = Delivery.of(subscription.session, (subscription,))
-            self._shared.source = RETAINED_SOURCE
-            self._local.deliver(delivery, message, True, [])  # [MQTT3-3.3.1-8]
-            self._shared.source = ""
-        return True
+        delivery = Delivery.of(subscription.session, (subscription,))
+        deliver = self._local.deliver
+        shared = self._shared
+        looks = 0
+        shared.source = RETAINED_SOURCE
+        for message in pending.messages:
+            looks += 1
+            if (
+                message is not None
+                and message.ordinal <= pending.ordinal
+                and (message.expires_at is None or message.expires_at > shared.now)
+                and _is_wanted(subscription, message)
+            ):
+                deliver(delivery, message, True, [])  # [MQTT3-3.3.1-8]
+                if not self._has_room(link, pending):
+                    break
+            if looks == looks_max:
+                break
+        else:
+            looks += 1
+            pending.has_ended = True
+        shared.source = ""
+        return looks
 
 
 def _is_wanted(subscription: Subscription, message: Message) -> bool:
