@@ -77,22 +77,32 @@ class Traffic:
     """Properties of every message, encoded as MQTT 5 has them."""
     boxes: Boxes | None = None
     """Where-clauses of subscribers, and points to publish in place of `properties`."""
+    points_in_json: bool = False
+    """The points are in the payloads."""
 
     def topic(self, publisher: int, number: int) -> bytes:
         if self.unique_topics:
             return kernels.UNIQUE_TOPIC
         return b"bench/%03d/%03d" % (publisher, number % self.topics_each)
 
-    def payload(self, publisher: int) -> bytes:
-        assert self.payload_bytes >= kernels.FILLER_AT
-        filler = bytes(
-            33 + place * 7 % 90 for place in range(kernels.FILLER_AT, self.payload_bytes)
-        )
-        return publisher.to_bytes(4, "little") + bytes(8) + filler
+    def payloads(self, publisher: int) -> list[bytes]:
+        """Return the payloads of messages in turn, as many as there are `properties_in_turn`."""
+        if self.boxes is not None and self.points_in_json:
+            fillers = self.boxes.json_fields()
+        else:
+            filler = bytes(
+                33 + place * 7 % 90 for place in range(kernels.FILLER_AT, self.payload_bytes)
+            )
+            fillers = [filler] * len(self.properties_in_turn)
+        letters = kernels.in_letters(publisher).to_bytes(8, "little")[:4]
+        return [kernels.PAYLOAD_HEAD + letters + bytes(8) + filler for filler in fillers]
 
     @property
     def properties_in_turn(self) -> list[bytes]:
-        return [self.properties] if self.boxes is None else self.boxes.properties()
+        if self.boxes is None:
+            return [self.properties]
+        properties = self.boxes.properties()
+        return [b""] * len(properties) if self.points_in_json else properties
 
     def at_version(self, version_max: int) -> "Traffic":
         """Return this traffic for a broker that does not speak the newest version."""
@@ -227,10 +237,10 @@ class Publisher(Client):
         self.sent = self.done = 0
         self._buffers = buffers
         self._kept = b""
-        payload = traffic.payload(number)
+        payloads = traffic.payloads(number)
         properties = traffic.properties_in_turn
         _, self._layout = wire.publish(
-            traffic.topic(number, 0), payload, self.qos, version, properties[0]
+            traffic.topic(number, 0), payloads[0], self.qos, version, properties[0]
         )
         self.packet_bytes = size = self._layout.packet_bytes
         turn = max(traffic.topics_each, len(properties))  # one of them is 1
@@ -238,7 +248,7 @@ class Publisher(Client):
         encoded = b"".join(
             wire.publish(
                 traffic.topic(number, slot),
-                payload,
+                payloads[slot % len(payloads)],
                 self.qos,
                 version,
                 properties[slot % len(properties)],
@@ -349,7 +359,7 @@ class Subscriber(Client):
         self._topic_bytes = len(topics[0])
         blocks = [wire.properties_block(one, version) for one in traffic.properties_in_turn]
         self._properties = np.frombuffer(bytearray(b"".join(blocks)), np.uint8)
-        self._payload = np.frombuffer(bytearray(traffic.payload(0)), np.uint8)
+        self._payloads = np.frombuffer(bytearray(b"".join(traffic.payloads(0))), np.uint8)
         self.next_numbers = np.zeros(traffic.publishers, np.int64)
         self._states = np.zeros(PACKET_IDS, np.uint8)
         self.first_number = 0
@@ -395,7 +405,7 @@ class Subscriber(Client):
             self._unique_topics,
             self._properties,
             self._gaps,
-            self._payload,
+            self._payloads,
             self.next_numbers,
             self._states,
             buffers.acks,
@@ -437,7 +447,7 @@ class LockstepPublishers:
         self._files = np.array([one.socket.fileno() for one in publishers], np.int32)
         packets = []
         for number in range(len(publishers)):
-            payload = traffic.payload(number)
+            payload = traffic.payloads(number)[0]
             packet, self._layout = wire.publish(
                 traffic.topic(number, 0),
                 payload,
@@ -729,11 +739,11 @@ def check_the_checks() -> None:
 def _check_the_checks(traffic: Traffic) -> None:
     properties = wire.properties_block(traffic.properties, wire.MQTT_5)
     topics = [traffic.topic(0, number) for number in range(3)]
-    payload = traffic.payload(0)
+    (payload,) = traffic.payloads(0)
 
     def packet(number: int, topic: bytes | None = None) -> bytes:
         head, tail = payload[: kernels.SEQUENCE_AT], payload[kernels.FILLER_AT :]
-        numbered = head + number.to_bytes(8, "little") + tail
+        numbered = head + kernels.in_letters(number).to_bytes(8, "little") + tail
         return wire.publish(
             topic or topics[number % 3], numbered, 0, wire.MQTT_5, traffic.properties
         )[0]
@@ -769,6 +779,7 @@ def _check_the_checks(traffic: Traffic) -> None:
     good = [packet(number) for number in range(4)]
     altered = bytearray(good[1])
     altered[-1] ^= 1
+    beheaded = good[1].replace(kernels.PAYLOAD_HEAD, kernels.PAYLOAD_HEAD.swapcase())
     if traffic.properties:
         other = bytearray(good[1])
         other[other.index(traffic.properties) + len(traffic.properties) - 1] ^= 1
@@ -781,6 +792,7 @@ def _check_the_checks(traffic: Traffic) -> None:
     assert fault(good[0], packet(1, topics[0])) == kernels.WRONG_TOPIC
     assert fault(good[0], packet(1, topics[0] + b"/")) == kernels.WRONG_TOPIC
     assert fault(good[0], bytes(altered)) == kernels.WRONG_PAYLOAD
+    assert fault(good[0], beheaded) == kernels.WRONG_PAYLOAD
     assert fault(good[0], wire.DISCONNECT_PACKET) == kernels.STRAY_PACKET
     assert fault(good[0], b"\x30\x01\x00") == kernels.WRONG_LENGTH
     shorter = bytearray(good[0][:-1])

@@ -60,11 +60,23 @@ class Boxes:
             for point in _points(self.count, self.width).tolist()
         ]
 
+    def json_fields(self) -> list[bytes]:
+        """Return the end of a JSON object for each point: all have the same size."""
+        return [
+            '",{}}}'.format(
+                ",".join(
+                    f'"{name}":{value:<7.3f}' for name, value in zip(NAMES, point, strict=True)
+                )
+            ).encode()
+            for point in _points(self.count, self.width).tolist()
+        ]
 
-def space_table() -> str:
+
+def space_table(*, with_json: bool = False) -> str:
     """Return the space as a configuration has it."""
     lines = "".join(f"{name} = [0, {workload.LENGTH:g}]\n" for name in NAMES)
-    return f'[spaces.bench]\ntopics = "{TOPICS}"\n[spaces.bench.dimensions]\n{lines}'
+    fields = "json_fields = true\n" if with_json else ""
+    return f'[spaces.bench]\ntopics = "{TOPICS}"\n{fields}[spaces.bench.dimensions]\n{lines}'
 
 
 @cache

@@ -36,7 +36,7 @@ URGENT = -15
 PROGRAM_FOLDERS = (*os.get_exec_path(), "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
 _PROCESSORS = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
-Purpose = Literal["throughput", "latency", "persistence", "clauses"]
+Purpose = Literal["throughput", "latency", "persistence", "clauses", "json"]
 Prepare = Callable[[int, Path, Purpose], list[str]]
 """From port, folder and purpose to the command that runs it in the foreground."""
 
@@ -81,6 +81,7 @@ def dovetail(*, default_settings: bool = False) -> Contender:
             place += ["--config", str(configuration)]
         tables = {
             "clauses": space_table(),
+            "json": space_table(with_json=True),
             "persistence": "[mqtt]\nqueue_messages_max = 1_000_000\n",  # the peers have no limit
         }
         if purpose in tables:

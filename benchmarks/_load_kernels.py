@@ -4,8 +4,9 @@ Every message is checked completely: its topic, its length, each byte of its pay
 exactly the next one of its publisher. Kernels take plain arrays. A fault is a number that `FAULTS`
 explains, with the position of the packet.
 
-A payload is publisher (4 bytes), sequence number (8 bytes), both little-endian, and a filler that
-is the same in all. Arrays are flat, with positions in them: Numba counts references to every view.
+A payload is a few bytes, publisher (4 bytes), sequence number (8 bytes), and a filler. Numbers are
+little-endian, with half a byte in each letter from a to p, so that a payload can be JSON.
+Arrays are flat, with positions in them: Numba counts references to every view.
 """
 
 # ruff: noqa: C901, PLR0911, PLR0912 (a packet is taken apart in one walk, as kernels are in src/)
@@ -21,9 +22,11 @@ from numba.extending import intrinsic
 
 Bytes = npt.NDArray[np.uint8]
 
-PUBLISHER_AT = 0
-SEQUENCE_AT = 4
-FILLER_AT = 12
+PAYLOAD_HEAD = b'{"id":"'
+PUBLISHER_AT = len(PAYLOAD_HEAD)
+SEQUENCE_AT = PUBLISHER_AT + 4
+FILLER_AT = SEQUENCE_AT + 8
+_LETTERS = 0x6161_6161_6161_6161
 
 UNIQUE_TOPIC = b"site000/area00/device00000000/value"
 """The pattern of topics that are never published twice. Digits are filled in."""
@@ -80,6 +83,33 @@ def _same(data: Bytes, at: int, expected: Bytes, first: int, size: int) -> bool:
     return difference == 0
 
 
+@numba.njit
+def in_letters(number: int) -> int:
+    """Return the low 32 bits as eight letters."""
+    number &= 0xFFFF_FFFF
+    number = (number | number << 16) & 0x0000_FFFF_0000_FFFF
+    number = (number | number << 8) & 0x00FF_00FF_00FF_00FF
+    number = (number | number << 4) & 0x0F0F_0F0F_0F0F_0F0F
+    return number + _LETTERS
+
+
+@numba.njit(forceinline=True)
+def _publisher_of(letters: int) -> int:
+    """Return the number below 65,536 in four letters, or a larger one."""
+    number = (letters & 0xFFFF_FFFF) - (_LETTERS & 0xFFFF_FFFF)
+    if number & 0xF0F0_F0F0:
+        return 1 << 16
+    number = (number | number >> 4) & 0x00FF_00FF
+    return (number | number >> 8) & 0xFFFF
+
+
+@numba.njit(forceinline=True)
+def _put_number(packets: Bytes, at: int, number: int) -> None:
+    letters = in_letters(number)
+    for place in range(8):
+        packets[at + place] = (letters >> 8 * place) & 0xFF
+
+
 @numba.njit(forceinline=True)
 def _put_digits(data: Bytes, at: int, digits: int, number: int) -> None:
     for place in range(digits - 1, -1, -1):
@@ -113,8 +143,7 @@ def send_each(
     """
     for publisher in range(files.size):
         packet = publisher * packet_bytes
-        for place in range(8):
-            packets[packet + payload_at + SEQUENCE_AT + place] = (number >> 8 * place) & 0xFF
+        _put_number(packets, packet + payload_at + SEQUENCE_AT, number)
         address = packets.ctypes.data + packet
         if (
             _send(files[publisher], address, packet_bytes, _WITHOUT_SIGNAL_OR_WAITING)
@@ -144,8 +173,7 @@ def fill(
     slots = packets.size // packet_bytes
     for number in range(first, first + count):
         packet = number % slots * packet_bytes
-        for place in range(8):
-            packets[packet + payload_at + SEQUENCE_AT + place] = (number >> 8 * place) & 0xFF
+        _put_number(packets, packet + payload_at + SEQUENCE_AT, number)
         if unique_topic_at:
             put_unique_topic(packets, packet + unique_topic_at, number)
         if id_at:
@@ -191,13 +219,13 @@ def check_message(
     unique_topics: bool,
     properties: Bytes,
     gaps: npt.NDArray[np.int64],
-    payload: Bytes,
+    payloads: Bytes,
     next_numbers: npt.NDArray[np.int64],
 ) -> int:
     """A fault, or FINE: then the publisher's next number has moved on.
 
-    `properties` are those of messages in turn, as many as there are `gaps`: how far it is from each
-    of them to the next message that the subscriber gets.
+    `properties` and `payloads` are those of messages in turn, as many as there are `gaps`: how far
+    it is from each of them to the next message that the subscriber gets.
     """
     topic = body + 2
     if stop < topic:
@@ -220,14 +248,15 @@ def check_message(
             return WRONG_LENGTH  # no properties were sent, so no broker passes many on
         else:
             after += 1 + data[after]
-    if stop - after != payload.size:
+    payload_bytes = payloads.size // gaps.size
+    if stop - after != payload_bytes:
         return WRONG_LENGTH
 
-    publisher = _word(data, after + PUBLISHER_AT) & 0xFFFF_FFFF
+    publisher = _publisher_of(_word(data, after + PUBLISHER_AT))
     if publisher >= next_numbers.size:
         return WRONG_PUBLISHER
-    number = _word(data, after + SEQUENCE_AT)
-    if number != next_numbers[publisher]:
+    number = next_numbers[publisher]
+    if _word(data, after + SEQUENCE_AT) != in_letters(number):
         return WRONG_SEQUENCE
 
     slot = number % gaps.size
@@ -240,7 +269,11 @@ def check_message(
         put_unique_topic(topics, expected, number)
     if not _same(data, topic, topics, expected, topic_bytes):
         return WRONG_TOPIC
-    if not _same(data, after + FILLER_AT, payload, FILLER_AT, payload.size - FILLER_AT):
+    first = slot * payload_bytes
+    if not _same(data, after, payloads, first, PUBLISHER_AT):
+        return WRONG_PAYLOAD
+    filler_bytes = payload_bytes - FILLER_AT
+    if not _same(data, after + FILLER_AT, payloads, first + FILLER_AT, filler_bytes):
         return WRONG_PAYLOAD
     next_numbers[publisher] += gaps[slot]
     return FINE
@@ -258,7 +291,7 @@ def take_messages(
     unique_topics: bool,
     properties: Bytes,
     gaps: npt.NDArray[np.int64],
-    payload: Bytes,
+    payloads: Bytes,
     next_numbers: npt.NDArray[np.int64],
     states: Bytes,
     acks: Bytes,
@@ -286,7 +319,7 @@ def take_messages(
                 unique_topics,
                 properties,
                 gaps,
-                payload,
+                payloads,
                 next_numbers,
             )
             if fault:

@@ -277,6 +277,23 @@ SCENARIOS = [
         for_relay=False,
     ),
     Scenario(
+        "json",
+        "Four attributes in a JSON payload, QoS 0, one subscriber with 40,000 boxes (others: none)",
+        Traffic(boxes=Boxes(40_000, 1), points_in_json=True, filters=EVERYTHING),
+        cpu_at_most=1,
+        purpose="json",
+        for_relay=False,
+    ),
+    Scenario(
+        "json-qos-1",
+        "The same at QoS 1, 100 in flight",
+        Traffic(boxes=Boxes(40_000, 1), points_in_json=True, filters=EVERYTHING, qos=1),
+        cpu_at_most=1,
+        purpose="json",
+        for_relay=False,
+        slices=4,
+    ),
+    Scenario(
         "latency",
         f"QoS 0, {LATENCY_RATE:,} messages a second whatever happens, one topic",
         Traffic(),

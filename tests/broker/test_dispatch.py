@@ -5,6 +5,7 @@ every one of which is scanned; and in one read. Everybody has to receive the sam
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from dovetail.broker import delivery, packet_reader, router, run_dispatch
 from dovetail.broker.kernel_loader import load_kernels
 from dovetail.broker.kernels.owners import collect_rows
 from dovetail.broker.kernels.points import read_points
-from dovetail.broker.limits import RUN_DELIVERIES_MAX
+from dovetail.broker.limits import RECEIVERS_PER_PIECE, RUN_DELIVERIES_MAX
 from dovetail.codec import forwardable_properties, scanner
 from dovetail.codec.kernels.rewrite import find_starts, rewrite, rewrite_rows, write_pubacks
 from dovetail.codec.kernels.scan import scan
@@ -46,6 +47,19 @@ TOPICS = ("a", "a/b", "a/b/c", "b", "$d/x", "x" * 100)
 
 topics = st.sampled_from([topic.encode() for topic in TOPICS])
 payloads = st.binary(max_size=6) | st.sampled_from([bytes(100), bytes(300)])
+json_payloads = payloads | st.sampled_from(
+    [
+        *(b'{"speed": %d}' % speed for speed in (0, 12, 19, 20, 99)),
+        b'{"speed": "15.5", "other": true}',
+        b'{"note": "x", "speed": 4}',
+        '{"note": "é"}'.encode(),
+        b'{"speed": null}',
+        b'{"speed": "fast"}',
+        b'{"speed": 1, "more": [2]}',
+        b"{}",
+        b"",
+    ]
+)
 properties = st.sampled_from(
     [
         b"",
@@ -61,11 +75,24 @@ properties = st.sampled_from(
 packet_ids = st.integers(1, 4)
 
 plain_packets = st.one_of(
-    st.builds(Publish, topics, payloads),
-    st.builds(Publish, topics, payloads, properties=properties),
+    st.builds(Publish, topics, json_payloads),
+    st.builds(Publish, topics, json_payloads, properties=properties),
     st.builds(
-        Publish, topics, payloads, st.just(1), packet_id=st.integers(1, 500), properties=properties
+        Publish,
+        topics,
+        json_payloads,
+        st.just(1),
+        packet_id=st.integers(1, 500),
+        properties=properties,
     ),
+)
+json_packets = st.builds(
+    Publish,
+    st.just(b"a"),
+    st.integers(0, 40).map(lambda speed: b'{"speed": %d, "at": null}' % speed),
+    st.just(1),
+    packet_id=st.integers(1, 500),
+    properties=properties,
 )
 other_packets: st.SearchStrategy[Packet] = st.one_of(
     st.builds(Publish, topics, payloads, st.just(0), st.booleans(), properties=properties),
@@ -161,13 +188,17 @@ RECEIVERS = (
 
 
 SPACE = Space("s", "#", (Dimension("speed", 0, 100),), frozenset({"note"}))
+JSON_SPACE = replace(SPACE, json_fields=True)
+spaces = st.sampled_from([SPACE, JSON_SPACE])
 
 
 class DispatchWorld:
     """A broker with all kinds of receivers, and the client whose bytes are tried."""
 
-    def __init__(self, version: int, receivers: int, *, rules: tuple[AccessRule, ...]) -> None:
-        self.world = World(rules=rules, spaces=[SPACE])
+    def __init__(
+        self, version: int, receivers: int, *, rules: tuple[AccessRule, ...], space: Space
+    ) -> None:
+        self.world = World(rules=rules, spaces=[space])
         self.receivers: dict[str, Client] = {}
         for bit, receiver in enumerate(RECEIVERS):
             if receivers >> bit & 1:
@@ -239,14 +270,20 @@ def run(
     cuts: list[int],
     rules: tuple[AccessRule, ...] = (),
     *,
+    space: Space = SPACE,
     scan_bytes_min: int = packet_reader.SCAN_BYTES_MIN,
+    receivers_per_piece: int = RECEIVERS_PER_PIECE,
     runs_max: int = RUNS_PER_PIECE,
     run_deliveries_max: int = RUN_DELIVERIES_MAX,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_dispatch, "RUN_DELIVERIES_MAX", run_deliveries_max)
+        for module in (run_dispatch, packet_reader):
+            patch.setattr(module, "RECEIVERS_PER_PIECE", receivers_per_piece)
         patch.setattr(scanner, "RUNS_PER_PIECE", runs_max)
-        decoded, cut, whole = (DispatchWorld(version, receivers, rules=rules) for _ in range(3))
+        decoded, cut, whole = (
+            DispatchWorld(version, receivers, rules=rules, space=space) for _ in range(3)
+        )
         with patch.context() as unscanned:
             unscanned.setattr(packet_reader, "SCAN_BYTES_MIN", 1 << 30)
             unscanned.setattr(packet_reader, "SCANNED_FIRST", b"none")
@@ -269,6 +306,8 @@ every_receiver = (1 << len(RECEIVERS)) - 1
     data=st.data(),
     receivers=st.integers(0, every_receiver) | st.just(every_receiver),
     cuts=st.lists(st.integers(0, 1 << 16), max_size=20),
+    space=spaces,
+    receivers_per_piece=st.sampled_from([2, RECEIVERS_PER_PIECE]),
 )
 def test_however_the_bytes_come_everybody_receives_the_same(
     rules: tuple[AccessRule, ...],
@@ -276,10 +315,22 @@ def test_however_the_bytes_come_everybody_receives_the_same(
     data: st.DataObject,
     receivers: int,
     cuts: list[int],
+    space: Space,
+    receivers_per_piece: int,
 ) -> None:
     packets = data.draw(streams(version))
     # Small reads are scanned too, and with room for a few runs only.
-    run(version, receivers, packets, cuts, rules, scan_bytes_min=1, runs_max=3)
+    run(
+        version,
+        receivers,
+        packets,
+        cuts,
+        rules,
+        space=space,
+        scan_bytes_min=1,
+        receivers_per_piece=receivers_per_piece,
+        runs_max=3,
+    )
 
 
 LIGHT = sum(
@@ -293,13 +344,19 @@ LIGHT = sum(
 @pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 @settings(max_examples=60)
 @given(
-    packets=st.lists(plain_packets, max_size=25),
+    packets=st.lists(plain_packets, max_size=25) | st.lists(json_packets, max_size=25),
     receivers=st.integers(0, every_receiver),
     cuts=st.lists(st.integers(0, 1 << 16), max_size=3),
+    space=spaces,
     run_deliveries_max=st.sampled_from([1, 6, RUN_DELIVERIES_MAX]),
 )
 def test_runs_reach_the_same_receivers(
-    version: int, packets: list[Publish], receivers: int, cuts: list[int], run_deliveries_max: int
+    version: int,
+    packets: list[Publish],
+    receivers: int,
+    cuts: list[int],
+    space: Space,
+    run_deliveries_max: int,
 ) -> None:
     encoded = [codec.encode(version, packet) for packet in packets]
     run(
@@ -307,6 +364,7 @@ def test_runs_reach_the_same_receivers(
         receivers & LIGHT,
         encoded,
         cuts,
+        space=space,
         scan_bytes_min=1,
         run_deliveries_max=run_deliveries_max,
     )

@@ -5,6 +5,8 @@ and passes runs on. Every client has to receive the same from both. A failing se
 name, and can be replayed.
 """
 
+import json
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -43,6 +45,7 @@ PROPERTIES = (
     forwardable_properties(user=(("speed", "+19.50"), ("note", "here"))),
     forwardable_properties(user=(("speed", "fast"),)),
 )
+FIELDS = (b"", b"", *(b', "speed": %d' % speed for speed in range(0, 100, 9)), b', "speed": 5e1')
 FILTERS = (
     ("p/1", ""),
     ("q/+", ""),
@@ -66,7 +69,7 @@ def packets_of(random: Random, version: int, count: int) -> list[bytes]:
             qos = random.randrange(2)
         packet = Publish(
             topic,
-            b"%d" % number,
+            b'{"number": %d%s}' % (number, random.choice(FIELDS)),
             qos,
             packet_id=number + 1 if qos else 0,
             retain=random.random() < 0.03,
@@ -81,18 +84,19 @@ class Scene:
 
     def __init__(self, seed: int, *, with_matchers: bool) -> None:
         self.random = random = Random(seed)
+        space = replace(SPACE, json_fields=seed % 2 > 0)
         self.cluster: SimulatedCluster
         if with_matchers:
-            matched = ClusterWithMatchers(seed, *NAMES, spaces=(SPACE,))
-            matched.matchers_spaces = (SPACE,)
+            matched = ClusterWithMatchers(seed, *NAMES, spaces=(space,))
+            matched.matchers_spaces = (space,)
             for name in ("m1", "m2"):
                 matched.add_matcher(name)
             self.cluster = matched
             view = matched.nodes["a"].mesh.matcher_client.directory
-            space = layout_of(SPACE).id
-            matched.run_until(lambda: len(view.now(space).names) == 2, seconds_max=30)
+            shared = layout_of(space).id
+            matched.run_until(lambda: len(view.now(shared).names) == 2, seconds_max=30)
         else:
-            self.cluster = SimulatedCluster(seed, *NAMES, spaces=(SPACE,))
+            self.cluster = SimulatedCluster(seed, *NAMES, spaces=(space,))
         self.cluster.run(3)
         self.version = random.choice([MQTT_3_1_1, MQTT_5])
         self.packets = packets_of(random, self.version, 120)
@@ -164,7 +168,7 @@ class Scene:
                 found[f"{name} {topic!r} {qos}"] = [
                     (one.payload, one.properties, one.qos, one.identifiers, one.retain)
                     for one in packets
-                    if one.topic == topic and published_at[int(one.payload)] == qos
+                    if one.topic == topic and published_at[json.loads(one.payload)["number"]] == qos
                 ]
         return found
 

@@ -91,7 +91,7 @@ class Dispatch:
         if route.is_special and route.needs_each_packet(origin.client_id):
             return False
         if route.space is not None and (
-            route.needs_every_payload or self._matchers.has_pending(origin.client_id)
+            route.has_fields or self._matchers.has_pending(origin.client_id)
         ):
             return False
         qos = data[start] >> 1 & 3

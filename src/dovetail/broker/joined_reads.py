@@ -114,7 +114,8 @@ class JoinedReads:
                 return False
         # A single QoS 1 packet without properties costs less alone (`Intake`): the acknowledgements
         # of a joined run have to be dealt out.
-        return kind == QOS_0 or (properties > 0 and reader.has_room_for(packets))
+        is_inspected = properties > 0 or route.reads_payload
+        return kind == QOS_0 or (is_inspected and reader.has_room_for(packets))
 
     def _publish(
         self, route: Route, version: int, kind: int, parts: list[_Part]

@@ -67,6 +67,7 @@ def points_of(space: Space, run: Run) -> RunPoints | None:
         names,
         name_ends,
         dimensions,
+        space.json_fields,
         USER_PROPERTIES_MAX,
         points.starts,
         points.values.reshape(-1),

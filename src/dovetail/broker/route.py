@@ -14,6 +14,7 @@ from dovetail.broker.delivery import Delivery, Receivers, SubscriptionClauses
 from dovetail.broker.limits import ROUTE_IDENTIFIERS_MAX
 from dovetail.broker.session import Session
 from dovetail.broker.subscription import Subscription
+from dovetail.codec.run import Run
 
 if TYPE_CHECKING:
     from dovetail.broker.peering.groups import GroupPool
@@ -111,12 +112,12 @@ class Route:
         "deliveries",
         "group_clauses",
         "groups",
+        "has_fields",
         "has_other_receivers",
         "is_heavy",
         "is_nowhere",
         "is_special",
         "joins_publishers",
-        "needs_every_payload",
         "own",
         "peers",
         "pools",
@@ -167,19 +168,18 @@ class Route:
             wants.clauses or wants.group_clauses or wants.pools or wants.peers
         )
         """Do the receivers depend on attributes?"""
-        # Packets without properties can have attributes only in their payload.
-        has_fields = self.space is not None and self.space.json_fields
-        self.reads_payload = has_fields and (self.reads_attributes or streamed)
+        self.has_fields = self.space is not None and self.space.json_fields
+        """May publications have attributes in their payload? At QoS 1 and 2 the broker refuses
+        those that it cannot read, wanted or not."""
+        self.reads_payload = self.has_fields and (self.reads_attributes or streamed)
         # One flag for everything that can keep packets from being passed on as they came.
         self.is_special = bool(groups or pools or self.own or self.reads_payload)
-        self.takes_runs = not (groups or pools or self.reads_payload)
+        self.takes_runs = not (groups or pools)
         """Can a run be published as a whole, if its packets have no attributes?"""
         self.takes_attributes = self.takes_runs and not (
             streamed or wants.group_clauses or wants.pools
         )
         """And if they have attributes?"""
-        self.needs_every_payload = has_fields
-        """At QoS 1 and 2 the broker refuses attributes that it cannot read, wanted or not."""
         needing = sum(not one.plain or one.session.is_handle for one in self.deliveries)
         self.singles = len(groups) + len(pools) + needing
         """The number of receivers that need each packet by itself, not a run of them."""
@@ -198,6 +198,10 @@ class Route:
     def is_subscriber(self, client_id: str) -> bool:
         """Has this client a clause here? It may want none of its own publications."""
         return any(clauses.is_owner(client_id) for clauses in self.clauses)
+
+    def has_attributes(self, run: Run) -> bool:
+        """May publications of this run have attributes?"""
+        return self.space is not None and (self.has_fields or run.has_properties > 0)
 
     def needs_each_packet(self, client_id: str) -> bool:
         """Does each packet of this client have to be handled by itself?"""

@@ -9,8 +9,8 @@ and `deliver` one that another broker has sent.
 If matchers are asked (matcher_client.py), a run continues when they have answered for all its
 publications. Each broker gets the rows that it has clauses for.
 
-Some publications have to be looked at one by one: with attributes in their payload or of a kind
-that kernels do not read, for shared subscriptions, or for a stream. At QoS 0 `publish` takes such a
+Some publications have to be looked at one by one: with attributes of a kind that kernels do not
+read (kernels/points.py), for shared subscriptions, or for a stream. At QoS 0 `publish` takes such a
 run apart. At QoS 1 it does nothing, and the caller publishes the packets (dispatch.py): each has an
 acknowledgement of its own. Tests compare the ways.
 """
@@ -88,7 +88,10 @@ class RunDispatch:
         if run.qos:
             return self._publish_columns(route, run, client_id)
         if route.takes_runs and (
-            route.space is None or not (run.has_properties or self._matchers.has_pending(client_id))
+            route.space is None
+            or not (
+                run.has_properties or route.reads_payload or self._matchers.has_pending(client_id)
+            )
         ):
             return self._publish_plain(route, run, client_id)
         outcome = self._publish_columns(route, run, client_id)
@@ -96,17 +99,17 @@ class RunDispatch:
 
     def publish_joined(self, route: Route, run: Run) -> RunOutcome | None:
         """Publish a run of several clients (`Route.joins_publishers`) like `publish`."""
-        if run.qos or (route.space is not None and run.has_properties):
+        if run.qos or route.has_attributes(run):
             return self._publish_columns(route, run, "")
         return self._publish_plain(route, run, "")
 
     def _publish_columns(self, route: Route, run: Run, client_id: str) -> RunOutcome | None:
         qos = run.qos
         space = route.space
-        has_attributes = space is not None and bool(run.has_properties)
+        has_attributes = route.has_attributes(run)
         if not (route.takes_attributes if has_attributes else route.takes_runs):
             return None
-        if qos and (route.needs_every_payload or self._shared.journal.refuses_more):
+        if qos and self._shared.journal.refuses_more:
             return None
         run = _first_packets(route, run, has_attributes=has_attributes)
         points = None
@@ -239,7 +242,7 @@ class RunDispatch:
         """
         useless = 0
         while run.packets:
-            has_attributes = route.space is not None and bool(run.has_properties)
+            has_attributes = route.has_attributes(run)
             first = _first_packets(route, run, has_attributes=has_attributes)
             useless += self._deliver(route, first, client_id, has_attributes=has_attributes)
             run = rest_of(run, first)
@@ -251,7 +254,7 @@ class RunDispatch:
         if has_attributes and route.clauses:
             assert route.space is not None
             points = points_of(route.space, run)
-        if points is not None or not (route.reads_payload or (has_attributes and route.clauses)):
+        if points is not None or not (has_attributes and route.clauses):
             shares = _shares(route, client_id, run.qos, points)
         stored = StoredRun(run, client_id, None if points is None else points.starts)
         if shares is not None:

@@ -1,8 +1,11 @@
-"""Reads the attributes of a run of publications as numbers.
+"""Reads the attributes of a run of publications as numbers: user properties, and JSON fields.
 
 Numbers are read exactly as Python's `float` does: up to 15 digits, with or without a point, are
 divided by a power of ten that a float holds exactly. Everything else is left to Python: more
 digits, exponents, spaces, and what is no number.
+
+A payload is read if it is a flat JSON object of ASCII characters without escapes. Python reads all
+others, and those that are no JSON: nested ones, an attribute that comes twice.
 """
 
 import numpy as np
@@ -69,6 +72,141 @@ def _index_of(data: Bytes, at: int, end: int, names: Bytes, ends: Numbers) -> in
     return -1
 
 
+@inlined
+def _skip_space(data: Bytes, at: int, end: int) -> int:
+    while at < end and (data[at] == 32 or 9 <= data[at] <= 10 or data[at] == 13):
+        at += 1
+    return at
+
+
+@inlined
+def _string_end(data: Bytes, at: int, end: int) -> int:
+    """Return where the string that begins there has its closing quote, or -1."""
+    while at < end:
+        byte = data[at]
+        if byte == 34:
+            return at
+        if byte < 32 or byte > 126 or byte == 92:
+            return -1
+        at += 1
+    return -1
+
+
+@inlined
+def _digits_end(data: Bytes, at: int, end: int) -> int:
+    while at < end and 48 <= data[at] <= 57:
+        at += 1
+    return at
+
+
+@inlined
+def _json_number_end(data: Bytes, at: int, end: int) -> int:
+    """Return where the JSON number without exponent that begins there ends, or -1."""
+    if data[at] == 45:
+        at += 1
+    first = at
+    at = _digits_end(data, at, end)
+    if at == first or (at - first > 1 and data[first] == 48):
+        return -1
+    if at < end and data[at] == 46:
+        first = at + 1
+        at = _digits_end(data, first, end)
+        if at == first:
+            return -1
+    return at
+
+
+@inlined
+def _word_end(data: Bytes, at: int, end: int) -> int:
+    """Return where the word `true`, `false` or `null` that begins there ends, or -1."""
+    if end - at >= 4:
+        if data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
+            return at + 4
+        if data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
+            return at + 4
+    if (
+        end - at >= 5
+        and data[at] == 102
+        and data[at + 1] == 97
+        and data[at + 2] == 108
+        and data[at + 3] == 115
+        and data[at + 4] == 101
+    ):
+        return at + 5
+    return -1
+
+
+@kernel
+def _read_fields(
+    data: Bytes,
+    at: int,
+    end: int,
+    names: Bytes,
+    name_ends: Numbers,
+    dimensions: int,
+    values: Floats,
+) -> int:
+    """Read the fields of a JSON payload. Return how many are attributes, or -1 if Python has to."""
+    at = _skip_space(data, at, end)
+    if at == end or data[at] != 123:
+        return -1
+    at = _skip_space(data, at + 1, end)
+    found = 0
+    seen = 0
+    if at < end and data[at] == 125:
+        return 0 if _skip_space(data, at + 1, end) == end else -1
+    while True:
+        if at >= end or data[at] != 34:
+            return -1
+        first = at + 1
+        stop = _string_end(data, first, end)
+        if stop < 0:
+            return -1
+        index = _index_of(data, first, stop, names, name_ends)
+        if index >= 0:
+            if seen >> index & 1:
+                return -1
+            seen |= 1 << index
+        at = _skip_space(data, stop + 1, end)
+        if at >= end or data[at] != 58:
+            return -1
+        at = _skip_space(data, at + 1, end)
+        if at >= end:
+            return -1
+        byte = data[at]
+        is_value = True
+        if byte == 34:
+            first = at + 1
+            stop = _string_end(data, first, end)
+            at = stop + 1
+        elif byte == 45 or 48 <= byte <= 57:
+            first = at
+            stop = _json_number_end(data, first, end)
+            at = stop
+        else:
+            first = at
+            stop = _word_end(data, first, end)
+            at = stop
+            is_value = False
+        if stop < 0:
+            return -1
+        if index >= 0 and is_value:
+            found += 1
+            if index < dimensions:
+                value = _number(data, first, stop)
+                if np.isnan(value):
+                    return -1
+                values[index] = value
+        at = _skip_space(data, at, end)
+        if at >= end:
+            return -1
+        if data[at] == 125:
+            return found if _skip_space(data, at + 1, end) == end else -1
+        if data[at] != 44:
+            return -1
+        at = _skip_space(data, at + 1, end)
+
+
 @kernel
 def read_points(
     data: Bytes,
@@ -77,6 +215,7 @@ def read_points(
     names: Bytes,
     name_ends: Numbers,
     dimensions: int,
+    json_fields: bool,
     pairs_max: int,
     starts: Numbers,
     points: Floats,
@@ -86,7 +225,8 @@ def read_points(
 
     `names` are those of the dimensions and, behind them, of the texts. `starts` gets where each
     packet begins, and behind them the end of the last. `points` gets the values, NaN for those that
-    are missing, and `known` whether there is any attribute.
+    are missing, and `known` whether there is any attribute. With `json_fields` fields of the
+    payload are attributes, too; a user property of the same name counts instead.
     """
     at = 0
     row = 0
@@ -97,10 +237,21 @@ def read_points(
         for j in range(dimensions):
             points[row * dimensions + j] = np.nan
         known[row] = 0
+        stop = body + 2 + (int(data[body]) << 8) + int(data[body + 1])
+        if qos:
+            stop += 2
+        place = stop
         if version == 5:
-            topic_end = body + 2 + (int(data[body]) << 8) + int(data[body + 1])
-            size, place = variable(data, topic_end + 2 if qos else topic_end)
+            size, place = variable(data, stop)
             stop = place + size
+        if json_fields and stop < end:
+            values = points[row * dimensions : (row + 1) * dimensions]
+            found = _read_fields(data, stop, end, names, name_ends, dimensions, values)
+            if found < 0:
+                return False
+            if found:
+                known[row] = 1
+        if version == 5:
             pairs = 0
             while place < stop:
                 name = data[place]
