@@ -180,6 +180,76 @@ def test_a_broker_that_missed_the_move_does_not_call_it_unknown(seed: int, secon
     assert scene.poll("c", 1) == ["1"]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_broker_that_hung_during_the_move_does_not_call_it_unknown(seed: int) -> None:
+    """It has an old sketch of the broker that is down. The one that knew better has restarted."""
+    scene = Scene(seed, "a", "b", "c")
+    scene.publish("a", "1")
+    scene.cluster.pause("c", True)
+    assert scene.poll("b", 1, acknowledged=False) == ["1"]
+    scene.cluster.run(3)
+    scene.cluster.kill("b")
+    scene.cluster.kill("a")
+    scene.cluster.start("a")
+    scene.cluster.pause("c", False)
+    scene.cluster.run(3)
+    for name in "ca":
+        assert scene.refusal(name) == ReasonCode.SERVER_BUSY, name
+    scene.cluster.start("b")
+    scene.cluster.run(6)
+    assert scene.poll("c", 1) == ["1"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_broker_that_hung_when_the_queue_had_left_knows_where_it_went(seed: int) -> None:
+    """The new broker has confirmed the session. The former one lacks its sketch as it was then."""
+    scene = Scene(seed, "a", "b")
+    scene.publish("a", "1")
+    client = Client(scene.cluster.nodes["b"], "other")
+    client.open()
+    client.send(client.connect_packet)
+    scene.cluster.run(1)
+    node = scene.cluster.nodes["b"]
+    node.wake()
+    mailbox = begin(node)
+    mailbox.open(scene.handle, None, 100)
+    node.settle()
+    scene.until(lambda: scene.cluster.nodes["a"].mesh.session_moves.has_ghosts)
+    scene.cluster.pause("a", True)
+    node.wake()
+    client.send(Subscribe(1, [SubscriptionRequest("another")]))
+    scene.cluster.run(2)
+    assert mailbox.messages
+    scene.cluster.kill("b")
+    scene.cluster.pause("a", False)
+    scene.cluster.run(2)
+    assert scene.refusal("a") == ReasonCode.SERVER_BUSY
+    scene.cluster.start("b")
+    scene.cluster.run(6)
+    assert scene.poll("a", 1) == ["1"]
+
+
+def test_a_handle_that_is_nowhere_is_unknown_while_a_broker_is_down() -> None:
+    """All others know its sketch. After a start one does not, until it forgets that broker."""
+    scene = Scene(0, "a", "b", "c")
+    handle, scene.handle = scene.handle, new_handle(bytes(range(16)), None, 100)
+    scene.cluster.kill("a")
+    for _ in range(2):
+        for name in "bc":
+            assert is_unknown(scene, name)
+        scene.cluster.run(6)
+    scene.cluster.kill("b")
+    scene.cluster.start("b")
+    scene.cluster.run(6)
+    for name in "bc":
+        assert scene.refusal(name) == ReasonCode.SERVER_BUSY
+    for name in "bc":
+        scene.cluster.nodes[name].mesh.forget("a")
+    scene.handle = handle
+    for name in "bc":
+        assert is_unknown(scene, name)
+
+
 @pytest.mark.parametrize("milliseconds", [0, 2, 5, 10, 20, 40, 100, 300])
 @pytest.mark.parametrize("seed", range(3))
 def test_its_broker_dies_while_it_moves(seed: int, milliseconds: int) -> None:

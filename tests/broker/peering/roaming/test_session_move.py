@@ -309,6 +309,21 @@ def test_a_session_on_its_way_is_found_here_until_it_is_there(crashes: bool) -> 
     assert session_moves.ghosts  # for what we publish ourselves
 
 
+def test_messages_that_follow_a_session_on_its_way_do_not_hide_it() -> None:
+    """They came without it, and leave while it is not confirmed. Its new broker asks again."""
+    member = Member()
+    kept_client(member).lose()
+    assert [answer.verdict for answer in member.claimed("c", LATER)] == [MOVES]
+    member.take(header(stamp=LATER - 1, stamp_before=NEVER_BEGUN), HandoverReady("c", LATER - 1))
+    assert member.broker.sessions["c"].stamp == NEVER_BEGUN
+    for _ in range(3):
+        (answer,) = member.claimed("c", LATER)
+        assert (answer.verdict, answer.owner) == (MOVED, "peer")
+    member = Member(member.disk, now=member.now)
+    (answer,) = member.claimed("c", LATER)
+    assert (answer.verdict, answer.owner) == (MOVED, "peer")
+
+
 def test_who_asks_for_an_earlier_connection_is_told_so() -> None:
     member = Member()
     kept_client(member)
@@ -767,13 +782,13 @@ def test_a_handle_is_not_unknown_because_its_broker_was_lost_while_it_was_asked(
     (end,) = ends
     assert isinstance(end, ClientError)
     assert end.reason == ReasonCode.SERVER_BUSY
-    # Asked about it, the other one knows no better: now the handle is not there.
-    member.mesh.session_moves.claim("c", None, False, ends.append, may_begin=False)
-    nothing = encode(
-        ClaimReply("c", member.mesh.session_moves._claimant.newest("c", None), NOTHING)
-    )
-    member.mesh.answered("other", peer_messages.CLAIMED, nothing)
-    assert isinstance(ends[-1], int)
+    # Asked about it, the other one may know no sketch of it, as after a start.
+    for ruled_out in ([], ["peer"]):
+        member.mesh.session_moves.claim("c", None, False, ends.append, may_begin=False)
+        stamp = member.mesh.session_moves._claimant.newest("c", None)
+        nothing = encode(ClaimReply("c", stamp, NOTHING, ruled_out=ruled_out))
+        member.mesh.answered("other", peer_messages.CLAIMED, nothing)
+        assert isinstance(ends[-1], int) == bool(ruled_out)
 
 
 def test_who_is_cut_off_for_longer_counts_as_down() -> None:

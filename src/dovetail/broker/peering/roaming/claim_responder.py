@@ -144,8 +144,9 @@ class ClaimResponder:
         away = reached | {one for one in members if not self._is_up(one)}
         possible_holders: set[str] = set()
         if away:
+            possible_holders = away & self._redirects.possible_holders(client_id)
             away = {*self._directory.with_known_sketch(away)}
-            possible_holders = away & {*self._directory.possible_holders(client_id)}
+            possible_holders |= away & {*self._directory.possible_holders(client_id)}
         return ClaimReply(
             client_id,
             body.stamp,

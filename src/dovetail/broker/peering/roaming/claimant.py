@@ -28,6 +28,8 @@ Rules:
   begins anew here. It gets that part now and the rest later.
 - A handle may not begin anew. It is refused then, and nothing changes. It is also refused if
   several brokers cannot be asked: its session may have moved from one to the other, unseen here.
+  If one cannot be asked, all others must know its sketch and find nothing in it. Our own sketch of
+  it may be an old one, and the broker that the session came from may have restarted.
 - A session belongs to its user (broker/auth/session_owner.py). A broker keeps the session of
   another user and says so: the client is refused, unless it finds a session of its own. Of two
   users who ask for a new session at the same time the first one gets it.
@@ -287,7 +289,8 @@ class Claimant:
         silent = {name for name in self._redirects.members() if name not in claim.answers}
         if not silent:
             return silent
-        possible_holders = silent & claim.possible_holders
+        went_to = self._redirects.possible_holders(claim.client_id)
+        possible_holders = silent & (claim.possible_holders | went_to)
         silent &= {*self._directory.possible_holders(claim.client_id)}
         silent -= claim.ruled_out - {*self._directory.with_known_sketch(silent)}
         return possible_holders | silent - claim.cleared
@@ -295,14 +298,17 @@ class Claimant:
     def _may_be_unseen(self, claim: Claim) -> bool:
         """Return whether a silent broker may have the session although its sketch denies it.
 
-        The sketch of one that is down is its last, unless the session came there from another
-        that cannot be asked either. The sketch of one that is up, and slow, may be an old one. So
-        may that of one which we lost since we asked the others: they were not asked about it.
+        We may have an old sketch of it: we were silent when the session came there. The broker
+        that it came from has the new one, or has restarted and has none. So the silent broker is
+        ruled out only if all others have answered and know its sketch, too. One that is up, and
+        slow, cannot be ruled out. Nor can one that we lost since we asked: they were not asked
+        about it.
         """
         unheard = {*self._redirects.members()} - {*claim.answers} - claim.cleared
-        return len(unheard) > 1 or any(
-            self._is_up(name) or name not in claim.unreachable for name in unheard
-        )
+        away = {name for name in unheard & claim.unreachable if not self._is_up(name)}
+        ruled_out = {*self._directory.with_known_sketch(away)}
+        ruled_out.intersection_update(*(answer.ruled_out for answer in claim.answers.values()))
+        return len(unheard) > 1 or unheard != ruled_out
 
     def _may_begin(self, claim: Claim, silent: set[str]) -> bool:
         """Return whether the client may begin without the silent brokers.

@@ -75,7 +75,8 @@ class HandoverOut:
         client_id = session.client_id
         now = redirects.shared.now
         redirect = redirects.begin(session)
-        if session.stamp == NEVER_BEGUN:
+        redirect.has_messages_only = session.stamp == NEVER_BEGUN
+        if redirect.has_messages_only:
             sources = set()  # it has no subscriptions: nothing that is published comes to it
         elif sources is None:
             sources = {"", *redirects.members()}

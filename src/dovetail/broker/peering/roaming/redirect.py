@@ -70,6 +70,7 @@ class _Row(Struct, array_like=True):
     is_fresh: bool
     since: float
     earlier: dict[str, int] = {}
+    has_messages_only: bool = False
 
 
 def has_moved_on(row: bytes) -> bool:
@@ -119,6 +120,8 @@ class Redirect:
         self.asked_at = 0.0
         """When we last asked them for their markers."""
         self.has_ended = False
+        self.has_messages_only = False
+        """Were there only messages that had come without their session?"""
         self._encoded = b""
         """Its row as it was last encoded."""
 
@@ -183,6 +186,7 @@ class Redirect:
                 self.is_fresh,
                 self.since,
                 self.earlier,
+                self.has_messages_only,
             )
         )
 
@@ -198,6 +202,7 @@ class Redirect:
         self.unready = set(row.unready)
         self.is_fresh = row.is_fresh
         self.earlier = dict(row.earlier)
+        self.has_messages_only = row.has_messages_only
 
 
 class Redirects(SessionObserver):
@@ -330,12 +335,22 @@ class Redirects(SessionObserver):
         return None
 
     def last_move(self, client_id: str, user: str | None) -> tuple[str, int] | None:
-        """Return owner and stamp of the client's last move from here, until it is confirmed."""
-        ghosts = self._ghosts_of(client_id, user)
-        if not ghosts:
-            return None
-        last = redirect_of(ghosts[-1])
-        return (last.owner, last.moved_stamp) if last.is_on_its_way else None
+        """Return owner and stamp of the client's last move from here, until it is confirmed.
+
+        Messages that have left without their session do not count.
+        """
+        redirects = map(redirect_of, reversed(self._ghosts_of(client_id, user)))
+        last = next((redirect for redirect in redirects if not redirect.has_messages_only), None)
+        return (last.owner, last.moved_stamp) if last and last.is_on_its_way else None
+
+    def possible_holders(self, client_id: str) -> set[str]:
+        """Return brokers that may have a session that left us, whatever our sketch of them says.
+
+        A broker confirms a session by its marker. If we were silent then, we may still lack the
+        sketch with the session's trace.
+        """
+        redirects = map(redirect_of, self.ghosts.get(client_id, ()))
+        return {redirect.owner for redirect in redirects if "" in redirect.open}
 
     def owners(self, client_id: str) -> set[str | None]:
         """Return the users with a session of this identifier here, or on its way from here."""
@@ -491,6 +506,7 @@ class Redirects(SessionObserver):
         for name in before.open & redirect.guard:
             redirect.earlier[name] = before.earlier.get(name, before.guard_stamp)
         redirect.open |= before.open
+        redirect.has_messages_only &= before.has_messages_only
         newer.save()
         self.clear(older)
 
