@@ -448,6 +448,23 @@ def test_connack_leaves_out_what_is_as_the_client_wants() -> None:
     assert client.connack.authentication_method is None
 
 
+def test_connack_is_the_clients_own() -> None:
+    world = World(session_expiry_max_seconds=60, keep_alive_max_seconds=30)
+
+    def told(client_id: str, expiry_seconds: int, keep_alive: int) -> tuple[int | None, ...]:
+        client = world.client(
+            client_id, session_expiry_seconds=expiry_seconds, keep_alive_seconds=keep_alive
+        )
+        assert client.connack is not None
+        return client.connack.session_expiry_seconds, client.connack.keep_alive_seconds
+
+    for turn in range(2):
+        assert told(f"a{turn}", 60, 30) == (None, None)
+        assert told(f"b{turn}", 61, 30) == (60, None)
+        assert told(f"c{turn}", 60, 31) == (None, 30)
+        assert told(f"d{turn}", 61, 31) == (60, 30)
+
+
 @pytest.mark.parametrize("wanted", [False, True])
 def test_response_information_is_never_given(wanted: bool) -> None:
     client = World().client("c", wants_response_information=wanted)
@@ -544,6 +561,30 @@ def test_a_client_has_a_while_for_its_connect(version: int) -> None:
     assert not client.is_closed
     world.pass_time(1)
     assert_silence(client)
+
+
+@both
+def test_each_connection_has_its_own_while_for_its_connect(version: int) -> None:
+    world = World(connect_timeout_seconds=10)
+    first, admitted, third, fourth = (Client(world, version=version) for _ in range(4))
+    first.open()
+    admitted.open()
+    world.pass_time(4)
+    admitted.send(Connect(version, "c"))
+    third.open()
+    world.pass_time(4)
+    fourth.open()
+    world.pass_time(2)
+    assert [one.is_closed for one in (first, third, fourth)] == [True, False, False]
+    third.lose()
+    world.pass_time(7)
+    assert [one.is_closed for one in (fourth, admitted)] == [False, False]
+    late = Client(world, version=version)
+    late.open()
+    world.pass_time(1)
+    assert [one.is_closed for one in (fourth, late)] == [True, False]
+    world.pass_time(9)
+    assert [one.is_closed for one in (late, admitted)] == [True, False]
 
 
 def test_a_connected_client_has_all_the_time_without_a_keep_alive() -> None:

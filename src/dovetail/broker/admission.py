@@ -13,6 +13,7 @@
 
 import logging
 from collections.abc import Generator
+from functools import lru_cache
 from random import Random
 
 from dovetail import codec
@@ -20,7 +21,7 @@ from dovetail.broker.auth.access import AccessRules
 from dovetail.broker.auth.session_owner import OTHER_OWNER
 from dovetail.broker.client_link import ClientLink, LinkState
 from dovetail.broker.keep_alive import KeepAlive
-from dovetail.broker.limits import HANDLE_PREFIX
+from dovetail.broker.limits import CONNACKS_CACHED_MAX, HANDLE_PREFIX
 from dovetail.broker.other_brokers import OtherBrokers
 from dovetail.broker.peering.roaming.redirect import NEVER_BEGUN
 from dovetail.broker.router import Router
@@ -62,6 +63,8 @@ class Admission:
         self._subscribe_handler = subscribe_handler
         self._keep_alive = keep_alive
         self._random = random
+        # Most answers are the same bytes.
+        self._common_connack = lru_cache(CONNACKS_CACHED_MAX)(self._encode_connack)
 
     def refusal(self, packet: Connect) -> Refusal | None:
         """Return why this CONNECT is refused for every user, or None."""
@@ -113,8 +116,7 @@ class Admission:
             wanted = 0 if packet.clean_start else SESSION_NEVER_EXPIRES
         expiry_seconds = min(wanted, self._shared.limits.session_expiry_max_seconds)
         link.keep_alive_seconds = self._keep_alive_seconds(packet)
-        answer = self._connack(packet, expiry_seconds, assigned, link)
-        data = codec.encode(packet.version, answer)
+        data = self._connack(link, packet, expiry_seconds, assigned)
         if not link.is_small_enough(data):  # [MQTT-3.1.2-24]
             link.refuse(ReasonCode.PACKET_TOO_LARGE, "the answer is too large for the client")
             return
@@ -131,7 +133,7 @@ class Admission:
         elif session is not None and session.rules is not self.rules:
             self._slices.begin(self._admit_reviewed(session, link, packet, user, stamp))
         else:
-            self._let_in(link, packet, user, expiry_seconds, answer, data, stamp or 0)
+            self._let_in(link, packet, user, expiry_seconds, assigned, data, stamp or 0)
 
     def _let_in(
         self,
@@ -139,16 +141,16 @@ class Admission:
         packet: Connect,
         user: str | None,
         expiry_seconds: int,
-        answer: Connack,
+        assigned: str | None,
         data: bytes,
         stamp: int,
     ) -> None:
         """Connect an admitted client to its session. `data` is the answer for a new session."""
-        session, answer.session_present = self._lifetimes.session_for(packet.client_id, user)
+        session, is_present = self._lifetimes.session_for(packet.client_id, user)
         session.is_loss_unconfirmed = session.is_loss_unconfirmed or session.stamp == NEVER_BEGUN
         if session.is_loss_unconfirmed:
             # The client had another session, and our CONNACK that said so may be lost.
-            answer.session_present = False
+            is_present = False
         if packet.clean_start:
             session.void_before = stamp
         session.rules = self.rules
@@ -157,8 +159,8 @@ class Admission:
         self._shared.gauges.clients_connected += 1
         self._shared.counters.connections_accepted += 1
         log.debug("%r connected from %s", packet.client_id, link.remote.address)
-        if answer.session_present:
-            data = codec.encode(packet.version, answer)
+        if is_present:
+            data = self._connack(link, packet, expiry_seconds, assigned, session_present=True)
         link.admitted(session, packet, data)
         window = min(packet.receive_max, self._shared.limits.inflight_max)
         session.resume(link, window, self._shared.now)
@@ -204,8 +206,7 @@ class Admission:
         return session is not None and session.stamp != NEVER_BEGUN
 
     def _refuse_client(self, link: ClientLink, packet: Connect, user: str | None) -> Refusal | None:
-        owners = self._lifetimes.owners(packet.client_id)
-        if not all(self._shared.ownership.may_connect(owner, user) for owner in owners):
+        if not self._lifetimes.may_connect(packet.client_id, user):
             return OTHER_OWNER
         if self._is_full_for(packet.client_id):
             return ReasonCode.SERVER_BUSY, "the broker has as many clients as are allowed"
@@ -277,19 +278,45 @@ class Admission:
         return packet.keep_alive_seconds
 
     def _connack(
-        self, packet: Connect, expiry_seconds: int, assigned: str | None, link: ClientLink
-    ) -> Connack:
+        self,
+        link: ClientLink,
+        packet: Connect,
+        expiry_seconds: int,
+        assigned: str | None,
+        *,
+        session_present: bool = False,
+    ) -> bytes:
+        """Return the packet that admits a client. It says where the broker's values are others."""
+        version = packet.version
+        if version != MQTT_5:
+            return self._common_connack(version, session_present)
+        expiry = expiry_seconds if expiry_seconds != packet.session_expiry_seconds else None
+        keep_alive: int | None = link.keep_alive_seconds
+        if keep_alive == packet.keep_alive_seconds:  # [MQTT-3.2.2-21]
+            keep_alive = None
+        if assigned is not None:
+            return self._encode_connack(version, session_present, expiry, keep_alive, assigned)
+        return self._common_connack(version, session_present, expiry, keep_alive)
+
+    def _encode_connack(
+        self,
+        version: int,
+        session_present: bool,
+        expiry_seconds: int | None = None,
+        keep_alive_seconds: int | None = None,
+        assigned: str | None = None,
+    ) -> bytes:
         limits = self._shared.limits
-        answer = Connack(session_present=False, reason=ReasonCode.SUCCESS)
-        if packet.version == MQTT_5:
-            if expiry_seconds != packet.session_expiry_seconds:
-                answer.session_expiry_seconds = expiry_seconds
-            answer.receive_max = limits.receive_max
-            answer.maximum_qos = limits.maximum_qos if limits.maximum_qos < 2 else None
-            answer.retain_available = limits.retain_available
-            answer.packet_bytes_max = limits.packet_bytes_max
-            answer.assigned_client_id = assigned
-            answer.alias_max = limits.alias_in_max
-            if link.keep_alive_seconds != packet.keep_alive_seconds:  # [MQTT-3.2.2-21]
-                answer.keep_alive_seconds = link.keep_alive_seconds
-        return answer
+        answer = Connack(
+            session_present,
+            ReasonCode.SUCCESS,
+            session_expiry_seconds=expiry_seconds,
+            receive_max=limits.receive_max,
+            maximum_qos=limits.maximum_qos if limits.maximum_qos < 2 else None,
+            retain_available=limits.retain_available,
+            packet_bytes_max=limits.packet_bytes_max,
+            assigned_client_id=assigned,
+            alias_max=limits.alias_in_max,
+            keep_alive_seconds=keep_alive_seconds,
+        )
+        return codec.encode(version, answer)

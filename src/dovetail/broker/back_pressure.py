@@ -177,4 +177,5 @@ class BackPressure:
         self._served.pop(link, None)
         if link in self._waits:
             self._resume(link)
-        self.caught_up(link)
+        if link in self.behind or link in self._publishers:
+            self.caught_up(link)

@@ -6,10 +6,12 @@
 - A late tick shows that the broker was busy. Packets of a seemingly silent client may wait in its
   socket, so it gets another moment to be read.
 
-The link is the timer's key, so each link has one deadline at a time.
+All clients have the same time to be admitted, so the oldest is due first, and one timer is enough.
+After that the link is the timer's key.
 """
 
 import logging
+from collections import OrderedDict
 from functools import partial
 
 from dovetail.broker.client_link import ClientLink, LinkState
@@ -25,6 +27,9 @@ TICK_SECONDS_MAX = 0.2
 LATE_SECONDS_MAX = 2 * TICK_SECONDS_MAX
 """The longest time that a silent client stays beyond one and a half keep alive intervals."""
 
+_ADMISSION = "admission"
+"""The key of the timer for the oldest connection that is not admitted yet."""
+
 _READ_SECONDS = 0.05
 """The time for the shell to read waiting sockets after a late tick."""
 
@@ -37,6 +42,8 @@ class KeepAlive:
         self._timers = timers
         self._ticked_at = shared.now
         self._is_late = False
+        self._unadmitted: OrderedDict[ClientLink, float] = OrderedDict()
+        """When the time of each connection is over that is not admitted yet, oldest first."""
 
     def tick(self, now: float) -> None:
         """Note whether this tick is late. Call it before the timers run."""
@@ -46,16 +53,36 @@ class KeepAlive:
     def await_admission(self, link: ClientLink) -> None:
         """Give a new connection its time to be admitted."""
         when = self._shared.now + self._shared.limits.connect_timeout_seconds
-        self._timers.set(link, when, partial(self._too_slow, link))
+        if not self._unadmitted:
+            self._timers.set(_ADMISSION, when, self._close_oldest)
+        self._unadmitted[link] = when
 
     def begin(self, link: ClientLink) -> None:
         """Watch an admitted client by its own keep alive."""
-        self.end(link)
+        self._end_wait(link)
         if link.keep_alive_seconds:
             self._watch(link)
 
     def end(self, link: ClientLink) -> None:
-        self._timers.cancel(link)
+        self._end_wait(link)
+        if link.keep_alive_seconds:
+            self._timers.cancel(link)
+
+    def _end_wait(self, link: ClientLink) -> None:
+        if self._unadmitted.pop(link, None) is not None and not self._unadmitted:
+            self._timers.cancel(_ADMISSION)
+
+    def _close_oldest(self) -> None:
+        """Close the oldest connection if its time is over. Then the next one is the oldest.
+
+        The timer may be that of an older connection, which was admitted or has gone.
+        """
+        link, when = next(iter(self._unadmitted.items()))
+        if when <= self._shared.now:
+            self._too_slow(link)
+        if self._unadmitted:
+            when = next(iter(self._unadmitted.values()))
+            self._timers.set(_ADMISSION, when, self._close_oldest)
 
     def _too_slow(self, link: ClientLink) -> None:
         if link.state is LinkState.ADMITTING:  # the broker is too slow, not the client

@@ -23,6 +23,9 @@ ROUTES_FREED_PER_ROUTE = 8
 CONNECT_BYTES_MAX = 262_144
 """Bytes of a CONNECT packet. Anybody can send one without authentication, so it has to be small."""
 
+CONNACKS_CACHED_MAX = 64
+"""Different CONNACKs that the broker remembers. Clients choose few different expiry intervals."""
+
 EARLY_BYTES_MAX = 2 * 65_535 + 1_024
 """Bytes that may follow a CONNECT before authentication: two long texts and a little more."""
 

@@ -69,6 +69,7 @@ _LONG = frozenset({0x82, 0xA2})
 """First bytes of SUBSCRIBE and UNSUBSCRIBE, which may have many filters."""
 _LONG_LENGTH = 0x80
 _PINGRESP = b"\xd0\x00"
+_NORMAL_END = Disconnect()
 _DOLLAR = 0x24
 _TOPIC_LENGTH_BYTES = 2
 
@@ -80,6 +81,7 @@ class PacketReader:
         "_acks",
         "_broker",
         "_intake",
+        "_is_prepared",
         "_partial",
         "_partial_needs",
         "_piece",
@@ -98,12 +100,18 @@ class PacketReader:
         self._runs = broker.runs
         self._pressure = broker.back_pressure
         self.link = link
-        self._piece = Piece()
-        self._acks = Acknowledgements(broker.shared, link)
-        self._intake = Intake(broker, link, self._acks, self._piece)
+        self._is_prepared = False
+        """Are there the parts that `_prepare` makes?"""
         self._partial: bytes | bytearray = b""  # an empty bytearray for each would take memory
         self._partial_needs = 0
         self._waiting_data = b""  # bytes that came while the link was busy
+
+    def _prepare(self) -> None:
+        """Make the parts that a client needs only if it publishes or subscribes."""
+        self._is_prepared = True
+        self._piece = Piece()
+        self._acks = Acknowledgements(self._shared, self.link)
+        self._intake = Intake(self._broker, self.link, self._acks, self._piece)
 
     def receive(self, data: bytes, now: float) -> None:
         """Take the bytes of one read from the client."""
@@ -187,6 +195,8 @@ class PacketReader:
 
     def has_room_for(self, packets: int) -> bool:
         """Is there room in the client's window for so many publications at QoS 1?"""
+        if not self._is_prepared:
+            self._prepare()
         return self._intake.has_room_for(packets)
 
     def acknowledge_run(self, published: RunOutcome, pubacks: bytes) -> None:
@@ -195,6 +205,12 @@ class PacketReader:
 
     def _take(self, data: bytes) -> None:
         """Take a piece of the data now, and the rest in slices."""
+        if len(data) == _BODILESS_BYTES and (take := _BODILESS.get(data)) is not None:
+            self._shared.counters.packets_received += 1
+            take(self.link)
+            return
+        if not self._is_prepared:
+            self._prepare()
         rest = self._take_piece(data)
         if self._piece.awaited:
             self.link.is_busy = True
@@ -533,17 +549,17 @@ class PacketReader:
                 return
             body, end = length[1], length[0] + length[1]
             head_end = min(body + codec.CONNECT_HEAD_BYTES, end)
-            if len(data) < head_end:
+            if end <= len(data) and end <= self._broker.connect_bytes_max:
+                self._take_whole_connect(data, body, end)
+            elif len(data) < head_end:
                 self._keep(data, 0, head_end)
             elif codec.is_unknown_version(data[body:head_end]):
                 self._take_whole_connect(data, body, end)
             elif end > self._broker.connect_bytes_max:
                 link.version = codec.connect_version(data[body:head_end])
                 link.refuse(ReasonCode.PACKET_TOO_LARGE, None)
-            elif end > len(data):
-                self._keep(data, 0, end)
             else:
-                self._take_whole_connect(data, body, end)
+                self._keep(data, 0, end)
 
     def _take_whole_connect(self, data: bytes, body: int, end: int) -> None:
         """Take a CONNECT and the bytes behind it.
@@ -642,6 +658,13 @@ def _refuse_packet(reader: PacketReader, packet: Packet) -> None:
     name = type(packet).__name__.upper()
     raise ClientError(ReasonCode.PROTOCOL_ERROR, f"{name} has no place here")
 
+
+_BODILESS_BYTES = 2
+_BODILESS: dict[bytes, Callable[[ClientLink], None]] = {
+    b"\xc0\x00": lambda link: link.send(_PINGRESP),  # PINGREQ [MQTT-3.12.4-1]
+    b"\xe0\x00": lambda link: link.end(_NORMAL_END),  # DISCONNECT
+}
+"""The packets without a body, which are often a whole read of a client that does nothing else."""
 
 _HANDLERS: dict[type, Callable[[PacketReader, Packet], None]] = {
     Ack: PacketReader._take_ack_packet,

@@ -260,8 +260,9 @@ class SessionLifetimes:
 
     def end(self, session: Session) -> None:
         """End a session, and publish its will if one still waits [MQTT-3.1.2-8]."""
-        self._timers.cancel(("expiry", session.number))
-        self._timers.cancel(("will", session.number))
+        if session.ended_at is not None:  # otherwise it has no timers
+            self._timers.cancel(("expiry", session.number))
+            self._timers.cancel(("will", session.number))
         del self.sessions[session.client_id]
         will, session.will = session.will, None
         if session.was_persistent:
@@ -281,7 +282,8 @@ class SessionLifetimes:
         With `is_awaited` its client may wait until the disk has forgotten it.
         """
         left = session.end()
-        self._slices.begin(self._clear(session, left, is_awaited=is_awaited))
+        if left or session.subscriptions or session.stored or is_awaited:
+            self._slices.begin(self._clear(session, left, is_awaited=is_awaited))
 
     def _clear(self, session: Session, left: deque[OutgoingMessage], *, is_awaited: bool) -> Work:
         retiring = self._router.retire(session)
@@ -315,6 +317,13 @@ class SessionLifetimes:
         self._being_deleted[client_id] = _WaitingClient(user, act)
         if before is not None:
             before.act(False)
+
+    def may_connect(self, client_id: str, user: str | None) -> bool:
+        """May this user connect, as far as the owners of the client's sessions are concerned?"""
+        if client_id not in self.sessions and client_id not in self._being_deleted:
+            return True
+        may_connect = self._shared.ownership.may_connect
+        return all(may_connect(owner, user) for owner in self.owners(client_id))
 
     def owners(self, client_id: str) -> set[str | None]:
         """Return the users that have a session under this identifier, or wait for one."""

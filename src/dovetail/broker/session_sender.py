@@ -105,7 +105,8 @@ class SessionSender:
     @property
     def inflight(self) -> dict[int, OutgoingMessage]:
         """The messages in flight, by packet identifier. Runs are taken apart for it."""
-        self.take_apart()
+        if self.runs_sent:
+            self.take_apart()
         return self._inflight
 
     def take_apart(self) -> None:

@@ -25,18 +25,21 @@ class Timers:
         self._due[key] = (when, action)
         if when < self._in_heap.get(key, float("inf")):
             self._push(key, when)
-            self._drop_stale()
+            if len(self._heap) > 2 * len(self._due) + _STALE_MIN:
+                self._drop_stale()
 
     def cancel(self, key: Hashable) -> None:
-        if self._due.pop(key, None) is not None:
+        if (
+            self._due.pop(key, None) is not None
+            and len(self._heap) > 2 * len(self._due) + _STALE_MIN
+        ):
             self._drop_stale()
 
     def _drop_stale(self) -> None:
-        if len(self._heap) > 2 * len(self._due) + _STALE_MIN:
-            due, order = self._due, self._order
-            self._heap = [(when, next(order), key) for key, (when, _) in due.items()]
-            self._in_heap = {key: when for key, (when, _) in due.items()}
-            heapq.heapify(self._heap)
+        due, order = self._due, self._order
+        self._heap = [(when, next(order), key) for key, (when, _) in due.items()]
+        self._in_heap = {key: when for key, (when, _) in due.items()}
+        heapq.heapify(self._heap)
 
     def run(self, now: float, count: float = math.inf) -> bool:
         """Run up to `count` due actions in order of time. Return True if more are due."""

@@ -145,6 +145,10 @@ class FieldReader:
         return int.from_bytes(self.take(4, what), "big")
 
     def variable(self, what: str) -> int:
+        at = self.at
+        if at < self.end and (value := self.data[at]) < 0x80:
+            self.at = at + 1
+            return value
         found = decode_length(self.data, self.at)
         if found is None:
             raise malformed(f"{what} is cut off")

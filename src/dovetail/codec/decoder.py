@@ -8,6 +8,7 @@ PUBLISH and the shortest acknowledgements belong to every message, so they have 
 """
 
 from collections.abc import Callable, Generator
+from struct import Struct
 from typing import Any, Final, TypeVar
 
 from dovetail.attributes.clauses import check_requested_filter
@@ -62,6 +63,9 @@ _HEAD_NAME: Final = write_binary(PROTOCOL_NAME)
 _LEVEL_AT: Final = len(_HEAD_NAME)
 CONNECT_HEAD_BYTES: Final = _LEVEL_AT + 1
 """The first bytes of a CONNECT's body: name and level of its protocol."""
+_CONNECT_FIXED: Final = Struct(">BBH").unpack_from  # level, flags, keep alive
+_CONNECT_FIXED_BYTES: Final = _LEVEL_AT + 4
+_CLEAN_START_FLAG: Final = 0b0000_0010
 VERSIONS: Final = frozenset({MQTT_3_1_1, MQTT_5})
 _BRIDGE_FLAG: Final = 0x80
 
@@ -209,24 +213,15 @@ def _with_packet_name(packet_type: int, error: ClientError) -> ClientError:
 
 
 def _decode_connect(_version: int, _packet_type: int, body: bytes) -> Connect:
-    reader = FieldReader(body)
-    name = reader.binary("the protocol name")
-    version = reader.byte("the protocol version")
-    if name != PROTOCOL_NAME or version not in VERSIONS:
-        # [MQTT-3.1.2-1], [MQTT-3.1.2-2]
-        raise ClientError(
-            ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
-            f"protocol {name[:16]!r} with version {version} is not spoken here; 'MQTT' with "
-            f"version {MQTT_3_1_1} (3.1.1) or {MQTT_5} (5.0) is",
-        )
-    flags = reader.byte("the connect flags")
-    _check_connect_flags(version, flags)
-    packet = Connect(
-        version,
-        client_id="",
-        clean_start=bool(flags & 0b0000_0010),
-        keep_alive_seconds=reader.two_bytes("the keep alive"),
-    )
+    if len(body) < _CONNECT_FIXED_BYTES or not body.startswith(_HEAD_NAME):
+        raise _connect_head_error(FieldReader(body))
+    version, flags, keep_alive_seconds = _CONNECT_FIXED(body, _LEVEL_AT)
+    if version not in VERSIONS:
+        raise _unsupported_protocol(PROTOCOL_NAME, version)
+    if flags & ~_CLEAN_START_FLAG:
+        _check_connect_flags(version, flags)
+    reader = FieldReader(body, _CONNECT_FIXED_BYTES)
+    packet = Connect(version, "", bool(flags & _CLEAN_START_FLAG), keep_alive_seconds)
     if version == MQTT_5:
         _read_fields(reader, PacketType.CONNECT, packet)
         if packet.authentication_data is not None and packet.authentication_method is None:
@@ -246,6 +241,25 @@ def _decode_connect(_version: int, _packet_type: int, body: bytes) -> Connect:
         packet.password = reader.binary("the password")
     reader.finish()  # [MQTT-3.1.2-16], [MQTT-3.1.2-18]
     return packet
+
+
+def _connect_head_error(reader: FieldReader) -> ClientError:
+    """Return what is wrong with a CONNECT of another protocol, or one that ends too early."""
+    name = reader.binary("the protocol name")
+    version = reader.byte("the protocol version")
+    if name != PROTOCOL_NAME or version not in VERSIONS:
+        return _unsupported_protocol(name, version)
+    _check_connect_flags(version, reader.byte("the connect flags"))
+    reader.two_bytes("the keep alive")
+    raise AssertionError("a CONNECT that has all fixed fields")
+
+
+def _unsupported_protocol(name: bytes, version: int) -> ClientError:
+    return ClientError(  # [MQTT-3.1.2-1], [MQTT-3.1.2-2]
+        ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
+        f"protocol {name[:16]!r} with version {version} is not spoken here; 'MQTT' with "
+        f"version {MQTT_3_1_1} (3.1.1) or {MQTT_5} (5.0) is",
+    )
 
 
 def _check_connect_flags(version: int, flags: int) -> None:

@@ -11,6 +11,7 @@ from dovetail.broker.auth.chain import make_chain
 from dovetail.broker.auth.password_checker import REFUSALS, PasswordChecker
 from dovetail.broker.auth.passwords import PasswordFile
 from dovetail.broker.client_link import ClientLink
+from dovetail.broker.core import Broker
 from dovetail.broker.net.server import BrokerServer
 from dovetail.codec.packets import Connect
 from dovetail.settings import AccessSettings
@@ -47,25 +48,32 @@ class Logins:
             is_loopback=peer.is_loopback,
             listener=peer.listener,
         )
-
-        def settle(decision: Decision) -> None:
-            if isinstance(decision, Grant):
-                self._remember(decision, credentials)
-                broker.admit(link, packet, decision.user)
-            else:
-                link.refuse(decision, REFUSALS.get(decision))
+        decision = self._chain.authenticate(credentials, lambda: not link.is_closed)
+        if not isinstance(decision, asyncio.Future):
+            self._settle(broker, link, packet, credentials, decision)
+            return
 
         def done(decision: "asyncio.Future[Decision]") -> None:
             broker.shared.now = server.clock()
             if not link.is_closed and not decision.cancelled():
-                settle(decision.result())
+                self._settle(broker, link, packet, credentials, decision.result())
                 link.resume()
 
-        decision = self._chain.authenticate(credentials, lambda: not link.is_closed)
-        if isinstance(decision, asyncio.Future):
-            decision.add_done_callback(done)
+        decision.add_done_callback(done)
+
+    def _settle(
+        self,
+        broker: Broker,
+        link: ClientLink,
+        packet: Connect,
+        credentials: Credentials,
+        decision: Decision,
+    ) -> None:
+        if isinstance(decision, Grant):
+            self._remember(decision, credentials)
+            broker.admit(link, packet, decision.user)
         else:
-            settle(decision)
+            link.refuse(decision, REFUSALS.get(decision))
 
     async def decide(self, credentials: Credentials) -> Decision:
         """Return the decision about a user of HTTP."""

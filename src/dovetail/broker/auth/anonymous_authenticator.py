@@ -5,6 +5,8 @@ from typing import Literal
 from dovetail.broker.auth.authenticator import Credentials, Decision, Grant, IsWaiting
 from dovetail.errors import ReasonCode
 
+_ANONYMOUS = Grant(None)
+
 
 class AnonymousAuthenticator:
     """Admits clients without a name: `always`, from this machine (`loopback`), or `never`."""
@@ -14,7 +16,7 @@ class AnonymousAuthenticator:
 
     def authenticate(self, credentials: Credentials, _is_waiting: IsWaiting) -> Decision:
         if self._anonymous == "always":
-            return Grant(None)
+            return _ANONYMOUS
         if self._anonymous == "loopback" and credentials.is_loopback:
-            return Grant(None)
+            return _ANONYMOUS
         return ReasonCode.NOT_AUTHORIZED

@@ -56,13 +56,16 @@ from dovetail.cluster.limits import WRITE_HIGH_WATER_BYTES, WRITE_JOIN_BYTES_MAX
 from dovetail.codec.packets import Connect
 from dovetail.errors import ClientError, ReasonCode, StoreError
 from dovetail.process.descriptors import descriptor_limit, shares_of
-from dovetail.settings import ListenerSettings
+from dovetail.settings import SECURE_KINDS, ListenerSettings
 
 log = logging.getLogger("dovetail.server")
 
 _TICK_SECONDS = TICK_SECONDS_MAX / 2
 _STOP_SECONDS = 1.0
 """The time for clients to read their last packet when the broker stops."""
+
+_PUBLISH = 0x30
+"""The first byte of a publication, without its flags."""
 
 NOT_STORED = "the data folder does not take what has to be written; try again later"
 
@@ -102,6 +105,8 @@ class BrokerServer:
         """Connections with bytes to write, or to close."""
         self._store = store
         self._writer = None if store is None else StoreWriter(store, self._written_by_thread)
+        # At most the backlog at which a link is no longer congested: `resume_writing` has to come.
+        self.high_water_bytes = min(WRITE_HIGH_WATER_BYTES, shared.limits.backlog_bytes_max // 4)
         self._rows_taken = 0
         self._waiting_for_disk: list[ClientConnection] = []
         self.is_scheduled = False
@@ -427,10 +432,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         server = self._server
-        # At most the backlog at which a link is no longer congested: `resume_writing` has to come.
-        self._transport.set_write_buffer_limits(
-            high=min(WRITE_HIGH_WATER_BYTES, server.shared.limits.backlog_bytes_max // 4)
-        )
+        self._transport.set_write_buffer_limits(server.high_water_bytes)
         peer = remote_end(transport, self.listener)
         descriptor = transport.get_extra_info("socket").fileno()
         if server.has_too_many_connections or not server.has_room_for(descriptor, peer.address):
@@ -452,7 +454,7 @@ class ClientConnection(asyncio.Protocol):
         if is_quiet:
             if server.receive_at_once(reader, data):
                 return
-        elif server.gathers:
+        elif server.gathers and (self.kept or data[0] & 0xF0 == _PUBLISH):
             self._keep(data)
             return
         elif reader.receive_plain(data):
@@ -646,8 +648,9 @@ def remote_end(transport: asyncio.BaseTransport, listener: ListenerSettings) -> 
     address = transport.get_extra_info("peername")
     host = str(address[0]) if isinstance(address, tuple) else "local"
     shown = f"{host}:{address[1]}" if isinstance(address, tuple) else host
-    certificate = transport.get_extra_info("peercert")
-    name = common_name(certificate) if certificate else None
+    name = None
+    if listener.kind in SECURE_KINDS:
+        name = common_name(transport.get_extra_info("peercert"))
     return RemoteEnd(shown, is_on_this_machine(host), name, host, listener)
 
 
