@@ -286,7 +286,7 @@ def run(
         )
         with patch.context() as unscanned:
             unscanned.setattr(packet_reader, "SCAN_BYTES_MIN", 1 << 30)
-            unscanned.setattr(packet_reader, "SCANNED_FIRST", b"none")
+            unscanned.setattr(packet_reader, "SCANNED_FIRST", {})
             one_by_one(decoded, packets)
         patch.setattr(packet_reader, "SCAN_BYTES_MIN", scan_bytes_min)
         in_pieces(cut, packets, cuts)

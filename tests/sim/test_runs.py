@@ -179,7 +179,7 @@ def test_everybody_receives_the_same(
     seed: int, with_matchers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packet_reader, "SCAN_BYTES_MIN", 1 << 30)
-    monkeypatch.setattr(packet_reader, "SCANNED_FIRST", b"none")
+    monkeypatch.setattr(packet_reader, "SCANNED_FIRST", {})
     single = Scene(seed, with_matchers=with_matchers)
     single.publish()
     monkeypatch.setattr(packet_reader, "SCAN_BYTES_MIN", 1)

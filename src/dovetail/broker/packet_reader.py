@@ -52,9 +52,11 @@ if TYPE_CHECKING:
     from dovetail.broker.core import Broker
 
 SCAN_BYTES_MIN = 1_024
-"""Python walks smaller reads, unless they begin with a plain publication. A kernel call costs as
-much as one plain publication, or a few acknowledgements."""
-SCANNED_FIRST = b"\x30"
+"""Python walks smaller reads. A kernel call costs as much as one plain publication, or a few
+acknowledgements."""
+SCANNED_FIRST = {0x30: 0, 0x40: 32}
+"""By the first byte: the kernel takes reads from this size on. They are plain publications and
+PUBACKs, of which it makes runs."""
 
 _RUN_BYTES_MAX = 4_096
 """`receive_plain` compares plain packets in Python up to this size; beyond, the kernel does."""
@@ -274,7 +276,8 @@ class PacketReader:
 
     def _take_piece(self, data: bytes) -> bytes:
         """Take as much as fits into one piece, and return the rest."""
-        if len(data) >= SCAN_BYTES_MIN or data.startswith(SCANNED_FIRST):
+        size = len(data)
+        if size >= SCAN_BYTES_MIN or size >= SCANNED_FIRST.get(data[0], SCAN_BYTES_MIN):
             return self._take_many(data)
         return self._take_few(data)
 
