@@ -257,6 +257,61 @@ def test_boxes_are_counted_where_they_are_not_listed(
         assert not one.boxes
 
 
+def test_publications_that_were_submitted_together_share_a_verdict() -> None:
+    harness = QuestionHarness(is_listing=False)
+    harness.knows("c", 0b11)
+    harness.known.put("wide", Announcement(1, 1, [SpaceAnnouncement(SPACE, 7, [0])]))
+    harness.loads(low=100, high=1)
+    brokers = ("wide", "c", "b")
+    harness.questions.submit_many(SPACE, np.array([HERE] * 3), brokers, "run")
+    harness.questions.submit(SPACE, HERE, brokers, "alone")
+    harness.questions.submit_many(SPACE, np.array([HERE] * 2), brokers, "later run")
+    harness.questions.flush(0.0)
+    harness.answer(1, 0, 0, UNSURE, 0, 0, 2, 0, 0, 3, 0, 1)
+    first, alone, later = harness.questions.take_verdicts()
+    assert (first.tag, alone.tag, later.tag) == ("run", "alone", "later run")
+    assert first.brokers == ("b", "c", "wide")
+    assert (first.states > 0).tolist() == [
+        [True, False, True],
+        [False, True, True],
+        [False, False, True],
+    ]
+    assert alone.receivers == {"b", "wide"}
+    assert alone.unsure == ("wide",)
+    assert (later.states > 0).tolist() == [[False, True, True]] * 2
+    assert [one.rows.tolist() for one in (first, alone, later)] == [[0, 1, 2], [0], [0, 1]]
+
+
+def test_a_verdict_comes_when_its_publications_are_answered_for() -> None:
+    harness = QuestionHarness(is_listing=False)
+    harness.loads(low=1, high=1)
+    here, there = (10.0, math.nan), (60.0, math.nan)  # of `low`, and of `high`
+    harness.questions.submit_many(SPACE, np.array([here, there, here]), ["b"], "run")
+    harness.knows("b", 0b01)
+    harness.questions.flush(0.0)
+    assert [name for name, _ in harness.mail] == ["high", "low"]
+    harness.answer(1, 0, place=1)
+    (one,) = harness.questions.take_verdicts()
+    assert (one.rows.tolist(), (one.states > 0).tolist()) == ([0, 2], [[True], [False]])
+    harness.answer(1)
+    (one,) = harness.questions.take_verdicts()
+    assert (one.rows.tolist(), (one.states > 0).tolist()) == ([1], [[True]])
+
+
+def test_a_run_may_need_several_questions() -> None:
+    harness = QuestionHarness(is_listing=False)
+    harness.loads(low=100, high=1)
+    harness.questions.submit(SPACE, HERE, ["b"], "alone")
+    points = np.array([HERE] * (QUESTION_POINTS_MAX + 1))
+    harness.questions.submit_many(SPACE, points, ["b"], "run")
+    harness.questions.flush(0.0)
+    harness.answer(*[1] * QUESTION_POINTS_MAX)
+    harness.answer(0, 1)
+    found = [(one.tag, one.rows.tolist()) for one in harness.questions.take_verdicts()]
+    last = [QUESTION_POINTS_MAX - 1, QUESTION_POINTS_MAX]
+    assert found == [("alone", [0]), ("run", [*range(last[0])]), ("run", last)]
+
+
 def test_answers_that_cannot_be_read() -> None:
     harness = QuestionHarness()
     harness.publish("b")

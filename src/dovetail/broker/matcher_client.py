@@ -20,13 +20,14 @@ Rules:
   publication there, it goes to all brokers that may want it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import NamedTuple
 
 import numpy as np
 
 from dovetail.api.reports import MatchingReport, SkipReason
+from dovetail.attributes.box_index import Slots
 from dovetail.attributes.clauses import Clause
 from dovetail.attributes.policies import POLICIES
 from dovetail.attributes.space import Point
@@ -58,18 +59,17 @@ FRAMES = frozenset({ANNOUNCEMENT})
 ANSWERS = frozenset({ANSWER, ANNOUNCEMENT_ACK, LOADS, FEED_REPLY})
 """Kinds of frames with which other nodes answer ours."""
 
-_NOBODY: frozenset[str] = frozenset()
 
-
-class RunRow(NamedTuple):
-    """A publication of a run that matchers are asked about."""
+class AskedRun(NamedTuple):
+    """A run that matchers are asked about."""
 
     place: QueuedPublication[Resumable]
     pending: PendingRun
-    row: int
+    rows: Slots
+    """Its publications that have attributes. Only about these are matchers asked."""
 
 
-Asked = QueuedPublication[Resumable] | RunRow
+Asked = QueuedPublication[Resumable] | AskedRun
 
 
 class MatcherClient(SubscriptionObserver):
@@ -219,7 +219,7 @@ class MatcherClient(SubscriptionObserver):
         may_want = () if point is None else self._may_want(route)
         if may_want and point is not None:
             values = np.array([point.values], np.float64)
-            self._ask(route, values, may_want, [place])
+            self._ask(route, values, may_want, place)
         else:
             self._continue(place)
         return publication
@@ -233,19 +233,13 @@ class MatcherClient(SubscriptionObserver):
             self._continue(place)
             return
         rows = np.flatnonzero(points.known)
-        if len(rows) < len(points.known):
-            for row in np.flatnonzero(points.known == 0).tolist():
-                pending.matching_brokers[row] = _NOBODY
-        pending.rows_left = len(rows)
-        if not pending.rows_left:
+        pending.ask(may_want, rows)
+        if not len(rows):
             self._continue(place)
             return
-        asked = [RunRow(place, pending, row) for row in rows.tolist()]
-        self._ask(route, points.values[rows], may_want, asked)
+        self._ask(route, points.values[rows], may_want, AskedRun(place, pending, rows))
 
-    def _ask(
-        self, route: Route, values: Floats, may_want: tuple[str, ...], asked: Sequence[Asked]
-    ) -> None:
+    def _ask(self, route: Route, values: Floats, may_want: tuple[str, ...], asked: Asked) -> None:
         assert route.space is not None
         self._side.questions.submit_many(self._ids[route.space.name], values, may_want, asked)
         self._wake()
@@ -275,7 +269,8 @@ class MatcherClient(SubscriptionObserver):
             return ()
         if not route.clause_only_peers:
             return ()  # evaluating local clauses is faster than asking
-        return (*route.clause_only_peers, self.name) if route.clauses else route.clause_only_peers
+        brokers = route.clause_only_peers
+        return tuple(sorted((*brokers, self.name) if route.clauses else brokers))
 
     def _continue(self, place: QueuedPublication[Resumable]) -> None:
         """Let a publication continue when all before it have."""
@@ -291,12 +286,11 @@ class MatcherClient(SubscriptionObserver):
     def _apply(self, verdicts: Iterable[Verdict[Asked]]) -> None:
         for verdict in verdicts:
             asked = verdict.tag
-            if isinstance(asked, RunRow):
-                place, pending, row = asked
+            if isinstance(asked, AskedRun):
+                place, pending, rows = asked
                 if place.is_done:
                     continue  # it has continued without the answer
-                pending.matching_brokers[row] = verdict.receivers
-                pending.rows_left -= 1
+                pending.answer(rows[verdict.rows], verdict.states > 0)
                 if not pending.rows_left:
                     self._continue(place)
             elif not asked.is_done:

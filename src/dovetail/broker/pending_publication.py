@@ -5,10 +5,10 @@ lets dispatch.py or run_dispatch.py continue.
 """
 
 from collections.abc import Callable
-from itertools import chain
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from dovetail.attributes.box_index import Slots
 from dovetail.attributes.space import Point
@@ -18,6 +18,8 @@ from dovetail.broker.peering.tickets import Ticket
 from dovetail.broker.publication_point import RunPoints
 from dovetail.broker.route import Route
 from dovetail.messages import Message
+
+Truths = npt.NDArray[np.bool_]
 
 MatchingBrokers = frozenset[str] | None
 """The brokers with a matching clause. None: unknown, so all that may have one get it."""
@@ -81,10 +83,11 @@ class PendingRun(_Pending):
     """A run."""
 
     __slots__ = (
+        "_brokers",
+        "_is_answered",
+        "_may_match",
         "_resume",
-        "_rows_by_brokers",
         "entries",
-        "matching_brokers",
         "points",
         "route",
         "rows_left",
@@ -109,21 +112,42 @@ class PendingRun(_Pending):
         self.points = points
         self.entries: list[LocalEntry] = []
         """The local deliveries that begin when it continues."""
-        self.matching_brokers: list[MatchingBrokers] = [None] * stored.packets
         self.rows_left = 0
         """Rows that matchers were asked about, and have not answered yet."""
-        self._rows_by_brokers: dict[MatchingBrokers, list[int]] | None = None
+        self._brokers: tuple[str, ...] = ()
+        self._is_answered: Truths | None = None
+        # By row, and by broker that matchers were asked about:
+        self._may_match: Truths | None = None
 
     def resume(self) -> None:
         self._resume(self)
 
+    def ask(self, brokers: tuple[str, ...], rows: Slots) -> None:
+        """Note that matchers are asked about these brokers and rows. In others no clause holds."""
+        self.rows_left = len(rows)
+        self._brokers = brokers
+        self._may_match = np.zeros((self.stored.packets, len(brokers)), np.bool_)
+        self._may_match[rows] = True
+        self._is_answered = np.ones(self.stored.packets, np.bool_)
+        self._is_answered[rows] = False
+
+    def answer(self, rows: Slots, may_match: Truths) -> None:
+        """Note for which brokers a clause may hold, by row and broker."""
+        assert self._may_match is not None
+        assert self._is_answered is not None
+        self._may_match[rows] = may_match
+        self._is_answered[rows] = True
+        self.rows_left -= len(rows)
+
     def rows_of(self, name: str) -> Slots:
         """Return the rows for which a clause may hold at a broker. Call this once it resumes."""
-        known = self._rows_by_brokers
-        if known is None:
-            known = self._rows_by_brokers = {}
-            for row, wanted in enumerate(self.matching_brokers):
-                known.setdefault(wanted, []).append(row)
-        found = [rows for wanted, rows in known.items() if wanted is None or name in wanted]
-        mine = found[0] if len(found) == 1 else sorted(chain.from_iterable(found))
-        return np.array(mine, np.int64)
+        if self._may_match is None:
+            return np.arange(self.stored.packets)
+        return np.flatnonzero(self._may_match[:, self._brokers.index(name)])
+
+    def matching_brokers(self, row: int) -> MatchingBrokers:
+        """Return the brokers with a matching clause for one row."""
+        if self._may_match is None or self._is_answered is None or not self._is_answered[row]:
+            return None
+        may_match = self._may_match[row].tolist()
+        return frozenset(name for name, may in zip(self._brokers, may_match, strict=True) if may)

@@ -229,7 +229,7 @@ class RunDispatch:
 
     def _publish_row(self, pending: PendingRun, row: int) -> Ticket | None:
         message = pending.stored.message(row)
-        entries, ticket = self._dispatch.publish_matched(message, pending.matching_brokers[row])
+        entries, ticket = self._dispatch.publish_matched(message, pending.matching_brokers(row))
         pending.entries += entries or ()
         return ticket
 

@@ -49,7 +49,7 @@ from dovetail.matcher.matcher_messages import (
     encode,
     loads_decoder,
 )
-from dovetail.matcher.question_batch import QuestionBatch, Tag, Verdict
+from dovetail.matcher.question_batch import QuestionBatch, Submissions, Tag, Verdict
 from dovetail.matcher.segment_tables import MatcherDirectory, Placement
 
 
@@ -99,7 +99,7 @@ class MatcherQuestions(Generic[Tag]):
         self._is_listing = is_listing
         loads = {space: LoadTracker(own.get(space, policy), random) for space in directory.layouts}
         self.estimator = LoadEstimator(loads, random)
-        self._submitted: dict[tuple[str, tuple[str, ...]], list[tuple[Sequence[Tag], Floats]]] = {}
+        self._submitted: dict[tuple[str, tuple[str, ...]], list[tuple[Tag, Floats]]] = {}
         self._open: dict[int, _OpenQuestion[Tag]] = {}
         # A matcher may still answer what an earlier life of ours has asked.
         self._number = random.getrandbits(62)
@@ -111,24 +111,28 @@ class MatcherQuestions(Generic[Tag]):
 
     def submit(self, space: str, values: Sequence[float], brokers: Iterable[str], tag: Tag) -> None:
         """Submit a publication's values, and the brokers that may have boxes for it."""
-        self.submit_many(space, np.array([values], np.float64), brokers, [tag])
+        self.submit_many(space, np.array([values], np.float64), brokers, tag)
 
-    def submit_many(
-        self, space: str, points: Floats, brokers: Iterable[str], tags: Sequence[Tag]
-    ) -> None:
-        """Submit publications, a row of values each, for which the same brokers may have boxes."""
+    def submit_many(self, space: str, points: Floats, brokers: Iterable[str], tag: Tag) -> None:
+        """Submit publications, a row of values each, for which the same brokers may have boxes.
+
+        Their verdicts come in parts.
+        """
         key = (space, tuple(sorted(brokers)))
-        self._submitted.setdefault(key, []).append((tags, points))
+        self._submitted.setdefault(key, []).append((tag, points))
 
     def flush(self, now: float) -> None:
         """Ask about all that was submitted."""
         submitted, self._submitted = self._submitted, {}
         for (space, brokers), waiting in submitted.items():
-            tags = [tag for some, _ in waiting for tag in some]
+            submissions = Submissions.of(
+                [tag for tag, _ in waiting], [len(points) for _, points in waiting]
+            )
             points = waiting[0][1] if len(waiting) == 1 else np.vstack([one for _, one in waiting])
-            for first in range(0, len(tags), QUESTION_POINTS_MAX):
+            for first in range(0, len(points), QUESTION_POINTS_MAX):
                 end = first + QUESTION_POINTS_MAX
-                self._begin(space, brokers, points[first:end], tags[first:end], now)
+                part = submissions.part(first, end)
+                self._begin(space, brokers, points[first:end], part, now)
 
     def take_verdicts(self) -> list[Verdict[Tag]]:
         done, self._done = self._done, []
@@ -139,21 +143,22 @@ class MatcherQuestions(Generic[Tag]):
         space: str,
         brokers: tuple[str, ...],
         points: Floats,
-        tags: Sequence[Tag],
+        submissions: Submissions[Tag],
         now: float,
     ) -> None:
-        unsure, asked = self.scope(space, brokers, len(tags))
+        unsure, asked = self.scope(space, brokers, len(points))
         batch = QuestionBatch(
             space,
             points,
-            tags,
+            submissions,
+            brokers,
             unsure,
             asked,
             now + self.asking_seconds,
             is_listing=self._is_listing,
         )
-        self.open_points += len(tags)
-        self._ask(batch, np.arange(len(tags)), batch.kinds, now)
+        self.open_points += len(points)
+        self._ask(batch, np.arange(len(points)), batch.kinds, now)
 
     def scope(self, space: str, brokers: Iterable[str], points: int) -> QuestionScope:
         """Divide brokers into those to ask matchers about and the others.
@@ -173,9 +178,10 @@ class MatcherQuestions(Generic[Tag]):
 
     def _finish(self, batch: QuestionBatch[Tag], rows: Rows) -> None:
         """Make verdicts of those points that have no open question left."""
-        done = rows[batch.unanswered[rows] == 0].tolist()
-        self._done += batch.verdicts(done)
-        self.open_points -= len(done)
+        done = rows[batch.unanswered[rows] == 0]
+        if len(done):
+            self._done += batch.verdicts(done)
+            self.open_points -= len(done)
 
     # Questions ------------------------------------------------------------------------------------
 
