@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dovetail.cluster import frames
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.dialer import DialTarget
-from dovetail.cluster.frames import FrameReader, encode
+from dovetail.cluster.frames import Frame, FrameReader, encode
 from dovetail.cluster.handshake import Handshake
 from dovetail.cluster.limits import HANDSHAKE_BYTES_MAX
 from dovetail.cluster.link_settings import LinkSettings
@@ -18,6 +18,8 @@ from dovetail.cluster.peer_link import PeerLink
 from support.brokers.handshakes import acceptor, dialer, step
 
 SOME = 16
+JOINED = 17
+"""Neighbouring frames of this kind become one."""
 
 
 class FakeTransport(asyncio.Transport):
@@ -88,6 +90,11 @@ class FakeOwner:
     def ready(self, _link: PeerLink) -> None:
         self.is_told.append("ready")
 
+    def join(self, frames: list[Frame]) -> list[Frame]:
+        if len(frames) > 1 and all(kind == JOINED for kind, _ in frames):
+            return [(JOINED, b"".join(body for _, body in frames))]
+        return frames
+
     def received(self, _link: PeerLink, kind: int, body: bytes) -> None:
         self.got.append((kind, body))
 
@@ -120,6 +127,18 @@ def ready(owner: FakeOwner, *, is_dialed: bool = False) -> tuple[PeerLink, FakeT
 
 def sent(wire: FakeTransport) -> list[tuple[int, bytes]]:
     return FrameReader(1 << 30).feed(b"".join(wire.writes))
+
+
+# In ---------------------------------------------------------------------------------------------
+
+
+def test_its_owner_may_join_frames_of_a_read() -> None:
+    owner = FakeOwner()
+    link, _ = ready(owner)
+    link.data_received(encode(JOINED, b"a") + encode(JOINED, b"b") + encode(JOINED, b"c")[:-1])
+    assert owner.got == [(JOINED, b"ab")]
+    link.data_received(b"c" + encode(SOME, b"d"))
+    assert owner.got == [(JOINED, b"ab"), (JOINED, b"c"), (SOME, b"d")]
 
 
 # Out --------------------------------------------------------------------------------------------

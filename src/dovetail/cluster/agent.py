@@ -26,6 +26,7 @@ from typing import get_args
 from dovetail.api.reports import NodeRole, NodeStatus
 from dovetail.cluster import gossip
 from dovetail.cluster.addresses import Address, parse_address
+from dovetail.cluster.frames import Frame
 from dovetail.cluster.gossip import Gossip, Presence, PresenceEvent
 from dovetail.cluster.handshake import Hello
 from dovetail.cluster.limits import LEFT_FORGET_SECONDS, PHI_SUSPECT
@@ -78,6 +79,7 @@ class NodeAgent(ABC):
             on_connected=self._connected,
             on_lost=self._lost,
             on_accepted=self._accepted,
+            join=self._join,
             check=self._check,
             random=random,
         )
@@ -100,6 +102,10 @@ class NodeAgent(ABC):
     @abstractmethod
     def _handle_frame(self, link: PeerLink, kind: int, body: bytes) -> None:
         """Handle a frame that is not gossip."""
+
+    def _join(self, frames: list[Frame]) -> list[Frame]:
+        """Join frames of one read that are cheaper together."""
+        return frames
 
     @abstractmethod
     def _came_up(self, name: str, role: NodeRole, address: Address) -> None:

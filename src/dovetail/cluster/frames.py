@@ -24,6 +24,9 @@ PONG = 5
 KIND_FIRST = 16
 KIND_LAST = 255
 
+Frame = tuple[int, bytes]
+"""A kind and a body."""
+
 
 def encode(kind: int, body: bytes) -> bytes:
     return _HEADER.pack(len(body), kind) + body
@@ -50,8 +53,8 @@ class FrameReader:
         """Bytes that are kept of an unfinished frame."""
         return len(self._partial)
 
-    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Return the frames that end in `data`, as kinds and bodies.
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that end in `data`.
 
         After a PeerError the stream cannot be read any further. Frames that ended in the same
         `data` are lost with it.
@@ -64,7 +67,7 @@ class FrameReader:
             self._partial += data
             data = bytes(self._partial)
             self._partial.clear()
-        frames = []
+        frames: list[Frame] = []
         unpack = _HEADER.unpack_from
         body_bytes_max = self.frame_bytes_max - HEADER_BYTES
         at, end = 0, len(data)

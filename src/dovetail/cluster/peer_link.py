@@ -21,7 +21,7 @@ from typing import Protocol, cast
 from dovetail.cluster import frames
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.dialer import DialTarget
-from dovetail.cluster.frames import HEADER_BYTES, KIND_FIRST, KIND_LAST, FrameReader
+from dovetail.cluster.frames import HEADER_BYTES, KIND_FIRST, KIND_LAST, Frame, FrameReader
 from dovetail.cluster.handshake import Handshake, HandshakeState, Hello
 from dovetail.cluster.limits import (
     HANDSHAKE_BYTES_MAX,
@@ -54,6 +54,9 @@ class LinkOwner(Protocol):
 
     def ready(self, link: "PeerLink") -> None:
         """The handshake is done."""
+
+    def join(self, frames: list[Frame]) -> list[Frame]:
+        """Join frames of one read that are cheaper together."""
 
     def received(self, link: "PeerLink", kind: int, body: bytes) -> None: ...
 
@@ -128,7 +131,7 @@ class PeerLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard_at = self._owner.clock()
         try:
-            for kind, body in self._reader.feed(data):
+            for kind, body in self._owner.join(self._reader.feed(data)):
                 if self._closed_at is not None:
                     return
                 if kind >= KIND_FIRST and self.is_ready:

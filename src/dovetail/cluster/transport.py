@@ -31,6 +31,7 @@ from random import Random
 from dovetail.cluster.acceptor import Acceptor
 from dovetail.cluster.addresses import Address, is_loopback, network_of
 from dovetail.cluster.dialer import DialTarget, RefusalLog, pause_seconds
+from dovetail.cluster.frames import Frame
 from dovetail.cluster.handshake import (
     INSTANCE_BYTES,
     NONCE_BYTES,
@@ -76,6 +77,7 @@ class Transport:
         on_connected: Callable[[str, Hello], None],
         on_lost: Callable[[str], None],
         on_accepted: Callable[[Hello], None] = lambda _: None,
+        join: Callable[[list[Frame]], list[Frame]] = lambda frames: frames,
         check: Callable[[Hello], str | None] = lambda _: None,
         random: Random,
         token_bytes: Callable[[int], bytes] = secrets.token_bytes,
@@ -84,7 +86,8 @@ class Transport:
         """`check` returns why an authenticated node is refused, or None.
 
         `on_accepted` reports a node that has dialed us; to send to it, dial it, too. `on_lost`
-        follows each `on_connected`, except for forgotten peers and after `stop`.
+        follows each `on_connected`, except for forgotten peers and after `stop`. `join` may join
+        frames of one read before `on_frame` gets them.
         """
         self.links = links
         self.incarnation = incarnation
@@ -92,6 +95,7 @@ class Transport:
         self._on_connected = on_connected
         self._on_lost = on_lost
         self._on_accepted = on_accepted
+        self.join = join
         self._check_of_node = check
         self._random = random
         self._token_bytes = token_bytes

@@ -24,12 +24,13 @@ from dovetail.broker.net.server import BrokerServer
 from dovetail.broker.peering.admin_queries import AdminQueries
 from dovetail.broker.peering.limits import PEER_FRAME_EXTRA_BYTES
 from dovetail.broker.peering.mesh import Mesh
-from dovetail.broker.peering.peer_messages import CopiedFolderError
+from dovetail.broker.peering.peer_messages import CopiedFolderError, join_runs
 from dovetail.broker.peering.peer_tables import ClusterMembership
 from dovetail.broker.reporter import Reporter
 from dovetail.broker.store.journal import LeaveState
 from dovetail.cluster.addresses import Address
 from dovetail.cluster.agent import NodeAgent
+from dovetail.cluster.frames import Frame
 from dovetail.cluster.handshake import Hello
 from dovetail.cluster.node_settings import NodeSettings
 from dovetail.cluster.peer_link import PeerLink
@@ -257,6 +258,9 @@ class BrokerAgent(NodeAgent):
                 raise
         self.server.schedule_commit()
         self._check_synchronous()
+
+    def _join(self, frames: list[Frame]) -> list[Frame]:
+        return join_runs(frames)
 
     def _take_from_matcher(self, link: PeerLink, kind: int, body: bytes) -> None:
         if not link.is_dialed:

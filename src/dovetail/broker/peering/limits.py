@@ -82,6 +82,10 @@ OUTBOX_WAIT_SECONDS_MAX = 5.0
 """A publisher waits this long for a live peer to acknowledge. Then the broker spools the
 publication on disk; the time is that of a silent connection."""
 
+RUNS_JOINED_BYTES_MAX = 65_536
+"""Runs from one peer that come together are delivered as one run up to this size. More would save
+nothing."""
+
 STREAM_POSITIONS_MAX = 10_000
 """Streams whose position is remembered, with those of forgotten brokers. Beyond, the oldest gives
 way: only a broker that returns after so many others could have its last messages counted twice."""

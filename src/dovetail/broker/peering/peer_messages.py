@@ -9,8 +9,14 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from dovetail.broker.peering.limits import LINEAGE_MAX, SECONDS_MAX, STAMP_MAX
+from dovetail.broker.peering.limits import (
+    LINEAGE_MAX,
+    RUNS_JOINED_BYTES_MAX,
+    SECONDS_MAX,
+    STAMP_MAX,
+)
 from dovetail.cluster import frame_body
+from dovetail.cluster.frames import Frame
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5
 from dovetail.errors import PeerError
 from dovetail.messages import Message
@@ -30,6 +36,8 @@ Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _LINEAGE_STEP_MAX = 1 << 20
 _VERSIONS = (MQTT_3_1_1, MQTT_5)
 _RUN_HEAD_BYTES = 11  # number, version, and length of the client identifier
+_NO_NUMBER = bytes(8)
+_FRAMES_JOINED_MIN = 2
 
 ClientId = Annotated[str, Meta(min_length=1)]
 Qos = Annotated[int, Meta(ge=0, le=2)]
@@ -168,6 +176,36 @@ class ForwardedRun(NamedTuple):
         except UnicodeDecodeError as error:
             raise PeerError("publications of a client without a name") from error
         return cls(sequence, version, origin, body[data_at:])
+
+
+def join_runs(frames: list[Frame]) -> list[Frame]:
+    """Join neighbouring runs at QoS 0 of one client: together they cost as much as one."""
+    if len(frames) < _FRAMES_JOINED_MIN:
+        return frames
+    joined: list[Frame] = []
+    pieces: list[bytes] = []
+    head = b""
+    size = 0
+    for kind, body in frames:
+        if head and kind == RUN and body.startswith(head):
+            size += len(body)
+            if size <= RUNS_JOINED_BYTES_MAX:
+                pieces.append(body[len(head) :])
+                continue
+        if len(pieces) > 1:
+            joined[-1] = (RUN, b"".join(pieces))
+        joined.append((kind, body))
+        head = _unnumbered_head(body) if kind == RUN else b""
+        pieces, size = [body], len(body)
+    if len(pieces) > 1:
+        joined[-1] = (RUN, b"".join(pieces))
+    return joined
+
+
+def _unnumbered_head(body: bytes) -> bytes:
+    """Return what stands before the packets of a run; nothing if it has a number, or is short."""
+    end = _RUN_HEAD_BYTES + int.from_bytes(body[_RUN_HEAD_BYTES - 2 : _RUN_HEAD_BYTES])
+    return body[:end] if len(body) >= end and body.startswith(_NO_NUMBER) else b""
 
 
 class RetainedRequest(Struct, frozen=True, array_like=True):
