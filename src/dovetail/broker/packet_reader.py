@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 SCAN_BYTES_MIN = 1_024
 """Python walks smaller reads. A kernel call costs as much as one plain publication, or a few
 acknowledgements."""
-SCANNED_FIRST = {0x30: 0, 0x40: 32}
-"""By the first byte: the kernel takes reads from this size on. They are plain publications and
-PUBACKs, of which it makes runs."""
+SCANNED_FIRST = {0x30: 0, 0x32: 6, 0x40: 8}
+"""By the first byte: the kernel takes reads that have room for so many packets like the first one.
+They are plain publications and PUBACKs, of which it makes runs."""
 
 _RUN_BYTES_MAX = 4_096
 """`receive_plain` compares plain packets in Python up to this size; beyond, the kernel does."""
@@ -277,9 +277,12 @@ class PacketReader:
     def _take_piece(self, data: bytes) -> bytes:
         """Take as much as fits into one piece, and return the rest."""
         size = len(data)
-        if size >= SCAN_BYTES_MIN or size >= SCANNED_FIRST.get(data[0], SCAN_BYTES_MIN):
-            return self._take_many(data)
-        return self._take_few(data)
+        if size < SCAN_BYTES_MIN:
+            packets = SCANNED_FIRST.get(data[0])
+            # A length of two bytes is taken for a shorter one: at worst the kernel finds fewer.
+            if packets is None or size < 2 or size < packets * (data[1] + 2):
+                return self._take_few(data)
+        return self._take_many(data)
 
     def _take_few(self, data: bytes) -> bytes:
         """Take packets one by one, without the kernel. Return the rest."""
