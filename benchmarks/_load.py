@@ -545,6 +545,12 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def check_silent(self) -> None:
+        """Check that nothing has come after the last run. Nothing runs after this."""
+        for client in self.clients:
+            client.socket.settimeout(STALL_SECONDS)
+            client.check_silent()
+
     def close(self) -> None:
         self._epoll.close()
         # Subscribers first: nothing is on its way to them any more.

@@ -1,18 +1,22 @@
 """Measures what a publication costs a cluster, against the same publication within one broker.
 
 - *two*: the publisher is at one broker and the subscriber at another. The same traffic goes through
-  one broker alone.
+  one broker alone, in turn.
 - *matchers*: 2,000 narrow boxes are dealt out to the clients of 2, 4 and 8 brokers, with two
   matchers. The publisher is at the first broker. Every publication lies in some box.
 
-The load generator of `scripts/bench broker` checks every message. The cost is the CPU time of all
-processes of the cluster, brokers, matchers and their supervisor, for one publication.
+The load generator of `scripts/bench broker` checks every message: none is lost, doubled, altered or
+out of order, and each subscriber gets those that lie in its boxes. The cost is the CPU time of all
+processes of the cluster, brokers, matchers and their supervisor, for one publication. Nothing is
+subtracted: gossip, pings and timers count. What they take without load stands beside it. The fewer
+messages a second the machine has time for, the more of it each message bears.
 """
 
 import argparse
 import os
 import statistics
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,17 +28,32 @@ from _measure import finish, ratio, table, verdict
 EVERYTHING = (b"bench/#",)
 WARM_UP_SECONDS = 0.5
 NARROW, NARROW_WIDTH = 2_000, 60.0
-WINDOW = 500
+WINDOW, SMALL_WINDOW = 500, 10
 MATCHERS = 2
 MATCHED_MICROSECONDS_MAX = 12.0
+GROWTH_MAX = 1.25
+"""Of the cost, from the fewest brokers to the most."""
+IDLE_SECONDS = 4.0
 
 TRAFFIC = {
+    "QoS 0": Traffic(),
     "QoS 1": Traffic(qos=1),
+    "QoS 1, 10 in flight": Traffic(qos=1, in_flight_max=SMALL_WINDOW),
+    "100 publishers, each packet alone": Traffic(
+        publishers=100, single_packets=True, filters=EVERYTHING, window_bytes=100 << 10
+    ),
+    "100 publishers, QoS 1, one in flight": Traffic(
+        publishers=100, filters=EVERYTHING, qos=1, in_flight_max=1
+    ),
     "four properties, QoS 0": Traffic(properties=SENSOR_PROPERTIES),
     "four properties, QoS 1": Traffic(properties=SENSOR_PROPERTIES, qos=1),
     "one where-clause, QoS 0": Traffic(boxes=Boxes(1, 1), filters=EVERYTHING),
     "one where-clause, QoS 1": Traffic(boxes=Boxes(1, 1), filters=EVERYTHING, qos=1),
 }
+
+
+def _name(brokers: int) -> str:
+    return "one broker" if brokers == 1 else f"{brokers} brokers"
 
 
 def cluster(brokers: int, matchers: int = 0) -> Contender:
@@ -49,9 +68,7 @@ def cluster(brokers: int, matchers: int = 0) -> Contender:
         place = ["--port", str(port), "--host", HOST, "--data", str(folder / "data")]
         return [str(program), "up", *place, *counts, "--config", str(configuration), "--quiet"]
 
-    return Contender(
-        f"{brokers} brokers", prepare, ports=brokers, knows_clauses=True, is_cluster=True
-    )
+    return Contender(_name(brokers), prepare, ports=brokers, knows_clauses=True, is_cluster=True)
 
 
 def cost(server: Server, traffic: Traffic, brokers: int, options: argparse.Namespace) -> float:
@@ -64,27 +81,44 @@ def cost(server: Server, traffic: Traffic, brokers: int, options: argparse.Names
         load.run(WARM_UP_SECONDS)
         before = server.cpu_seconds()
         run = load.run(options.seconds)
-        return (server.cpu_seconds() - before) / run.messages * 1e6
+        spent = server.cpu_seconds() - before
+        load.check_silent()
+        return spent / run.messages * 1e6
+
+
+def idle(server: Server) -> float:
+    """Return the CPU milliseconds of one second without load."""
+    before, began = server.cpu_seconds(), time.perf_counter()
+    time.sleep(IDLE_SECONDS)
+    return (server.cpu_seconds() - before) / (time.perf_counter() - began) * 1e3
+
+
+Costs = dict[str, list[float]]
+"""By kind of traffic, round by round."""
 
 
 def measure(
-    contender: Contender, traffics: dict[str, Traffic], options: argparse.Namespace
-) -> dict[str, list[float]]:
-    """Return the costs of each kind of traffic, round by round."""
-    found: dict[str, list[float]] = {name: [] for name in traffics}
-    with running([contender], "clauses") as servers:
-        server = servers[contender.name]
-        server.wait_until_ready()
+    contenders: list[Contender], traffics: dict[str, Traffic], options: argparse.Namespace
+) -> tuple[dict[str, Costs], dict[str, float]]:
+    """Return what each cluster costs, and what it costs without load. They take turns."""
+    found: dict[str, Costs] = {one.name: {name: [] for name in traffics} for one in contenders}
+    with running(contenders, "clauses") as servers:
+        for server in servers.values():
+            server.wait_until_ready()
+        idles = {name: idle(server) for name, server in servers.items()}
         for _ in range(options.rounds):
             for name, traffic in traffics.items():
-                found[name].append(cost(server, traffic, contender.ports, options))
-                print(f"  {contender.name}: {name}: {found[name][-1]:.2f}", file=sys.stderr)
-    return found
+                for one in contenders:
+                    value = cost(servers[one.name], traffic, one.ports, options)
+                    found[one.name][name].append(value)
+                    print(f"  {one.name}: {name}: {value:.2f}", file=sys.stderr)
+    return found, idles
 
 
 def two(options: argparse.Namespace) -> None:
-    alone = measure(cluster(1), TRAFFIC, options)
-    across = measure(cluster(2), TRAFFIC, options)
+    contenders = [cluster(1), cluster(2)]
+    found, idles = measure(contenders, TRAFFIC, options)
+    alone, across = (found[one.name] for one in contenders)
     rows = [
         (
             name,
@@ -94,31 +128,40 @@ def two(options: argparse.Namespace) -> None:
         )
         for name in TRAFFIC
     ]
+    rows.append(("without load, ms a second", *(f"{one:.1f}" for one in idles.values()), ""))
     table("CPU µs of a publication", ("traffic", "one broker", "two brokers", "ratio"), rows)
     verdict("QoS 1: two brokers / one", ratio(across["QoS 1"], alone["QoS 1"]), 2.0, at_most=True)
 
 
 def matchers(options: argparse.Namespace) -> None:
     rows = []
+    medians: dict[str, list[float]] = {}
     for brokers in options.brokers:
         boxes = Traffic(
             boxes=Boxes(NARROW, brokers, NARROW_WIDTH), filters=EVERYTHING, subscribers=brokers
         )
-        traffics = {"QoS 0": boxes, "QoS 1": replace(boxes, qos=1, in_flight_max=WINDOW)}
-        found = measure(cluster(brokers, MATCHERS), traffics, options)
-        rows.append((str(brokers), *(f"{statistics.median(one):.1f}" for one in found.values())))
-        for name, costs in found.items():
-            verdict(
-                f"{brokers} brokers, {name}: CPU µs",
-                statistics.median(costs),
-                MATCHED_MICROSECONDS_MAX,
-                at_most=True,
-            )
+        traffics = {
+            "QoS 0": boxes,
+            f"QoS 1, {WINDOW} in flight": replace(boxes, qos=1, in_flight_max=WINDOW),
+            f"QoS 1, {SMALL_WINDOW} in flight": replace(boxes, qos=1, in_flight_max=SMALL_WINDOW),
+        }
+        contender = cluster(brokers, MATCHERS)
+        found, idles = measure([contender], traffics, options)
+        for name, costs in found[contender.name].items():
+            medians.setdefault(name, []).append(statistics.median(costs))
+        now = [f"{values[-1]:.1f}" for values in medians.values()]
+        rows.append((str(brokers), *now, f"{idles[contender.name]:.0f}"))
     table(
         f"CPU µs of a publication with {NARROW:,} narrow boxes and {MATCHERS} matchers",
-        ("brokers", "QoS 0", f"QoS 1, {WINDOW} in flight"),
+        ("brokers", *medians, "without load, ms a second"),
         rows,
     )
+    for name, values in [*medians.items()][:2]:
+        for brokers, value in zip(options.brokers, values, strict=True):
+            what = f"{brokers} brokers, {name}: CPU µs"
+            verdict(what, value, MATCHED_MICROSECONDS_MAX, at_most=True)
+        what = f"{name}: {options.brokers[-1]} brokers / {options.brokers[0]}"
+        verdict(what, values[-1] / values[0], GROWTH_MAX, at_most=True)
 
 
 PARTS = {"two": two, "matchers": matchers}
@@ -134,6 +177,8 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, nargs="+", default=[2, 4, 8])
     options = parser.parse_args()
     check_the_checks()
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"{os.cpu_count()} processors, load averages of {load} before")
     if (os.cpu_count() or 1) > 1:
         take_processor()
     for part in options.parts:
