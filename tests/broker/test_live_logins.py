@@ -13,6 +13,7 @@ from dovetail.broker.auth.passwords import set_password
 from dovetail.broker.limits import LOGINS_WAITING_MAX
 from dovetail.codec.packets import MQTT_3_1_1, MQTT_5, Connect
 from dovetail.errors import ReasonCode
+from dovetail.node.limits import KNOWN_LOGINS_FILE
 from support.brokers.flooding import Flood
 from support.brokers.wire_client import WireClient
 from support.processes.broker_process import WAIT_SECONDS, BrokerProcess, wait_until
@@ -74,6 +75,8 @@ def test_who_logged_in_before_a_restart_gets_in_though_its_address_floods(
     unlimited: BrokerProcess,
 ) -> None:
     assert reason_of(unlimited, "bob") == ReasonCode.SUCCESS
+    logins = unlimited.data / KNOWN_LOGINS_FILE
+    wait_until(lambda: logins.exists() and logins.stat().st_size, "its login is recorded")
     unlimited.kill()
     unlimited.start()
     with guesses(unlimited, HERE) as flood:
