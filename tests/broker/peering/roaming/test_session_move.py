@@ -293,6 +293,59 @@ def test_a_marker_about_the_way_to_here_leaves_the_way_from_here_open(crashes: b
 
 
 @pytest.mark.parametrize("crashes", [False, True])
+def test_publications_for_a_client_that_was_not_let_in_follow_its_session(crashes: bool) -> None:
+    """They come here for a later connection than the one that the session has moved for."""
+    member = Member()
+    kept_client(member).lose()
+    assert [answer.verdict for answer in member.claimed("c")] == [MOVES]
+    if crashes:
+        sequences = member.sequences
+        member = Member(member.disk, now=member.now)
+        member.sequences = sequences
+    member.sent_controls()
+    member.take(RerouteMarker("c", LATEST, "here", False, None))
+    member.publish_from("peer", b"a", b"1")
+    assert redirected(member) == [b"1"]
+    # It comes back. What the peer publishes takes the old way until its marker is here.
+    arrives = header(stamp=LATEST, stamp_before=LATER)
+    member.take(arrives, filters("a", stamp=LATEST), HandoverReady("c", LATEST))
+    member.publish_from("peer", b"a", b"2")
+    assert redirected(member) == [b"2"]
+    member.take(RerouteMarker("c", LATEST, "here", False, None))
+    member.publish_from("peer", b"a", b"3")
+    assert redirected(member) == []
+    (waiting,) = member.broker.sessions["c"].queue.messages()
+    assert waiting.message.payload == b"3"
+
+
+def test_a_session_that_needs_no_markers_closes_an_earlier_ghost() -> None:
+    """After a cut everything reaches it directly."""
+    member = Member()
+    kept_client(member).lose()
+    member.claimed("c")
+    arrives = header(stamp=LATEST, stamp_before=LATER, sources=[])
+    member.take(
+        arrives,
+        filters("a", stamp=LATEST),
+        HandoverReady("c", LATEST),
+        RedirectEnd("c", LATEST),
+    )
+    assert member.broker.sessions["c"].redirect is None
+    member.take(RerouteMarker("c", LATEST, "here", False, None))
+    member.sent_controls()
+    member.publish_from("peer", b"a", b"1")
+    assert redirected(member) == []
+    (waiting,) = member.broker.sessions["c"].queue.messages()
+    assert waiting.message.payload == b"1"
+
+
+def redirected(member: Member) -> list[bytes]:
+    """Return what went on to the peer since the last time."""
+    controls = member.sent_controls()
+    return [message.payload for message in controls if isinstance(message, HandoverMessage)]
+
+
+@pytest.mark.parametrize("crashes", [False, True])
 def test_a_session_on_its_way_is_found_here_until_it_is_there(crashes: bool) -> None:
     """Or who asks while we are down would take it for none."""
     member = Member()

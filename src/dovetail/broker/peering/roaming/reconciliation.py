@@ -14,7 +14,9 @@ Rules:
 - A broker that waits for markers asks again: C may have been killed while it waited for the sketch.
   It asks only brokers that are up. For the others the first request still waits in their outboxes.
 - A marker names the broker to which publications go from there on. A ghost closes at markers of
-  later connections only: the marker that sent publications here does not close it.
+  later connections only: the marker that sent publications here does not close it. If the marker
+  names this broker, only a later session here closes it, when that takes the publications. Without
+  one the client was not let in here, or has gone on: only the ghost takes them to it.
 - A marker may be about a later connection than all that we know. Then we were down or cut off, and
   the marker says where the client is now. We hand over what we have.
 - After a cut two brokers may both have a session of a client. The later one is the client's.
@@ -185,24 +187,15 @@ class Reconciliation:
             )
         if marker.is_clean:
             redirects.void(client_id, marker.user, marker.stamp)
-        for session in redirects.of_client(client_id, marker.user):
+        is_taken = redirects.has_settled(client_id, marker.user)
+        for session in reversed(redirects.of_client(client_id, marker.user)):
             redirect = redirect_of(session)
-            if (
-                redirect.owner
-                and session.stamp < marker.stamp
-                and not self._is_way_here(marker, redirect)
-            ):
+            is_elsewhere = marker.owner != self._name
+            if redirect.owner and session.stamp < marker.stamp and (is_elsewhere or is_taken):
                 redirect.open.discard(source)
             redirect.wrote_marker(source, marker.stamp)
+            is_taken |= redirects.takes_from(session, source)
             redirects.changed(session)
-
-    def _is_way_here(self, marker: RerouteMarker, ghost: Redirect) -> bool:
-        """Return whether a marker is about a connection here from before the session moved on.
-
-        Its client may have connected here, and gone on before we let it in. The source's
-        publications come here then, and only the ghost takes them to the client.
-        """
-        return marker.owner == self._name and marker.stamp < ghost.moved_stamp
 
     # Peers and time -------------------------------------------------------------------------------
 

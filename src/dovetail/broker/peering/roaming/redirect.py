@@ -362,6 +362,27 @@ class Redirects(SessionObserver):
         """Return all sessions of the client that have a redirect."""
         return [session for session in self._with_redirects(client_id) if session.user == user]
 
+    def has_settled(self, client_id: str, user: str | None) -> bool:
+        """Return whether the client's session is here, and everything for it comes directly."""
+        session = self._lifetimes.sessions.get(client_id)
+        return (
+            session is not None
+            and session.user == user
+            and session.redirect is None
+            and session.stamp != NEVER_BEGUN
+        )
+
+    def takes_from(self, session: Session, source: str) -> bool:
+        """Return whether a broker's publications come to this session, or came before it moved on.
+
+        Nothing that is published comes to one that only holds messages.
+        """
+        redirect = redirect_of(session)
+        has_messages_only = redirect.has_messages_only
+        if not redirect.owner:
+            has_messages_only = session.stamp == NEVER_BEGUN and not redirect.is_fresh
+        return not has_messages_only and source not in redirect.guard
+
     def _ghosts_of(self, client_id: str, user: str | None) -> list[Session]:
         return [ghost for ghost in self.ghosts.get(client_id, ()) if ghost.user == user]
 
