@@ -214,6 +214,25 @@ def take_empty_sketch(member: Member, origin: str) -> None:
     member.mesh.receive(origin, peer_messages.WHOLE, whole, lambda *_: None)
 
 
+def take_trace(member: Member, origin: str, client_id: str) -> None:
+    """A broker says that it has a session of this client."""
+    sent: list[tuple[int, bytes]] = []
+    there = SketchExchange(seed=0, lineage=5, send=_keep(sent), changed=lambda _: None)
+    there.peer_is_up("here", True)
+    SessionDirectory(there).set_trace(client_id, True)
+    there.answered("here", *member.mesh.sketch_exchange.receive(origin, *sent.pop()))
+    there.flush()
+    member.mesh.sketch_exchange.receive(origin, *sent.pop())
+
+
+def _keep(sent: list[tuple[int, bytes]]) -> Callable[[str, int, bytes], bool]:
+    def send(_name: str, kind: int, body: bytes) -> bool:
+        sent.append((kind, body))
+        return True
+
+    return send
+
+
 def payloads(client: Client) -> list[bytes]:
     packets = [*client.early, *client.take()]
     client.early = []
@@ -772,25 +791,11 @@ def test_what_is_said_of_a_broker_that_is_down() -> None:
     """Its sketch has a trace of one client, and none of another."""
     member = Member()
     member.mesh.peer_is_at("other", "")
-    sent: list[tuple[int, bytes]] = []
-    there = SketchExchange(seed=0, lineage=5, send=_keep(sent), changed=lambda _: None)
-    there.peer_is_up("here", True)
-    SessionDirectory(there).set_trace("c", True)
-    there.answered("here", *member.mesh.sketch_exchange.receive("other", *sent.pop()))
-    there.flush()
-    member.mesh.sketch_exchange.receive("other", *sent.pop())
+    take_trace(member, "other", "c")
     (answer,) = member.claimed("c")
     assert (answer.verdict, answer.ruled_out, answer.possible_holders) == (NOTHING, [], ["other"])
     (answer,) = member.claimed("d")
     assert (answer.verdict, answer.ruled_out, answer.possible_holders) == (NOTHING, ["other"], [])
-
-
-def _keep(sent: list[tuple[int, bytes]]) -> Callable[[str, int, bytes], bool]:
-    def send(_name: str, kind: int, body: bytes) -> bool:
-        sent.append((kind, body))
-        return True
-
-    return send
 
 
 def test_who_is_cut_off_for_a_moment_is_asked_again() -> None:
@@ -842,6 +847,24 @@ def test_a_handle_is_not_unknown_because_its_broker_was_lost_while_it_was_asked(
         nothing = encode(ClaimReply("c", stamp, NOTHING, ruled_out=ruled_out))
         member.mesh.answered("other", peer_messages.CLAIMED, nothing)
         assert isinstance(ends[-1], int) == bool(ruled_out)
+
+
+def test_a_handle_is_not_unknown_because_another_broker_has_an_older_sketch() -> None:
+    """Its broker hangs: it has told us of the handle, and not yet the other one."""
+    member = Member()
+    member.mesh.peer_is_at("other", "")
+    take_trace(member, "other", "c")
+    member.verdicts.append(
+        lambda claim: ClaimReply(
+            "c", claim.stamp, NOTHING, ruled_out=["other"], reached=claim.unreachable
+        )
+    )
+    ends: list[int | ClientError] = []
+    member.mesh.session_moves.claim("c", None, False, ends.append, may_begin=False)
+    member.settle()
+    (end,) = ends
+    assert isinstance(end, ClientError)
+    assert end.reason == ReasonCode.SERVER_UNAVAILABLE
 
 
 def test_who_is_cut_off_for_longer_counts_as_down() -> None:

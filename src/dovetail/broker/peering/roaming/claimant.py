@@ -16,7 +16,8 @@ Rules:
 - After a start we do not know the sketch of a broker that is down, and after a cut it may have
   changed. We tell the others which brokers we miss, and they answer what they know. A broker that
   one of them reaches is not down: if it may have the session we refuse the client for now, unless
-  it starts clean. It must not begin without its messages.
+  it starts clean. It must not begin without its messages. If our sketch says that it may, theirs
+  may only be older: it may hang, and have told us and not yet them.
 - We tell a broker that is down once where its client is, however often the client comes and goes.
   When it is back we tell it the client's last place. A first clean start is told at once.
 - A broker that has handed a session over says where it went until it has arrived there. A broker
@@ -293,7 +294,7 @@ class Claimant:
         possible_holders = silent & (claim.possible_holders | went_to)
         silent &= {*self._directory.possible_holders(claim.client_id)}
         silent -= claim.ruled_out - {*self._directory.with_known_sketch(silent)}
-        return possible_holders | silent - claim.cleared
+        return possible_holders | silent
 
     def _may_be_unseen(self, claim: Claim) -> bool:
         """Return whether a silent broker may have the session although its sketch denies it.
