@@ -132,11 +132,11 @@ class MatcherClient(SubscriptionObserver):
         }
         for name, is_live in self._peers_live.items():
             self._side.announcer.peer_is_live(name, is_live)
-        for name in self._peers_up:
+        for name in sorted(self._peers_up):
             self._side.announcer.peer_is_up(name)
         for name, record in self._records.items():
             self._side.receive_record(name, record, self._shared.now)
-        for name in self._matchers_up:
+        for name in sorted(self._matchers_up):
             self._side.matcher_is_up(name)
         self.tick()
 

@@ -162,7 +162,7 @@ class GroupExchange:
         self._replicas.send(self._version, self._send_rows)
 
     def _send_rows(self, name: str, since: int) -> bool:
-        keys = self._own if since == NOTHING else self._changed[name]
+        keys = self._own if since == NOTHING else sorted(self._changed[name])
         rows = [GroupRow(*key, *self._own.get(key, (0, 0))) for key in keys]
         body = encode(GroupUpdate(self._lineage, since, self._version, rows))
         is_sent = self._send(name, GROUPS, body)

@@ -230,7 +230,7 @@ class WillCopies(SessionObserver):
 
     def tick(self, now: float) -> None:
         self._may_choose = True
-        for owner in list(self._dead):
+        for owner in sorted(self._dead):
             due = [
                 client_id
                 for client_id, kept in self._copies.get(owner, {}).items()

@@ -374,10 +374,10 @@ def test_a_session_on_its_way_is_found_here_until_it_is_there(crashes: bool) -> 
     if crashes:
         member = Member(member.disk, now=member.now)
     session_moves = member.mesh.session_moves
-    assert session_moves._directory._clients == {"c"}
+    assert {*session_moves._directory._clients} == {"c"}
     assert member.mesh.sketch_exchange.sketch.elements == without
     member.take(RerouteMarker("c", LATER, "peer", False, None))
-    assert session_moves._directory._clients == set()
+    assert not session_moves._directory._clients
     assert session_moves.ghosts  # for what we publish ourselves
 
 
@@ -463,7 +463,10 @@ def test_a_will_is_published_unless_its_delay_lets_the_client_come_back(
 def test_a_session_comes_and_its_client_goes_on() -> None:
     member = Member()
     member.connect_peer("other")
-    member.verdicts.append(lambda claim: ClaimReply("c", claim.stamp, MOVES))
+    member.verdicts += [
+        lambda claim: ClaimReply("c", claim.stamp, NOTHING),  # `other`: they are asked by name
+        lambda claim: ClaimReply("c", claim.stamp, MOVES),
+    ]
     client = Client(member, "c", **PERSISTENT)
     client.open()
     client.send(client.connect_packet)
@@ -557,7 +560,7 @@ def test_nothing_is_handed_on_for_a_session_that_has_ended(crashes: bool) -> Non
     if crashes:
         member = Member(member.disk, now=member.now)
     assert member.mesh.session_moves.ghosts == {}
-    assert member.mesh.session_moves._directory._clients == set()
+    assert not member.mesh.session_moves._directory._clients
     member.client("q").publish("a", b"for nobody", 1)
     assert not any(isinstance(message, HandoverMessage) for message in member.sent_controls())
 

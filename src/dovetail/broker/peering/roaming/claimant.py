@@ -190,7 +190,7 @@ class Claimant:
         body = encode(
             ClaimRequest(claim.client_id, claim.stamp, claim.user, claim.is_clean, unreachable)
         )
-        return {name for name in names if self._send(name, CLAIM, body)}
+        return {name for name in sorted(names) if self._send(name, CLAIM, body)}
 
     def answered(self, name: str, answer: ClaimReply) -> bool:
         """Take a peer's CLAIMED. Return False if no claim waits for it."""
@@ -413,7 +413,7 @@ class Claimant:
         redirect.guard_stamp = claim.stamp
         redirect.holders = set(silent)
         redirect.requested_at = self._shared.now
-        redirects.arriving.add(session)
+        redirects.arriving[session] = None
         session.save()
 
     def _let_in(self, claim: Claim) -> None:

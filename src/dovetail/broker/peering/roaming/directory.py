@@ -18,12 +18,15 @@ class SessionDirectory:
 
     def __init__(self, exchange: SketchExchange) -> None:
         self._exchange = exchange
-        self._clients: set[str] = set()
+        self._clients: dict[str, None] = {}
 
     def set_trace(self, client_id: str, is_kept: bool) -> None:
         """Set or remove the client's trace in our sketch."""
         if is_kept != (client_id in self._clients):
-            (self._clients.add if is_kept else self._clients.remove)(client_id)
+            if is_kept:
+                self._clients[client_id] = None
+            else:
+                del self._clients[client_id]
             self._exchange.filter_changed(_trace(client_id), is_kept)
 
     def possible_holders(self, client_id: str) -> tuple[str, ...]:

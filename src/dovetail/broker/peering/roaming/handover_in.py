@@ -112,10 +112,10 @@ class HandoverIn:
         redirect.holders |= {name, *self._redirects.known(header.behind)}
         redirect.ending.add(name)
         redirect.holds = True
-        self._redirects.holding.add(session)
+        self._redirects.holding[session] = None
         redirect.requested_at = self._shared.now
         redirect.hold_until = self._shared.now + HOLD_SECONDS_MAX
-        self._redirects.arriving.add(session)
+        self._redirects.arriving[session] = None
         session.save()
         for entry in waited:
             session.offer_late(entry.message, entry.qos, entry.retain, entry.identifiers)
@@ -258,6 +258,6 @@ class HandoverIn:
     def tick(self, now: float) -> None:
         for session in list(self._redirects.holding):
             if session.redirect is None or self._redirects.has_ended(session):
-                self._redirects.holding.discard(session)
+                self._redirects.holding.pop(session, None)
             elif redirect_of(session).hold_until <= now:
                 self._redirects.release(session)

@@ -138,9 +138,9 @@ class HandoverOut:
         redirect.moved_stamp = stamp
         redirect.open = sources
         redirect.has_ended = False
-        redirects.arriving.discard(session)
+        redirects.arriving.pop(session, None)
         if not redirect.holds:
-            redirects.holding.discard(session)
+            redirects.holding.pop(session, None)
         self._lifetimes.hand_over(session, held)
         session.save()
         redirects.add_ghost(session)

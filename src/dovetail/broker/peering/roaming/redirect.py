@@ -225,9 +225,10 @@ class Redirects(SessionObserver):
         """All other known brokers, live or not."""
         self.ghosts: dict[str, list[Session]] = {}
         """By client identifier; the latest last."""
-        self.arriving: set[Session] = set()
-        self.holding: set[Session] = set()
-        """Arriving sessions and ghosts that hold back direct messages."""
+        self.arriving: dict[Session, None] = {}
+        """In the order in which they began to, so that a simulated cluster replays exactly."""
+        self.holding: dict[Session, None] = {}
+        """Arriving sessions and ghosts that hold back direct messages, in this order, too."""
         self._ended: dict[tuple[str, str | None], int] = {}
         """By client identifier and user: the stamp of the last session that came here and ended.
         Kept until the brokers that it came from know."""
@@ -258,7 +259,7 @@ class Redirects(SessionObserver):
         redirect = session.redirect = Redirect(self, self.shared.now)
         redirect.restore(read)
         if not redirect.owner:
-            self.arriving.add(session)
+            self.arriving[session] = None
             return False
         ghosts = self.ghosts.setdefault(session.client_id, [])
         ghosts.append(session)
@@ -492,7 +493,7 @@ class Redirects(SessionObserver):
             self._update_trace(session.client_id)
         elif redirect.is_over and not (redirect.is_fresh and session.stamp == NEVER_BEGUN):
             session.redirect = None
-            self.arriving.discard(session)
+            self.arriving.pop(session, None)
         if session.stored and (session.redirect is None or redirect.has_changed):
             session.save()
 
@@ -524,7 +525,7 @@ class Redirects(SessionObserver):
         if not before.has_ended:
             self.put(before.owner, RedirectEnd(older.client_id, before.moved_stamp))
         redirect.guard -= before.open - before.guard
-        for name in before.open & redirect.guard:
+        for name in sorted(before.open & redirect.guard):
             redirect.earlier[name] = before.earlier.get(name, before.guard_stamp)
         redirect.open |= before.open
         redirect.has_messages_only &= before.has_messages_only
@@ -532,7 +533,7 @@ class Redirects(SessionObserver):
         self.clear(older)
 
     def clear(self, ghost: Session) -> None:
-        self.holding.discard(ghost)
+        self.holding.pop(ghost, None)
         ghosts = self.ghosts[ghost.client_id]
         ghosts.remove(ghost)
         if not ghosts:
@@ -543,7 +544,7 @@ class Redirects(SessionObserver):
         """Release direct messages: the rest has come, or is not waited for."""
         redirect = redirect_of(session)
         redirect.holds = False
-        self.holding.discard(session)
+        self.holding.pop(session, None)
         if redirect.owner:
             self._hand_on_held(session)
         self.changed(session)
@@ -563,8 +564,8 @@ class Redirects(SessionObserver):
     def check(self, session: Session, now: float) -> None:
         """Check one session; called from time to time."""
         if session.redirect is None or self.has_ended(session):
-            self.arriving.discard(session)
-            self.holding.discard(session)
+            self.arriving.pop(session, None)
+            self.holding.pop(session, None)
             return
         redirect = redirect_of(session)
         if not redirect.owner:
