@@ -212,6 +212,36 @@ def test_a_publisher_waits_for_a_receiver_that_is_behind(many: Stage) -> None:
     assert many.world.shared.gauges.publishers_waiting == len(reads)
 
 
+def test_publishers_wait_before_anything_joined_is_dropped() -> None:
+    """The receiver reads nothing, and all that comes in one turn is more than its backlog."""
+    world = World(backlog_bytes_max=16_000)
+    receiver = world.client("slow")
+    receiver.subscribe(*[topic.decode() for topic in TOPICS])
+    assert receiver.link is not None
+    for topic in TOPICS:
+        world.broker.router.look_up(topic)
+    publishers = [world.client(f"p{number}") for number in range(4 * PUBLISHERS)]
+    payload = bytes(500)
+    reads = [
+        (one.reader, codec.encode(MQTT_5, Publish(TOPICS[place % len(TOPICS)], payload)) * 4)
+        for place, one in enumerate(publishers)
+        if one.reader is not None
+    ]
+    rest = world.broker.joined_reads.take(reads)
+    assert world.shared.counters.publishes_dropped == 0
+    assert receiver.link.unsent <= world.shared.limits.backlog_bytes_max
+    assert 0 < len(rest) < len(reads)
+    for reader, data in rest:
+        reader.receive(data, world.now)
+    assert world.shared.gauges.publishers_waiting > 0
+    received = 0
+    while messages := receiver.messages():
+        received += len(messages)
+        world.settle()
+    assert received == 4 * len(reads)
+    assert world.shared.counters.publishes_dropped == 0
+
+
 def test_nothing_is_joined_before_its_client_is_admitted(many: Stage) -> None:
     reader = newest(many)[0].reader
     assert reader is not None

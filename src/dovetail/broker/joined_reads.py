@@ -7,15 +7,18 @@ each receiver. Each client still gets its own acknowledgements.
 
 A read is joined if it is exactly one short run, at QoS 0 or 1, on a route that does not depend on
 who has published. Each client has one read in a turn, so its publications stay in order.
+
+Joined publications wait for nobody. So a joined run is a small part of a receiver's backlog, and
+once a client is behind, the rest of the turn is not joined (back_pressure.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from dovetail.broker.back_pressure import BackPressure
-from dovetail.broker.limits import JOINED_PACKETS_MAX, JOINED_READS_MIN
+from dovetail.broker.limits import JOINED_BACKLOG_SHARE, JOINED_PACKETS_MAX, JOINED_READS_MIN
 from dovetail.broker.packet_reader import PacketReader
 from dovetail.broker.route import Route
 from dovetail.broker.route_cache import RouteCache
@@ -57,6 +60,7 @@ class JoinedReads:
         self._runs = runs
         self._pressure = pressure
         self._asks_matchers = asks_matchers
+        self._bytes_max = shared.limits.backlog_bytes_max // JOINED_BACKLOG_SHARE
 
     def take(self, reads: Sequence[ReaderBytes]) -> list[ReaderBytes]:
         """Publish the reads that can be joined, and return the others, or what is left of them."""
@@ -66,8 +70,9 @@ class JoinedReads:
         joined: dict[tuple[Route, int, int], list[_Part]] = {}
         routes = self._cache.young
         now = self._shared.now
+        whole = b"".join([data for _, data in reads])
         for read, (body, count, topic_end, kind, properties) in zip(
-            reads, self._scan(reads), strict=True
+            reads, self._scan(reads, whole), strict=True
         ):
             reader, data = read
             route = routes.get(data[body + 2 : topic_end]) if count else None
@@ -83,14 +88,33 @@ class JoinedReads:
             else:
                 joined[key] = [part]
         for (route, version, kind), parts in joined.items():
-            rest += self._publish(route, version, kind, parts)
+            for some in (parts,) if len(whole) <= self._bytes_max else self._in_pieces(parts):
+                if self._pressure.behind:
+                    rest += [(part.reader, part.data) for part in some]
+                else:
+                    rest += self._publish(route, version, kind, some)
         return rest
 
-    def _scan(self, reads: Sequence[ReaderBytes]) -> list[list[int]]:
-        """Return the columns of the run that each read is. COUNT is 0 if it is none."""
+    def _in_pieces(self, parts: list[_Part]) -> Iterator[list[_Part]]:
+        """Yield parts that have few bytes together, or are alone."""
+        some: list[_Part] = []
+        size = 0
+        for part in parts:
+            size += len(part.data)
+            if some and size > self._bytes_max:
+                yield some
+                some, size = [], len(part.data)
+            some.append(part)
+        yield some
+
+    def _scan(self, reads: Sequence[ReaderBytes], whole: bytes) -> list[list[int]]:
+        """Return the columns of the run that each read is. COUNT is 0 if it is none.
+
+        `whole` has the bytes of all reads.
+        """
         runs = np.zeros((len(reads), 7), np.int64)
         scan_reads(
-            np.frombuffer(b"".join([data for _, data in reads]), np.uint8),
+            np.frombuffer(whole, np.uint8),
             np.array([len(data) for _, data in reads]).cumsum(),
             np.array([reader.joinable_version for reader, _ in reads]),
             self._shared.limits.packet_bytes_max,

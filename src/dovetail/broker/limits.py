@@ -161,3 +161,7 @@ JOINED_READS_MIN = 8
 JOINED_PACKETS_MAX = 8
 """Publications of a read that is joined with others. One with more is a run that pays by itself,
 and may have to be taken in pieces."""
+
+JOINED_BACKLOG_SHARE = 8
+"""A run of joined reads has at most the eighth part of `mqtt.backlog_bytes_max`, unless a single
+read has more. So a receiver that does not read falls behind before its backlog is full."""
