@@ -110,6 +110,8 @@ class BrokerServer:
         self._rows_taken = 0
         self._waiting_for_disk: list[ClientConnection] = []
         self.is_scheduled = False
+        self.writes_at_once = False
+        """Does the caller of the core write what connections have, without a turn's end?"""
         self._scheduled_at = 0.0
         self._joining = False
         self.reads = 0
@@ -206,13 +208,11 @@ class BrokerServer:
 
     def receive_at_once(self, reader: PacketReader, data: bytes) -> bool:
         """Call `receive_plain`, and write its results now, not at the end of the turn."""
-        self.is_scheduled = True  # so that the links schedule nothing: we flush below
+        self.writes_at_once = True
         try:
             handled = reader.receive_plain(data)
         finally:
-            self.is_scheduled = False
-        if self.broker.slices:  # a link with room again has had a publisher go on
-            self.schedule()
+            self.writes_at_once = False
         dirty = self.dirty
         if len(dirty) == 1:
             self.dirty = []
@@ -519,7 +519,7 @@ class ClientConnection(asyncio.Protocol):
 
     def wake(self) -> None:
         server = self._server
-        if not server.dirty:
+        if not (server.dirty or server.writes_at_once):
             server.schedule()
         server.dirty.append(self)
 
