@@ -196,9 +196,17 @@ class BrokerServer:
         gathered, self.gathered = self.gathered, []
         self.update_clock()
         connections = {one.reader: one for one in gathered if one.kept}
-        for reader, data in self.broker.joined_reads.take(
-            [(one.reader, one.kept) for one in connections.values()]
-        ):
+        try:
+            rest = self.broker.joined_reads.take(
+                [(one.reader, one.kept) for one in connections.values()]
+            )
+        except Exception:  # a bug, which affects these connections only
+            log.exception("cannot read from %d clients; closed", len(connections))
+            for one in connections.values():
+                one.kept = b""
+                one.abort()
+            return
+        for reader, data in rest:
             connections.pop(reader).take_kept(data)
         for one in connections.values():
             one.kept = b""
