@@ -225,6 +225,15 @@ class Record:
             ):
                 yield one
 
+    def was_sent_in_two_sessions(self, publication: Publication) -> bool:
+        """Return whether a message was sent again, and its publisher had two sessions by then."""
+        publisher = self.clients.get(publication.publisher)
+        return (
+            publication.sends > 1
+            and publisher is not None
+            and publisher.may_repeat(publication, publication.completed_at)
+        )
+
     def publications_of(self, publisher: str) -> list[Publication]:
         return self._by_publisher.get(publisher, [])
 

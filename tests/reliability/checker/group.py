@@ -4,7 +4,7 @@ Judged: each acknowledged publication that a group matches, if the group had an 
 before. At least one member must get it; at QoS 2 one member must get it once.
 
 Excused: at QoS 1 a repetition for the reasons of repetition.py; at QoS 2 a member that had two
-sessions.
+sessions, or a publisher that had two and sent the message again.
 """
 
 from collections import defaultdict
@@ -77,14 +77,19 @@ def _excuse(
     earlier: Delivered,
     later: Delivered,
 ) -> str:
-    if any(clients[one.client].may_repeat(publication, later.at) for one in (earlier, later)):
-        return "a member had two sessions"
-    if later.qos != 1:
-        return ""
-    if publication.sends > 1:
-        return "QoS 1: the publisher sent it again"
-    if any(clients[one.client].was_away(earlier.at, later.at) for one in (earlier, later)):
-        return "QoS 1: a member connected again"
-    if any(record.disturbed(publication.invoked_at, later.at)):
-        return "QoS 1: a broker was disturbed"
-    return ""
+    is_qos_1 = later.qos == 1
+    members = [clients[one.client] for one in (earlier, later)]
+    reasons = {
+        "a member had two sessions": any(one.may_repeat(publication, later.at) for one in members),
+        "the publisher had two sessions, and sent it again": (
+            record.was_sent_in_two_sessions(publication)
+        ),
+        "QoS 1: the publisher sent it again": is_qos_1 and publication.sends > 1,
+        "QoS 1: a member connected again": (
+            is_qos_1 and any(one.was_away(earlier.at, later.at) for one in members)
+        ),
+        "QoS 1: a broker was disturbed": (
+            is_qos_1 and any(record.disturbed(publication.invoked_at, later.at))
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")

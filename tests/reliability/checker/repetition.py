@@ -63,7 +63,7 @@ def _excuse(
     reasons = {
         "the client had two sessions": client.may_repeat(publication, later.at),
         "the publisher had two sessions, and sent it again": (
-            publication.sends > 1 and _had_two_sessions(record, publication)
+            record.was_sent_in_two_sessions(publication)
         ),
         "QoS 1: the publisher sent it again": publication.qos == 1 and publication.sends > 1,
         "QoS 0: the subscriber's broker ended before it had stored what it took": (
@@ -80,12 +80,6 @@ def _excuse(
         ),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
-
-
-def _had_two_sessions(record: Record, publication: Publication) -> bool:
-    """Return whether its publisher had two sessions before the acknowledgement."""
-    publisher = record.clients.get(publication.publisher)
-    return publisher is not None and publisher.may_repeat(publication, publication.completed_at)
 
 
 def _has_ended(record: Record, earlier: Delivered, later: Delivered) -> bool:

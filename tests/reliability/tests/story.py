@@ -143,6 +143,10 @@ class Story:
     def resend(self, message: str, node: str) -> None:
         self.put(Resent(self.now, self._operations[message], node))
 
+    def complete(self, message: str) -> None:
+        """Let a broker acknowledge a publication that was left without an outcome."""
+        self.put(Completed(self.now, self._operations[message], "ok"))
+
     def deliver(self, client: str, message: str, **fields: object) -> None:
         self.now += 0.01
         number, node = self._connections.get(client, (0, "one"))

@@ -177,18 +177,22 @@ def test_what_a_full_disk_refused_may_come_to_qos_0_again(fault: str, broken: li
     assert story.broken() == broken
 
 
-@pytest.mark.parametrize(("node", "broken"), [("two", []), ("one", ["once"])])
+@pytest.mark.parametrize(("node", "broken"), [("two", []), ("one", ["once", "once", "group"])])
 def test_a_publisher_with_two_sessions_may_publish_twice(node: str, broken: list[str]) -> None:
     story = Story()
     story.subscriber("reader", "t/#", 2, "three")
+    story.subscriber("worker", "t/#", 2, "three", group="workers")
     story.connect("writer", "one")
     story.publish("writer:1", "t/1", 2, outcome=None)
-    story.deliver("reader", "writer:1", qos=2)
+    for name in ("reader", "worker"):
+        story.deliver(name, "writer:1", qos=2)
     fault = story.fault("kill", "one") if node == "two" else 0
     story.lose("writer")
     story.connect("writer", node, present=True)
     story.resend("writer:1", node)
-    story.deliver("reader", "writer:1", qos=2)
+    for name in ("reader", "worker"):
+        story.deliver(name, "writer:1", qos=2)
+    story.complete("writer:1")
     if fault:
         story.heal(fault)
     assert story.broken() == broken
