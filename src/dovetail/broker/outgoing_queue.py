@@ -1,4 +1,4 @@
-"""What a session has to deliver: its queue, counted against the limits and kept on disk. Pure.
+"""Holds what a session has to deliver: counted against the limits, and on disk. Pure.
 
 Messages and runs wait here, in the order of their sequences, until session_sender.py gives them
 packet identifiers.

@@ -21,7 +21,7 @@ from dovetail.matcher.layout import Floats
 from dovetail.matcher.matcher_messages import BrokerVersion, MatcherAnswer, numbers_of
 
 Tag = TypeVar("Tag")
-"""What the caller calls publications that it submits together."""
+"""The name that the caller has for publications that it submits together."""
 
 States = npt.NDArray[np.uint8]
 
