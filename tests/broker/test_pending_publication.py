@@ -1,4 +1,4 @@
-"""What a run knows while it waits for matchers."""
+"""A run that waits for matchers keeps what they have answered so far."""
 
 import numpy as np
 

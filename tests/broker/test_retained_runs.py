@@ -24,7 +24,7 @@ versions = pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 
 
 class Stage(NamedTuple):
-    """What a broker has when the publications come."""
+    """The state of a broker before the publications come."""
 
     version: int
     filters: frozenset[str]

@@ -1,4 +1,4 @@
-"""What the end of a turn of the loop does: for a read that came alone, and for many."""
+"""The end of a turn of the loop: after a read that came alone, and after many."""
 
 import asyncio
 import socket
